@@ -96,7 +96,6 @@ PAST_A_FACE = {
     ("triton_ops.backend.operations", "triton_ops.dispatch.operations"),
     ("triton_ops.backend.origins", "triton_ops.base.optional"),  # the name of a module, which is not imported
     ("triton_ops.benchmark.timing", "triton_ops.kernels.matmul"),
-    ("triton_ops.benchmark.suite", "triton_ops.kernels.{folder}"),
     ("triton_ops.compilation.compiler", "triton_ops.backend.front_end"),
     ("triton_ops.dispatch.installing", "triton_ops.evaluation.idle_worker"),
     ("triton_ops.dispatch.tuner", "triton_ops.tuner.session"),

@@ -252,12 +252,7 @@ def compare_contestants(
     clock: Callable[[], float] = time.monotonic,
     follow: Follow = lambda _rounds, _elapsed_s: None,
 ) -> Comparison:
-    """Compare two contestants that take the same arguments; None lets `choose_timer` choose.
-
-    Raises:
-        TargetError: A contestant raised.
-        DeviceError, ShapeMismatchError: The contestants are on two devices, or their arguments do not fit in memory.
-    """
+    """Compare two contestants that take the same arguments; it raises as `compare`."""
     device = probe(a.device_name)
     turns = Turns(a.device_name, wait)
     with current_device(a.device_name), turns.turn(turn_key(device, a.device_name)):

@@ -77,11 +77,6 @@ def contestants_of(
     """The contestants that a caller named: callables, or pairs of an operation, a kernel or a callable and a config.
 
     `device` None follows the arguments; `seed` is that of the inputs of an operation that is given no arguments.
-
-    Raises:
-        KernelTypeError: A contestant is not callable, or not with these arguments.
-        DeviceError: The arguments are on another device.
-        SpaceError: A config does not fit its kernel.
     """
     arguments, device = Arguments.given(args, kwargs), device_named(device)
     makers: dict[int, MakeArguments] = {}  # by operation; 0 is the caller's own arguments
@@ -172,12 +167,7 @@ def prepare(
     """Run every contestant once, to warm up and check it, and prepare its samplers.
 
     On a CPU there are `sets` argument sets, which contestants with the same `arguments` share. On a GPU each contestant
-    has one, with the further sets that keep L2 cold. `choose` None is `choose_timer`.
-
-    Raises:
-        TargetError: A contestant raised.
-        DeviceError: The contestants are on several devices.
-        ShapeMismatchError: The copies of the arguments do not fit in memory.
+    has one, with the further sets that keep L2 cold. Whoever fails is named in the error.
 
     Cost: a copy of the arguments per set, and two more while the tensors that a call writes are found; up to four calls
     of each contestant, and the calls that calibrate the timer.

@@ -8,10 +8,10 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import triton_ops
 from triton_ops.backend import Arguments, private_copy
 from triton_ops.base import atomic_write
 from triton_ops.benchmark.auto_tuner import checked_runs
@@ -354,13 +354,12 @@ class BenchmarkSuite:
         Raises:
             SettingsError, DeviceError: The problems have other extents, or the device is not there.
         """
-        kernel = _public("rmsnorm_rope", "fused_rmsnorm_rope")
         comparisons = []
         for batch, seq, hidden, head_dim in _problems(sizes, 4, device):
             tensors = RMSNormRoPEInput.from_shapes(batch, seq, hidden, head_dim, dtype).create_tensors(device)
             profile = PerformanceProfile.elementwise(batch * seq * hidden, tensors["x"].element_size())
             size = (batch, seq, hidden, head_dim)
-            comparisons.append(self._beside("fused_rmsnorm_rope", kernel, plain_rmsnorm_rope, size, tensors, profile))
+            comparisons.append(self._beside("fused_rmsnorm_rope", plain_rmsnorm_rope, size, tensors, profile))
         return comparisons
 
     def benchmark_gated_mlp(
@@ -371,13 +370,12 @@ class BenchmarkSuite:
         Raises:
             SettingsError, DeviceError: The problems have other extents, or the device is not there.
         """
-        kernel = _public("gated_mlp", "fused_gated_mlp")
         comparisons = []
         for batch, seq, hidden, intermediate in _problems(sizes, 4, device):
             tensors = GatedMLPInput.from_shapes(batch, seq, hidden, intermediate, dtype).create_tensors(device)
             profile = PerformanceProfile.gated_mlp(batch * seq, intermediate, hidden, tensors["x"].element_size())
             size = (batch, seq, hidden, intermediate)
-            comparisons.append(self._beside("fused_gated_mlp", kernel, plain_gated_mlp, size, tensors, profile))
+            comparisons.append(self._beside("fused_gated_mlp", plain_gated_mlp, size, tensors, profile))
         return comparisons
 
     def benchmark_fp8_gemm(self, sizes: Iterable[tuple[int, int, int]], device: str = "cuda") -> list[ComparisonResult]:
@@ -386,13 +384,12 @@ class BenchmarkSuite:
         Raises:
             SettingsError, DeviceError: The problems have other extents, or the device is not there.
         """
-        kernel = _public("fp8_gemm", "fp8_gemm")
         comparisons = []
         for M, N, K in _problems(sizes, 3, device):
             tensors = FP8GEMMInput.from_shapes(M, N, K).create_tensors(device)
             tensors["b"] = tensors["b"].t().contiguous().t()  # both read 8-bit floats fastest along K
             profile = PerformanceProfile.gemm(M, N, K, 1)
-            comparisons.append(self._beside("fp8_gemm", kernel, scaled_product, (M, N, K), tensors, profile))
+            comparisons.append(self._beside("fp8_gemm", scaled_product, (M, N, K), tensors, profile))
         return comparisons
 
     def generate_report(self, format: str = "text") -> str:
@@ -415,12 +412,13 @@ class BenchmarkSuite:
     def _beside(
         self,
         name: str,
-        kernel: Callable[..., Any],
         plain: Callable[..., Any],
         size: tuple[int, ...],
         tensors: dict[str, Any],
         profile: PerformanceProfile,
     ) -> ComparisonResult:
+        """The public function of a shipped kernel beside a plain one."""
+        kernel = getattr(triton_ops, name)
         return self.compare_with_pytorch(kernel, plain, name, size, compute_metrics_fn=profile.metrics, **tensors)
 
     def _check(
@@ -436,22 +434,17 @@ class BenchmarkSuite:
                 raise SettingsError(f"{function!r} is not callable")
         arguments = Arguments(args, dict(kwargs))
         with current_device(device_of(arguments, None)):
-            self._check_result(name, kernel_fn, reference_fn, arguments)
-
-    def _check_result(
-        self, name: str, kernel_fn: Callable[..., Any], reference_fn: Callable[..., Any], arguments: Arguments
-    ) -> None:
-        own = private_copy(arguments)
-        actual = kernel_fn(*own.positional, **own.keyword)
-        if actual is None:
-            raise WrongResultError(
-                f"{name} returns None: there is no result to compare", hint="return the tensor that it writes"
-            )
-        right, how = self.verifier.verify_by_rule(actual, reference_fn, arguments.positional, arguments.keyword)
-        if right:
-            return
-        again = private_copy(arguments)
-        expected = reference_fn(*again.positional, **again.keyword)
+            own = private_copy(arguments)
+            actual = kernel_fn(*own.positional, **own.keyword)
+            if actual is None:
+                raise WrongResultError(
+                    f"{name} returns None: there is no result to compare", hint="return the tensor that it writes"
+                )
+            right, how = self.verifier.verify_by_rule(actual, reference_fn, arguments.positional, arguments.keyword)
+            if right:
+                return
+            again = private_copy(arguments)
+            expected = reference_fn(*again.positional, **again.keyword)
         pairs = zip(as_list(actual), as_list(expected), strict=False)
         near = len(as_list(actual)) == len(as_list(expected)) and all(
             hasattr(a, "shape") and hasattr(b, "shape") and self.verifier.verify_allclose(a, b) for a, b in pairs
@@ -488,7 +481,3 @@ def _problems(sizes: Any, extents: int, device: str) -> list[tuple[int, ...]]:
     if problems:
         probe(device)
     return [tuple(each) for each in problems]
-
-
-def _public(folder: str, name: str) -> Callable[..., Any]:
-    return getattr(import_module(f"triton_ops.kernels.{folder}"), name)  # type: ignore[no-any-return]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -162,15 +162,9 @@ def counted_times(
         prepared = prepare([contestant])
         sampler, timer = prepared.samplers[0][0], prepared.timer
         with blame_calls_of(contestant):
-            parts = [take(sampler, timer, min(_MOST_QUEUED, remaining)) for remaining in _parts(warmup_runs + runs)]
+            counts = range(warmup_runs + runs, 0, -_MOST_QUEUED)  # left before each round
+            parts = [take(sampler, timer, min(_MOST_QUEUED, count)) for count in counts]
     return Measurement(tuple(sample for part in parts for sample in part)[warmup_runs:], timer.mode)
-
-
-def _parts(count: int) -> Iterator[int]:
-    """Numbers of samples that are left before each round."""
-    while count > 0:
-        yield count
-        count -= _MOST_QUEUED
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
@@ -218,9 +212,6 @@ def own_ms(m: int, n: int, k: int, dtype: str) -> float:
     """Milliseconds of this package's matmul for a product on this machine's GPU, with L2 cold, as Inductor measures.
 
     The product alone is timed: an `addmm` of Inductor's adds its bias too.
-
-    Raises:
-        DeviceError: There is no GPU.
     """
     if (obstacle := gpu_missing()) is not None:
         raise DeviceError(f"there is no GPU to time the matmul on: {obstacle}", hint="leave --own out")

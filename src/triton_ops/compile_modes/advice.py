@@ -57,20 +57,13 @@ class OpShare:
 
 @dataclass(frozen=True, kw_only=True)
 class CallProfile:
-    """Shares of the time of a call.
-
-    Attributes:
-        idle: Share of the time in which a GPU waits for the host; None on a CPU.
-        ops: Operators, the most expensive first.
-        of_peak: Rate of the products over the device's peak by datasheet; None if not known.
-        arch: The device's architecture, such as `sm_90`.
-    """
+    """Shares of the time of a call."""
 
     call_ms: float
-    idle: float | None = None
-    ops: tuple[OpShare, ...] = ()
-    of_peak: float | None = None
-    arch: str = ""
+    idle: float | None = None  # share of the time in which a GPU waits for the host; None on a CPU
+    ops: tuple[OpShare, ...] = ()  # operators, the most expensive first
+    of_peak: float | None = None  # rate of the products over the device's peak by datasheet; None if not known
+    arch: str = ""  # the device's architecture, such as `sm_90`
 
     def share(self, kind: str) -> float:
         """The share of all operators of a kind."""

@@ -57,13 +57,9 @@ class TemplateGate:
 
 
 def gate_of(kind: str, units: int, major: int | None = None) -> TemplateGate:
-    """The gate for a device.
+    """The gate for a device: a `DeviceError` if Inductor has none for devices of this kind.
 
-    `kind` is `cuda`, `hip`, `xpu` or `cpu`; `units` are multiprocessors, compute units, or subslices; the
-    architecture's `major` number is asked of `hip` alone.
-
-    Raises:
-        DeviceError: Inductor has no gate for devices of this kind.
+    `units` are multiprocessors, compute units, or subslices; the architecture's `major` is asked of `hip` alone.
     """
     if kind == "cpu":
         return TemplateGate(True, "the gate is for GPUs: on a CPU products may be tuned with C++ templates")
@@ -90,13 +86,9 @@ def open_gate() -> None:
     """
     utils: Any = require("torch._inductor.utils", "opening Inductor's gate")
     settings: Any = require("torch.compiler.config", "opening Inductor's gate")
-    utils.is_big_gpu = _always
+    utils.is_big_gpu = lambda _=0: True
     if _TAG not in settings.cache_key_tag:
         settings.cache_key_tag = f"{_TAG}{settings.cache_key_tag}"
-
-
-def _always(_: Any = 0) -> bool:
-    return True
 
 
 def gate_here(device_name: str) -> TemplateGate:
@@ -194,20 +186,13 @@ _GROUPED_ONLY = "it is for grouped products of bfloat16 on Blackwell alone (sm_1
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """An operation on a device, for which backends are asked.
+    """An operation on a device, for which backends are asked."""
 
-    Attributes:
-        kind: `mm` for a product of matrices, `conv` for a convolution; others are refused with a `SettingsError`.
-        dtype: The dtype of the result, such as `bfloat16`.
-        extents: M, N and K of a product; empty where they are not known, and for convolutions.
-        frozen: Whether weights are constants (the option `freezing`).
-    """
-
-    kind: str
+    kind: str  # `mm` for a product of matrices, `conv` for a convolution; others are refused with a `SettingsError`
     device: DeviceSpec
-    dtype: str
-    extents: tuple[int, ...] = ()
-    frozen: bool = False
+    dtype: str  # the dtype of the result, such as `bfloat16`
+    extents: tuple[int, ...] = ()  # M, N and K of a product; empty where they are not known, and for convolutions
+    frozen: bool = False  # whether weights are constants (the option `freezing`)
 
     def __post_init__(self) -> None:
         if self.kind not in LISTS:
@@ -217,9 +202,6 @@ class Site:
         """Every backend that this torch has for the operation, with whether it takes part, and why.
 
         `names` is the list of backends; None is that of this process, which its environment may have set.
-
-        Raises:
-            SettingsError: The list has a name that no backend has.
         """
         option = LISTS[self.kind]
         text = option_values()[option] if names is None else names
@@ -228,7 +210,8 @@ class Site:
         return [self._choice(name, option, name in names_in(text)) for name in known_backends(self.kind)]
 
     def _choice(self, name: str, option: str, listed: bool) -> BackendChoice:
-        eligible, reason = _PREDICATES[self.kind].get(name, _unheard_of)(self)
+        predicate = _PREDICATES[self.kind].get(name)
+        eligible, reason = predicate(self) if predicate else (False, "this package does not know when torch takes it")
         if not listed:
             reason = f"{option} does not list it" + (f"; and {reason}" if reason and not eligible else "")
         return BackendChoice(name=name, listed=listed, eligible=eligible, reason=reason)
@@ -287,10 +270,6 @@ def _nvgemm(site: Site) -> tuple[bool, str]:
     return _first_no(_nvidia(site), _nonzero(site), _package("cutlass"), _package("cutlass_api"))
 
 
-def _cutedsl(_: Site) -> tuple[bool, str]:
-    return False, _GROUPED_ONLY
-
-
 def _ck(site: Site) -> tuple[bool, str]:
     if site.device.kind != "hip":
         return False, "it is for AMD's GPUs"
@@ -299,14 +278,10 @@ def _ck(site: Site) -> tuple[bool, str]:
     return _first_no(supported, _nonzero(site), _dtype(site, _TEMPLATE_DTYPES), _package("ck4inductor"))
 
 
-def _unheard_of(_: Site) -> tuple[bool, str]:
-    return False, "this package does not know when torch takes it"
-
-
 _PREDICATES: Mapping[str, Mapping[str, Predicate]] = {
     "mm": {
-        "ATEN": _aten, "TRITON": _triton, "CPP": _cpp, "CUTLASS": _cutlass, "NVGEMM": _nvgemm, "CUTEDSL": _cutedsl,
-        "CK": _ck, "CKTILE": _ck,
+        "ATEN": _aten, "TRITON": _triton, "CPP": _cpp, "CUTLASS": _cutlass, "NVGEMM": _nvgemm, "CK": _ck, "CKTILE": _ck,
+        "CUTEDSL": lambda _: (False, _GROUPED_ONLY),
     },
     "conv": {"ATEN": _aten, "TRITON": _triton, "CK": _ck},
 }  # fmt: skip
@@ -314,8 +289,7 @@ _PREDICATES: Mapping[str, Mapping[str, Predicate]] = {
 
 def _first_no(*conditions: tuple[bool, str]) -> tuple[bool, str]:
     """The first answer that is no, with its reason; else yes."""
-    answers: Sequence[tuple[bool, str]] = [answer for answer in conditions if not answer[0]]
-    return answers[0] if answers else (True, "")
+    return next((answer for answer in conditions if not answer[0]), (True, ""))
 
 
 def _nonzero(site: Site) -> tuple[bool, str]:

@@ -240,9 +240,6 @@ def options_of(text: str) -> dict[str, Any]:
     """The options of one `--options`: `NAME=V,NAME=V` or a JSON object.
 
     A part without `=` continues the value before it, as in `max_autotune_gemm_backends=ATEN,CPP`, which may be quoted.
-
-    Raises:
-        SettingsError: The text is none of these, or names an option twice.
     """
     try:
         if text.lstrip().startswith("{"):
@@ -275,12 +272,7 @@ def _option(parts: list[str]) -> dict[str, Any]:
 
 
 def factory_of(target: str) -> Any:
-    """The factory that TARGET names: one that comes with the package, or `module:factory`.
-
-    Raises:
-        MissingDependencyError: Torch cannot be imported: said here, since a target's import would fail for that.
-        TargetError: There is none, or it is no function.
-    """
+    """The factory that TARGET names: one that comes with the package, or `module:factory`."""
     require("torch", "compiling a model")
     if target in SCENARIOS:
         return SCENARIOS[target]

@@ -115,14 +115,7 @@ def request_of(
     collect: str | Path | None = None,
     **rest: Any,
 ) -> ModesRequest:
-    """The request that a caller makes.
-
-    Raises:
-        SettingsError: A number is out of range, a way to compile is none, no torch has a mode, two have one name, torch
-            has no such log, the loss is no function, logs and traces cannot be collected there, or `torch.compile` is
-            switched off.
-        KernelTypeError, DeviceError: The model or its inputs do not fit.
-    """
+    """The request that a caller makes; what does not fit is refused before any work, as `tune_compile` says."""
     ways = _modes(modes)
     if off := switched_off(dict(settings.environment())):
         raise SettingsError(f"{off} is 1, and torch.compile does nothing then", hint=f"unset {off}")
@@ -267,11 +260,7 @@ class Comparing:
         )
 
     def _open_eager(self) -> Entrant:
-        """Load the model as it is; what it says of the workload decides device and folder.
-
-        Raises:
-            TuningFailedError: It does not run.
-        """
+        """Load the model as it is; what it says of the workload decides device and folder."""
         mode = self._request.modes[0]
         process = self._process(mode, None)
         with self._turn():

@@ -313,11 +313,7 @@ def default_modes() -> list[CompileMode]:
 
 
 def as_mode(way: Any) -> CompileMode:
-    """A way to compile, from what a caller gives: a mode, its name, that of an option set, or a mapping of options.
-
-    Raises:
-        SettingsError: It is something else, no name, or a mapping with a mode and options.
-    """
+    """A way to compile, from what a caller gives: a mode, its name, that of an option set, or a mapping of options."""
     if isinstance(way, CompileMode):
         return way
     if isinstance(way, Mapping) and "mode" in way:

@@ -107,9 +107,6 @@ def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
 
     Traces of several programs, such as the modes of `compile-modes --collect`, often have folders of one name: then the
     folder of `path` that each lies in stands before it, and where that does not tell them apart the whole path.
-
-    Raises:
-        TargetError: There is no such file, or no trace in the folder.
     """
     files = sorted(path.rglob(POST_FUSION), key=_order) if path.is_dir() else [path]
     if not files:
@@ -468,20 +465,17 @@ class AutotuneTable:
     """Times that Inductor measured for one operation.
 
     Attributes:
-        sizes: The sizes of its inputs, such as `256x1024, 1024x1024`.
-        choices: The candidates that were shown, in the order shown.
         benchmark_s: Seconds that measuring took; None if the table was cut off, as for `precompile_s`.
-        count: How many candidates there were; None if that was not said.
         stats: The JSON object of `Autotune Choices Stats`, if there was one.
     """
 
     op: str
-    sizes: str
+    sizes: str  # the sizes of its inputs, such as `256x1024, 1024x1024`
     dtypes: str = ""
-    choices: tuple[AutotuneChoice, ...] = ()
+    choices: tuple[AutotuneChoice, ...] = ()  # the candidates that were shown, in the order shown
     benchmark_s: float | None = None
     precompile_s: float | None = None
-    count: int | None = None
+    count: int | None = None  # how many candidates there were; None if that was not said
     stats: dict[str, Any] = field(default_factory=dict, hash=False)
 
     @property

@@ -109,11 +109,7 @@ class CacheContent:
     def of(cls, path: Path | None = None, older_s: float = 0.0) -> CacheContent:
         """List Inductor's cache folder; nothing is changed.
 
-        None is the folder that torch would use now, `older_s` leaves out what was last written later than so many
-        seconds ago, and `now_s` is the time since 1970.
-
-        Raises:
-            CacheError: The path is no folder, or cannot be read.
+        None is the folder that torch would use now; what was written in the last `older_s` seconds is left out.
         """
         folder = (settings.inductor_cache_dir() if path is None else expanded(path)).absolute()
         if not os.path.lexists(folder):
@@ -147,11 +143,9 @@ class CacheContent:
     def clean(cls, path: Path | None = None, older_s: float = 0.0) -> CacheContent:
         """Remove what is provably Inductor's from its cache folder, and return what that was; arguments as for `of`.
 
-        Raises:
-            CacheError: The path is no folder of this user's, is a link, or holds mostly what Inductor does not make.
-
-        Programs that compile at the same time compile again what they do not find; one that loads a file just then may
-        fail.
+        A `CacheError` refuses a folder of another user's, a link, and one that holds mostly what Inductor does not
+        make. Programs that compile at the same time compile again what they do not find; one that loads a file just
+        then may fail.
         """
         content = cls.cleanable(path, older_s)
         if not content.exists:

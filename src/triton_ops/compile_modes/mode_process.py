@@ -151,8 +151,7 @@ class ModeProcess:
     """A process that holds a model under one mode.
 
     `device` is the GPU that it readies while it imports, else empty; `environment` says where its compiler keeps files,
-    and what it logs; `lines` is what it has written to stderr; `samples_ms` are milliseconds of one call, by kind of
-    call.
+    and what it logs; `lines` is what it wrote to stderr; `samples_ms` are of one call, by kind of call.
     """
 
     mode: CompileMode
@@ -189,11 +188,7 @@ class ModeProcess:
         return Sampler(queue)
 
     def visit(self, count: int) -> list[float]:
-        """Take samples now.
-
-        Raises:
-            ModeLostError: The process is lost.
-        """
+        """Take samples now; a `ModeLostError` if the process is lost."""
         answer = self._ask(Visit(count), self.limits.call_s * (count + 1), CALLING)
         if isinstance(answer, Failed) or not isinstance(answer, list):
             self.close()

@@ -36,55 +36,40 @@ class ModeResult:
     """Result of one way to compile.
 
     Attributes:
-        status: `ok`, or why there are no times: `constraint` if this torch does not know it, `deferred` if the budget
-            was used up, else as a trial's.
-        reason: Why, in words; of a mode that is ok, what a reader should know.
+        status: `ok`, or why there are no times: `constraint` if this torch does not know it, `deferred` if the
+            budget was used up, else as a trial's.
         steady_ms: Median milliseconds of one call of each kind, in steady state, the host's part included.
-        mean_ms: Their mean, in which a few slow calls show.
-        relative: Its time divided by eager's, in the same rounds.
         one_off_s: Seconds that are paid once: the first call and any later one that compiled or recorded.
-        naive_ms: What a mean of 50 calls after one warm-up call would show.
-        recordings: CUDA graphs that were recorded.
-        rerecorded: Why graphs were recorded again.
-        skipped: Why CUDA graphs were not used.
-        peak_bytes: Most memory during steady calls.
-        kernels: Kernels that one call of each kind launches; None if not known.
-        breaks: Where the model was left to Python in between.
-        max_error: Largest difference from the golden results, relative to their largest value.
         break_even_calls: Calls after which `one_off_s` is won back against eager; infinite if it is not faster.
-        by_call_ms: Median milliseconds of each kind of call.
-        options: The options of Inductor that it sets.
-        tables: What Inductor measured while it compiled.
-        hints: What torch's `perf_hints` said.
     """
 
     name: str
     status: Status
-    reason: str = ""
+    reason: str = ""  # why, in words; of a mode that is ok, what a reader should know
     steady_ms: NotNegative | None = None
-    mean_ms: NotNegative | None = None
+    mean_ms: NotNegative | None = None  # their mean, in which a few slow calls show
     p20_ms: NotNegative | None = None
     p80_ms: NotNegative | None = None
-    relative: NotNegative | None = None
+    relative: NotNegative | None = None  # its time divided by eager's, in the same rounds
     first_call_s: Seconds | None = None
     one_off_s: Seconds | None = None
-    naive_ms: NotNegative | None = None
+    naive_ms: NotNegative | None = None  # what a mean of 50 calls after one warm-up call would show
     compile_s: Seconds | None = None
-    recordings: Count | None = None
-    rerecorded: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
+    recordings: Count | None = None  # CUDA graphs that were recorded
+    rerecorded: tuple[str, ...] = ()  # why graphs were recorded again
+    skipped: tuple[str, ...] = ()  # why CUDA graphs were not used
     recompiles: Count | None = None
-    peak_bytes: Count | None = None
-    kernels: Count | None = None
+    peak_bytes: Count | None = None  # most memory during steady calls
+    kernels: Count | None = None  # kernels that one call of each kind launches; None if not known
     graphs: Count | None = None
-    breaks: Count | None = None
-    max_error: NotNegative | None = None
+    breaks: Count | None = None  # where the model was left to Python in between
+    max_error: NotNegative | None = None  # largest difference from the golden results, relative to their largest value
     break_even_calls: float | None = None
-    by_call_ms: tuple[float, ...] = ()
+    by_call_ms: tuple[float, ...] = ()  # median milliseconds of each kind of call
     calls_s: tuple[float, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    tables: tuple[AutotuneTable, ...] = ()
-    hints: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # the options of Inductor that it sets
+    tables: tuple[AutotuneTable, ...] = ()  # what Inductor measured while it compiled
+    hints: tuple[str, ...] = ()  # what torch's `perf_hints` said
 
     @property
     def ok(self) -> bool:
@@ -94,11 +79,7 @@ class ModeResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Culprit:
-    """The one option that makes a mode slow.
-
-    `value` is that of the mode `slower`, which differs from `faster` in this option alone and takes `factor` times as
-    long.
-    """
+    """The one option that makes a mode slow; without it alone `slower` is `faster`, by the `factor`."""
 
     option: str
     value: Any

@@ -81,12 +81,7 @@ class ModelWorkload:
 
 
 def workload_of(model: Any, inputs: Any) -> ModelWorkload:
-    """The workload that a caller means; a list of inputs is several calls.
-
-    Raises:
-        KernelTypeError: The model is not callable, or there are no inputs.
-        DeviceError: A tensor is on another device than the rest, or on none.
-    """
+    """The workload that a caller means; a list of inputs is several calls."""
     if not callable(model) or isinstance(model, type):
         raise KernelTypeError(
             f"the model is {_kind(model)}; a torch.nn.Module or a function is needed",
@@ -100,11 +95,7 @@ def workload_of(model: Any, inputs: Any) -> ModelWorkload:
 
 
 def workload_by(factory: Callable[[], Any]) -> ModelWorkload:
-    """The workload that a factory returns as `(model, inputs)`.
-
-    Raises:
-        TargetError: The factory raised, or returned something else.
-    """
+    """The workload that a factory returns as `(model, inputs)`; a `TargetError` where it does not."""
     try:
         pair = factory()
     except TritonKernelError:
@@ -185,13 +176,10 @@ Loss = Callable[[Any], Any]
 
 
 class ModelRunner:
-    """Calls a model, compiled or not.
+    """Calls a model, compiled or not; a `KernelTypeError` if no gradient is computed in training.
 
     `loss` leads from the model's output to the number whose gradients are computed; None takes the output's own loss,
     the output if it is one number, else the mean square of all its floating-point tensors.
-
-    Raises:
-        KernelTypeError: No gradient is computed in training.
     """
 
     def __init__(

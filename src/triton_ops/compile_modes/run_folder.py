@@ -58,11 +58,7 @@ _MOST_LINES = 4000
 
 
 class RunFolder:
-    """The files of one comparison; without `resume` those of an interrupted run are removed.
-
-    Raises:
-        CacheError: Another user could write the folder, or put another one in its place.
-    """
+    """The files of one comparison; without `resume` those of an interrupted run are removed."""
 
     def __init__(self, path: Path, *, resume: bool = True) -> None:
         self.path = _safe_folder(path, "--cache-dir")
@@ -103,8 +99,7 @@ class RunFolder:
 def run_folder(cache_dir: Path, key: str, *, resume: bool) -> Iterator[RunFolder]:
     """The folder of a comparison, with its lock: a second comparison with the same key waits, since both would use one.
 
-    Raises:
-        CacheError: The folder cannot be made, or there is no folder that only this user can write.
+    A `CacheError` if there is no folder that only this user can write.
     """
     try:
         path = private_folder((ensure_folder(cache_dir) / _NAME / key).absolute())
@@ -176,11 +171,7 @@ class Collection:
         self._folder = folder
 
     def check(self, modes: Sequence[CompileMode]) -> None:
-        """Find out whether there is room for these modes.
-
-        Raises:
-            SettingsError: Something is in the way that no run has put there.
-        """
+        """Find out whether there is room for these modes: a `SettingsError` if not."""
         for own in filter(None, map(self._own, modes)):
             _earlier_run(own)
 
@@ -200,8 +191,7 @@ class Collection:
     def keep(self, mode: CompileMode, comparison: str, lines: Sequence[str], place: Path) -> str:
         """Put the log of a mode, and its compiler's traces, where an earlier run's were; say what was replaced.
 
-        Raises:
-            SettingsError: Something is in the way that no run has put there, or cannot be removed.
+        Nothing is replaced, and a `SettingsError` raised, where something is in the way that no run has put there.
         """
         if (own := self._own(mode)) is None:
             return ""

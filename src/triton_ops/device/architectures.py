@@ -50,27 +50,17 @@ class Residents:
 
 @dataclass(frozen=True, kw_only=True)
 class UnitLimits:
-    """The resources of one multiprocessor or compute unit for its blocks.
+    """The resources of one multiprocessor or compute unit for its blocks."""
 
-    Attributes:
-        warps: Most warps (AMD: wavefronts) at a time.
-        lone_blocks: Most blocks of one warp; None is `blocks`.
-        shared_bytes: Shared memory (AMD: LDS).
-        block_shared_bytes: Shared memory that the system reserves for every block.
-        shared_granule: Bytes in whose multiples shared memory is handed out.
-        register_granule: Registers in whose multiples a warp gets them.
-        parts: Parts, each with its own share of registers and warps.
-    """
-
-    warps: int = 64
+    warps: int = 64  # most warps (AMD: wavefronts) at a time
     blocks: int = 32
-    lone_blocks: int | None = None
-    shared_bytes: int = 228 * _KIB
-    block_shared_bytes: int = 1024
-    shared_granule: int = 128
+    lone_blocks: int | None = None  # most blocks of one warp; None is `blocks`
+    shared_bytes: int = 228 * _KIB  # shared memory (AMD: LDS)
+    block_shared_bytes: int = 1024  # shared memory that the system reserves for every block
+    shared_granule: int = 128  # bytes in whose multiples shared memory is handed out
     registers: int = 65_536
-    register_granule: int = 256
-    parts: int = 4
+    register_granule: int = 256  # registers in whose multiples a warp gets them
+    parts: int = 4  # parts, each with its own share of registers and warps
     warp_size: int = 32
 
     def blocks_at_once(self, registers: int, shared_bytes: int, warps: int) -> int:
@@ -119,24 +109,19 @@ class DeviceSpec:
     """The description of one device. An unknown figure is None, and never guessed.
 
     Attributes:
-        kind: `cuda`, `hip` or `cpu`.
-        arch: `sm_90`, `gfx942`, or the machine type of a CPU.
-        units: Number of streaming multiprocessors, compute units, or CPU cores that this process may use.
-        l2_bytes: Size of the last cache before memory.
-        bandwidth_gbps: Peak memory bandwidth by datasheet, 10^9 bytes per second.
         tflops: Peak dense matrix rate by dtype name, by datasheet, 10^12 operations per second.
     """
 
-    kind: str
+    kind: str  # `cuda`, `hip` or `cpu`
     name: str
-    arch: str
-    units: int
+    arch: str  # `sm_90`, `gfx942`, or the machine type of a CPU
+    units: int  # number of streaming multiprocessors, compute units, or CPU cores that this process may use
     _: KW_ONLY
     memory_bytes: int | None = None
-    l2_bytes: int | None = None
+    l2_bytes: int | None = None  # size of the last cache before memory
     shared_bytes_per_block: int | None = None
     registers_per_unit: int | None = None
-    bandwidth_gbps: float | None = None
+    bandwidth_gbps: float | None = None  # peak memory bandwidth by datasheet, 10^9 bytes per second
     tflops: dict[str, float] = field(default_factory=dict, hash=False)
     driver: str | None = None
 

@@ -41,10 +41,7 @@ from triton_ops.exceptions import DeviceError, MissingDependencyError, SettingsE
 def current_device(device_name: str) -> Iterator[None]:
     """Make a GPU the current one of this thread inside the block; the one before is the current one again afterwards.
 
-    `cuda` is the GPU that is the current one, and a CPU changes nothing.
-
-    Raises:
-        DeviceError: The GPU cannot be used by this process.
+    `cuda` is the GPU that is the current one, and a CPU changes nothing. A GPU that cannot be used is a `DeviceError`.
     """
     if not device_name.startswith("cuda:"):
         yield
@@ -229,9 +226,7 @@ _FORMS = "give 'all', or the indices, such as 0,2"
 def chosen_gpus(choice: Any) -> tuple[str, ...]:
     """Torch's names of the GPUs that measure: `all`, indices as a list or as text such as `0,2`, or None for no choice.
 
-    Raises:
-        SettingsError: It is none of these, names no GPU, or names one twice.
-        DeviceError: There is no GPU, or none of that index, or the GPUs are of different models.
+    All are of one model: a `DeviceError` if not.
     """
     if choice is None:
         return ()

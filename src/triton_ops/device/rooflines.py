@@ -39,18 +39,15 @@ class Placed:
     """A time of a kernel below its roof.
 
     Attributes:
-        of_units: Share of the peak of the units for the dtype; None if that is not known.
-        of_memory: Share of the memory's peak; None if that is not known.
-        limit: The name of the limit that the kernel meets first: `memory`, or the dtype.
         of_measured: Share of what the device reached of that limit when it was calibrated; None if it was not.
     """
 
     ms: float
     tflops: float
     gbps: float
-    of_units: float | None
-    of_memory: float | None
-    limit: str
+    of_units: float | None  # share of the peak of the units for the dtype; None if that is not known
+    of_memory: float | None  # share of the memory's peak; None if that is not known
+    limit: str  # the name of the limit that the kernel meets first: `memory`, or the dtype
     of_limit: float
     of_measured: float | None = None
 

@@ -65,11 +65,9 @@ class Turns:
     def turn(self, key: str) -> Iterator[None]:
         """Hold the turn of the device with this key inside the block; without effect for an empty key.
 
-        A thread that has the turn already keeps it. Where no file can be locked, a warning says so, and the
-        measurement goes on; this process asks for no turn under that key again.
-
-        Raises:
-            DeviceError: Another process measures, and `wait` is false.
+        A thread that has the turn already keeps it. Where no file can be locked, a warning says so, and the measurement
+        goes on; this process asks for no turn under that key again. A `DeviceError` if another process measures, and
+        `wait` is false.
         """
         keys: set[str] = _mine.__dict__.setdefault("keys", set())
         folder = None if not key or key in keys | _given_up else _folder()
@@ -149,11 +147,7 @@ class TellsProcesses(Protocol):
     """Sensors that tell which processes work on the GPU."""
 
     def used_by(self, since_us: int) -> tuple[ProcessUse, ...]:
-        """The processes that worked on it in samples later than `since_us`, by the clock of `time.time`.
-
-        Raises:
-            DeviceError: The GPU does not tell.
-        """
+        """The processes in samples later than `since_us`, by `time.time`; a `DeviceError` if the GPU does not tell."""
 
 
 class Others:

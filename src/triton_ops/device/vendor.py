@@ -38,13 +38,12 @@ class Reading:
     Attributes:
         reasons: Why the clocks are held back: words of `CLOCK_REASONS`, or the vendor's own. The GPU is idle right
             after a round, so `idle` carries no information.
-        power_w: Power in watts; most NVIDIA GPUs since Ampere give the average of the last second.
     """
 
     reasons: tuple[str, ...]
     clock_mhz: int | None = None
     memory_mhz: int | None = None
-    power_w: float | None = None
+    power_w: float | None = None  # power in watts; most NVIDIA GPUs since Ampere give the average of the last second
     temperature_c: int | None = None
 
     @property
@@ -75,12 +74,9 @@ class Sensors(Protocol):
     """The sensors of one GPU, which are only read. The opener of the sensors closes them once."""
 
     def read(self) -> Reading:
-        """Read all sensors once.
+        """Read all sensors once; a `DeviceError` if the GPU no longer answers.
 
         A vendor with counters of how long each reason held may report all reasons since the previous reading.
-
-        Raises:
-            DeviceError: The GPU no longer answers.
         """
 
     def close(self) -> None:
@@ -115,12 +111,7 @@ class Vendor(Protocol):
         """Initialise the driver for `cuda` or `cuda:N` in torch's place; does nothing without a driver."""
 
     def sensors(self, device_name: str) -> Sensors:
-        """The open sensors of the GPU that torch calls `cuda` or `cuda:N`.
-
-        Raises:
-            MissingDependencyError: A package that reads the sensors is not installed.
-            DeviceError: The vendor's library does not know the GPU, or does not tell why its clocks are held back.
-        """
+        """The open sensors of the GPU that torch calls `cuda` or `cuda:N`; an error if they cannot be read."""
 
 
 @runtime_checkable

@@ -167,10 +167,7 @@ class NvmlSensors:
     NVML gives the reasons of the moment, so a slowdown that begins and ends between two readings is missed. NVML also
     counts the time spent in each reason, but its numbers for those counters changed between versions (251 became 269):
     a driver of another version would answer with another quantity. The initialised module is shut down once, when the
-    sensors are closed or garbage-collected.
-
-    Raises:
-        DeviceError: The GPU does not tell why its clocks are held back.
+    sensors are closed or garbage-collected. A GPU that does not tell why its clocks are held back is a `DeviceError`.
     """
 
     def __init__(self, nvml: Any, handle: Any) -> None:
@@ -226,14 +223,11 @@ class NvmlSensors:
 
 
 def open_sensors(nvml: Any, device_name: str, torch_properties: Any) -> NvmlSensors:
-    """The sensors of a CUDA device.
+    """The sensors of a CUDA device; a `DeviceError` if NVML cannot be used, or does not know the device.
 
     The device is found by its UUID, or else by its place on the PCI bus, never by its number: CUDA_VISIBLE_DEVICES and
     CUDA_DEVICE_ORDER renumber CUDA's devices and not NVML's. A slice of a GPU (MIG) is found by its place, and has the
     sensors of the whole GPU.
-
-    Raises:
-        DeviceError: NVML cannot be used, does not know the device, or does not tell why its clocks are held back.
     """
     try:
         nvml.nvmlInit()
@@ -247,11 +241,7 @@ def open_sensors(nvml: Any, device_name: str, torch_properties: Any) -> NvmlSens
 
 
 def find_handle(nvml: Any, device_name: str, torch_properties: Any) -> Any:
-    """NVML's handle of the GPU with these properties; NVML must be initialised.
-
-    Raises:
-        DeviceError: NVML does not know the GPU.
-    """
+    """NVML's handle of the GPU with these properties; NVML must be initialised."""
     lookups: list[tuple[Callable[[str], Any], str]] = []
     if uuid := str(getattr(torch_properties, "uuid", "")):
         lookups.append((nvml.nvmlDeviceGetHandleByUUID, f"GPU-{uuid.removeprefix('GPU-')}"))
@@ -311,12 +301,7 @@ def make_ready(device_name: str) -> None:
 
 
 def sensors_of(device: DeviceSpec, device_name: str) -> Sensors:
-    """The open sensors of a device.
-
-    Raises:
-        MissingDependencyError: A package that reads the sensors is not installed.
-        DeviceError: The device has no sensors that this package can read.
-    """
+    """The open sensors of a device; an error of this package if there are none that it can read."""
     if device.kind not in VENDORS:
         watched = " and ".join(VENDORS)
         raise DeviceError(
