@@ -95,7 +95,6 @@ ROOMS = {name.split(".")[1] for name, path in MODULES.items() if path.name == "_
 PAST_A_FACE = {
     ("triton_ops.backend.operations", "triton_ops.dispatch.operations"),
     ("triton_ops.backend.origins", "triton_ops.base.optional"),  # the name of a module, which is not imported
-    ("triton_ops.benchmark.timing", "triton_ops.kernels.matmul"),
     ("triton_ops.compilation.compiler", "triton_ops.backend.front_end"),
     ("triton_ops.dispatch.installing", "triton_ops.evaluation.idle_worker"),
     ("triton_ops.dispatch.tuner", "triton_ops.tuner.session"),

@@ -75,16 +75,14 @@ class PerformanceProfile:
 
         Args:
             latency_ms: Milliseconds per call; 0 counts as 1e-9.
-            peak_bandwidth_gbps: 10^9 bytes per second that count as 100 %. None takes the datasheet
-                figure of the present GPU; without a GPU, or with one whose figure is not known, it
-                is 2039 GB/s, that of an A100 80 GB.
+            peak_bandwidth_gbps: 10^9 bytes per second that count as 100 %. None takes the datasheet figure of the
+                present GPU; without a GPU, or with one whose figure is not known, it is 2039 GB/s, that of an A100 80
+                GB.
 
         Raises:
-            SettingsError: A number is negative, NaN, infinite, or no number; it is a ValueError as
-                well.
+            SettingsError: A number is negative, NaN, infinite, or no number; it is a ValueError as well.
 
-        Cost: the first call without a peak looks for a GPU, which imports torch where it is
-            installed.
+        Cost: the first call without a peak looks for a GPU, which imports torch where it is installed.
         """
         latency = _latency(latency_ms)
         peak = _peak("peak_bandwidth_gbps", peak_bandwidth_gbps)
@@ -104,8 +102,8 @@ def compute_gemm_metrics(
 ) -> KernelMetrics:
     """Metrics of a matrix product [M, K] · [K, N].
 
-    TFLOP/s = 2·M·N·K / (ms · 10^9); GB/s = (M·K + K·N + M·N) · bytes_per_element / (ms · 10^6);
-    utilisation = GB/s as percent of the peak bandwidth.
+    TFLOP/s = 2·M·N·K / (ms · 10^9); GB/s = (M·K + K·N + M·N) · bytes_per_element / (ms · 10^6); utilisation = GB/s as
+    percent of the peak bandwidth.
 
     Args:
         M: Rows of the result.
@@ -113,14 +111,13 @@ def compute_gemm_metrics(
         K: Length of the inner products.
         latency_ms: Milliseconds per call; 0 counts as 1e-9.
         peak_tflops: Checked, and without effect: no field of the result is relative to it.
-        peak_bandwidth_gbps: As in `PerformanceProfile.metrics`: None is the peak of the present
-            GPU, else 2039 GB/s. That figure, like 312 TFLOP/s, is an A100's; on an H200 it would
-            overstate the utilisation by 2.4.
+        peak_bandwidth_gbps: As in `PerformanceProfile.metrics`: None is the peak of the present GPU, else 2039 GB/s.
+            That figure, like 312 TFLOP/s, is an A100's; on an H200 it would overstate the utilisation by 2.4.
         bytes_per_element: Bytes of an element of any of the three matrices.
 
     Raises:
-        SettingsError: A size is not a positive integer, or another number is negative, NaN or
-            infinite; it is a ValueError as well.
+        SettingsError: A size is not a positive integer, or another number is negative, NaN or infinite; it is a
+            ValueError as well.
     """
     _peak("peak_tflops", peak_tflops)
     return PerformanceProfile.gemm(M, N, K, bytes_per_element).metrics(latency_ms, peak_bandwidth_gbps)

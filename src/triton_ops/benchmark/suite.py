@@ -37,21 +37,16 @@ class BenchmarkResult:
     """The time of one kernel at one problem, after its result was found right.
 
     Attributes:
-        kernel_name: The kernel.
-        problem_size: Extents of the problem, as the caller names them.
-        metrics: Latency, throughput and bandwidth.
         config: What the caller says of the kernel's config; empty if nothing.
-        mode: The clock and the state of the cache, such as `host` or `graph-cold`.
-        samples: How many samples were taken.
     """
 
-    kernel_name: str
-    problem_size: tuple[Any, ...]
-    metrics: KernelMetrics
+    kernel_name: str  # the kernel
+    problem_size: tuple[Any, ...]  # extents of the problem, as the caller names them
+    metrics: KernelMetrics  # latency, throughput and bandwidth
     _: KW_ONLY
     config: dict[str, Any] = field(default_factory=dict, hash=False)
-    mode: str = "host"
-    samples: int = 0
+    mode: str = "host"  # the clock and the state of the cache, such as `host` or `graph-cold`
+    samples: int = 0  # how many samples were taken
 
 
 @dataclass(frozen=True)
@@ -59,31 +54,21 @@ class ComparisonResult:
     """A kernel beside a baseline, timed in turn, after their results were found to agree.
 
     Attributes:
-        kernel_name: The kernel.
-        problem_size: Extents of the problem, as the caller names them.
-        triton: Metrics of the kernel.
-        pytorch: Metrics of the baseline.
-        speedup: The baseline's time divided by the kernel's.
-        interval: 95 % interval of the speedup, by resampling rounds.
-        verdict: `faster`, `slower` or `not distinguishable`.
-        confidence: `ok`, or in words why the verdict should not be relied on.
         config: What the caller says of the kernel's config; empty if nothing.
-        mode: The clock and the state of the cache.
-        rounds: In how many rounds both were measured.
     """
 
-    kernel_name: str
-    problem_size: tuple[Any, ...]
-    triton: KernelMetrics
-    pytorch: KernelMetrics
+    kernel_name: str  # the kernel
+    problem_size: tuple[Any, ...]  # extents of the problem, as the caller names them
+    triton: KernelMetrics  # metrics of the kernel
+    pytorch: KernelMetrics  # metrics of the baseline
     _: KW_ONLY
-    speedup: float
-    interval: tuple[float, float]
-    verdict: str
-    confidence: str = "ok"
+    speedup: float  # the baseline's time divided by the kernel's
+    interval: tuple[float, float]  # 95 % interval of the speedup, by resampling rounds
+    verdict: str  # `faster`, `slower` or `not distinguishable`
+    confidence: str = "ok"  # `ok`, or in words why the verdict should not be relied on
     config: dict[str, Any] = field(default_factory=dict, hash=False)
-    mode: str = "host"
-    rounds: int = 0
+    mode: str = "host"  # the clock and the state of the cache
+    rounds: int = 0  # in how many rounds both were measured
 
 
 class PerformanceReport:

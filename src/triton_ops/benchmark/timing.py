@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+import triton_ops
 from triton_ops.base import require
 from triton_ops.benchmark.contestant import blame_calls_of, contestants_of, prepare
 from triton_ops.device import CpuLoad, Turns, current_device, gpu_missing, probe, turn_key
 from triton_ops.exceptions import DeviceError, SettingsError
-from triton_ops.kernels.matmul import matmul
 from triton_ops.timing import GuardSummary, Sampler, ScreenPolicy, Timer, guard_for, screen, take
 from triton_ops.values import Measurement
 
@@ -217,4 +217,4 @@ def own_ms(m: int, n: int, k: int, dtype: str) -> float:
         raise DeviceError(f"there is no GPU to time the matmul on: {obstacle}", hint="leave --own out")
     torch = require("torch", "timing a product")
     a, b = (torch.randn(extents, device="cuda", dtype=getattr(torch, dtype)) for extents in ((m, k), (k, n)))
-    return time_ms(matmul, args=(a, b)).median_ms
+    return time_ms(triton_ops.matmul, args=(a, b)).median_ms
