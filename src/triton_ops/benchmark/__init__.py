@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from triton_ops.benchmark.comparing import duel_policy as duel_policy
     from triton_ops.benchmark.comparing import rounds_bar as rounds_bar
     from triton_ops.benchmark.config_cache import ConfigCache as ConfigCache
-    from triton_ops.benchmark.contestant import Contestant as Contestant
     from triton_ops.benchmark.correctness import CorrectnessVerifier as CorrectnessVerifier
     from triton_ops.benchmark.correctness import verify_fp8_accuracy as verify_fp8_accuracy
     from triton_ops.benchmark.correctness import verify_nan_inf_propagation as verify_nan_inf_propagation
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from triton_ops.benchmark.suite import BenchmarkSuite as BenchmarkSuite
     from triton_ops.benchmark.suite import ComparisonResult as ComparisonResult
     from triton_ops.benchmark.suite import PerformanceReport as PerformanceReport
+    from triton_ops.benchmark.timing import Contestant as Contestant
     from triton_ops.benchmark.timing import Times as Times
     from triton_ops.benchmark.timing import own_ms as own_ms
     from triton_ops.benchmark.timing import time_ms as time_ms

@@ -14,8 +14,8 @@ import typer
 
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
 from triton_ops.benchmark.comparing import Comparison, compare_contestants, duel_policy, rounds_bar
-from triton_ops.benchmark.contestant import Contestant
 from triton_ops.benchmark.rivals import KernelRow, KernelRun, rows_of
+from triton_ops.benchmark.timing import Contestant
 from triton_ops.device import gpu_missing, probe
 from triton_ops.dispatch import FALLBACK, RECORD, origin_of, would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError

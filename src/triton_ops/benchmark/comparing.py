@@ -16,14 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from triton_ops.benchmark.contestant import (
-    Contestant,
-    PreparedContestants,
-    blame,
-    blame_calls_of,
-    contestants_of,
-    prepare,
-)
+from triton_ops.benchmark.timing import Contestant, PreparedContestants, blame, blame_calls_of, contestants_of, prepare
 from triton_ops.device import CpuLoad, Turns, current_device, probe, turn_key
 from triton_ops.evaluation import Choose
 from triton_ops.exceptions import SettingsError

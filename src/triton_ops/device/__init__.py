@@ -4,15 +4,15 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.device.architectures import TARGETS as TARGETS
-    from triton_ops.device.architectures import DeviceSpec as DeviceSpec
-    from triton_ops.device.architectures import Residents as Residents
-    from triton_ops.device.architectures import Target as Target
-    from triton_ops.device.architectures import named_target as named_target
-    from triton_ops.device.architectures import target_of as target_of
+    from triton_ops.device.datasheets import TARGETS as TARGETS
+    from triton_ops.device.datasheets import DeviceSpec as DeviceSpec
+    from triton_ops.device.datasheets import Residents as Residents
+    from triton_ops.device.datasheets import Target as Target
     from triton_ops.device.datasheets import named_devices as named_devices
+    from triton_ops.device.datasheets import named_target as named_target
     from triton_ops.device.datasheets import spec_called as spec_called
     from triton_ops.device.datasheets import spec_named as spec_named
+    from triton_ops.device.datasheets import target_of as target_of
     from triton_ops.device.machine import Calibration as Calibration
     from triton_ops.device.machine import Machine as Machine
     from triton_ops.device.machine import load_calibration as load_calibration
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from triton_ops.device.turns import Others as Others
     from triton_ops.device.turns import Turns as Turns
     from triton_ops.device.turns import turn_key as turn_key
-    from triton_ops.device.vendor import Reading as Reading
-    from triton_ops.device.vendor import Sensors as Sensors
     from triton_ops.device.vendors import VENDORS as VENDORS
+    from triton_ops.device.vendors import Reading as Reading
+    from triton_ops.device.vendors import Sensors as Sensors
     from triton_ops.device.vendors import gpus_without_torch as gpus_without_torch
     from triton_ops.device.vendors import graph_nodes as graph_nodes
     from triton_ops.device.vendors import make_ready as make_ready

@@ -27,7 +27,7 @@ from triton_ops.base import (
     sweep,
     unsealed,
 )
-from triton_ops.device.architectures import LIMITS, DeviceSpec, UnitLimits
+from triton_ops.device.datasheets import LIMITS, DeviceSpec, UnitLimits
 from triton_ops.exceptions import CacheError
 
 _LOG = logging.getLogger("triton_ops.device")

@@ -31,8 +31,7 @@ from typing import Any
 
 from triton_ops.base import affinity_cpus, available, read_file, require
 from triton_ops.base import proc as _proc
-from triton_ops.device.architectures import DeviceSpec
-from triton_ops.device.datasheets import datasheet_of
+from triton_ops.device.datasheets import DeviceSpec, datasheet_of
 from triton_ops.device.vendors import gpus_of, gpus_without_torch
 from triton_ops.exceptions import DeviceError, MissingDependencyError, SettingsError
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from triton_ops.device.architectures import DeviceSpec
+from triton_ops.device.datasheets import DeviceSpec
 from triton_ops.device.machine import Calibration
 
 MEMORY = "memory"

@@ -29,8 +29,8 @@ from typing import Any, Protocol, runtime_checkable
 from triton_ops import settings
 from triton_ops.base import ensure_folder, locked, private_folder, require
 from triton_ops.base import proc as _proc
-from triton_ops.device.architectures import DeviceSpec
-from triton_ops.device.vendor import ProcessUse
+from triton_ops.device.datasheets import DeviceSpec
+from triton_ops.device.vendors import ProcessUse
 from triton_ops.exceptions import CacheError, DeviceError
 
 _log = logging.getLogger("triton_ops")

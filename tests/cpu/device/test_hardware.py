@@ -21,8 +21,7 @@ from triton_ops.device import (
     spec_named,
     target_of,
 )
-from triton_ops.device.architectures import LIMITS
-from triton_ops.device.datasheets import DATASHEETS, datasheet_of
+from triton_ops.device.datasheets import DATASHEETS, LIMITS, datasheet_of
 from triton_ops.exceptions import DeviceError
 from triton_ops.lab.expectation import Waves
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from triton_ops.device.architectures import LIMITS
+from triton_ops.device.datasheets import LIMITS
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError
 from triton_ops.lab import profile_command as command
 from triton_ops.lab import read_profile
