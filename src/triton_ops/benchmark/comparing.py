@@ -249,38 +249,25 @@ def compare_contestants(
     device = probe(a.device_name)
     turns = Turns(a.device_name, wait)
     with current_device(a.device_name), turns.turn(turn_key(device, a.device_name)):
-        load = CpuLoad()
-        comparison = _duel_of(a, b, policy, cold, random.Random(seed), choose, clock, follow)
+        load, rng = CpuLoad(), random.Random(seed)
+        prepared = prepare([a, b, a], sets=3, cold=cold, choose=choose)  # the second a is the twin
+        visit_samples = _visit_samples((a, b), prepared)
+        first, second, twin = (Arm(sampler, visit_samples) for sampler in _taking_turns(prepared.samplers, rng))
+        guard, start = guard_for(a.device_name), clock()
+
+        def keep_round() -> bool:
+            steady = guard.round_ok()
+            follow(len(first.visits) + steady, clock() - start)
+            return steady
+
+        try:
+            outcome = duel((first, second, twin), prepared.timer, policy, rng, keep_round=keep_round, clock=clock)
+        except Exception as error:
+            arms = zip((a, b, a), (first, second, twin), strict=True)
+            failed = [contestant.name for contestant, arm in arms if arm.error is not None]
+            raise blame(failed[0] if failed else f"{a.name} or {b.name}", error) from error
+        comparison = _comparison((a.name, b.name), outcome, (first, second), prepared.timer.mode, guard.summary())
         return replace(comparison, notes=(*turns.notes, *load.notes(device)))
-
-
-def _duel_of(
-    a: Contestant,
-    b: Contestant,
-    policy: DuelPolicy,
-    cold: bool,
-    rng: random.Random,
-    choose: Choose | None,
-    clock: Callable[[], float],
-    follow: Follow,
-) -> Comparison:
-    prepared = prepare([a, b, a], sets=3, cold=cold, choose=choose)  # the second a is the twin
-    visit_samples = _visit_samples((a, b), prepared)
-    first, second, twin = (Arm(sampler, visit_samples) for sampler in _taking_turns(prepared.samplers, rng))
-    guard, start = guard_for(a.device_name), clock()
-
-    def keep_round() -> bool:
-        steady = guard.round_ok()
-        follow(len(first.visits) + steady, clock() - start)
-        return steady
-
-    try:
-        outcome = duel((first, second, twin), prepared.timer, policy, rng, keep_round=keep_round, clock=clock)
-    except Exception as error:
-        arms = zip((a, b, a), (first, second, twin), strict=True)
-        failed = [contestant.name for contestant, arm in arms if arm.error is not None]
-        raise blame(failed[0] if failed else f"{a.name} or {b.name}", error) from error
-    return _comparison((a.name, b.name), outcome, (first, second), prepared.timer.mode, guard.summary())
 
 
 def _visit_samples(contestants: Sequence[Contestant], prepared: PreparedContestants) -> int:

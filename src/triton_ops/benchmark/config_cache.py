@@ -25,8 +25,6 @@ from triton_ops.device import probe
 from triton_ops.exceptions import CacheError, ConfigValueError
 from triton_ops.records import Codec, DirectoryStore, LayeredStore, MemoryStore, parse_object
 
-__all__ = ["ConfigCache"]
-
 _log = logging.getLogger("triton_ops")
 _LARGEST_BYTES = 4 << 20
 _OF_A_DEVICE = re.compile(r"cpu|cuda(:\d+)?")

@@ -14,8 +14,6 @@ from triton_ops.device import probe
 from triton_ops.exceptions import SettingsError
 from triton_ops.values import KernelMetrics, Work
 
-__all__ = ["PerformanceProfile", "compute_elementwise_metrics", "compute_gemm_metrics"]
-
 SHORTEST_MS = 1e-9  # used for a latency of 0, which only a clock too coarse for the kernel can report
 A100_BANDWIDTH_GBPS = 2039.0  # of 80 GB by datasheet: assumed where no device is known
 _UNKNOWN = Work()

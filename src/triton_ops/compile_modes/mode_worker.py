@@ -153,16 +153,13 @@ def _counted_loops() -> Iterator[list[int]]:
                 function = getattr(module, name, None)
                 if callable(function):
                     undo.callback(setattr, module, name, function)
-                    setattr(module, name, _counting_calls(function, counts, loops))
+                    setattr(module, name, partial(_counted_call, function, counts, loops))
         yield counts
 
 
-def _counting_calls(function: Callable[..., Any], counts: list[int], loops: int) -> Callable[..., Any]:
-    def noted(*args: Any) -> Any:
-        counts.append(loops)
-        return function(*args)
-
-    return noted
+def _counted_call(function: Callable[..., Any], counts: list[int], loops: int, *args: Any) -> Any:
+    counts.append(loops)
+    return function(*args)
 
 
 def _generated_modules() -> list[ModuleType]:

@@ -4,7 +4,6 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.device.datasheets import TARGETS as TARGETS
     from triton_ops.device.datasheets import DeviceSpec as DeviceSpec
     from triton_ops.device.datasheets import Residents as Residents
     from triton_ops.device.datasheets import Target as Target

@@ -78,7 +78,8 @@ class Turns:
         with locked(folder, f"{key}.lock", poll_s=_POLL_S, waiting=self._waits) as is_locked:
             if not is_locked:
                 _given_up.add(key)
-            self._took(time.monotonic() - start)
+            self._had_one = True
+            self.waited_s += time.monotonic() - start
             keys.add(key)
             try:
                 yield
@@ -96,10 +97,6 @@ class Turns:
         if not self._has_warned and not self._had_one:
             _log.warning("another process measures on %s; waiting for a turn", self.device_name)
             self._has_warned = True
-
-    def _took(self, waited_s: float) -> None:
-        self._had_one = True
-        self.waited_s += waited_s
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.device import TARGETS, Calibration, DeviceSpec, Roofline, spec_called
-from triton_ops.device.datasheets import LIMITS
+from triton_ops.device import Calibration, DeviceSpec, Roofline, spec_called
+from triton_ops.device.datasheets import LIMITS, TARGETS
 from triton_ops.lab import PRODUCTS, ROWS, STAGES, drawn, stages_habit, timeline, warp_choices, warps_habit
 
 H200 = spec_called("H200")
