@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from triton_ops.device.rooflines import Ceiling as Ceiling
     from triton_ops.device.rooflines import Placed as Placed
     from triton_ops.device.rooflines import Roofline as Roofline
+    from triton_ops.device.rooflines import roofline as roofline
     from triton_ops.device.turns import Others as Others
     from triton_ops.device.turns import Turns as Turns
     from triton_ops.device.turns import turn_key as turn_key

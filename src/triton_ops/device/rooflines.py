@@ -153,6 +153,10 @@ class Roofline:
         return times + ([(self.flops / (self.units.peak * 1e9), self.units)] if self.units else [])
 
 
+roofline = Roofline.of
+"""The documented name."""
+
+
 def _rate(value: float, unit: str, share: float | None) -> str:
     return f"{value:.4g} {unit}" + ("" if share is None else f" ({share:.0%} of the peak)")
 
