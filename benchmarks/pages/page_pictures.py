@@ -19,7 +19,7 @@ from typing import Any
 from tests.browser import opened_browser
 
 from triton_ops.base import parsed, read_named, unpacked
-from triton_ops.device import roofline, spec_named
+from triton_ops.device import Roofline, spec_named
 from triton_ops.lab import simulator_page
 from triton_ops.lab.recording import Recording, read_recording
 from triton_ops.lab.simulation import simulate
@@ -98,7 +98,7 @@ def replayed(folder: Path) -> Path:
 def _head(recording: Recording) -> Head:
     spec = spec_named(recording.device)
     assert spec is not None
-    roof = roofline(
+    roof = Roofline.of(
         spec, flops=recording.head["flops"], bytes_=recording.head["bytes"], dtype=recording.dtype, products=True
     )  # fmt: skip
     assert roof.memory is not None

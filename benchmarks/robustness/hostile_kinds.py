@@ -13,7 +13,7 @@ from typing import Any
 from triton_ops import tune
 from triton_ops.backend import operation
 from triton_ops.benchmark import ConfigCache
-from triton_ops.device import Calibration, load_calibration, machine_of, save_calibration, spec_named
+from triton_ops.device import Calibration, load_calibration, machine_of, spec_named
 from triton_ops.device.machine import calibration_path
 from triton_ops.exceptions import CacheError, LockfileError, RecordingError, RunLogError
 from triton_ops.lab.recording import read_recording, write_recording
@@ -92,7 +92,7 @@ def kinds(folder: Path) -> list[Kind]:
     [config] = (folder / "configs").glob("*.json")
     rates = Calibration(GPU, "580.1", dram_gbps=4000.0, l2_gbps=9000.0, launch_us=2.0, sync_us=9.0,
                         mma_tflops={"bfloat16": 700.0})  # fmt: skip
-    calibration = save_calibration(folder, rates)
+    calibration = rates.save(folder)
     assert calibration == calibration_path(folder, GPU)
     bundle, recording, tuner = folder / "bundle.json", folder / "recording.json.gz", folder / "tuner.json"
     export_records([record], bundle)

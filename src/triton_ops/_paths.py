@@ -9,11 +9,7 @@ from triton_ops.exceptions import SettingsError
 
 
 def expanded(path: str | os.PathLike[str], source: str = "") -> Path:
-    """The path with `~` and `~USER` expanded.
-
-    Args:
-        path: The path.
-        source: The variable that holds it, for the message.
+    """The path with `~` and `~USER` expanded; `source` is the variable that holds it, for the message.
 
     Raises:
         SettingsError: There is no such user, or the user has no home folder.

@@ -111,13 +111,7 @@ class ShapeMismatchError(TritonKernelError, ValueError):
     """
 
     def __init__(
-        self,
-        message: str,
-        expected: Any = None,
-        actual: Any = None,
-        tensor_name: str | None = None,
-        *,
-        hint: str = "",
+        self, message: str, expected: Any = None, actual: Any = None, tensor_name: str | None = None, *, hint: str = ""
     ) -> None:
         super().__init__(message, hint=hint)
         self.expected = expected

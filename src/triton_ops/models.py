@@ -144,11 +144,7 @@ class FP8GEMMInput:
 
 
 def _check_extents(**extents: Any) -> None:
-    """Check that extents are whole numbers of 1 or more; those of NumPy are.
-
-    Raises:
-        ShapeMismatchError: One is not.
-    """
+    """Check that extents are whole numbers of 1 or more; those of NumPy are."""
     whole = {name for name, extent in extents.items() if not isinstance(extent, bool) and isinstance(extent, Integral)}
     validate_positive_dimensions(**{name: int(it) if name in whole else it for name, it in extents.items()})
 

@@ -103,12 +103,12 @@ def colours() -> bool:
 
 
 def columns() -> int | None:
-    """The number of columns in `COLUMNS`; None if it is not set or is no whole number of 1 or more."""
+    """The number of columns in `COLUMNS`; None if it is no whole number of 1 or more."""
     return _positive(os.environ.get("COLUMNS", ""))
 
 
 def openmp_threads() -> int | None:
-    """The number of threads in `OMP_NUM_THREADS`; None if it is not set or is no whole number of 1 or more."""
+    """The number of threads in `OMP_NUM_THREADS`; None if it is no whole number of 1 or more."""
     return _positive(os.environ.get("OMP_NUM_THREADS", "").partition(",")[0])  # one for each level of nesting
 
 
@@ -213,11 +213,8 @@ def one_of_several() -> bool:
 def for_child(changes: Mapping[str, str], family: str, temporary: Path | None = None) -> dict[str, str]:
     """The environment for a new process: that of this process, with `changes`, and without what torch's compiler named.
 
-    Args:
-        changes: Variables by name.
-        family: The mark by which the process and all that it starts are told; it has the marks of the processes above
-            it too.
-        temporary: A folder for the process's temporary files; None takes that of this process.
+    `family` is the mark by which the process and all that it starts are told; it has the marks of the processes above
+    it too. `temporary` is for its temporary files; None takes the folder of this process.
     """
     marked = {**os.environ, FAMILY: f"{os.environ.get(FAMILY, '')} {family}".strip()}
     if torchs_ptxas() is not None:  # what is compiled there is kept as compiled by Triton's own
@@ -251,39 +248,23 @@ def inductor_cache_dir() -> Path:
 
 
 def effort() -> str:
-    """The effort of a tune for which the caller names none.
-
-    Raises:
-        SettingsError: `TRITON_OPS_EFFORT` holds another word.
-    """
+    """The effort of a tune for which the caller names none; a `SettingsError` if the variable holds another word."""
     return checked_effort(_text("TRITON_OPS_EFFORT") or "quick", "TRITON_OPS_EFFORT")
 
 
 def checked_effort(name: str, source: str = "effort") -> str:
-    """`name`, if it is the name of an effort.
-
-    Raises:
-        SettingsError: It is not; the message holds `source`, the value and the allowed values.
-    """
+    """`name`, if it is that of an effort; else a `SettingsError` with `source`, the value and the allowed values."""
     return _one_of(EFFORTS, name, source)
 
 
 def on_miss() -> str | None:
-    """The policy of a launch without a known winner, as the environment says; None if it says nothing.
-
-    Raises:
-        SettingsError: `TRITON_OPS_ON_MISS` holds another word.
-    """
+    """The policy of a launch without a known winner, as the environment says; None if it says nothing."""
     policy = _text("TRITON_OPS_ON_MISS")
     return checked_on_miss(policy, "TRITON_OPS_ON_MISS") if policy else None
 
 
 def checked_on_miss(name: str, source: str = "on_miss") -> str:
-    """`name`, if it says what a launch without a known winner does.
-
-    Raises:
-        SettingsError: It does not; the message holds `source`, the value and the allowed values.
-    """
+    """`name`, if it says what a launch without a known winner does; else a `SettingsError` as of an effort."""
     return _one_of(ON_MISS, name, source)
 
 
@@ -315,11 +296,7 @@ def report() -> str:
 
 
 def ranks() -> str:
-    """The agreement of the processes of one job on winners: `agree` or `off`.
-
-    Raises:
-        SettingsError: `TRITON_OPS_RANKS` holds another word.
-    """
+    """The agreement of the processes of one job on winners: `agree` or `off`; else a `SettingsError`."""
     return _one_of(RANKS, _text("TRITON_OPS_RANKS") or RANKS[0], "TRITON_OPS_RANKS")
 
 

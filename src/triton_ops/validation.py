@@ -22,12 +22,7 @@ _CONTRACTS = {
     "validate_rmsnorm_rope_inputs": "rmsnorm_rope",
 }
 
-__all__ = [
-    "validate_eps",
-    "validate_head_dim",
-    "validate_positive_dimensions",
-    *_CONTRACTS,
-]
+__all__ = ["validate_eps", "validate_head_dim", "validate_positive_dimensions", *_CONTRACTS]
 
 
 def __getattr__(name: str) -> Any:

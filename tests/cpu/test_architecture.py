@@ -95,8 +95,6 @@ ROOMS = {name.split(".")[1] for name, path in MODULES.items() if path.name == "_
 PAST_A_FACE = {
     ("triton_ops.backend.operations", "triton_ops.dispatch.operations"),
     ("triton_ops.backend.origins", "triton_ops.base.optional"),  # the name of a module, which is not imported
-    ("triton_ops.benchmark.timing", "triton_ops.kernels.matmul"),
-    ("triton_ops.benchmark.suite", "triton_ops.kernels.{folder}"),
     ("triton_ops.compilation.compiler", "triton_ops.backend.front_end"),
     ("triton_ops.dispatch.installing", "triton_ops.evaluation.idle_worker"),
     ("triton_ops.dispatch.tuner", "triton_ops.tuner.session"),
@@ -192,7 +190,7 @@ OPEN_THEMSELVES = {
     "triton_ops.ship.verification": "a folder for one tune",
     "triton_ops.compile_modes.backends": "torch's own sources",
     "triton_ops.compile_modes.inductor_cache": "entries of a folder that is open, so that no link is followed",
-    "triton_ops.compile_modes.mode_contender": "the kernel's own files of a process",
+    "triton_ops.compile_modes.mode_worker": "the kernel's own files of a process",
     "triton_ops.lab.recording": "a folder for one tune, and gzip in memory",
     "triton_ops.terminal.console": "the null device",
 }

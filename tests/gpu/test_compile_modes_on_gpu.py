@@ -8,7 +8,7 @@ import pytest
 
 from triton_ops import advise, tune_compile
 from triton_ops.compile_modes.backends import gate_here
-from triton_ops.compile_modes.scenarios import simple_mlp
+from triton_ops.compile_modes.command_model import simple_mlp
 
 pytestmark = pytest.mark.gpu
 

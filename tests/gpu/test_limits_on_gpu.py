@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from triton_ops.device import limits_of, probe, spec_named
+from triton_ops.device import probe, spec_named
 
 pytestmark = pytest.mark.gpu
 
@@ -20,7 +20,7 @@ def test_the_row_of_this_device_has_the_figures_that_its_driver_reports():
     assert row.shared_bytes_per_block == here.shared_bytes_per_block
     assert row.registers_per_unit == here.registers_per_unit
     assert here.l2_bytes is None or row.l2_bytes == pytest.approx(here.l2_bytes, rel=0.05)
-    limits = limits_of(here)
+    limits = here.limits
     seen = torch.cuda.get_device_properties(0)
     assert limits.warps * limits.warp_size == seen.max_threads_per_multi_processor
     assert limits.shared_bytes == seen.shared_memory_per_multiprocessor

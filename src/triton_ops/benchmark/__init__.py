@@ -4,17 +4,11 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops._faces import lazy_face as lazy_face
     from triton_ops.benchmark.auto_tuner import TritonAutoTuner as TritonAutoTuner
-    from triton_ops.benchmark.auto_tuner import checked_runs as checked_runs
     from triton_ops.benchmark.command_bench import bench_command as bench_command
     from triton_ops.benchmark.comparing import Comparison as Comparison
     from triton_ops.benchmark.comparing import compare as compare
-    from triton_ops.benchmark.comparing import compare_contestants as compare_contestants
-    from triton_ops.benchmark.comparing import duel_policy as duel_policy
-    from triton_ops.benchmark.comparing import rounds_bar as rounds_bar
     from triton_ops.benchmark.config_cache import ConfigCache as ConfigCache
-    from triton_ops.benchmark.contestant import Contestant as Contestant
     from triton_ops.benchmark.correctness import CorrectnessVerifier as CorrectnessVerifier
     from triton_ops.benchmark.correctness import verify_fp8_accuracy as verify_fp8_accuracy
     from triton_ops.benchmark.correctness import verify_nan_inf_propagation as verify_nan_inf_propagation
@@ -27,7 +21,6 @@ if TYPE_CHECKING:
     from triton_ops.benchmark.performance import PerformanceProfile as PerformanceProfile
     from triton_ops.benchmark.performance import compute_elementwise_metrics as compute_elementwise_metrics
     from triton_ops.benchmark.performance import compute_gemm_metrics as compute_gemm_metrics
-    from triton_ops.benchmark.rivals import KernelRow as KernelRow
     from triton_ops.benchmark.rivals import KernelRun as KernelRun
     from triton_ops.benchmark.rivals import rows_of as rows_of
     from triton_ops.benchmark.suite import BenchmarkResult as BenchmarkResult
@@ -35,7 +28,7 @@ if TYPE_CHECKING:
     from triton_ops.benchmark.suite import ComparisonResult as ComparisonResult
     from triton_ops.benchmark.suite import PerformanceReport as PerformanceReport
     from triton_ops.benchmark.timing import Times as Times
-    from triton_ops.benchmark.timing import beside_own as beside_own
+    from triton_ops.benchmark.timing import own_ms as own_ms
     from triton_ops.benchmark.timing import time_ms as time_ms
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -49,10 +49,8 @@ _FEWEST_ROUNDS = 2  # that show any noise
 class WinnerStanding:
     """Distance of the winner from the other configs.
 
-    Attributes:
-        ties: The winner, and the configs that noise does not tell from it.
-        noise: Half-width of a typical 95 % interval of the difference of two configs, as a share.
-        confidence: `ok`, or `low` with the reason.
+    `ties` are the winner and the configs that noise does not tell from it; `noise` is the half-width of a typical 95 %
+    interval of the difference of two configs, as a share; `confidence` is `ok`, or `low` with the reason.
     """
 
     ties: tuple[Config, ...]
@@ -191,9 +189,7 @@ class TritonAutoTuner:
             if label is not None and (hit := self._cached(label)) is not None:
                 (trial,), _ = self._measure([hit], subject, shared_timer)
                 if trial.ok:
-                    return _result(
-                        [trial], trial, performance, problem_size, device, start, self._space.members, from_cache=True
-                    )
+                    return _result([trial], trial, performance, problem_size, device, start, self._space.members)
                 _log.warning("cached config (%s) failed, searching again: %s", hit, trial.error)
             trials, arms = self._measure([Config(c) for c in self.all_configs], subject, shared_timer)
         finally:
@@ -203,9 +199,7 @@ class TritonAutoTuner:
         if label is not None:
             self.cache.set(*label, dict(winner.config))
         standing = standing_of(trials, arms, winner)
-        return _result(
-            trials, winner, performance, problem_size, device, start, self._space.members, standing=standing
-        )  # fmt: skip
+        return _result(trials, winner, performance, problem_size, device, start, self._space.members, standing)
 
     def get_cached_config(self, problem_size: Any, device: str, kernel_type: str = "unknown") -> dict[str, Any] | None:
         """The cached winner; None if there is none. Nothing is measured."""
@@ -397,24 +391,22 @@ def _result(
     device: str | None,
     start: float,
     members: Members,
-    *,
     standing: WinnerStanding | None = None,
-    from_cache: bool = False,
 ) -> TuningResult:
-    results = (
-        [] if from_cache else [(dict(t.config.with_members(members)), _metrics(t, performance)) for t in trials if t.ok]
-    )
+    """The result of a tune; without a standing that of a winner from the cache, which was measured alone."""
+    from_cache, ranked = standing is None, standing or WinnerStanding((), confidence=ALONE)
+    results = [(dict(t.config.with_members(members)), _metrics(t, performance)) for t in trials if t.ok]
     return TuningResult(
         best_config=dict(winner.config.with_members(members)),
         metrics=_metrics(winner, performance),
-        all_results=results,
+        all_results=[] if from_cache else results,
         problem_size=problem_size,
         device=device,
         from_cache=from_cache,
         trials=() if from_cache else tuple(trials),
-        ties=() if standing is None else standing.ties,
-        noise=0.0 if standing is None else standing.noise,
-        confidence=ALONE if standing is None else standing.confidence,
+        ties=ranked.ties,
+        noise=ranked.noise,
+        confidence=ranked.confidence,
         stopped="cached" if from_cache else "complete",
         elapsed_s=time.monotonic() - start,
         mode=winner.best_measurement.mode,

@@ -14,8 +14,8 @@ import typer
 
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
 from triton_ops.benchmark.comparing import Comparison, compare_contestants, duel_policy, rounds_bar
-from triton_ops.benchmark.contestant import Contestant
 from triton_ops.benchmark.rivals import KernelRow, KernelRun, rows_of
+from triton_ops.benchmark.timing import Contestant
 from triton_ops.device import gpu_missing, probe
 from triton_ops.dispatch import FALLBACK, RECORD, origin_of, would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError
@@ -119,10 +119,6 @@ def bench_contestants(
     """Both contestants. With a single TARGET, its winner or the given config is compared with its default config.
 
     The winner of an operation is what a call would run with; that of a function is that of its record.
-
-    Raises:
-        TargetError, SpaceError, ShapeMismatchError, UnsupportedDtypeError, DeviceError: As for `tune`.
-        SettingsError: There is nothing to compare the default config with.
     """
     target = load_target(texts[0])
     if texts[1] is None:
@@ -182,7 +178,9 @@ def _of_function(text: str, function: Callable[..., Any], tunables: list[str], r
     kernel = FunctionKernel(function)
     device = device_for(request.device, "any", kernel.name)
     record: Record | None = None
-    for candidate in _of_kernel(kernel.name, request) if not tunables else ():
+    for candidate in () if tunables else matching(kernel.name, request.cache_dir):
+        if candidate.key.kernel != kernel.name:
+            continue
         with contextlib.suppress(TritonKernelError):  # a record of the same name with other parameters
             operation = _as_operation(kernel, list(candidate.winner), request)
             record = record or _record(kernel, operation.problem(), device, request)
@@ -253,10 +251,6 @@ def _record(kernel: Kernel, problem: Problem, device: str, request: BenchRequest
     return None if key.unknown else DirectoryStore(folder_of(request.cache_dir), RECORDS, read_only=True).get(key.id)
 
 
-def _of_kernel(name: str, request: BenchRequest) -> list[Record]:
-    return [record for record in matching(name, request.cache_dir) if record.key.kernel == name]
-
-
 def bench_command(
     target: Annotated[
         str, typer.Argument(metavar="A", help="TARGET: a shipped kernel, module:object, or file.py:object.")
@@ -303,11 +297,16 @@ def bench_command(
     request = BenchRequest(
         shapes=parse_shapes(shape), dtype=dtype, device=device, cold=not warm, seed=seed, cache_dir=cache_dir
     )
-    _check(request)
+    if request.dtype is not None:
+        dtype_name(request.dtype)
+    if request.device is not None:
+        probe(request.device)
+    folder_of(request.cache_dir)
     with only_data_on_stdout():
         a, b = bench_contestants((target, other), configs, request)
         if a.contestant.kernel == b.contestant.kernel and a.contestant.config == b.contestant.config:
-            tell(f"a and b are the same: {a.target} with {_config(a.contestant.config)}")
+            text = f"({a.contestant.config})" if a.contestant.config else "no config"
+            tell(f"a and b are the same: {a.target} with {text}")
         with rounds_bar((a.contestant.name, b.contestant.name), seconds, stderr()) as follow:
             comparison = compare_contestants(
                 a.contestant, b.contestant, policy, cold=request.cold, seed=seed, wait=not no_wait, follow=follow
@@ -316,14 +315,6 @@ def bench_command(
         say_json(_as_json(a, b, comparison))
     else:
         say(*_report(a, b, comparison, width()))
-
-
-def _check(request: BenchRequest) -> None:
-    if request.dtype is not None:
-        dtype_name(request.dtype)
-    if request.device is not None:
-        probe(request.device)
-    folder_of(request.cache_dir)
 
 
 def _report(a: BenchContestant, b: BenchContestant, comparison: Comparison, columns: int | None) -> list[str]:
@@ -348,10 +339,6 @@ def label(config: Config) -> str:
     return "/".join(str(value) for value in config.plain.values()) or "-"
 
 
-def _config(config: Config) -> str:
-    return f"({config})" if config else "no config"
-
-
 def _as_json(a: BenchContestant, b: BenchContestant, comparison: Comparison) -> dict[str, Any]:
     return {
         "verdict": comparison.verdict, "percent": comparison.percent, "interval": list(comparison.interval),
@@ -373,13 +360,7 @@ def _contestant_json(a_or_b: BenchContestant, times: Measurement) -> dict[str, A
 
 
 def _bench_kernels(run: KernelRun, *, as_json: bool, refused: dict[str, bool]) -> None:
-    """Compare every shipped kernel with its rivals at its named problems, and print the rows.
-
-    Args:
-        run: The comparisons.
-        as_json: Whether to print one JSON document instead of a table.
-        refused: Options that concern a single kernel, and whether they were typed.
-    """
+    """Compare every shipped kernel with its rivals, and print the rows; no option in `refused` may have been typed."""
     if options := [name for name, is_typed in refused.items() if is_typed]:
         raise SettingsError(
             f"{', '.join(options)} cannot be given with `bench {_ALL_KERNELS}`, which takes every kernel at its named "

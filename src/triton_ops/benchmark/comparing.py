@@ -16,14 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from triton_ops.benchmark.contestant import (
-    Contestant,
-    PreparedContestants,
-    blame,
-    blame_calls_of,
-    contestants_of,
-    prepare,
-)
+from triton_ops.benchmark.timing import Contestant, PreparedContestants, blame, blame_calls_of, contestants_of, prepare
 from triton_ops.device import CpuLoad, Turns, current_device, probe, turn_key
 from triton_ops.evaluation import Choose
 from triton_ops.exceptions import SettingsError
@@ -50,13 +43,7 @@ Follow = Callable[[int, float], None]
 
 @contextmanager
 def rounds_bar(names: tuple[str, str], seconds: float, console: Console | None = None) -> Iterator[Follow]:
-    """A bar that a comparison moves; nothing is drawn if stderr is no terminal.
-
-    Args:
-        names: The names of the two contestants.
-        seconds: After so many seconds no round is started.
-        console: Where the bar is drawn; None is stderr.
-    """
+    """A bar that a comparison moves; nothing is drawn if stderr, or the console given, is no terminal."""
     console = console or Console(file=sys.stderr)
     if not console.is_terminal:
         yield lambda _rounds, _elapsed_s: None
@@ -235,11 +222,7 @@ def _check_names(names: Any) -> None:
 
 
 def duel_policy(rounds: Any, seconds: Any) -> DuelPolicy:
-    """The limits of a comparison in rounds and seconds.
-
-    Raises:
-        SettingsError: A limit is out of range.
-    """
+    """The limits of a comparison in rounds and seconds; a `SettingsError` if one is out of range."""
     if rounds is not None and (not isinstance(rounds, Integral) or int(rounds) < LEAST_ROUNDS):
         raise SettingsError(
             f"rounds is {rounds!r}; a whole number of {LEAST_ROUNDS} or more bounds a difference at 95 %"
@@ -262,58 +245,29 @@ def compare_contestants(
     clock: Callable[[], float] = time.monotonic,
     follow: Follow = lambda _rounds, _elapsed_s: None,
 ) -> Comparison:
-    """Compare two contestants that take the same arguments.
-
-    Args:
-        a: The first contestant.
-        b: The second contestant.
-        policy: Limits in rounds and seconds.
-        cold: On a GPU, whether L2 holds nothing of the arguments when a call starts.
-        seed: Seed of the orders.
-        wait: Whether to wait while another process measures on the same GPU.
-        choose: Chooses the timer; None is `choose_timer`.
-        clock: Monotonic seconds, by which the policy's seconds are counted.
-        follow: Called after every round with the number of rounds so far and the seconds since the first began.
-
-    Raises:
-        TargetError: A contestant raised.
-        DeviceError, ShapeMismatchError: The contestants are on two devices, or their arguments do not fit in memory.
-    """
+    """Compare two contestants that take the same arguments; it raises as `compare`."""
     device = probe(a.device_name)
     turns = Turns(a.device_name, wait)
     with current_device(a.device_name), turns.turn(turn_key(device, a.device_name)):
-        load = CpuLoad()
-        comparison = _duel_of(a, b, policy, cold, random.Random(seed), choose, clock, follow)
+        load, rng = CpuLoad(), random.Random(seed)
+        prepared = prepare([a, b, a], sets=3, cold=cold, choose=choose)  # the second a is the twin
+        visit_samples = _visit_samples((a, b), prepared)
+        first, second, twin = (Arm(sampler, visit_samples) for sampler in _taking_turns(prepared.samplers, rng))
+        guard, start = guard_for(a.device_name), clock()
+
+        def keep_round() -> bool:
+            steady = guard.round_ok()
+            follow(len(first.visits) + steady, clock() - start)
+            return steady
+
+        try:
+            outcome = duel((first, second, twin), prepared.timer, policy, rng, keep_round=keep_round, clock=clock)
+        except Exception as error:
+            arms = zip((a, b, a), (first, second, twin), strict=True)
+            failed = [contestant.name for contestant, arm in arms if arm.error is not None]
+            raise blame(failed[0] if failed else f"{a.name} or {b.name}", error) from error
+        comparison = _comparison((a.name, b.name), outcome, (first, second), prepared.timer.mode, guard.summary())
         return replace(comparison, notes=(*turns.notes, *load.notes(device)))
-
-
-def _duel_of(
-    a: Contestant,
-    b: Contestant,
-    policy: DuelPolicy,
-    cold: bool,
-    rng: random.Random,
-    choose: Choose | None,
-    clock: Callable[[], float],
-    follow: Follow,
-) -> Comparison:
-    prepared = prepare([a, b, a], sets=3, cold=cold, choose=choose)  # the second a is the twin
-    visit_samples = _visit_samples((a, b), prepared)
-    first, second, twin = (Arm(sampler, visit_samples) for sampler in _taking_turns(prepared.samplers, rng))
-    guard, start = guard_for(a.device_name), clock()
-
-    def keep_round() -> bool:
-        steady = guard.round_ok()
-        follow(len(first.visits) + steady, clock() - start)
-        return steady
-
-    try:
-        outcome = duel((first, second, twin), prepared.timer, policy, rng, keep_round=keep_round, clock=clock)
-    except Exception as error:
-        arms = zip((a, b, a), (first, second, twin), strict=True)
-        failed = [contestant.name for contestant, arm in arms if arm.error is not None]
-        raise blame(failed[0] if failed else f"{a.name} or {b.name}", error) from error
-    return _comparison((a.name, b.name), outcome, (first, second), prepared.timer.mode, guard.summary())
 
 
 def _visit_samples(contestants: Sequence[Contestant], prepared: PreparedContestants) -> int:

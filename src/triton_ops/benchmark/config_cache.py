@@ -25,8 +25,6 @@ from triton_ops.device import probe
 from triton_ops.exceptions import CacheError, ConfigValueError
 from triton_ops.records import Codec, DirectoryStore, LayeredStore, MemoryStore, parse_object
 
-__all__ = ["ConfigCache"]
-
 _log = logging.getLogger("triton_ops")
 _LARGEST_BYTES = 4 << 20
 _OF_A_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
@@ -74,22 +72,20 @@ _ENTRIES: Codec[_StoredConfig] = Codec(
 class ConfigCache:
     """Best configs by kernel type, problem size and device, for many threads and processes.
 
-    Without `cache_dir` entries live as long as this object. With it they are also readable JSON
-    files there, `<id>.config.json`, each with its key inside, and all processes that name this
-    folder share them: `get` sees entries that another process has set, and misses those it has
-    cleared. While the folder cannot be reached, and for entries that it did not take (full disk,
-    read-only folder), memory answers.
+    Without `cache_dir` entries live as long as this object. With it they are also readable JSON files there,
+    `<id>.config.json`, each with its key inside, and all processes that name this folder share them: `get` sees entries
+    that another process has set, and misses those it has cleared. While the folder cannot be reached, and for entries
+    that it did not take (full disk, read-only folder), memory answers.
 
-    A problem size may be a whole number, also one of NumPy's, a string, or a list or tuple of such;
-    lists and tuples count as equal. Configs are copied in and out. They hold only values that JSON
-    has: tuples come back as lists.
+    A problem size may be a whole number, also one of NumPy's, a string, or a list or tuple of such; lists and tuples
+    count as equal. Configs are copied in and out. They hold only values that JSON has: tuples come back as lists.
 
-    A file that is damaged, or that is no entry of a ConfigCache, is a miss and a warning of the
-    logger `triton_ops`; it is never removed.
+    A file that is damaged, or that is no entry of a ConfigCache, is a miss and a warning of the logger `triton_ops`; it
+    is never removed.
 
-    Different devices are different entries, and a device is what its label says: `cuda:0`, `cuda:1`
-    and the name of the GPU are three. With `by_model`, `cpu`, `cuda` and `cuda:N` stand for the name
-    of that processor or GPU, so that equal GPUs, of other machines too, share their entries.
+    Different devices are different entries, and a device is what its label says: `cuda:0`, `cuda:1` and the name of the
+    GPU are three. With `by_model`, `cpu`, `cuda` and `cuda:N` stand for the name of that processor or GPU, so that
+    equal GPUs, of other machines too, share their entries.
 
     Attributes:
         cache_dir: The folder, with `~` expanded; None for memory only.
@@ -130,13 +126,12 @@ class ConfigCache:
         Args:
             kernel_type: Name of the kernel family.
             problem_size: Int, string, or list or tuple of such.
-            device: A label such as `cuda:0` or a device's name; a `torch.device` counts as its
-                text. Different labels are different entries.
+            device: A label such as `cuda:0` or a device's name; a `torch.device` counts as its text. Different labels
+                are different entries.
             config: Parameter name to value.
 
         Raises:
-            ConfigValueError: The key or a value in the config cannot be stored as JSON; nothing was
-                changed.
+            ConfigValueError: The key or a value in the config cannot be stored as JSON; nothing was changed.
             DeviceError: With `by_model`, there is no such GPU here.
 
         Cost: with a folder two fsyncs, 1 ms on an idle disk.
@@ -175,20 +170,16 @@ class ConfigCache:
     def import_md5(self, kernel_type: str, problem_size: Any, device: Any) -> bool:
         """Take over the entry that an older version kept for this key; return whether one was taken.
 
-        The older layout is a bare config in `<md5 of
-        "{kernel_type}_{problem_size}_{device}">.json`, in which a list and a tuple made different
-        names: a size that is a list is looked for as a tuple too, and the other way round. The old
-        file stays. If the key has an entry already, it is kept, and the answer is False.
+        The older layout is a bare config in `<md5 of "{kernel_type}_{problem_size}_{device}">.json`, in which a list
+        and a tuple made different names: a size that is a list is looked for as a tuple too, and the other way round.
+        The old file stays. If the key has an entry already, it is kept, and the answer is False.
 
         Raises:
             CacheError: This cache has no folder.
             ConfigValueError: The key cannot be stored as JSON: see `set`.
         """
         if self.cache_dir is None:
-            raise CacheError(
-                "older entries can only be taken over from a folder",
-                hint="give this cache a cache_dir",
-            )
+            raise CacheError("older entries can only be taken over from a folder", hint="give this cache a cache_dir")
         if self.get(kernel_type, problem_size, device) is not None:
             return False
         for spelling in _spellings(problem_size):
@@ -228,10 +219,7 @@ def _md5_entry(folder: Path, key: str) -> dict[str, Any] | None:
 
 def _spellings(problem_size: Any) -> list[Any]:
     if isinstance(problem_size, (list, tuple)):
-        return [
-            problem_size,
-            tuple(problem_size) if isinstance(problem_size, list) else list(problem_size),
-        ]
+        return [problem_size, tuple(problem_size) if isinstance(problem_size, list) else list(problem_size)]
     return [problem_size]
 
 

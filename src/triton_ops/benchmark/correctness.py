@@ -177,22 +177,14 @@ def verify_nan_inf_propagation(output: Any, input_has_nan: bool, input_has_inf: 
 
 
 def checked_tolerance(name: str, value: Any) -> float:
-    """`value`, if it is a finite number, 0 or more.
-
-    Raises:
-        SettingsError: It is not.
-    """
+    """`value`, if it is a finite number, 0 or more; else a `SettingsError`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise SettingsError(f"{name} is {value!r}; it must be a finite number, 0 or more")
     return value
 
 
 def check_tensors(**results: Any) -> None:
-    """Check that results are tensors.
-
-    Raises:
-        KernelTypeError: One is not, or has no values that can be read in order.
-    """
+    """Raise a `KernelTypeError` unless all are tensors with values that can be read in order."""
     for name, result in results.items():
         if not is_tensor(result):
             raise KernelTypeError(f"{name} is a {type(result).__name__}, not a torch.Tensor")

@@ -62,8 +62,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 def generate_configs(config_space: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
     """Every combination of the values, each as a new dict.
 
-    Names keep their order; the last name's value changes fastest. An empty space has one
-    combination: `[{}]`.
+    Names keep their order; the last name's value changes fastest. An empty space has one combination: `[{}]`.
 
     Args:
         config_space: Parameter name to its candidate values, in the order in which they are tried.
@@ -95,14 +94,12 @@ def filter_valid_configs(
 ) -> list[dict[str, Any]]:
     """The configs whose blocks are not wastefully larger than the problem, in their order.
 
-    The list may be empty. A bound of None drops no config, and a config without the name that a
-    bound concerns is kept.
+    The list may be empty. A bound of None drops no config, and a config without the name that a bound concerns is kept.
 
     Args:
         configs: Configs, such as those of `generate_configs`; the result holds copies of them.
         hidden_dim: Drops `BLOCK_SIZE` > hidden_dim.
-        intermediate_dim: Columns of a gated MLP's output, which acts as N does: drops `BLOCK_N` >
-            2 · intermediate_dim.
+        intermediate_dim: Columns of a gated MLP's output, which acts as N does: drops `BLOCK_N` > 2 · intermediate_dim.
         M: Drops `BLOCK_M` > 2 · M; up to half of a block may be masked.
         N: Drops `BLOCK_N` > 2 · N.
         K: Drops `BLOCK_K` > K.
@@ -151,8 +148,7 @@ def _limit(name: str, bound: Any, factor: int) -> int | None:
         return None
     if isinstance(bound, bool) or not isinstance(bound, Integral) or bound < 1:
         raise SettingsError(
-            f"{name} is {bound!r}; it must be a positive integer",
-            hint="leave it out to drop no config by it",
+            f"{name} is {bound!r}; it must be a positive integer", hint="leave it out to drop no config by it"
         )
     return int(bound) * factor
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from triton_ops.device import A100_BANDWIDTH_GBPS, probe
+from triton_ops.device import probe
 from triton_ops.exceptions import SettingsError
 from triton_ops.values import KernelMetrics, Work
 
-__all__ = ["PerformanceProfile", "compute_elementwise_metrics", "compute_gemm_metrics"]
-
 SHORTEST_MS = 1e-9  # used for a latency of 0, which only a clock too coarse for the kernel can report
+A100_BANDWIDTH_GBPS = 2039.0  # of 80 GB by datasheet: assumed where no device is known
 _UNKNOWN = Work()
 
 
@@ -74,16 +73,14 @@ class PerformanceProfile:
 
         Args:
             latency_ms: Milliseconds per call; 0 counts as 1e-9.
-            peak_bandwidth_gbps: 10^9 bytes per second that count as 100 %. None takes the datasheet
-                figure of the present GPU; without a GPU, or with one whose figure is not known, it
-                is 2039 GB/s, that of an A100 80 GB.
+            peak_bandwidth_gbps: 10^9 bytes per second that count as 100 %. None takes the datasheet figure of the
+                present GPU; without a GPU, or with one whose figure is not known, it is 2039 GB/s, that of an A100 80
+                GB.
 
         Raises:
-            SettingsError: A number is negative, NaN, infinite, or no number; it is a ValueError as
-                well.
+            SettingsError: A number is negative, NaN, infinite, or no number; it is a ValueError as well.
 
-        Cost: the first call without a peak looks for a GPU, which imports torch where it is
-            installed.
+        Cost: the first call without a peak looks for a GPU, which imports torch where it is installed.
         """
         latency = _latency(latency_ms)
         peak = _peak("peak_bandwidth_gbps", peak_bandwidth_gbps)
@@ -103,8 +100,8 @@ def compute_gemm_metrics(
 ) -> KernelMetrics:
     """Metrics of a matrix product [M, K] · [K, N].
 
-    TFLOP/s = 2·M·N·K / (ms · 10^9); GB/s = (M·K + K·N + M·N) · bytes_per_element / (ms · 10^6);
-    utilisation = GB/s as percent of the peak bandwidth.
+    TFLOP/s = 2·M·N·K / (ms · 10^9); GB/s = (M·K + K·N + M·N) · bytes_per_element / (ms · 10^6); utilisation = GB/s as
+    percent of the peak bandwidth.
 
     Args:
         M: Rows of the result.
@@ -112,24 +109,20 @@ def compute_gemm_metrics(
         K: Length of the inner products.
         latency_ms: Milliseconds per call; 0 counts as 1e-9.
         peak_tflops: Checked, and without effect: no field of the result is relative to it.
-        peak_bandwidth_gbps: As in `PerformanceProfile.metrics`: None is the peak of the present
-            GPU, else 2039 GB/s. That figure, like 312 TFLOP/s, is an A100's; on an H200 it would
-            overstate the utilisation by 2.4.
+        peak_bandwidth_gbps: As in `PerformanceProfile.metrics`: None is the peak of the present GPU, else 2039 GB/s.
+            That figure, like 312 TFLOP/s, is an A100's; on an H200 it would overstate the utilisation by 2.4.
         bytes_per_element: Bytes of an element of any of the three matrices.
 
     Raises:
-        SettingsError: A size is not a positive integer, or another number is negative, NaN or
-            infinite; it is a ValueError as well.
+        SettingsError: A size is not a positive integer, or another number is negative, NaN or infinite; it is a
+            ValueError as well.
     """
     _peak("peak_tflops", peak_tflops)
     return PerformanceProfile.gemm(M, N, K, bytes_per_element).metrics(latency_ms, peak_bandwidth_gbps)
 
 
 def compute_elementwise_metrics(
-    numel: int,
-    latency_ms: float,
-    bytes_per_element: int = 2,
-    peak_bandwidth_gbps: float | None = None,
+    numel: int, latency_ms: float, bytes_per_element: int = 2, peak_bandwidth_gbps: float | None = None
 ) -> KernelMetrics:
     """Metrics of an operation that reads one tensor and writes one of the same size.
 
@@ -153,12 +146,7 @@ def _live_bandwidth_gbps() -> float:
 
 
 def _sizes(M: Any, N: Any, K: Any, bytes_per_element: Any) -> tuple[int, int, int, int]:
-    return (
-        _positive("M", M),
-        _positive("N", N),
-        _positive("K", K),
-        _positive("bytes_per_element", bytes_per_element),
-    )
+    return (_positive("M", M), _positive("N", N), _positive("K", K), _positive("bytes_per_element", bytes_per_element))
 
 
 def _positive(name: str, value: Any) -> int:
@@ -180,7 +168,6 @@ def _finite(name: str, value: Any, words: str, least: float) -> float:
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or value < least:
         raise SettingsError(
-            f"{name} is {value!r}; it must be a finite number, {words}",
-            hint=f"check where {name} comes from",
+            f"{name} is {value!r}; it must be a finite number, {words}", hint=f"check where {name} comes from"
         )
     return float(value)

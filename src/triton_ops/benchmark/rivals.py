@@ -36,24 +36,13 @@ Rival: TypeAlias = Callable[..., Any]
 def fused_attention(torch: Any, values: Mapping[str, Any]) -> Rival:
     """The fastest backend of `scaled_dot_product_attention` that takes the problem; torch's own choice if none does.
 
-    Args:
-        torch: The module.
-        values: The arguments of the operation `attention` by name.
-
     Cost: some calls of each backend.
     """
     return _fastest(torch, values, lambda backend: _by_backend(torch, backend, values)) or plain_attention(torch)
 
 
 def fused_attention_backward(torch: Any, values: Mapping[str, Any]) -> Rival:
-    """The same for the gradient: that of a forward pass, made before, whose inputs stay where they are.
-
-    Args:
-        torch: The module.
-        values: The arguments of the operation `attention_backward` by name.
-
-    Cost: some calls of each backend.
-    """
+    """The same for the gradient: that of a forward pass, made before, whose inputs stay where they are."""
     fastest = _fastest(torch, values, lambda backend: _gradients(torch, _by_backend(torch, backend, values), values))
     return fastest or _gradients(torch, plain_attention(torch), values)
 
@@ -130,13 +119,7 @@ _COMPILE_MODE = "max-autotune-no-cudagraphs"  # graphs are the timer's own
 
 
 def rivals_of(name: str, values: Mapping[str, Any], kinds: Collection[str] = ()) -> dict[str, Rival]:
-    """The rivals of a shipped kernel at one problem: `library`, `eager` and `compile`, as far as there are.
-
-    Args:
-        name: The operation.
-        values: Its arguments by name.
-        kinds: Which of them; empty for all.
-    """
+    """The rivals of a shipped kernel at one problem: `library`, `eager` and `compile`, as far as there are."""
     torch = require("torch", "comparing kernels")
     library = _LIBRARY.get(name)
     plain = _PLAIN.get(name)
@@ -174,10 +157,11 @@ def plain_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, **_rest: Any) -> A
 def scaled_product(a: Any, b: Any, a_scale: Any, b_scale: Any, **_rest: Any) -> Any:
     """`torch._scaled_mm` with promoted sums, whose scales are those of `quantize_fp8` turned over; float16."""
     torch = require("torch", "comparing kernels")
-    scales = [
-        scale.reciprocal().reshape(()) if scale.numel() == 1 else scale.reciprocal() for scale in (a_scale, b_scale)
-    ]
-    return torch._scaled_mm(a, b, *scales, out_dtype=torch.float16)
+    return torch._scaled_mm(a, b, *map(_turned_over, (a_scale, b_scale)), out_dtype=torch.float16)
+
+
+def _turned_over(scale: Any) -> Any:
+    return scale.reciprocal().reshape(()) if scale.numel() == 1 else scale.reciprocal()
 
 
 def _matmul(torch: Any, values: Mapping[str, Any]) -> Rival:
@@ -193,10 +177,7 @@ def _fp8_gemm(torch: Any, values: Mapping[str, Any]) -> Rival:
     if values["BLOCKED"]:
         a, b = (_restored(torch, values[name], values[f"{name}_scale"]) for name in ("a", "b"))
         return lambda **_rest: (a @ b).to(dtype)
-    scales = [
-        values[name].reciprocal().reshape(()) if values[name].numel() == 1 else values[name].reciprocal()
-        for name in ("a_scale", "b_scale")
-    ]
+    scales = [_turned_over(values[name]) for name in ("a_scale", "b_scale")]
     if {scale.ndim for scale in scales} == {2}:  # by row: torch asks for bfloat16
         dtype = torch.bfloat16
     return lambda a, b, **_rest: torch._scaled_mm(a, b, *scales, out_dtype=dtype, use_fast_accum=fast)
@@ -222,41 +203,19 @@ def _grouped_matmul(torch: Any, values: Mapping[str, Any]) -> Rival:
     return products
 
 
-def _plain_grouped_matmul(torch: Any) -> Rival:
-    return lambda x, weight, ends, **_rest: torch._grouped_mm(x, weight, offs=ends)
+def _layer_norm_gradients(x: Any, weight: Any, grad: Any, eps: float, **_rest: Any) -> Any:
+    wide, g = x.float(), grad.float()
+    apart = wide - wide.mean(-1, keepdim=True)
+    scale = (apart.square().mean(-1, keepdim=True) + eps).rsqrt()
+    n, h = apart * scale, g * weight.float()
+    dx = (h - h.mean(-1, keepdim=True) - n * (h * n).mean(-1, keepdim=True)) * scale
+    return dx.to(x.dtype), (g * n).sum(0).to(weight.dtype), g.sum(0).to(weight.dtype)
 
 
-def _plain_softmax(torch: Any) -> Rival:
-    return lambda x, **_rest: torch.softmax(x, -1)
-
-
-def _plain_softmax_backward(torch: Any) -> Rival:
-    return lambda out, grad, **_rest: torch._softmax_backward_data(grad, out, -1, out.dtype)
-
-
-def _plain_layer_norm(torch: Any) -> Rival:
-    return lambda x, weight, bias, eps, **_rest: torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
-
-
-def _plain_layer_norm_backward(_torch: Any) -> Rival:
-    def gradients(x: Any, weight: Any, grad: Any, eps: float, **_rest: Any) -> Any:
-        wide, g = x.float(), grad.float()
-        apart = wide - wide.mean(-1, keepdim=True)
-        scale = (apart.square().mean(-1, keepdim=True) + eps).rsqrt()
-        n, h = apart * scale, g * weight.float()
-        dx = (h - h.mean(-1, keepdim=True) - n * (h * n).mean(-1, keepdim=True)) * scale
-        return dx.to(x.dtype), (g * n).sum(0).to(weight.dtype), g.sum(0).to(weight.dtype)
-
-    return gradients
-
-
-def _plain_gated_mlp_backward(torch: Any) -> Rival:
-    def gradients(gate: Any, up: Any, grad: Any, **_rest: Any) -> Any:
-        g, d = gate.float(), grad.float()
-        s = torch.sigmoid(g)
-        return (d * up.float() * s * (1 + g * (1 - s))).to(gate.dtype), (d * g * s).to(up.dtype)
-
-    return gradients
+def _gated_mlp_gradients(gate: Any, up: Any, grad: Any, **_rest: Any) -> Any:
+    g, d = gate.float(), grad.float()
+    s = g.sigmoid()
+    return (d * up.float() * s * (1 + g * (1 - s))).to(gate.dtype), (d * g * s).to(up.dtype)
 
 
 def _plain_rmsnorm_rope_backward(torch: Any) -> Rival:
@@ -273,13 +232,10 @@ def _plain_rmsnorm_rope_backward(torch: Any) -> Rival:
     return gradients
 
 
-def _plain_dequantize(_torch: Any) -> Rival:
-    def restored(x: Any, scale: Any, out: Any, GROUP_ROWS: int, GROUP_COLUMNS: int, **_rest: Any) -> Any:
-        columns = GROUP_COLUMNS or x.shape[1]
-        wide = scale.repeat_interleave(GROUP_ROWS, 0)[: x.shape[0]].repeat_interleave(columns, 1)
-        return (x.float() / wide[:, : x.shape[1]]).to(out.dtype)
-
-    return restored
+def _dequantised(x: Any, scale: Any, out: Any, GROUP_ROWS: int, GROUP_COLUMNS: int, **_rest: Any) -> Any:
+    columns = GROUP_COLUMNS or x.shape[1]
+    wide = scale.repeat_interleave(GROUP_ROWS, 0)[: x.shape[0]].repeat_interleave(columns, 1)
+    return (x.float() / wide[:, : x.shape[1]]).to(out.dtype)
 
 
 def _plain_quantize(torch: Any) -> Rival:
@@ -300,38 +256,29 @@ _LIBRARY: dict[str, Callable[[Any, Mapping[str, Any]], Rival]] = {
 }
 _PLAIN: dict[str, Callable[[Any], Rival]] = {
     "attention": plain_attention,
-    "grouped_matmul": _plain_grouped_matmul,
-    "softmax": _plain_softmax,
-    "softmax_backward": _plain_softmax_backward,
-    "layer_norm": _plain_layer_norm,
-    "layer_norm_backward": _plain_layer_norm_backward,
+    "grouped_matmul": lambda torch: lambda x, weight, ends, **_rest: torch._grouped_mm(x, weight, offs=ends),
+    "softmax": lambda torch: lambda x, **_rest: torch.softmax(x, -1),
+    "softmax_backward": lambda torch: lambda out, grad, **_rest: torch._softmax_backward_data(grad, out, -1, out.dtype),
+    "layer_norm": lambda torch: (
+        lambda x, weight, bias, eps, **_rest: torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+    ),
+    "layer_norm_backward": lambda _torch: _layer_norm_gradients,
     "rmsnorm_rope": lambda _torch: plain_rmsnorm_rope,
     "rmsnorm_rope_backward": _plain_rmsnorm_rope_backward,
     "gated_mlp": lambda _torch: plain_gated_mlp,
-    "gated_mlp_backward": _plain_gated_mlp_backward,
+    "gated_mlp_backward": lambda _torch: _gated_mlp_gradients,
     "fp8_quantize": _plain_quantize,
-    "fp8_dequantize": _plain_dequantize,
+    "fp8_dequantize": lambda _torch: _dequantised,
 }
 
 
 @dataclass(frozen=True)
 class KernelRow:
-    """One kernel at one problem beside one rival.
+    """One kernel at one problem beside one rival; figures are None where nothing was timed.
 
     Attributes:
-        rival: `library`, `eager`, `compile`, or `default` for the kernel's own default config; `reference` where the
-            problem was not timed.
-        origin: Where the kernel's config comes from.
-        is_default: Whether it is the config that runs untuned.
-        kernel_ms: Median of the kernel; None where nothing was timed.
-        rival_ms: Median of the rival; None where nothing was timed.
-        speedup: The rival's time divided by the kernel's, inside rounds; None where nothing was timed.
-        interval: 95 % interval of the speedup.
-        verdict: `faster`, `slower` or `not distinguishable`; else why nothing was timed.
-        confidence: `ok`, or why the verdict should not be relied on.
-        tflops: 10^12 operations per second of the kernel.
-        gbps: 10^9 bytes per second of the kernel, of the least traffic of the problem.
-        mode: The clock and the state of the cache.
+        rival: `library`, `eager`, `compile`, or `default` for the kernel's own default config; `reference` where
+            the problem was not timed.
     """
 
     kernel: str
@@ -341,16 +288,16 @@ class KernelRow:
     shape: tuple[int, ...]
     dtype: str
     config: dict[str, Any] = field(default_factory=dict, hash=False)
-    origin: str = origin_of(FALLBACK)
-    is_default: bool = False
+    origin: str = origin_of(FALLBACK)  # where the kernel's config comes from
+    is_default: bool = False  # whether it is the config that runs untuned
     kernel_ms: float | None = None
     rival_ms: float | None = None
-    speedup: float | None = None
-    interval: tuple[float, float] | None = None
-    verdict: str = ""
-    confidence: str = "ok"
+    speedup: float | None = None  # the rival's time divided by the kernel's, inside rounds
+    interval: tuple[float, float] | None = None  # 95 % interval of the speedup
+    verdict: str = ""  # `faster`, `slower` or `not distinguishable`; else why nothing was timed
+    confidence: str = "ok"  # `ok`, or why the verdict should not be relied on
     tflops: float = 0.0
-    gbps: float = 0.0
+    gbps: float = 0.0  # 10^9 bytes per second of the kernel, of the least traffic of the problem
     mode: str = ""
 
     @property
@@ -361,29 +308,21 @@ class KernelRow:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelRun:
-    """Kernels, problems and rivals to compare, and for how long.
+    """Kernels, problems and rivals to compare, all of them where none is named, and for how long.
 
     Attributes:
-        kernels: Names of operations; empty for all.
-        problems: Names of problems; empty for all.
-        rivals: Names of rivals; empty for all.
         tune_s: Seconds for a tune of each problem; 0 takes the config with which a call would run: the winner of a
             record or of the package, else the default.
-        seconds: No further round of a comparison starts after so many seconds.
-        limit_s: No further comparison or tune starts after so many seconds; None for no limit.
-        device: The torch device.
-        cold: Whether L2 holds nothing of the arguments when a call starts.
-        cache_dir: The folder of records; None takes the usual one.
     """
 
     kernels: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     rivals: tuple[str, ...] = ()
     tune_s: float = 0.0
-    seconds: float = 3.0
-    limit_s: float | None = None
+    seconds: float = 3.0  # no further round of a comparison starts after so many seconds
+    limit_s: float | None = None  # no further comparison or tune starts after so many seconds; None for no limit
     device: str = "cuda"
-    cold: bool = True
+    cold: bool = True  # whether L2 holds nothing of the arguments when a call starts
     cache_dir: str | None = None
 
     def __post_init__(self) -> None:
@@ -396,13 +335,6 @@ class KernelRun:
 
 def rows_of(run: KernelRun, clock: Callable[[], float] = time.monotonic) -> Iterator[KernelRow]:
     """The rows of a run, each as soon as it is there; a rival or a tune that fails has its reason as the verdict.
-
-    Args:
-        run: What to compare.
-        clock: Monotonic seconds, by which the limit is counted.
-
-    Raises:
-        DeviceError: The kernels do not run on the device.
 
     Cost: for each problem its tune, and for each rival its compilation and `run.seconds`.
     """
@@ -476,11 +408,7 @@ def _winner(run: KernelRun, operation: Operation, shape: Sequence[int], dtype: s
 
 
 def check_result(operation: Operation, config: Config, values: Mapping[str, Any]) -> list[Any]:
-    """Launch the kernel once on copies of its arguments, and judge its outputs by the rule; returns the outputs.
-
-    Raises:
-        WrongResultError: They are wrong.
-    """
+    """Launch the kernel once on copies of its arguments, and judge its outputs, which are returned, by the rule."""
     arguments = private_copy(Arguments(keyword=values))
     executable = operation.kernel.compile(config, arguments)
     executable.launch(arguments)

@@ -8,10 +8,10 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import triton_ops
 from triton_ops.backend import Arguments, private_copy
 from triton_ops.base import atomic_write
 from triton_ops.benchmark.auto_tuner import checked_runs
@@ -37,21 +37,16 @@ class BenchmarkResult:
     """The time of one kernel at one problem, after its result was found right.
 
     Attributes:
-        kernel_name: The kernel.
-        problem_size: Extents of the problem, as the caller names them.
-        metrics: Latency, throughput and bandwidth.
         config: What the caller says of the kernel's config; empty if nothing.
-        mode: The clock and the state of the cache, such as `host` or `graph-cold`.
-        samples: How many samples were taken.
     """
 
-    kernel_name: str
-    problem_size: tuple[Any, ...]
-    metrics: KernelMetrics
+    kernel_name: str  # the kernel
+    problem_size: tuple[Any, ...]  # extents of the problem, as the caller names them
+    metrics: KernelMetrics  # latency, throughput and bandwidth
     _: KW_ONLY
     config: dict[str, Any] = field(default_factory=dict, hash=False)
-    mode: str = "host"
-    samples: int = 0
+    mode: str = "host"  # the clock and the state of the cache, such as `host` or `graph-cold`
+    samples: int = 0  # how many samples were taken
 
 
 @dataclass(frozen=True)
@@ -59,31 +54,21 @@ class ComparisonResult:
     """A kernel beside a baseline, timed in turn, after their results were found to agree.
 
     Attributes:
-        kernel_name: The kernel.
-        problem_size: Extents of the problem, as the caller names them.
-        triton: Metrics of the kernel.
-        pytorch: Metrics of the baseline.
-        speedup: The baseline's time divided by the kernel's.
-        interval: 95 % interval of the speedup, by resampling rounds.
-        verdict: `faster`, `slower` or `not distinguishable`.
-        confidence: `ok`, or in words why the verdict should not be relied on.
         config: What the caller says of the kernel's config; empty if nothing.
-        mode: The clock and the state of the cache.
-        rounds: In how many rounds both were measured.
     """
 
-    kernel_name: str
-    problem_size: tuple[Any, ...]
-    triton: KernelMetrics
-    pytorch: KernelMetrics
+    kernel_name: str  # the kernel
+    problem_size: tuple[Any, ...]  # extents of the problem, as the caller names them
+    triton: KernelMetrics  # metrics of the kernel
+    pytorch: KernelMetrics  # metrics of the baseline
     _: KW_ONLY
-    speedup: float
-    interval: tuple[float, float]
-    verdict: str
-    confidence: str = "ok"
+    speedup: float  # the baseline's time divided by the kernel's
+    interval: tuple[float, float]  # 95 % interval of the speedup, by resampling rounds
+    verdict: str  # `faster`, `slower` or `not distinguishable`
+    confidence: str = "ok"  # `ok`, or in words why the verdict should not be relied on
     config: dict[str, Any] = field(default_factory=dict, hash=False)
-    mode: str = "host"
-    rounds: int = 0
+    mode: str = "host"  # the clock and the state of the cache
+    rounds: int = 0  # in how many rounds both were measured
 
 
 class PerformanceReport:
@@ -354,13 +339,12 @@ class BenchmarkSuite:
         Raises:
             SettingsError, DeviceError: The problems have other extents, or the device is not there.
         """
-        kernel = _public("rmsnorm_rope", "fused_rmsnorm_rope")
         comparisons = []
         for batch, seq, hidden, head_dim in _problems(sizes, 4, device):
             tensors = RMSNormRoPEInput.from_shapes(batch, seq, hidden, head_dim, dtype).create_tensors(device)
             profile = PerformanceProfile.elementwise(batch * seq * hidden, tensors["x"].element_size())
             size = (batch, seq, hidden, head_dim)
-            comparisons.append(self._beside("fused_rmsnorm_rope", kernel, plain_rmsnorm_rope, size, tensors, profile))
+            comparisons.append(self._beside("fused_rmsnorm_rope", plain_rmsnorm_rope, size, tensors, profile))
         return comparisons
 
     def benchmark_gated_mlp(
@@ -371,13 +355,12 @@ class BenchmarkSuite:
         Raises:
             SettingsError, DeviceError: The problems have other extents, or the device is not there.
         """
-        kernel = _public("gated_mlp", "fused_gated_mlp")
         comparisons = []
         for batch, seq, hidden, intermediate in _problems(sizes, 4, device):
             tensors = GatedMLPInput.from_shapes(batch, seq, hidden, intermediate, dtype).create_tensors(device)
             profile = PerformanceProfile.gated_mlp(batch * seq, intermediate, hidden, tensors["x"].element_size())
             size = (batch, seq, hidden, intermediate)
-            comparisons.append(self._beside("fused_gated_mlp", kernel, plain_gated_mlp, size, tensors, profile))
+            comparisons.append(self._beside("fused_gated_mlp", plain_gated_mlp, size, tensors, profile))
         return comparisons
 
     def benchmark_fp8_gemm(self, sizes: Iterable[tuple[int, int, int]], device: str = "cuda") -> list[ComparisonResult]:
@@ -386,13 +369,12 @@ class BenchmarkSuite:
         Raises:
             SettingsError, DeviceError: The problems have other extents, or the device is not there.
         """
-        kernel = _public("fp8_gemm", "fp8_gemm")
         comparisons = []
         for M, N, K in _problems(sizes, 3, device):
             tensors = FP8GEMMInput.from_shapes(M, N, K).create_tensors(device)
             tensors["b"] = tensors["b"].t().contiguous().t()  # both read 8-bit floats fastest along K
             profile = PerformanceProfile.gemm(M, N, K, 1)
-            comparisons.append(self._beside("fp8_gemm", kernel, scaled_product, (M, N, K), tensors, profile))
+            comparisons.append(self._beside("fp8_gemm", scaled_product, (M, N, K), tensors, profile))
         return comparisons
 
     def generate_report(self, format: str = "text") -> str:
@@ -415,12 +397,13 @@ class BenchmarkSuite:
     def _beside(
         self,
         name: str,
-        kernel: Callable[..., Any],
         plain: Callable[..., Any],
         size: tuple[int, ...],
         tensors: dict[str, Any],
         profile: PerformanceProfile,
     ) -> ComparisonResult:
+        """The public function of a shipped kernel beside a plain one."""
+        kernel = getattr(triton_ops, name)
         return self.compare_with_pytorch(kernel, plain, name, size, compute_metrics_fn=profile.metrics, **tensors)
 
     def _check(
@@ -431,32 +414,22 @@ class BenchmarkSuite:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> None:
-        """Raise unless the kernel's result is right.
-
-        Raises:
-            WrongResultError: It is not.
-        """
         for function in (kernel_fn, reference_fn):
             if not callable(function):
                 raise SettingsError(f"{function!r} is not callable")
         arguments = Arguments(args, dict(kwargs))
         with current_device(device_of(arguments, None)):
-            self._check_result(name, kernel_fn, reference_fn, arguments)
-
-    def _check_result(
-        self, name: str, kernel_fn: Callable[..., Any], reference_fn: Callable[..., Any], arguments: Arguments
-    ) -> None:
-        own = private_copy(arguments)
-        actual = kernel_fn(*own.positional, **own.keyword)
-        if actual is None:
-            raise WrongResultError(
-                f"{name} returns None: there is no result to compare", hint="return the tensor that it writes"
-            )
-        right, how = self.verifier.verify_by_rule(actual, reference_fn, arguments.positional, arguments.keyword)
-        if right:
-            return
-        again = private_copy(arguments)
-        expected = reference_fn(*again.positional, **again.keyword)
+            own = private_copy(arguments)
+            actual = kernel_fn(*own.positional, **own.keyword)
+            if actual is None:
+                raise WrongResultError(
+                    f"{name} returns None: there is no result to compare", hint="return the tensor that it writes"
+                )
+            right, how = self.verifier.verify_by_rule(actual, reference_fn, arguments.positional, arguments.keyword)
+            if right:
+                return
+            again = private_copy(arguments)
+            expected = reference_fn(*again.positional, **again.keyword)
         pairs = zip(as_list(actual), as_list(expected), strict=False)
         near = len(as_list(actual)) == len(as_list(expected)) and all(
             hasattr(a, "shape") and hasattr(b, "shape") and self.verifier.verify_allclose(a, b) for a, b in pairs
@@ -473,11 +446,7 @@ def _metrics(measurement: Measurement, compute: Metrics | None) -> KernelMetrics
 
 
 def _report_size(name: Any, problem_size: Any, config: Any, compute: Any) -> tuple[Any, ...]:
-    """The extents for the report, if everything that is only for the report fits.
-
-    Raises:
-        SettingsError: It does not.
-    """
+    """The extents for the report, if everything that is only for the report fits."""
     if not isinstance(name, str):
         raise SettingsError(f"name is {name!r}; it must be a text")
     if isinstance(problem_size, (str, bytes)) or not isinstance(problem_size, Iterable):
@@ -490,20 +459,10 @@ def _report_size(name: Any, problem_size: Any, config: Any, compute: Any) -> tup
 
 
 def _problems(sizes: Any, extents: int, device: str) -> list[tuple[int, ...]]:
-    """The problems of a family.
-
-    Raises:
-        SettingsError: They are no list of problems with so many extents.
-        DeviceError: There is no such device.
-    """
+    """The problems of a family, if they have so many extents and there is such a device."""
     problems = list(sizes) if isinstance(sizes, Iterable) else None
     if problems is None or any(not isinstance(each, (tuple, list)) or len(each) != extents for each in problems):
         raise SettingsError(f"sizes is {sizes!r}; it must be a list of problems, each of {extents} extents")
     if problems:
         probe(device)
     return [tuple(each) for each in problems]
-
-
-def _public(folder: str, name: str) -> Callable[..., Any]:
-    """The public function of a shipped kernel."""
-    return getattr(import_module(f"triton_ops.kernels.{folder}"), name)  # type: ignore[no-any-return]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from triton_ops.benchmark import beside_own
+from triton_ops.benchmark import own_ms
 from triton_ops.compile_modes import inductor_group
 from triton_ops.lab import device_spec
 
-inductor_command = inductor_group(device_spec, beside_own)
+inductor_command = inductor_group(device_spec, own_ms)

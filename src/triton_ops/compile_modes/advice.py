@@ -10,16 +10,13 @@ import re
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from triton_ops.backend import Arguments
 from triton_ops.base import require
-from triton_ops.compile_modes.mode_contender import profiler
-from triton_ops.compile_modes.mode_request import checked_workload
-from triton_ops.compile_modes.model_workload import ModelRunner, checked_loss
+from triton_ops.compile_modes.mode_worker import profiler
+from triton_ops.compile_modes.model_workload import ModelRunner, checked_loss, checked_workload
 from triton_ops.device import DeviceSpec, current_device, probe
 from triton_ops.exceptions import SettingsError
 
@@ -48,11 +45,8 @@ _SCATTERED = re.compile(
 class OpShare:
     """An operator's share of a call.
 
-    Attributes:
-        name: The operator, such as `addmm`.
-        share: Its own share of the time, without operators that it calls.
-        calls: How often it runs in one call.
-        kind: `product` for what libraries do, `scattered` for what no fusion helps, else `fusable`.
+    `share` is its own share of the time, without operators that it calls. `kind` is `product` for what libraries do,
+    `scattered` for what no fusion helps, else `fusable`.
     """
 
     name: str
@@ -63,32 +57,20 @@ class OpShare:
 
 @dataclass(frozen=True, kw_only=True)
 class CallProfile:
-    """Shares of the time of a call.
-
-    Attributes:
-        call_ms: Milliseconds of a call.
-        idle: Share of the time in which a GPU waits for the host; None on a CPU.
-        ops: Operators, the most expensive first.
-        of_peak: Rate of the products over the device's peak by datasheet; None if not known.
-        arch: The device's architecture, such as `sm_90`.
-    """
+    """Shares of the time of a call."""
 
     call_ms: float
-    idle: float | None = None
-    ops: tuple[OpShare, ...] = ()
-    of_peak: float | None = None
-    arch: str = ""
+    idle: float | None = None  # share of the time in which a GPU waits for the host; None on a CPU
+    ops: tuple[OpShare, ...] = ()  # operators, the most expensive first
+    of_peak: float | None = None  # rate of the products over the device's peak by datasheet; None if not known
+    arch: str = ""  # the device's architecture, such as `sm_90`
 
     def share(self, kind: str) -> float:
         """The share of all operators of a kind."""
         return sum(op.share for op in self.ops if op.kind == kind)
 
     def advice(self, tried: Collection[str] = ()) -> Advice:
-        """Decide what to do about a call with this profile.
-
-        Args:
-            tried: Ways that were tried already.
-        """
+        """Decide what to do about a call with this profile; ways in `tried` are not named again."""
         for way, look in _LOOKS:
             if way not in tried and (reasons := look(self)):
                 return Advice(way, tuple(reasons), self)
@@ -110,6 +92,15 @@ class Advice:
     way: Way
     reasons: tuple[str, ...]
     profile: CallProfile = field(default_factory=lambda: CallProfile(call_ms=0.0))
+
+    @classmethod
+    def by_shares(
+        cls, ops: Iterable[tuple[str, float, int, str]], tried: Collection[str], *, call_ms: float, idle: float,
+        of_peak: float | None, arch: str,
+    ) -> Advice:  # fmt: skip
+        """Decide by the fields of an `OpShare` for each operator, and those of a `CallProfile`."""
+        shares = tuple(OpShare(*op) for op in ops)
+        return CallProfile(call_ms=call_ms, idle=idle, ops=shares, of_peak=of_peak, arch=arch).advice(tried)
 
     def __str__(self) -> str:
         return f"{self.way}: {'; '.join(self.reasons)}"
@@ -145,28 +136,16 @@ def advise(
     workload = checked_workload(model, inputs)
     torch: Any = require("torch", "profiling a model")
     step = ModelRunner(workload, workload.model, training=training, loss=loss)
-    with torch.set_grad_enabled(training):
-        calls = partial(_all_of, step, workload.calls)
-        with current_device(workload.device_name):
-            return profile_call(calls, workload.device_name, workload.dtype).advice(tried)
-
-
-def _all_of(step: ModelRunner, calls: Sequence[Arguments]) -> None:
-    for call in calls:
-        step(call)
+    with torch.set_grad_enabled(training), current_device(workload.device_name):
+        profile = profile_call(lambda: [*map(step, workload.calls)], workload.device_name, workload.dtype)
+        return profile.advice(tried)
 
 
 def profile_call(call: Callable[[], Any], device_name: str, dtype: str = "") -> CallProfile:
-    """Profile a call with torch's profiler.
-
-    Args:
-        call: What is profiled.
-        device_name: Torch's name of the device.
-        dtype: The dtype of its products, with whose peak their rate is compared.
-    """
+    """Profile a call with torch's profiler; the rate of its products is compared with the peak for `dtype`."""
     torch: Any = require("torch", "profiling a model")
     gpu = device_name.startswith("cuda")
-    wait = torch.cuda.synchronize if gpu else _nothing
+    wait = torch.cuda.synchronize if gpu else lambda: None
     call_ms = statistics.median([_timed_ms(call, wait) for _ in range(_WARM + _CALLS)][_WARM:])
     with profiler(device_name, with_flops=True) as recorded:
         for _ in range(_CALLS):
@@ -203,7 +182,6 @@ def kind_of(op: str) -> str:
 
 
 def _fusion(profile: CallProfile) -> list[str]:
-    """Reasons to compile the model."""
     reasons = []
     if profile.idle is not None and profile.idle >= _IDLE:
         reasons.append(
@@ -274,7 +252,3 @@ def _timed_ms(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
     call()
     wait()
     return 1e3 * (time.perf_counter() - start)
-
-
-def _nothing() -> None:
-    """There is no device to wait for."""

@@ -35,11 +35,7 @@ def option_values() -> dict[str, Any]:
 
 
 def torch_sources(patterns: Sequence[str]) -> Iterator[bytes]:
-    """The contents of the files below torch's folder that patterns such as `_inductor/**/*.py` name.
-
-    Raises:
-        MissingDependencyError: Torch is not installed.
-    """
+    """The contents of the files below torch's folder that patterns such as `_inductor/**/*.py` name."""
     root = Path(str(require("torch", "looking into its sources").__file__)).parent
     for pattern in patterns:
         for file in root.glob(pattern):
@@ -61,15 +57,9 @@ class TemplateGate:
 
 
 def gate_of(kind: str, units: int, major: int | None = None) -> TemplateGate:
-    """The gate for a device.
+    """The gate for a device: a `DeviceError` if Inductor has none for devices of this kind.
 
-    Args:
-        kind: `cuda`, `hip`, `xpu` or `cpu`.
-        units: Its multiprocessors, compute units, or subslices.
-        major: Major number of its architecture; asked of `hip` alone.
-
-    Raises:
-        DeviceError: Inductor has no gate for devices of this kind.
+    `units` are multiprocessors, compute units, or subslices; the architecture's `major` is asked of `hip` alone.
     """
     if kind == "cpu":
         return TemplateGate(True, "the gate is for GPUs: on a CPU products may be tuned with C++ templates")
@@ -96,21 +86,13 @@ def open_gate() -> None:
     """
     utils: Any = require("torch._inductor.utils", "opening Inductor's gate")
     settings: Any = require("torch.compiler.config", "opening Inductor's gate")
-    utils.is_big_gpu = _always
+    utils.is_big_gpu = lambda _=0: True
     if _TAG not in settings.cache_key_tag:
         settings.cache_key_tag = f"{_TAG}{settings.cache_key_tag}"
 
 
-def _always(_: Any = 0) -> bool:
-    return True
-
-
 def gate_here(device_name: str) -> TemplateGate:
-    """The gate for a device of this machine, by its torch name.
-
-    Raises:
-        DeviceError: There is no such device.
-    """
+    """The gate for a device of this machine, by its torch name; a `DeviceError` if there is no such device."""
     torch = require("torch", "asking the GPU")
     if device_name.startswith("xpu"):
         if not torch.xpu.is_available():
@@ -170,12 +152,7 @@ def wrong_list(option: str, value: Any) -> str:
 
 
 def wrong_lists(environment: Mapping[str, str], variables: Mapping[str, Collection[str]]) -> list[str]:
-    """Faults of lists of backends in the environment, one text for each variable.
-
-    Args:
-        environment: Variables with their values.
-        variables: The variables that set each option, by the option's name.
-    """
+    """Faults of lists of backends in the environment, a text for each; `variables` are those of each option."""
     texts = [
         (variable, wrong_list(option, environment[variable]).replace(option, variable))
         for option, names in variables.items()
@@ -209,24 +186,13 @@ _GROUPED_ONLY = "it is for grouped products of bfloat16 on Blackwell alone (sm_1
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """An operation on a device, for which backends are asked.
+    """An operation on a device, for which backends are asked."""
 
-    Attributes:
-        kind: `mm` for a product of matrices, `conv` for a convolution.
-        device: The device.
-        dtype: The dtype of the result, such as `bfloat16`.
-        extents: M, N and K of a product; empty where they are not known, and for convolutions.
-        frozen: Whether weights are constants (the option `freezing`).
-
-    Raises:
-        SettingsError: Inductor has no backends for operations of this kind.
-    """
-
-    kind: str
+    kind: str  # `mm` for a product of matrices, `conv` for a convolution; others are refused with a `SettingsError`
     device: DeviceSpec
-    dtype: str
-    extents: tuple[int, ...] = ()
-    frozen: bool = False
+    dtype: str  # the dtype of the result, such as `bfloat16`
+    extents: tuple[int, ...] = ()  # M, N and K of a product; empty where they are not known, and for convolutions
+    frozen: bool = False  # whether weights are constants (the option `freezing`)
 
     def __post_init__(self) -> None:
         if self.kind not in LISTS:
@@ -235,11 +201,7 @@ class Site:
     def backends(self, names: str | None = None) -> list[BackendChoice]:
         """Every backend that this torch has for the operation, with whether it takes part, and why.
 
-        Args:
-            names: The list of backends; None is that of this process, which its environment may have set.
-
-        Raises:
-            SettingsError: The list has a name that no backend has.
+        `names` is the list of backends; None is that of this process, which its environment may have set.
         """
         option = LISTS[self.kind]
         text = option_values()[option] if names is None else names
@@ -248,7 +210,8 @@ class Site:
         return [self._choice(name, option, name in names_in(text)) for name in known_backends(self.kind)]
 
     def _choice(self, name: str, option: str, listed: bool) -> BackendChoice:
-        eligible, reason = _PREDICATES[self.kind].get(name, _unheard_of)(self)
+        predicate = _PREDICATES[self.kind].get(name)
+        eligible, reason = predicate(self) if predicate else (False, "this package does not know when torch takes it")
         if not listed:
             reason = f"{option} does not list it" + (f"; and {reason}" if reason and not eligible else "")
         return BackendChoice(name=name, listed=listed, eligible=eligible, reason=reason)
@@ -258,11 +221,8 @@ class Site:
 class BackendChoice:
     """One backend of an operation.
 
-    Attributes:
-        name: Its name in the list.
-        listed: Whether the list has it.
-        eligible: Whether it could take part if it were listed.
-        reason: Why not; of one that takes part what a reader should know.
+    It is `listed` if the list has it, and `eligible` if it could take part then. `reason` says why not; of one that
+    takes part what a reader should know.
     """
 
     name: str
@@ -310,10 +270,6 @@ def _nvgemm(site: Site) -> tuple[bool, str]:
     return _first_no(_nvidia(site), _nonzero(site), _package("cutlass"), _package("cutlass_api"))
 
 
-def _cutedsl(_: Site) -> tuple[bool, str]:
-    return False, _GROUPED_ONLY
-
-
 def _ck(site: Site) -> tuple[bool, str]:
     if site.device.kind != "hip":
         return False, "it is for AMD's GPUs"
@@ -322,14 +278,10 @@ def _ck(site: Site) -> tuple[bool, str]:
     return _first_no(supported, _nonzero(site), _dtype(site, _TEMPLATE_DTYPES), _package("ck4inductor"))
 
 
-def _unheard_of(_: Site) -> tuple[bool, str]:
-    return False, "this package does not know when torch takes it"
-
-
 _PREDICATES: Mapping[str, Mapping[str, Predicate]] = {
     "mm": {
-        "ATEN": _aten, "TRITON": _triton, "CPP": _cpp, "CUTLASS": _cutlass, "NVGEMM": _nvgemm, "CUTEDSL": _cutedsl,
-        "CK": _ck, "CKTILE": _ck,
+        "ATEN": _aten, "TRITON": _triton, "CPP": _cpp, "CUTLASS": _cutlass, "NVGEMM": _nvgemm, "CK": _ck, "CKTILE": _ck,
+        "CUTEDSL": lambda _: (False, _GROUPED_ONLY),
     },
     "conv": {"ATEN": _aten, "TRITON": _triton, "CK": _ck},
 }  # fmt: skip
@@ -337,8 +289,7 @@ _PREDICATES: Mapping[str, Mapping[str, Predicate]] = {
 
 def _first_no(*conditions: tuple[bool, str]) -> tuple[bool, str]:
     """The first answer that is no, with its reason; else yes."""
-    answers: Sequence[tuple[bool, str]] = [answer for answer in conditions if not answer[0]]
-    return answers[0] if answers else (True, "")
+    return next((answer for answer in conditions if not answer[0]), (True, ""))
 
 
 def _nonzero(site: Site) -> tuple[bool, str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,15 +14,15 @@ from triton_ops import settings
 from triton_ops.base import read_named
 from triton_ops.compile_modes.backends import Site, gate_here
 from triton_ops.compile_modes.compile_mode import autotune_options, wrong_variables
+from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog, ProgramGraphs
 from triton_ops.compile_modes.inductor_cache import CacheContent
-from triton_ops.compile_modes.inductor_graphs import ProgramGraphs
-from triton_ops.compile_modes.inductor_logs import AutotuneTable, CompilerLog
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.terminal import Json, agrees, group, headed_table, paragraph, say, say_json, tell, width, write_output
 from triton_ops.values import dtype_name
 
 _S_PER_DAY = 86_400.0
+_OWN = "its winner, or its default config if nothing is recorded"
 _MOST_STRANGE = 0.1  # of the characters of a text: a log may hold some bytes of another encoding
 _Folder = Annotated[
     Path | None,
@@ -30,15 +31,9 @@ _Folder = Annotated[
 
 
 def inductor_group(
-    device_spec: Callable[[str], DeviceSpec],
-    beside_own: Callable[[Sequence[AutotuneTable]], Sequence[AutotuneTable]],
+    device_spec: Callable[[str], DeviceSpec], own_ms: Callable[[int, int, int, str], float]
 ) -> typer.Typer:
-    """The group of commands.
-
-    Args:
-        device_spec: Finds the device of `--gpu`.
-        beside_own: Adds this package's matmul to tables, for `--own`.
-    """
+    """The group of commands; `device_spec` finds the device of `--gpu`, `own_ms` times this package's matmul."""
     commands = group("Options, caches, logs and graphs of torch's compiler.")
     commands.command("options")(options)
 
@@ -77,7 +72,7 @@ def inductor_group(
         content = _compiler_log(file)
         if own:
             _tell_of_no_product(content.tables)
-            content = replace(content, tables=tuple(beside_own(content.tables)))
+            content = replace(content, tables=tuple(beside_own(content.tables, own_ms)))
         if as_json:
             say_json(asdict(content))
         else:
@@ -228,8 +223,17 @@ def _text_of(file: Path) -> str:
     return text
 
 
+def beside_own(
+    tables: Iterable[AutotuneTable], own_ms: Callable[[int, int, int, str], float]
+) -> Iterator[AutotuneTable]:
+    """Tables of products with this package's matmul as one more candidate; others as they are."""
+    timed = lru_cache(maxsize=None)(own_ms)  # several tables may be of one product
+    for table in tables:
+        product = table.product
+        yield table if product is None else table.with_choice("triton_ops.matmul", timed(*product), _OWN)
+
+
 def _tell_of_no_product(tables: Sequence[AutotuneTable]) -> None:
-    """Say why `--own` adds nothing."""
     if not any(table.product for table in tables):
         ops = ", ".join(dict.fromkeys(table.op for table in tables)) or "none"
         tell(

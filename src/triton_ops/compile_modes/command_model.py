@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from triton_ops.base import require
+from triton_ops.base import base_class, require
 from triton_ops.compile_modes.advice import advise
 from triton_ops.compile_modes.comparing_modes import tune_compile
 from triton_ops.compile_modes.compile_mode import MODES
 from triton_ops.compile_modes.mode_report import CompileReport, ModeResult
-from triton_ops.compile_modes.scenarios import SCENARIOS
 from triton_ops.exceptions import SettingsError, SpaceError, TargetError
 from triton_ops.request import named_object, parse_config
 from triton_ops.terminal import (
@@ -33,6 +34,141 @@ from triton_ops.terminal import (
     width,
 )
 
+_FOR = "making a model"
+_Module: Any = base_class("torch.nn", "Module", _FOR)
+
+
+class SimpleMLP(_Module):  # type: ignore[misc]
+    """Two linear layers with a ReLU between them; `features` are the extents of input, hidden layer and output."""
+
+    def __init__(self, features: tuple[int, int, int] = (1024, 1024, 1024)) -> None:
+        super().__init__()
+        nn = require("torch.nn", _FOR)
+        self.linear1 = nn.Linear(features[0], features[1])
+        self.relu = nn.ReLU()
+        self.linear2 = nn.Linear(features[1], features[2])
+
+    def forward(self, x: Any) -> Any:
+        """The output for `x`, (batch, features[0])."""
+        return self.linear2(self.relu(self.linear1(x)))
+
+
+class RMSNorm(_Module):  # type: ignore[misc]
+    """Root mean square normalisation of the last axis, computed in float32, with a weight."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        torch = require("torch", _FOR)
+        self.weight = torch.nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Any) -> Any:
+        """`x` normalised, in its dtype."""
+        wide = x.float()
+        scale = (wide.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+        return (wide * scale).to(x.dtype) * self.weight
+
+
+class LlamaBlock(_Module):  # type: ignore[misc]
+    """A decoder block: RMSNorm, causal attention with fewer heads of keys, RMSNorm, gated MLP, both with a residual.
+
+    `heads` is a multiple of `kv_heads`, and `hidden` the extent of the gated MLP.
+    """
+
+    def __init__(self, width: int = 4096, heads: int = 32, kv_heads: int = 8, hidden: int = 14336) -> None:
+        super().__init__()
+        nn = require("torch.nn", _FOR)
+        self.heads, self.kv_heads, self.head = heads, kv_heads, width // heads
+        linear = partial(nn.Linear, bias=False)
+        self.norm1, self.norm2 = RMSNorm(width), RMSNorm(width)
+        self.q, self.o = linear(width, width), linear(width, width)
+        self.k, self.v = linear(width, kv_heads * self.head), linear(width, kv_heads * self.head)
+        self.gate, self.up, self.down = linear(width, hidden), linear(width, hidden), linear(hidden, width)
+
+    def forward(self, x: Any) -> Any:
+        """The hidden state after the block for `x`, (batch, sequence, width)."""
+        functional = require("torch.nn.functional", _FOR)
+        normed = self.norm1(x)
+        q, k, v = (self._split(each(normed), heads) for each, heads in self._projections())
+        repeated = self.heads // self.kv_heads
+        k, v = k.repeat_interleave(repeated, dim=1), v.repeat_interleave(repeated, dim=1)
+        attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.o(attended.transpose(1, 2).reshape(x.shape))
+        normed = self.norm2(x)
+        return x + self.down(functional.silu(self.gate(normed)) * self.up(normed))
+
+    def _projections(self) -> tuple[tuple[Any, int], ...]:
+        return (self.q, self.heads), (self.k, self.kv_heads), (self.v, self.kv_heads)
+
+    def _split(self, x: Any, heads: int) -> Any:
+        return x.view(*x.shape[:2], heads, self.head).transpose(1, 2)
+
+
+class NormChain(_Module):  # type: ignore[misc]
+    """Operations between the products of a decoder block: a gated activation, a residual, and the next RMSNorm."""
+
+    def __init__(self, width: int = 1024) -> None:
+        super().__init__()
+        self.norm = RMSNorm(width)
+
+    def forward(self, x: Any, gate: Any, up: Any) -> tuple[Any, Any]:
+        """The normalised hidden state, and the hidden state, for three tensors (rows, width)."""
+        functional = require("torch.nn.functional", _FOR)
+        hidden = x + functional.silu(gate) * up
+        return self.norm(hidden), hidden
+
+
+def simple_mlp(
+    batch: int = 256,
+    features: tuple[int, int, int] = (1024, 1024, 1024),
+    *,
+    dtype: str = "float32",
+    device: str | None = None,
+) -> tuple[Any, tuple[Any, ...]]:
+    """`SimpleMLP` and its input (batch, features[0]), on a GPU where there is one."""
+    place = _place(device, dtype)
+    torch = require("torch", _FOR)
+    return SimpleMLP(features).to(**place).eval(), (torch.randn(batch, features[0], **place),)
+
+
+def llama_block(
+    batch: int = 1,
+    tokens: int = 128,
+    sizes: tuple[int, int, int, int] = (4096, 32, 8, 14336),
+    *,
+    dtype: str = "bfloat16",
+    device: str | None = None,
+) -> tuple[Any, tuple[Any, ...]]:
+    """A `LlamaBlock` of width, heads, heads of keys and hidden extent `sizes`, and its input (batch, tokens, width)."""
+    place = _place(device, dtype)
+    torch = require("torch", _FOR)
+    return LlamaBlock(*sizes).to(**place).eval(), (torch.randn(batch, tokens, sizes[0], **place),)
+
+
+def norm_chain(
+    rows: int = 512, width: int = 1024, *, dtype: str = "float32", device: str | None = None
+) -> tuple[Any, tuple[Any, ...]]:
+    """A `NormChain` and its three inputs (rows, width)."""
+    place = _place(device, dtype)
+    torch = require("torch", _FOR)
+    return NormChain(width).to(**place).eval(), tuple(torch.randn(rows, width, **place) for _ in range(3))
+
+
+def _place(device: str | None, dtype: str) -> dict[str, Any]:
+    torch: Any = require("torch", _FOR)
+    return {"device": device or ("cuda" if torch.cuda.is_available() else "cpu"), "dtype": getattr(torch, dtype)}
+
+
+SCENARIOS: Mapping[str, Callable[[], Any]] = {
+    "simple-mlp": simple_mlp,
+    "simple-mlp-bf16": partial(simple_mlp, dtype="bfloat16"),
+    "llama-block": llama_block,
+    "small-transformer": partial(llama_block, 1, 64, (256, 8, 4, 704), dtype="float32"),
+    "one-token": partial(llama_block, 1, 1, (256, 8, 4, 704), dtype="float32"),
+    "norm-chain": norm_chain,
+}
+"""Factories by the names that the command line takes."""
+
+
 _HEADER = (
     "mode", "steady ms", "mean", "p20", "p80", "vs eager", "first call s", "compile s", "records", "recompiles", "MiB",
     "kernels", "max error", "break-even", "status",
@@ -48,8 +184,7 @@ _OPTIONS_HINT = (
 
 def compile_modes_command(
     target: Annotated[
-        str,
-        typer.Argument(metavar="MODULE:FACTORY", help="Returns (model, inputs); or a shipped model."),
+        str, typer.Argument(metavar="MODULE:FACTORY", help="Returns (model, inputs); or a shipped model.")
     ],
     mode: Annotated[
         list[str] | None,
@@ -105,9 +240,6 @@ def options_of(text: str) -> dict[str, Any]:
     """The options of one `--options`: `NAME=V,NAME=V` or a JSON object.
 
     A part without `=` continues the value before it, as in `max_autotune_gemm_backends=ATEN,CPP`, which may be quoted.
-
-    Raises:
-        SettingsError: The text is none of these, or names an option twice.
     """
     try:
         if text.lstrip().startswith("{"):
@@ -132,7 +264,6 @@ def options_of(text: str) -> dict[str, Any]:
 
 
 def _option(parts: list[str]) -> dict[str, Any]:
-    """One option, from the parts between its commas."""
     name, _, value = ",".join(parts).partition("=")
     quotation = _QUOTED.fullmatch(value.strip())
     if len(parts) > 1 or quotation:
@@ -141,12 +272,7 @@ def _option(parts: list[str]) -> dict[str, Any]:
 
 
 def factory_of(target: str) -> Any:
-    """The factory that TARGET names: one that comes with the package, or `module:factory`.
-
-    Raises:
-        MissingDependencyError: Torch cannot be imported: said here, since a target's import would fail for that.
-        TargetError: There is none, or it is no function.
-    """
+    """The factory that TARGET names: one that comes with the package, or `module:factory`."""
     require("torch", "compiling a model")
     if target in SCENARIOS:
         return SCENARIOS[target]

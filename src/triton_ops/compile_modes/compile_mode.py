@@ -55,11 +55,7 @@ def log_switches(environment: Mapping[str, str], artefacts: Iterable[str] = READ
 
 
 def checked_logs(names: Sequence[str]) -> None:
-    """Raise unless torch has all these logs and artefacts.
-
-    Raises:
-        SettingsError: It has not; the message names those that are close.
-    """
+    """Raise unless torch has all these logs and artefacts; the `SettingsError` names those that are close."""
     logs = known_logs()
     for name in names:
         if (bare := name.strip().lstrip("+-")) not in logs:
@@ -78,11 +74,8 @@ def wrong_names(
 ) -> dict[str, str]:
     """Variables that are set and that torch does not read, each with the one that was probably meant.
 
-    Args:
-        environment: The names that are set.
-        readable: The names that torch's compiler reads, as `options.variables` finds them; none looks for `TORCH_LOG`
-            and the like alone.
-        is_read: Whether torch reads a variable after all, as `options.is_read` finds out; asked for doubtful ones only.
+    Without `readable`, the names that torch's compiler reads, it looks for `TORCH_LOG` and the like alone. `is_read` is
+    asked for doubtful ones only, since it takes time.
     """
     meanings = {name: _MEANT[name] for name in environment if name in _MEANT}
     for name in environment:
@@ -117,14 +110,9 @@ fused, padded, laid out, frozen or recorded around them. Names of debugging, pac
 
 @dataclass(frozen=True)
 class InductorOption:
-    """One option.
+    """One option by its dotted name, as in `options` of `torch.compile`.
 
-    Attributes:
-        name: Its dotted name, as in `options` of `torch.compile`.
-        variables: The environment variables that set it; empty where none does.
-        default: Its value where no variable is set.
-        value: Its present value.
-        set_by: Those of `variables` that are set here.
+    `variables` set it, and those in `set_by` are set here; `default` is its value where none is.
     """
 
     name: str
@@ -325,14 +313,7 @@ def default_modes() -> list[CompileMode]:
 
 
 def as_mode(way: Any) -> CompileMode:
-    """A way to compile, from what a caller gives.
-
-    Args:
-        way: `eager`, a mode of `torch.compile`, the name of an option set, a mapping of options, or a `CompileMode`.
-
-    Raises:
-        SettingsError: It is something else, no name, or a mapping with a mode and options.
-    """
+    """A way to compile, from what a caller gives: a mode, its name, that of an option set, or a mapping of options."""
     if isinstance(way, CompileMode):
         return way
     if isinstance(way, Mapping) and "mode" in way:
@@ -359,8 +340,7 @@ def as_mode(way: Any) -> CompileMode:
 def check_mode(way: CompileMode) -> None:
     """Raise where a mode's name is a mistake; one that another torch has, or has with hyphens, ends as its own row.
 
-    Raises:
-        SettingsError: No torch has such a mode, and no option set is called so; the message names what is close.
+    The `SettingsError` names what is close.
     """
     mode = way.mode
     if mode is None or way.backend != INDUCTOR or mode.replace("_", "-") in (*_OF_SOME, *_SETS):

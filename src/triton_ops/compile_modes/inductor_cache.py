@@ -85,13 +85,9 @@ class CachePart:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheContent:
-    """Files in the folder, or files that were removed from it.
+    """Files in the folder, or files that were removed from it: those of Inductor by kind, the largest first.
 
-    Attributes:
-        path: The folder.
-        exists: Whether it is there.
-        parts: Inductor's files by kind, the largest first.
-        strange: Paths in it that are not provably Inductor's; they are never removed.
+    Paths in `strange` are not provably Inductor's; they are never removed.
     """
 
     path: str
@@ -110,26 +106,20 @@ class CacheContent:
         return sum(part.size_bytes for part in self.parts)
 
     @classmethod
-    def of(cls, path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
+    def of(cls, path: Path | None = None, older_s: float = 0.0) -> CacheContent:
         """List Inductor's cache folder; nothing is changed.
 
-        Args:
-            path: The folder; None is the one that torch would use now.
-            older_s: Only what was last written so many seconds ago.
-            now_s: Seconds since 1970; None asks the clock.
-
-        Raises:
-            CacheError: The path is no folder, or cannot be read.
+        None is the folder that torch would use now; what was written in the last `older_s` seconds is left out.
         """
         folder = (settings.inductor_cache_dir() if path is None else expanded(path)).absolute()
         if not os.path.lexists(folder):
             return cls(path=str(folder), exists=False)
-        return _content(folder, _visits(folder, older_s, now_s))
+        return _content(folder, _visits(folder, older_s))
 
     @classmethod
-    def cleanable(cls, path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
+    def cleanable(cls, path: Path | None = None, older_s: float = 0.0) -> CacheContent:
         """List what `clean` would remove; nothing is changed. It raises what `clean` raises."""
-        content = cls.of(path, older_s, now_s)
+        content = cls.of(path, older_s)
         if not content.exists:
             return content
         folder = Path(content.path)
@@ -150,26 +140,19 @@ class CacheContent:
         return content
 
     @classmethod
-    def clean(cls, path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
-        """Remove what is provably Inductor's from its cache folder, and return what that was; all else stays.
+    def clean(cls, path: Path | None = None, older_s: float = 0.0) -> CacheContent:
+        """Remove what is provably Inductor's from its cache folder, and return what that was; arguments as for `of`.
 
-        Args:
-            path: The folder; None is the one that torch would use now.
-            older_s: Only what was last written so many seconds ago.
-            now_s: Seconds since 1970; None asks the clock.
-
-        Raises:
-            CacheError: The path is no folder of this user's, is a link, or holds mostly what Inductor does not make.
-
-        Programs that compile at the same time compile again what they do not find; one that loads a file just then may
-        fail.
+        A `CacheError` refuses a folder of another user's, a link, and one that holds mostly what Inductor does not
+        make. Programs that compile at the same time compile again what they do not find; one that loads a file just
+        then may fail.
         """
-        content = cls.cleanable(path, older_s, now_s)
+        content = cls.cleanable(path, older_s)
         if not content.exists:
             return content
         removed: list[_Visit] = []
         emptied: set[str] = set()
-        for visit in _visits(Path(content.path), older_s, now_s):
+        for visit in _visits(Path(content.path), older_s):
             files = {name: state for name, state in visit.files.items() if _remove(os.unlink, name, visit)}
             within = [name for name in visit.folders if visit.below(name) in emptied and _remove(os.rmdir, name, visit)]
             if files or within:
@@ -189,19 +172,17 @@ class _Visit:
     strange: Sequence[str]
 
     def below(self, name: str) -> str:
-        """The path of an entry below the cache."""
         return f"{self.place}/{name}" if self.place else name
 
 
-def _visits(folder: Path, older_s: float, now_s: float | None) -> Iterator[_Visit]:
+def _visits(folder: Path, older_s: float) -> Iterator[_Visit]:
     """The folders in which files of Inductor's can be, each after those within it; no link is followed."""
-    latest_s = (time.time() if now_s is None else now_s) - older_s
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise CacheError(f"{folder} cannot be read: {error.strerror or error}", hint="name a folder") from error
     try:
-        yield from _within(descriptor, "", latest_s)
+        yield from _within(descriptor, "", time.time() - older_s)
     finally:
         os.close(descriptor)
 
@@ -258,7 +239,6 @@ def _inner(path: str) -> str:
 
 
 def _is_made(name: str, visit: _Visit) -> bool:
-    """Tell whether a file is provably Inductor's."""
     path = visit.below(name)
     needles = [needle for place, needle in _FILES if place.fullmatch(path) or place.fullmatch(_inner(path))]
     if not any(needles):

@@ -14,7 +14,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
-from pathlib import Path
 
 from triton_ops.base import Count, NotNegative, Seconds
 from triton_ops.compile_modes.compile_mode import INDUCTOR, CompileMode
@@ -48,13 +47,8 @@ LOADING, REFERENCE, COMPILING, CALLING = "loading", "reference", "compilation", 
 class CallManner:
     """Settings of calls and of their checks, the same for all modes.
 
-    Attributes:
-        training: Whether a call is forward and backward.
-        tolerance: How far results may be off; the default is the rule for verdicts.
-        seed: Torch's seed before the model is made.
-        warmup: Calls that are made in any case before the times count.
-        threads: Torch's number of threads on a CPU; None leaves it.
-        matmul_precision: Torch's precision of products of float32; empty leaves it.
+    `seed` is torch's before the model is made, `warmup` the calls that are made in any case before times count. None
+    and an empty text leave torch's `threads` on a CPU and its precision of products of float32 as they are.
     """
 
     training: bool = False
@@ -69,11 +63,7 @@ class CallManner:
 class Load:
     """The question to make a model, to compile it, to check its results, and to call it until it is steady.
 
-    Attributes:
-        packed: What makes the workload, as bytes: a function without arguments, and the loss or None.
-        mode: How to compile.
-        manner: How to call and judge.
-        surroundings: Search path and the like for the user's code.
+    `packed` makes the workload: a function without arguments, and the loss or None.
     """
 
     packed: bytes
@@ -91,18 +81,11 @@ class Visit:
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """State of a mode before its times count.
+    """State of a mode before its times count: the figures of `ModeResult` under the same names.
 
-    The figures are those of `ModeResult` under the same names.
-
-    Attributes:
-        compile_s: Seconds that torch's compiler counts; 0 if nothing was compiled.
-        kernels: On a CPU operators and generated loops.
-        peak_bytes: Of the GPU what torch holds, on a CPU the process's own.
-        label: The workload in words.
-        device_name: Torch's name of its device.
-        facts: A fingerprint of the workload.
-        notes: What a reader should know, such as that results could not be checked.
+    `compile_s` is what torch's compiler counts, 0 if nothing was compiled. `kernels` are on a CPU operators and
+    generated loops, `peak_bytes` of the GPU what torch holds and on a CPU the process's own. `facts` is a fingerprint
+    of the workload.
     """
 
     calls_s: tuple[Seconds, ...]
@@ -132,32 +115,18 @@ class Failed:
 
 @dataclass(frozen=True)
 class Reply:
-    """The answer to any question.
-
-    Attributes:
-        value: A `Loaded`, a `Failed`, or samples by call.
-        lines: What was written to stderr since the last answer.
-    """
+    """The answer to any question: a `Loaded`, a `Failed`, or samples by call; with the new lines of stderr."""
 
     value: object
     lines: tuple[str, ...] = ()
 
 
 _PROGRAM = "triton_ops.compile_modes.mode_worker"
-_IMPORTS = ("torch",)  # else the first call would pay for them
-_COMPILERS = ("torch._dynamo",)
-_INDUCTOR = ("torch._inductor.compile_fx",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepLimits:
-    """Limits of the steps of a mode's process, in seconds.
-
-    Attributes:
-        load_s: Making the model, and computing the results that are expected.
-        compile_s: Compiling, with all that the compiler tunes.
-        call_s: The calls until they are steady, or one visit.
-    """
+    """Limits of a mode's steps in seconds; `call_s` is for the calls until they are steady, or one visit."""
 
     load_s: float = 300.0
     compile_s: float = 1200.0
@@ -181,13 +150,8 @@ class ModeLostError(Exception):
 class ModeProcess:
     """A process that holds a model under one mode.
 
-    Attributes:
-        mode: How the model is compiled.
-        limits: How long its steps may take.
-        device: The GPU that the process readies while it imports, else empty.
-        environment: Where its compiler keeps files, and what it logs.
-        lines: What it has written to stderr.
-        samples_ms: Milliseconds of one call of each kind, by kind, in the order taken.
+    `device` is the GPU that it readies while it imports, else empty; `environment` says where its compiler keeps files,
+    and what it logs; `lines` is what it wrote to stderr; `samples_ms` are of one call, by kind of call.
     """
 
     mode: CompileMode
@@ -202,7 +166,10 @@ class ModeProcess:
     def load(self, packed: bytes, manner: CallManner) -> Loaded | Failed:
         """Start the process, and have the model made, compiled, checked and called until it is steady."""
         limits = self.limits.by_step
-        self._worker = WorkerProcess(_imports(self.mode), self.device, program=_PROGRAM, changes=self.environment)
+        imports = ["torch"]  # else the first call would pay for them
+        imports += [] if self.mode.eager else ["torch._dynamo"]
+        imports += ["torch._inductor.compile_fx"] if self.mode.backend == INDUCTOR else []
+        self._worker = WorkerProcess(tuple(imports), self.device, program=_PROGRAM, changes=self.environment)
         answer = self._ask(Load(packed, self.mode, manner), sum(limits.values()), LOADING)
         if not isinstance(answer, (Loaded, Failed)):
             answer = Failed(Status.CRASH, "its process answered something else")
@@ -221,11 +188,7 @@ class ModeProcess:
         return Sampler(queue)
 
     def visit(self, count: int) -> list[float]:
-        """Take samples now.
-
-        Raises:
-            ModeLostError: The process is lost.
-        """
+        """Take samples now; a `ModeLostError` if the process is lost."""
         answer = self._ask(Visit(count), self.limits.call_s * (count + 1), CALLING)
         if isinstance(answer, Failed) or not isinstance(answer, list):
             self.close()
@@ -261,20 +224,6 @@ class ModeProcess:
         return reply.value
 
 
-def _imports(mode: CompileMode) -> tuple[str, ...]:
-    if mode.eager:
-        return _IMPORTS
-    return (*_IMPORTS, *_COMPILERS, *(_INDUCTOR if mode.backend == INDUCTOR else ()))
-
-
-def compiler_folders(folder: Path | None) -> dict[str, str]:
-    """Variables by which a compiler keeps what it makes in a folder; empty where it shares what earlier ones made."""
-    if folder is None:
-        return {}
-    return {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
-
-
-_MODE = "wall"
 _VISIT_MS = 25.0
 _LONGEST_VISIT = 5  # samples
 _SCREENING_ROUNDS = 5
@@ -288,14 +237,8 @@ def _nothing(_: int) -> Pending:
 class Entrant:
     """A mode whose process is ready to be timed.
 
-    Attributes:
-        process: Its process.
-        loaded: What was found when it was loaded.
-        lines: What its compiler has written; that of an earlier run where it was compiled then.
-        arm: Its times.
-        relative: Its time divided by eager's, in the same rounds.
-        wins: Whether it won the race.
-        loss: How its process ended during a visit; empty if it did not.
+    `lines` are those of an earlier run where it was compiled then; `relative` is its time divided by eager's, in the
+    same rounds; `loss` tells how its process ended during a visit, empty if it did not.
     """
 
     process: ModeProcess
@@ -314,11 +257,7 @@ class Entrant:
 
 
 class RemoteTimer:
-    """The timer of rounds whose samples are taken in other processes.
-
-    Args:
-        device_name: Torch's name of the device. A GPU rests between stretches of work.
-    """
+    """The timer of rounds whose samples are taken in other processes. A GPU rests between stretches of work."""
 
     def __init__(self, device_name: str) -> None:
         self.device_name = device_name
@@ -327,14 +266,10 @@ class RemoteTimer:
     @property
     def mode(self) -> str:
         """The mode is `wall`: the host's clock around back-to-back calls."""
-        return _MODE
+        return "wall"
 
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
-        """Refused: the samplers of processes are made by the processes.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Refused with a `TypeError`: the samplers of processes are made by the processes."""
         raise TypeError(f"a launch of this process ({launch.call}, {launches}) is not timed in another")
 
     def round(self) -> AbstractContextManager[None]:

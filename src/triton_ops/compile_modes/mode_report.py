@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,10 +11,17 @@ import msgspec
 
 from triton_ops.base import Count, NotNegative, Seconds, require
 from triton_ops.compile_modes.backends import open_gate
-from triton_ops.compile_modes.compile_mode import CompileMode, effective_options, refusal, settings_of_process
-from triton_ops.compile_modes.inductor_logs import AutotuneTable, CompilerLog
-from triton_ops.compile_modes.mode_contender import FirstCalls, break_even
+from triton_ops.compile_modes.compile_mode import (
+    CUDAGRAPHS,
+    EAGER,
+    CompileMode,
+    effective_options,
+    refusal,
+    settings_of_process,
+)
+from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog
 from triton_ops.compile_modes.mode_process import Entrant, Loaded
+from triton_ops.compile_modes.mode_worker import FirstCalls, break_even
 from triton_ops.exceptions import SettingsError
 from triton_ops.values import Measurement, Status
 
@@ -29,63 +36,40 @@ class ModeResult:
     """Result of one way to compile.
 
     Attributes:
-        name: Its name.
-        status: `ok`, or why there are no times: `constraint` if this torch does not know it, `deferred` if the budget
-            was used up, else as a trial's.
-        reason: Why, in words; of a mode that is ok, what a reader should know.
+        status: `ok`, or why there are no times: `constraint` if this torch does not know it, `deferred` if the
+            budget was used up, else as a trial's.
         steady_ms: Median milliseconds of one call of each kind, in steady state, the host's part included.
-        mean_ms: Their mean, in which a few slow calls show.
-        p20_ms: A fifth of the samples are faster.
-        p80_ms: A fifth of the samples are slower.
-        relative: Its time divided by eager's, in the same rounds.
-        first_call_s: Seconds of the first call.
         one_off_s: Seconds that are paid once: the first call and any later one that compiled or recorded.
-        naive_ms: What a mean of 50 calls after one warm-up call would show.
-        compile_s: Seconds in which torch compiled.
-        recordings: CUDA graphs that were recorded.
-        rerecorded: Why graphs were recorded again.
-        skipped: Why CUDA graphs were not used.
-        recompiles: How often something was compiled again.
-        peak_bytes: Most memory during steady calls.
-        kernels: Kernels that one call of each kind launches; None if not known.
-        graphs: Graphs that were compiled.
-        breaks: Where the model was left to Python in between.
-        max_error: Largest difference from the golden results, relative to their largest value.
         break_even_calls: Calls after which `one_off_s` is won back against eager; infinite if it is not faster.
-        by_call_ms: Median milliseconds of each kind of call.
-        calls_s: Seconds of the first calls.
-        options: The options of Inductor that it sets.
-        tables: What Inductor measured while it compiled.
-        hints: What torch's `perf_hints` said.
     """
 
     name: str
     status: Status
-    reason: str = ""
+    reason: str = ""  # why, in words; of a mode that is ok, what a reader should know
     steady_ms: NotNegative | None = None
-    mean_ms: NotNegative | None = None
+    mean_ms: NotNegative | None = None  # their mean, in which a few slow calls show
     p20_ms: NotNegative | None = None
     p80_ms: NotNegative | None = None
-    relative: NotNegative | None = None
+    relative: NotNegative | None = None  # its time divided by eager's, in the same rounds
     first_call_s: Seconds | None = None
     one_off_s: Seconds | None = None
-    naive_ms: NotNegative | None = None
+    naive_ms: NotNegative | None = None  # what a mean of 50 calls after one warm-up call would show
     compile_s: Seconds | None = None
-    recordings: Count | None = None
-    rerecorded: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
+    recordings: Count | None = None  # CUDA graphs that were recorded
+    rerecorded: tuple[str, ...] = ()  # why graphs were recorded again
+    skipped: tuple[str, ...] = ()  # why CUDA graphs were not used
     recompiles: Count | None = None
-    peak_bytes: Count | None = None
-    kernels: Count | None = None
+    peak_bytes: Count | None = None  # most memory during steady calls
+    kernels: Count | None = None  # kernels that one call of each kind launches; None if not known
     graphs: Count | None = None
-    breaks: Count | None = None
-    max_error: NotNegative | None = None
+    breaks: Count | None = None  # where the model was left to Python in between
+    max_error: NotNegative | None = None  # largest difference from the golden results, relative to their largest value
     break_even_calls: float | None = None
-    by_call_ms: tuple[float, ...] = ()
+    by_call_ms: tuple[float, ...] = ()  # median milliseconds of each kind of call
     calls_s: tuple[float, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    tables: tuple[AutotuneTable, ...] = ()
-    hints: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # the options of Inductor that it sets
+    tables: tuple[AutotuneTable, ...] = ()  # what Inductor measured while it compiled
+    hints: tuple[str, ...] = ()  # what torch's `perf_hints` said
 
     @property
     def ok(self) -> bool:
@@ -95,16 +79,7 @@ class ModeResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Culprit:
-    """The one option that makes a mode slow.
-
-    Attributes:
-        option: The option's dotted name.
-        value: Its value in the slower mode.
-        factor: Time of the slower mode divided by that of the faster one.
-        slower: The slower mode.
-        faster: The mode that differs in this option alone.
-        text: For people.
-    """
+    """The one option that makes a mode slow; without it alone `slower` is `faster`, by the `factor`."""
 
     option: str
     value: Any
@@ -256,3 +231,132 @@ def alias_row(mode: CompileMode, same: CompileMode, row: ModeResult) -> ModeResu
     """The row of a mode that makes the same program as another on this device."""
     reason = f"without a GPU there are no CUDA graphs, and it is {same.name}, whose figures these are"
     return replace(row, name=mode.name, reason=reason if row.ok else row.reason)
+
+
+WORTH_A_WORD = 1.05  # a mode that is slower by less than this is not explained
+_TRAP = 1.5  # how far a mean over the calls after the first may be off before that is said
+_NO_GRAPHS = {"max-autotune": "max-autotune-no-cudagraphs", "reduce-overhead": "default"}
+_SAME = object()
+
+
+def culprit_of(rows: Sequence[ModeResult]) -> Culprit | None:
+    """The option that costs most, among pairs of modes that differ in it alone; None if none costs 5 % or more.
+
+    A mode is only explained if it is slower than the fastest by as much.
+    """
+    timed = [row for row in rows if row.ok and row.relative is not None]
+    if len(timed) < 2:
+        return None
+    fastest = min(_time(row) for row in timed)
+    suspects = [
+        (_time(slow) / _time(fast), slow, fast, option)
+        for slow, fast, option in _pairs([row for row in timed if row.name != EAGER])
+        if _time(slow) >= WORTH_A_WORD * max(fastest, _time(fast)) and _apart(slow, fast)
+    ]
+    if not suspects:
+        return None
+    factor, slow, fast, option = max(suspects, key=lambda each: each[0])
+    value = slow.options.get(option)
+    how = f"{option}={value}" if option in slow.options else f"without {option}={fast.options[option]}"
+    text = f"{slow.name} takes {factor:.2f} times as long as {fast.name}, and differs from it in {how} alone"
+    return Culprit(option=option, value=value, factor=factor, slower=slow.name, faster=fast.name, text=text)
+
+
+def verdicts(rows: Sequence[ModeResult]) -> list[str]:
+    """Remarks not to be missed: tuned modes slower than untuned ones, and times that a mean would get wrong."""
+    by_name = {row.name: row for row in rows if row.ok and row.relative is not None}
+    texts = [each for row in by_name.values() if (each := _slower_than_untuned(row, by_name))]
+    texts += [each for row in by_name.values() if (each := _trap(row))]
+    return texts + [
+        f"{row.name} recorded CUDA graphs again {len(row.rerecorded)} times: {row.rerecorded[-1]}"
+        for row in by_name.values()
+        if row.rerecorded
+    ]
+
+
+def variations(way: CompileMode, options: Mapping[str, Any], values: Mapping[str, Any]) -> list[CompileMode]:
+    """Ways that differ from a slow one in a single thing: CUDA graphs, fusion, or where products come from.
+
+    `options` are those that it sets, those of its mode included; `values` those that this torch has.
+    """
+    changes: list[tuple[str, str, Any]] = [
+        ("cudagraphs", CUDAGRAPHS, not options.get(CUDAGRAPHS, values.get(CUDAGRAPHS, False))),
+        ("no epilogue fusion", "epilogue_fusion", False),
+        ("no fusion", "max_fusion_size", 1),
+    ]
+    if options.get("max_autotune"):
+        changes.append(("ATen's products", "max_autotune_gemm_backends", "ATEN"))
+        changes.append(("no coordinate descent", "coordinate_descent_tuning", False))
+    ways = []
+    for word, name, value in changes:
+        if name in values and options.get(name, values[name]) != value:
+            label = f"no {word}" if name == CUDAGRAPHS and not value else word
+            ways.append(CompileMode(f"{way.name}, {label}", options={**options, name: value}))
+    return ways
+
+
+def _pairs(rows: Sequence[ModeResult]) -> Iterator[tuple[ModeResult, ModeResult, str]]:
+    for slow in rows:
+        for fast in rows:
+            names = {*slow.options, *fast.options}
+            differing = [n for n in names if slow.options.get(n, _SAME) != fast.options.get(n, _SAME)]
+            if len(differing) == 1:
+                yield slow, fast, differing[0]
+
+
+def _slower_than_untuned(row: ModeResult, by_name: Mapping[str, ModeResult]) -> str:
+    if not row.options.get("max_autotune") or "default" not in by_name:
+        return ""
+    ratio = _time(row) / _time(by_name["default"])
+    if ratio < WORTH_A_WORD or not _apart(row, by_name["default"]):
+        return ""
+    advice = _without_graphs(row, by_name)
+    return f"{row.name} is {ratio:.2f} times as slow as default, although it tunes: {_causes(row)}{advice}"
+
+
+def _without_graphs(row: ModeResult, by_name: Mapping[str, ModeResult]) -> str:
+    """End of a sentence on the same mode without CUDA graphs: that it is faster, or was not measured; or empty."""
+    if (name := _NO_GRAPHS.get(row.name)) is None:
+        return ""
+    if name not in by_name:
+        return f"; {name} is the same without CUDA graphs, and was not timed"
+    return f"; {name} is faster" if _time(by_name[name]) * WORTH_A_WORD < _time(row) else ""
+
+
+def _causes(row: ModeResult) -> str:
+    causes = []
+    if row.rerecorded:
+        causes.append("CUDA graphs are recorded again and again")
+    if row.options.get(CUDAGRAPHS):
+        causes.append("CUDA graphs copy inputs before each replay")
+    if row.skipped:
+        causes.append(f"CUDA graphs were skipped: {row.skipped[-1]}")
+    causes.append("its templates were chosen by times of single operations, not of the model")
+    return ", or ".join(causes)
+
+
+def _trap(row: ModeResult) -> str:
+    """Text on the mean of 50 calls after one warm-up call, where that is far from the steady time."""
+    if row.naive_ms is None or not row.calls_s or row.steady_ms is None or row.recordings in (0, None):
+        return ""
+    steady_ms = max(row.steady_ms, 1e-6)
+    if row.naive_ms < _TRAP * steady_ms:
+        return ""
+    later_s = max(row.calls_s[1:], default=0.0)
+    return (
+        f"{row.name} records its CUDA graphs at call {row.calls_s.index(later_s) + 1}, which takes {1e3 * later_s:.0f} "
+        f"ms once: a mean of 50 calls after one warm-up call would show {row.naive_ms:.3f} ms, in steady state it is "
+        f"{row.steady_ms:.3f} ms"
+    )
+
+
+def _apart(slow: ModeResult, fast: ModeResult) -> bool:
+    """Tell whether four fifths of the samples of each lie apart from the other's four fifths: noise is no culprit."""
+    if slow.p20_ms is None or fast.p80_ms is None:
+        return True
+    return slow.p20_ms > fast.p80_ms
+
+
+def _time(row: ModeResult) -> float:
+    assert row.relative is not None
+    return row.relative

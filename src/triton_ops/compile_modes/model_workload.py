@@ -34,12 +34,7 @@ _NO_SHAPE = "no tensors"
 
 @dataclass(frozen=True)
 class ModelWorkload:
-    """A model and the calls that are measured.
-
-    Attributes:
-        model: A `torch.nn.Module`, or another callable.
-        calls: The arguments of each call; one sample of a measurement is one of each.
-    """
+    """A model and the calls that are measured; one sample of a measurement is one of each call."""
 
     model: Any
     calls: tuple[Arguments, ...]
@@ -86,16 +81,7 @@ class ModelWorkload:
 
 
 def workload_of(model: Any, inputs: Any) -> ModelWorkload:
-    """The workload that a caller means.
-
-    Args:
-        model: The model; compiled as it is, so that it is in the mode, such as `eval()`, in which it is to run.
-        inputs: A tensor, a tuple of positional arguments, or a mapping of named ones; a list of these is several calls.
-
-    Raises:
-        KernelTypeError: The model is not callable, or there are no inputs.
-        DeviceError: A tensor is on another device than the rest, or on none.
-    """
+    """The workload that a caller means; a list of inputs is several calls."""
     if not callable(model) or isinstance(model, type):
         raise KernelTypeError(
             f"the model is {_kind(model)}; a torch.nn.Module or a function is needed",
@@ -109,12 +95,7 @@ def workload_of(model: Any, inputs: Any) -> ModelWorkload:
 
 
 def workload_by(factory: Callable[[], Any]) -> ModelWorkload:
-    """The workload that a factory returns as `(model, inputs)`.
-
-    Raises:
-        TargetError: The factory raised, or returned something else.
-        KernelTypeError, DeviceError: As `workload_of`.
-    """
+    """The workload that a factory returns as `(model, inputs)`; a `TargetError` where it does not."""
     try:
         pair = factory()
     except TritonKernelError:
@@ -127,6 +108,21 @@ def workload_by(factory: Callable[[], Any]) -> ModelWorkload:
             hint="return (module, (x,)): the tuple of positional arguments of a call",
         )
     return workload_of(*pair)
+
+
+def checked_workload(model: Any, inputs: Any) -> ModelWorkload:
+    """The workload of a model and its inputs, or of a factory, made in this process."""
+    check_factory(model, inputs)
+    return workload_by(model) if inputs is None else workload_of(model, inputs)
+
+
+def check_factory(model: Any, inputs: Any) -> None:
+    """Raise a `SettingsError` where there are no inputs, and the model is no factory."""
+    if inputs is None and (not callable(model) or hasattr(model, "named_parameters")):
+        raise SettingsError(
+            f"inputs is None, and the model is a {type(model).__name__}, not a factory",
+            hint="give (model, (x,)), or a factory, which returns (model, (x,))",
+        )
 
 
 def shapes_text(call: Arguments) -> str:
@@ -180,17 +176,10 @@ Loss = Callable[[Any], Any]
 
 
 class ModelRunner:
-    """Calls a model, compiled or not.
+    """Calls a model, compiled or not; a `KernelTypeError` if no gradient is computed in training.
 
-    Args:
-        workload: The model as it is, and its calls.
-        run: What is called: the model, or the compiled one.
-        training: Whether a call is forward and backward.
-        loss: From the model's output to the number whose gradients are computed; None takes the output's own loss, the
-            output if it is one number, else the mean square of all its floating-point tensors.
-
-    Raises:
-        KernelTypeError: No gradient is computed in training.
+    `loss` leads from the model's output to the number whose gradients are computed; None takes the output's own loss,
+    the output if it is one number, else the mean square of all its floating-point tensors.
     """
 
     def __init__(
@@ -261,11 +250,7 @@ class ModelRunner:
 
 
 def checked_loss(loss: Any) -> None:
-    """Raise unless this is a loss, or None.
-
-    Raises:
-        SettingsError: It cannot be called.
-    """
+    """Raise unless this is a loss, or None."""
     if loss is not None and not callable(loss):
         raise SettingsError(f"loss is {loss!r}; it must be a function of the model's output")
 
@@ -281,11 +266,7 @@ def copied(tensor: Any) -> Any:
 
 
 def mean_square(output: Any) -> Any:
-    """A loss for any output.
-
-    Raises:
-        KernelTypeError: The output holds no floating-point tensor.
-    """
+    """A loss for any output; a `KernelTypeError` if it holds no floating-point tensor."""
     own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if own is not None:
         return own
@@ -304,16 +285,7 @@ _LOUDER = 16.0  # times the model's own rounding
 class Verification:
     """Expected results of each call of a workload.
 
-    Args:
-        workload: The model and its calls.
-        step: Calls the model as it is.
-        tolerance: How far results may be off.
-
-    Attributes:
-        notes: Why there is no golden result, or no check at all; empty if there is nothing to say.
-
-    Raises:
-        Exception: Whatever the model raises.
+    `notes` tell why there is no golden result, or no check at all.
 
     Cost: for each call two calls of the model, one of them in higher precision with copies of the weights.
     """
@@ -402,7 +374,6 @@ def _louder(results: Sequence[Any], noise: Mapping[str, float]) -> Difference | 
 
 
 def _without(results: Sequence[Any], names: Collection[str]) -> list[Any]:
-    """Results without some of the gradients."""
     output, gradients, *rest = results
     return [output, {name: each for name, each in gradients.items() if name not in names}, *rest]
 

@@ -58,18 +58,7 @@ _MOST_LINES = 4000
 
 
 class RunFolder:
-    """The files of one comparison.
-
-    Args:
-        path: The folder, which need not exist.
-        resume: Whether finished modes of an interrupted run count.
-
-    Attributes:
-        path: The folder.
-
-    Raises:
-        CacheError: Another user could write the folder, or put another one in its place.
-    """
+    """The files of one comparison; without `resume` those of an interrupted run are removed."""
 
     def __init__(self, path: Path, *, resume: bool = True) -> None:
         self.path = _safe_folder(path, "--cache-dir")
@@ -89,11 +78,7 @@ class RunFolder:
         self._entries[_identity(mode)] = (loaded, lines)
 
     def of(self, mode: CompileMode) -> Path:
-        """The folder of what a mode's compiler makes, judged anew.
-
-        Raises:
-            CacheError: Another user could write it by now.
-        """
+        """The folder of what a mode's compiler makes; a `CacheError` if another user could write it by now."""
         return _safe_folder(self.path / f"{file_name(mode.name)}-{_identity(mode)[:8]}", "--cache-dir")
 
     def remove(self) -> None:
@@ -114,13 +99,7 @@ class RunFolder:
 def run_folder(cache_dir: Path, key: str, *, resume: bool) -> Iterator[RunFolder]:
     """The folder of a comparison, with its lock: a second comparison with the same key waits, since both would use one.
 
-    Args:
-        cache_dir: The folder of this package's files.
-        key: What tells this comparison from others.
-        resume: Whether finished modes of an interrupted run count.
-
-    Raises:
-        CacheError: The folder cannot be made, or there is no folder that only this user can write.
+    A `CacheError` if there is no folder that only this user can write.
     """
     try:
         path = private_folder((ensure_folder(cache_dir) / _NAME / key).absolute())
@@ -144,11 +123,7 @@ def _temporary_folder() -> Iterator[Path]:
 
 
 def _safe_folder(path: Path, named_by: str) -> Path:
-    """A folder for compiled code, which is made if it is missing.
-
-    Raises:
-        CacheError: Another user could write it, or it cannot be made.
-    """
+    """A folder for compiled code, which is made if it is missing; a `CacheError` if another user could write it."""
     try:
         return private_folder(path)
     except OSError as error:
@@ -190,21 +165,13 @@ class _Earlier:
 
 
 class Collection:
-    """Logs and traces that are collected of each mode.
-
-    Args:
-        folder: The folder; None collects nothing.
-    """
+    """Logs and traces that are collected of each mode; without a folder nothing is."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
     def check(self, modes: Sequence[CompileMode]) -> None:
-        """Find out whether there is room for these modes.
-
-        Raises:
-            SettingsError: Something is in the way that no run has put there.
-        """
+        """Find out whether there is room for these modes: a `SettingsError` if not."""
         for own in filter(None, map(self._own, modes)):
             _earlier_run(own)
 
@@ -222,13 +189,9 @@ class Collection:
         return {"TORCH_COMPILE_DEBUG": "1", "TORCH_COMPILE_DEBUG_DIR": str(place.absolute())}
 
     def keep(self, mode: CompileMode, comparison: str, lines: Sequence[str], place: Path) -> str:
-        """Put the log of a mode, and the traces that its compiler has written, where an earlier run's were.
+        """Put the log of a mode, and its compiler's traces, where an earlier run's were; say what was replaced.
 
-        Returns:
-            What was replaced, in words; empty if nothing was.
-
-        Raises:
-            SettingsError: Something is in the way that no run has put there, or cannot be removed.
+        Nothing is replaced, and a `SettingsError` raised, where something is in the way that no run has put there.
         """
         if (own := self._own(mode)) is None:
             return ""

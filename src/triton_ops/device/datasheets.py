@@ -1,47 +1,261 @@
-"""Datasheets of devices, for what no driver reports and for devices that this machine does not have.
+"""Figures of devices, for what no driver reports or where the device is not here.
 
-A row matches a device whose name contains the row's model; the longest match wins, so `H100 PCIe` is not taken for
-`H100`. A device without a row has no peaks. A figure that its vendor does not publish is None or left out, and no
+A datasheet matches a device whose name contains its model; the longest match wins, so `H100 PCIe` is not taken for
+`H100`. A device without one has no peaks. A figure that its vendor does not publish is left out, and no
 figure is assumed for it. Matrix rates are dense, with sums in float32; `tfloat32` is what Triton's products of
-float32 take, and `float32` is the rate without matrix units. The rows are in `datasheets.py`.
+float32 take, and `float32` is the rate without matrix units.
 
 Multiprocessors and L2 are what drivers report of a device; compute units, wavefronts, LDS and caches of AMD's are in
-ROCm's table "AMD GPU specifications". What a whole architecture shares is in `target.py` and `limits.py`.
+ROCm's table "AMD GPU specifications".
+
+Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and NVIDIA's occupancy
+calculator for what is handed out at once; LLVM, "User Guide for AMDGPU Backend", and AMD's CDNA 2, 3 and 4 ISA guides:
+four vector units with 512 registers for each of 64 lanes, eight wavefronts each, and sixteen barriers.
+
+Shared memory per block: CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability" (opt-in
+maximum, from sm_80 on 1 KiB below what a multiprocessor has); LDS: AMD CDNA 2, 3 and 4 ISA guides. Registers: the
+same guides.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
+from math import ceil
 
-from triton_ops.device.architectures import LIMITS, TARGETS
-from triton_ops.device.spec import DeviceSpec
+from triton_ops.exceptions import DeviceError
 
-_MIB = 1 << 20
+_KIB = 1024
+
+
+@dataclass(frozen=True)
+class Residents:
+    """The blocks of one kernel that one multiprocessor holds at a time; `by` has what each limit alone allows."""
+
+    by: dict[str, int]
+    warps_per_block: int
+    most_warps: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks at a time; 0 if not even one fits."""
+        return min(self.by.values())
+
+    @property
+    def warps(self) -> int:
+        """Warps at a time."""
+        return self.blocks * self.warps_per_block
+
+    @property
+    def occupancy(self) -> float:
+        """Warps at a time over the most that a multiprocessor holds."""
+        return self.warps / self.most_warps
+
+    @property
+    def limited_by(self) -> tuple[str, ...]:
+        """The limits of the number of blocks: one name, or several that give the same number."""
+        return tuple(name for name, blocks in self.by.items() if blocks == self.blocks)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Datasheet:
-    """The figures of one model.
+class UnitLimits:
+    """The resources of one multiprocessor or compute unit for its blocks."""
+
+    warps: int = 64  # most warps (AMD: wavefronts) at a time
+    blocks: int = 32
+    lone_blocks: int | None = None  # most blocks of one warp; None is `blocks`
+    shared_bytes: int = 228 * _KIB  # shared memory (AMD: LDS)
+    block_shared_bytes: int = 1024  # shared memory that the system reserves for every block
+    shared_granule: int = 128  # bytes in whose multiples shared memory is handed out
+    registers: int = 65_536
+    register_granule: int = 256  # registers in whose multiples a warp gets them
+    parts: int = 4  # parts, each with its own share of registers and warps
+    warp_size: int = 32
+
+    def blocks_at_once(self, registers: int, shared_bytes: int, warps: int) -> int:
+        """The number of blocks that fit at a time; 0 if not even one fits."""
+        return min(self._each(registers, shared_bytes, warps))
+
+    def residents(self, registers: int, shared_bytes: int, warps: int) -> Residents:
+        """The blocks that fit at a time, with what each limit alone allows."""
+        each = self._each(registers, shared_bytes, warps)
+        names = ("registers", "shared memory", "warps", "blocks")
+        return Residents(dict(zip(names, each, strict=True)), warps, self.warps)
+
+    def _each(self, registers: int, shared_bytes: int, warps: int) -> tuple[int, int, int, int]:
+        per_warp = max(ceil(registers * self.warp_size / self.register_granule), 1) * self.register_granule
+        by_registers = self.registers // self.parts // per_warp * self.parts // warps
+        granules = max(ceil((shared_bytes + self.block_shared_bytes) / self.shared_granule), 1)
+        by_shared = self.shared_bytes // (granules * self.shared_granule)
+        most = self.blocks if warps > 1 or self.lone_blocks is None else self.lone_blocks
+        return by_registers, by_shared, self.warps // warps, most
+
+
+def _amd(shared_kib: int, shared_granule: int) -> UnitLimits:
+    return UnitLimits(
+        warps=32, blocks=16, lone_blocks=32, shared_bytes=shared_kib * _KIB, block_shared_bytes=0,
+        shared_granule=shared_granule, registers=131_072, register_granule=512, warp_size=64,
+    )  # fmt: skip
+
+
+LIMITS = {
+    "sm_70": UnitLimits(shared_bytes=96 * _KIB, block_shared_bytes=0, shared_granule=256),
+    "sm_75": UnitLimits(warps=32, blocks=16, shared_bytes=64 * _KIB, block_shared_bytes=0, shared_granule=256),
+    "sm_80": UnitLimits(shared_bytes=164 * _KIB),
+    "sm_86": UnitLimits(warps=48, blocks=16, shared_bytes=100 * _KIB),
+    "sm_89": UnitLimits(warps=48, blocks=24, shared_bytes=100 * _KIB),
+    "sm_90": UnitLimits(),
+    "sm_100": UnitLimits(),
+    "sm_120": UnitLimits(warps=48, blocks=24, shared_bytes=100 * _KIB),
+    "gfx90a": _amd(64, 512),
+    "gfx942": _amd(64, 512),
+    "gfx950": _amd(160, 1280),
+}
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    """The description of one device. An unknown figure is None, and never guessed.
 
     Attributes:
-        name: The device's name as its driver reports it.
-        arch: Its architecture, such as `sm_90`.
-        l2_bytes: Size of L2; None if not known. AMD's Infinity Cache is not counted.
-        tflops: Dense matrix rate by dtype name, 10^12 operations per second.
-        source: The document that has the figures.
-        aliases: Further names that people use for it.
+        tflops: Peak dense matrix rate by dtype name, by datasheet, 10^12 operations per second.
+    """
+
+    kind: str  # `cuda`, `hip` or `cpu`
+    name: str
+    arch: str  # `sm_90`, `gfx942`, or the machine type of a CPU
+    units: int  # number of streaming multiprocessors, compute units, or CPU cores that this process may use
+    _: KW_ONLY
+    memory_bytes: int | None = None
+    l2_bytes: int | None = None  # size of the last cache before memory
+    shared_bytes_per_block: int | None = None
+    registers_per_unit: int | None = None
+    bandwidth_gbps: float | None = None  # peak memory bandwidth by datasheet, 10^9 bytes per second
+    tflops: dict[str, float] = field(default_factory=dict, hash=False)
+    driver: str | None = None
+
+    @property
+    def limits(self) -> UnitLimits | None:
+        """The limits of one of its multiprocessors; None if its architecture has no row here, and none are assumed.
+
+        A number of registers that the device reports replaces the architecture's.
+        """
+        limits = LIMITS.get(self.arch)
+        if limits is None or self.registers_per_unit in (None, limits.registers):
+            return limits
+        return replace(limits, registers=self.registers_per_unit)
+
+
+@dataclass(frozen=True)
+class Target:
+    """An architecture with the limits that a compilation must keep.
+
+    None as registers is an architecture without such a limit, None as `units` that no device is meant.
+    """
+
+    kind: str
+    arch: str
+    warp_size: int
+    shared_bytes_per_block: int
+    _: KW_ONLY
+    threads_per_block: int = 1024
+    registers_per_block: int | None = 65536
+    units: int | None = None
+
+    @property
+    def capability(self) -> int:
+        """The number in an NVIDIA architecture's name: 90 for `sm_90`; 0 elsewhere."""
+        return int(self.arch.removeprefix("sm_")) if self.kind == "cuda" else 0
+
+    @property
+    def limits(self) -> UnitLimits | None:
+        """The limits of one of its multiprocessors; None if they are not known."""
+        return LIMITS.get(self.arch)
+
+
+def _nvidia(arch: str, shared_kib: int) -> Target:
+    return Target("cuda", arch, 32, shared_kib * _KIB)
+
+
+def _target_amd(arch: str, shared_kib: int) -> Target:
+    return Target("hip", arch, 64, shared_kib * _KIB, registers_per_block=None)
+
+
+TARGETS = {
+    target.arch: target
+    for target in (
+        _nvidia("sm_70", 96),
+        _nvidia("sm_75", 64),
+        _nvidia("sm_80", 163),
+        _nvidia("sm_86", 99),
+        _nvidia("sm_89", 99),
+        _nvidia("sm_90", 227),
+        _nvidia("sm_100", 227),
+        _nvidia("sm_120", 99),
+        _target_amd("gfx90a", 64),
+        _target_amd("gfx942", 64),
+        _target_amd("gfx950", 160),
+    )
+}
+
+
+def named_target(name: str) -> Target:
+    """The target called `name`, such as `sm_90` or `gfx942`; the `DeviceError` lists the known ones."""
+    target = TARGETS.get(name.strip().lower())
+    if target is None:
+        raise DeviceError(
+            f"target {name!r} is not known; known are {', '.join(TARGETS)}",
+            ", ".join(TARGETS),
+            name,
+            hint="use one of these",
+        )
+    return target
+
+
+def target_of(device: DeviceSpec) -> Target:
+    """The target for a device; a limit that the device reports replaces the architecture's.
+
+    Raises:
+        DeviceError: The device is no GPU, or its architecture has no row and it does not report its limits.
+    """
+    if device.kind not in ("cuda", "hip"):
+        raise DeviceError(
+            f"{device.name} is no target for Triton kernels",
+            ", ".join(TARGETS),
+            device.arch,
+            hint="name a target: --target sm_90",
+        )
+    row, shared = TARGETS.get(device.arch), device.shared_bytes_per_block
+    if row is None and shared is None:
+        return named_target(device.arch)
+    if row is None:
+        row = _nvidia(device.arch, 0) if device.kind == "cuda" else _target_amd(device.arch, 0)
+    return replace(row, shared_bytes_per_block=shared or row.shared_bytes_per_block, units=device.units)
+
+
+@dataclass(frozen=True)
+class Datasheet:
+    """The figures of one model, by the name that its driver reports, with the document that has them.
+
+    `l2_bytes` does not count AMD's Infinity Cache; `tflops` is the dense matrix rate by dtype, 10^12 operations per
+    second; `aliases` are further names that people use for it.
     """
 
     name: str
     arch: str
     units: int
     bandwidth_gbps: float
-    l2_bytes: int | None = None
-    tflops: Mapping[str, float] = field(default_factory=dict)
-    source: str = ""
+    l2_bytes: int
+    tflops: Mapping[str, float]
+    source: str
     aliases: tuple[str, ...] = ()
+
+
+def _sheet(
+    name: str, arch: str, units: int, gbps: float, l2_mib: int, tflops: Mapping[str, float], source: str, *aliases: str
+) -> Datasheet:
+    return Datasheet(name, arch, units, gbps, l2_mib << 20, tflops, source, aliases)
 
 
 def _rates(
@@ -59,150 +273,73 @@ _VOLTA = _rates(125.0, float32=15.7, bfloat16=False)
 _A100 = _rates(312.0, tfloat32=156.0, float32=19.5)
 _HOPPER = _rates(989.4, tfloat32=494.7, float32=66.9, float8=1978.9)
 _MI300 = _rates(1307.4, tfloat32=653.7, float32=163.4, float8=2614.9)
-_A100_SHEET, _ADA, _GA102 = (
-    "NVIDIA A100 datasheet",
-    "NVIDIA Ada GPU Architecture whitepaper, datasheet of the GPU in its appendix",
-    "NVIDIA Ampere GA102 whitepaper, datasheet of the GPU in its appendix",
-)
+_A100_SHEET = "NVIDIA A100 datasheet"
+_ADA = "NVIDIA Ada GPU Architecture whitepaper, datasheet of the GPU in its appendix"
+_GA102 = "NVIDIA Ampere GA102 whitepaper, datasheet of the GPU in its appendix"
 _RTX50 = "NVIDIA RTX Blackwell GPU Architecture whitepaper, datasheet of the GPU in its appendix"
 
 DATASHEETS = {
-    "V100-SXM2-32GB": Datasheet(
-        name="Tesla V100-SXM2-32GB", arch="sm_70", units=80, bandwidth_gbps=900.0, l2_bytes=6 * _MIB, tflops=_VOLTA,
-        source="NVIDIA V100 datasheet, SXM2", aliases=("V100", "Tesla V100", "NVIDIA V100"),
-    ),
-    "V100-SXM2-16GB": Datasheet(
-        name="Tesla V100-SXM2-16GB", arch="sm_70", units=80, bandwidth_gbps=900.0, l2_bytes=6 * _MIB, tflops=_VOLTA,
-        source="NVIDIA V100 datasheet, SXM2",
-    ),
-    "V100-PCIE-32GB": Datasheet(
-        name="Tesla V100-PCIE-32GB", arch="sm_70", units=80, bandwidth_gbps=900.0, l2_bytes=6 * _MIB,
-        tflops=_rates(112.0, float32=14.0, bfloat16=False), source="NVIDIA V100 datasheet, PCIe",
-    ),
-    "V100-PCIE-16GB": Datasheet(
-        name="Tesla V100-PCIE-16GB", arch="sm_70", units=80, bandwidth_gbps=900.0, l2_bytes=6 * _MIB,
-        tflops=_rates(112.0, float32=14.0, bfloat16=False), source="NVIDIA V100 datasheet, PCIe",
-    ),
-    "T4": Datasheet(
-        name="Tesla T4", arch="sm_75", units=40, bandwidth_gbps=320.0, l2_bytes=4 * _MIB,
-        tflops=_rates(65.0, float32=8.1, bfloat16=False), source="NVIDIA T4 datasheet", aliases=("NVIDIA T4",),
-    ),
-    "A100-SXM4-80GB": Datasheet(
-        name="NVIDIA A100-SXM4-80GB", arch="sm_80", units=108, bandwidth_gbps=2039.0, l2_bytes=40 * _MIB, tflops=_A100,
-        source=_A100_SHEET, aliases=("A100", "NVIDIA A100", "A100 80GB", "A100 SXM"),
-    ),
-    "A100-SXM4-40GB": Datasheet(
-        name="NVIDIA A100-SXM4-40GB", arch="sm_80", units=108, bandwidth_gbps=1555.0, l2_bytes=40 * _MIB, tflops=_A100,
-        source=_A100_SHEET, aliases=("A100 40GB",),
-    ),
-    "A100 80GB PCIe": Datasheet(
-        name="NVIDIA A100 80GB PCIe", arch="sm_80", units=108, bandwidth_gbps=1935.0, l2_bytes=40 * _MIB, tflops=_A100,
-        source=_A100_SHEET, aliases=("A100 PCIe",),
-    ),
-    "A100-PCIE-40GB": Datasheet(
-        name="NVIDIA A100-PCIE-40GB", arch="sm_80", units=108, bandwidth_gbps=1555.0, l2_bytes=40 * _MIB, tflops=_A100,
-        source=_A100_SHEET,
-    ),
-    "A10": Datasheet(
-        name="NVIDIA A10", arch="sm_86", units=72, bandwidth_gbps=600.0, l2_bytes=6 * _MIB,
-        tflops=_rates(125.0, tfloat32=62.5, float32=31.2), source="NVIDIA A10 datasheet",
-    ),
-    "A40": Datasheet(
-        name="NVIDIA A40", arch="sm_86", units=84, bandwidth_gbps=696.0, l2_bytes=6 * _MIB,
-        tflops=_rates(149.7, tfloat32=74.8, float32=37.4), source="NVIDIA A40 datasheet",
-    ),
-    "RTX A6000": Datasheet(
-        name="NVIDIA RTX A6000", arch="sm_86", units=84, bandwidth_gbps=768.0, l2_bytes=6 * _MIB,
-        tflops=_rates(154.8, tfloat32=77.4, float32=38.7), source=_GA102,
-    ),
-    "RTX 3080": Datasheet(
-        name="NVIDIA GeForce RTX 3080", arch="sm_86", units=68, bandwidth_gbps=760.3, l2_bytes=5 * _MIB,
-        tflops=_rates(59.5, tfloat32=29.8, float32=29.8), source=_GA102,
-    ),
-    "RTX 3090": Datasheet(
-        name="NVIDIA GeForce RTX 3090", arch="sm_86", units=82, bandwidth_gbps=936.2, l2_bytes=6 * _MIB,
-        tflops=_rates(71.0, tfloat32=35.6, float32=35.6), source=_GA102,
-    ),
-    "RTX 3090 Ti": Datasheet(
-        name="NVIDIA GeForce RTX 3090 Ti", arch="sm_86", units=84, bandwidth_gbps=1008.0, l2_bytes=6 * _MIB,
-        tflops=_rates(80.0, tfloat32=40.0, float32=40.0), source=_ADA,
-    ),
-    "L4": Datasheet(
-        name="NVIDIA L4", arch="sm_89", units=58, bandwidth_gbps=300.0, l2_bytes=48 * _MIB,
-        tflops=_rates(121.0, tfloat32=60.0, float32=30.3, float8=242.5), source="NVIDIA L4 datasheet",
-    ),
-    "L40": Datasheet(
-        name="NVIDIA L40", arch="sm_89", units=142, bandwidth_gbps=864.0, l2_bytes=96 * _MIB,
-        tflops=_rates(181.05, tfloat32=90.5, float32=90.5, float8=362.0), source="NVIDIA L40 datasheet",
-    ),
-    "L40S": Datasheet(
-        name="NVIDIA L40S", arch="sm_89", units=142, bandwidth_gbps=864.0, l2_bytes=96 * _MIB,
-        tflops=_rates(362.05, tfloat32=183.0, float32=91.6, float8=733.0), source="NVIDIA L40S datasheet",
-    ),
-    "RTX 6000 Ada": Datasheet(
-        name="NVIDIA RTX 6000 Ada Generation", arch="sm_89", units=142, bandwidth_gbps=960.0, l2_bytes=96 * _MIB,
-        tflops=_rates(364.2, tfloat32=182.1, float32=91.1, float8=728.5), source=_ADA,
-    ),
-    "RTX 4080": Datasheet(
-        name="NVIDIA GeForce RTX 4080", arch="sm_89", units=76, bandwidth_gbps=716.8, l2_bytes=64 * _MIB,
-        tflops=_rates(97.5, tfloat32=48.7, float32=48.7, float8=194.9), source=_ADA,
-    ),
-    "RTX 4090": Datasheet(
-        name="NVIDIA GeForce RTX 4090", arch="sm_89", units=128, bandwidth_gbps=1008.0, l2_bytes=72 * _MIB,
-        tflops=_rates(165.2, tfloat32=82.6, float32=82.6, float8=330.3), source=_ADA,
-    ),
-    "H100": Datasheet(
-        name="NVIDIA H100 80GB HBM3", arch="sm_90", units=132, bandwidth_gbps=3350.0, l2_bytes=50 * _MIB,
-        tflops=_HOPPER, source="NVIDIA H100 datasheet, SXM", aliases=("H100 SXM", "H100 SXM5", "NVIDIA H100"),
-    ),
-    "H100 PCIe": Datasheet(
-        name="NVIDIA H100 PCIe", arch="sm_90", units=114, bandwidth_gbps=2039.0, l2_bytes=50 * _MIB,
-        tflops=_rates(756.0, tfloat32=378.0, float32=51.0, float8=1513.0), source="NVIDIA H100 datasheet, PCIe",
-    ),
-    "H200": Datasheet(
-        name="NVIDIA H200", arch="sm_90", units=132, bandwidth_gbps=4800.0, l2_bytes=60 * _MIB, tflops=_HOPPER,
-        source="NVIDIA H200 datasheet, SXM",
-    ),
-    "B200": Datasheet(
-        name="NVIDIA B200", arch="sm_100", units=148, bandwidth_gbps=8000.0, l2_bytes=126 * _MIB,
-        tflops=_rates(2250.0, tfloat32=1100.0, float32=80.0, float8=4500.0),
-        source="NVIDIA Blackwell Architecture Technical Brief, datasheet of HGX B200 at 1000 W",
-    ),
-    "RTX 5080": Datasheet(
-        name="NVIDIA GeForce RTX 5080", arch="sm_120", units=84, bandwidth_gbps=960.0, l2_bytes=64 * _MIB,
-        tflops=_rates(112.6, tfloat32=56.3, float32=56.3, float8=225.1), source=_RTX50,
-    ),
-    "RTX 5090": Datasheet(
-        name="NVIDIA GeForce RTX 5090", arch="sm_120", units=170, bandwidth_gbps=1792.0, l2_bytes=96 * _MIB,
-        tflops=_rates(209.5, tfloat32=104.8, float32=104.8, float8=419.0), source=_RTX50,
-    ),
-    "MI210": Datasheet(
-        name="AMD Instinct MI210", arch="gfx90a", units=104, bandwidth_gbps=1638.4, l2_bytes=8 * _MIB,
-        tflops=_rates(181.0, float32=22.6), source="AMD Instinct MI210 datasheet",
-    ),
+    "V100-SXM2-32GB": _sheet("Tesla V100-SXM2-32GB", "sm_70", 80, 900.0, 6, _VOLTA, "NVIDIA V100 datasheet, SXM2",
+        "V100", "Tesla V100", "NVIDIA V100"),
+    "V100-SXM2-16GB": _sheet("Tesla V100-SXM2-16GB", "sm_70", 80, 900.0, 6, _VOLTA, "NVIDIA V100 datasheet, SXM2"),
+    "V100-PCIE-32GB": _sheet("Tesla V100-PCIE-32GB", "sm_70", 80, 900.0, 6, _rates(112.0, float32=14.0, bfloat16=False),
+        "NVIDIA V100 datasheet, PCIe"),
+    "V100-PCIE-16GB": _sheet("Tesla V100-PCIE-16GB", "sm_70", 80, 900.0, 6, _rates(112.0, float32=14.0, bfloat16=False),
+        "NVIDIA V100 datasheet, PCIe"),
+    "T4": _sheet("Tesla T4", "sm_75", 40, 320.0, 4, _rates(65.0, float32=8.1, bfloat16=False), "NVIDIA T4 datasheet",
+        "NVIDIA T4"),
+    "A100-SXM4-80GB": _sheet("NVIDIA A100-SXM4-80GB", "sm_80", 108, 2039.0, 40, _A100, _A100_SHEET, "A100",
+        "NVIDIA A100", "A100 80GB", "A100 SXM"),
+    "A100-SXM4-40GB": _sheet("NVIDIA A100-SXM4-40GB", "sm_80", 108, 1555.0, 40, _A100, _A100_SHEET, "A100 40GB"),
+    "A100 80GB PCIe": _sheet("NVIDIA A100 80GB PCIe", "sm_80", 108, 1935.0, 40, _A100, _A100_SHEET, "A100 PCIe"),
+    "A100-PCIE-40GB": _sheet("NVIDIA A100-PCIE-40GB", "sm_80", 108, 1555.0, 40, _A100, _A100_SHEET),
+    "A10": _sheet("NVIDIA A10", "sm_86", 72, 600.0, 6, _rates(125.0, tfloat32=62.5, float32=31.2),
+        "NVIDIA A10 datasheet"),
+    "A40": _sheet("NVIDIA A40", "sm_86", 84, 696.0, 6, _rates(149.7, tfloat32=74.8, float32=37.4),
+        "NVIDIA A40 datasheet"),
+    "RTX A6000": _sheet("NVIDIA RTX A6000", "sm_86", 84, 768.0, 6, _rates(154.8, tfloat32=77.4, float32=38.7), _GA102),
+    "RTX 3080": _sheet("NVIDIA GeForce RTX 3080", "sm_86", 68, 760.3, 5, _rates(59.5, tfloat32=29.8, float32=29.8),
+        _GA102),
+    "RTX 3090": _sheet("NVIDIA GeForce RTX 3090", "sm_86", 82, 936.2, 6, _rates(71.0, tfloat32=35.6, float32=35.6),
+        _GA102),
+    "RTX 3090 Ti": _sheet("NVIDIA GeForce RTX 3090 Ti", "sm_86", 84, 1008.0, 6,
+        _rates(80.0, tfloat32=40.0, float32=40.0), _ADA),
+    "L4": _sheet("NVIDIA L4", "sm_89", 58, 300.0, 48, _rates(121.0, tfloat32=60.0, float32=30.3, float8=242.5),
+        "NVIDIA L4 datasheet"),
+    "L40": _sheet("NVIDIA L40", "sm_89", 142, 864.0, 96, _rates(181.05, tfloat32=90.5, float32=90.5, float8=362.0),
+        "NVIDIA L40 datasheet"),
+    "L40S": _sheet("NVIDIA L40S", "sm_89", 142, 864.0, 96, _rates(362.05, tfloat32=183.0, float32=91.6, float8=733.0),
+        "NVIDIA L40S datasheet"),
+    "RTX 6000 Ada": _sheet("NVIDIA RTX 6000 Ada Generation", "sm_89", 142, 960.0, 96,
+        _rates(364.2, tfloat32=182.1, float32=91.1, float8=728.5), _ADA),
+    "RTX 4080": _sheet("NVIDIA GeForce RTX 4080", "sm_89", 76, 716.8, 64,
+        _rates(97.5, tfloat32=48.7, float32=48.7, float8=194.9), _ADA),
+    "RTX 4090": _sheet("NVIDIA GeForce RTX 4090", "sm_89", 128, 1008.0, 72,
+        _rates(165.2, tfloat32=82.6, float32=82.6, float8=330.3), _ADA),
+    "H100": _sheet("NVIDIA H100 80GB HBM3", "sm_90", 132, 3350.0, 50, _HOPPER, "NVIDIA H100 datasheet, SXM", "H100 SXM",
+        "H100 SXM5", "NVIDIA H100"),
+    "H100 PCIe": _sheet("NVIDIA H100 PCIe", "sm_90", 114, 2039.0, 50,
+        _rates(756.0, tfloat32=378.0, float32=51.0, float8=1513.0), "NVIDIA H100 datasheet, PCIe"),
+    "H200": _sheet("NVIDIA H200", "sm_90", 132, 4800.0, 60, _HOPPER, "NVIDIA H200 datasheet, SXM"),
+    "B200": _sheet("NVIDIA B200", "sm_100", 148, 8000.0, 126,
+        _rates(2250.0, tfloat32=1100.0, float32=80.0, float8=4500.0),
+        "NVIDIA Blackwell Architecture Technical Brief, datasheet of HGX B200 at 1000 W"),
+    "RTX 5080": _sheet("NVIDIA GeForce RTX 5080", "sm_120", 84, 960.0, 64,
+        _rates(112.6, tfloat32=56.3, float32=56.3, float8=225.1), _RTX50),
+    "RTX 5090": _sheet("NVIDIA GeForce RTX 5090", "sm_120", 170, 1792.0, 96,
+        _rates(209.5, tfloat32=104.8, float32=104.8, float8=419.0), _RTX50),
+    "MI210": _sheet("AMD Instinct MI210", "gfx90a", 104, 1638.4, 8, _rates(181.0, float32=22.6),
+        "AMD Instinct MI210 datasheet"),
     # A driver shows each of the two dies of an MI250X as a device: the figures are halves of the datasheet's.
-    "MI250X": Datasheet(
-        name="AMD Instinct MI250X", arch="gfx90a", units=110, bandwidth_gbps=1638.4, l2_bytes=8 * _MIB,
-        tflops=_rates(191.5, float32=23.95), source="AMD Instinct MI250X datasheet, half of it: one die",
-    ),
+    "MI250X": _sheet("AMD Instinct MI250X", "gfx90a", 110, 1638.4, 8, _rates(191.5, float32=23.95),
+        "AMD Instinct MI250X datasheet, half of it: one die"),
     # L2: `rocminfo` shows the 4 MiB of one of eight dies, which is what one compute unit can use.
-    "MI300X": Datasheet(
-        name="AMD Instinct MI300X", arch="gfx942", units=304, bandwidth_gbps=5300.0, l2_bytes=4 * _MIB, tflops=_MI300,
-        source="AMD Instinct MI300X datasheet",
-    ),
-    "MI325X": Datasheet(
-        name="AMD Instinct MI325X", arch="gfx942", units=304, bandwidth_gbps=6000.0, l2_bytes=4 * _MIB, tflops=_MI300,
-        source="AMD Instinct MI325X datasheet",
-    ),
-    "MI355X": Datasheet(
-        name="AMD Instinct MI355X", arch="gfx950", units=256, bandwidth_gbps=8000.0, l2_bytes=4 * _MIB,
-        tflops=_rates(2516.6, float32=157.3, float8=5033.2), source="AMD Instinct MI355X datasheet",
-    ),
+    "MI300X": _sheet("AMD Instinct MI300X", "gfx942", 304, 5300.0, 4, _MI300, "AMD Instinct MI300X datasheet"),
+    "MI325X": _sheet("AMD Instinct MI325X", "gfx942", 304, 6000.0, 4, _MI300, "AMD Instinct MI325X datasheet"),
+    "MI355X": _sheet("AMD Instinct MI355X", "gfx950", 256, 8000.0, 4, _rates(2516.6, float32=157.3, float8=5033.2),
+        "AMD Instinct MI355X datasheet"),
 }  # fmt: skip
 
-
-A100_BANDWIDTH_GBPS = DATASHEETS["A100-SXM4-80GB"].bandwidth_gbps
-"""The peak that the documented helpers assume when no device is known."""
 
 _OTHER = ("MIG", "NVL", "Ti", "SUPER", "Laptop", "Mobile", "Max-Q", "D", "Ada")
 """Words that name another device than the same name without them: slices of a model, and its variants."""
@@ -232,11 +369,7 @@ def named_devices() -> list[str]:
 
 
 def spec_named(name: str) -> DeviceSpec | None:
-    """The spec of a device that this machine need not have, for replays and forecasts; None without a row for it.
-
-    Args:
-        name: The vendor's name, such as `NVIDIA H200`, as it stands in recordings and records.
-    """
+    """The spec of a device by its vendor's name, as recordings and records have it; None without a row for it."""
     row = datasheet_of(name)
     return None if row is None else _spec_from(row, name)
 

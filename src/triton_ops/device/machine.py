@@ -27,8 +27,7 @@ from triton_ops.base import (
     sweep,
     unsealed,
 )
-from triton_ops.device.architectures import LIMITS, UnitLimits, limits_of
-from triton_ops.device.spec import DeviceSpec
+from triton_ops.device.datasheets import LIMITS, DeviceSpec, UnitLimits
 from triton_ops.exceptions import CacheError
 
 _LOG = logging.getLogger("triton_ops.device")
@@ -42,48 +41,39 @@ class Calibration:
     """Rates and latencies of one device; None where a figure could not be taken.
 
     Attributes:
-        device: The vendor's name of the device.
-        dram_gbps: Bytes read and written by a copy much larger than L2, 10^9 per second.
-        l2_gbps: Bytes read and written by a copy that stays in L2, 10^9 per second.
         launch_us: Device time from event to event around one tiny kernel, queued behind a delay.
-        sync_us: Host time from the launch of a tiny kernel until a synchronize returns.
         mma_tflops: Rate of the vendor's matrix product, by dtype of the inputs, 10^12 operations per second.
     """
 
     device: str
     driver: str | None = None
     _: KW_ONLY
-    dram_gbps: NotNegative | None = None
-    l2_gbps: NotNegative | None = None
+    dram_gbps: NotNegative | None = None  # bytes read and written by a copy much larger than L2, 10^9 per second
+    l2_gbps: NotNegative | None = None  # bytes read and written by a copy that stays in L2, 10^9 per second
     launch_us: NotNegative | None = None
-    sync_us: NotNegative | None = None
+    sync_us: NotNegative | None = None  # host time from the launch of a tiny kernel until a synchronize returns
     mma_tflops: dict[str, NotNegative] = field(default_factory=dict, hash=False)
+
+    def save(self, folder: Path) -> Path:
+        """Write it beside the records; returns the file."""
+        path = calibration_path(folder, self.device)
+        content = sealed({"kind": _KIND, "schema_version": _VERSION, **asdict(self)})
+        try:
+            ensure_folder(folder_within(ensure_folder(folder), path.parent))
+            sweep(path.parent)
+            atomic_write(path, json.dumps(content, indent=2) + "\n")
+        except OSError as error:
+            raise CacheError(
+                f"{path} cannot be written: {error.strerror or error}",
+                hint="name a folder that can be written, with --cache-dir",
+            ) from error
+        return path
 
 
 def calibration_path(folder: Path, device: str) -> Path:
     """The file of the calibration of `device`, beside the records in the cache folder `folder`."""
     name = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
     return folder / "calibration" / f"{name}.json"
-
-
-def save_calibration(folder: Path, calibration: Calibration) -> Path:
-    """Write `calibration` beside the records; returns the file.
-
-    Raises:
-        CacheError: The folder cannot be made or written.
-    """
-    path = calibration_path(folder, calibration.device)
-    content = sealed({"kind": _KIND, "schema_version": _VERSION, **asdict(calibration)})
-    try:
-        ensure_folder(folder_within(ensure_folder(folder), path.parent))
-        sweep(path.parent)
-        atomic_write(path, json.dumps(content, indent=2) + "\n")
-    except OSError as error:
-        raise CacheError(
-            f"{path} cannot be written: {error.strerror or error}",
-            hint="name a folder that can be written, with --cache-dir",
-        ) from error
-    return path
 
 
 def load_calibration(folder: Path, device: str) -> Calibration | None:
@@ -101,12 +91,7 @@ def load_calibration(folder: Path, device: str) -> Calibration | None:
 
 
 def _checked_calibration(content: Mapping[str, Any], device: str) -> Calibration:
-    """The calibration in decoded JSON.
-
-    Raises:
-        ValueError: It is of another kind, version or device.
-        msgspec.ValidationError: A field is missing, has another type, or is out of range.
-    """
+    """The calibration in decoded JSON; a `ValueError` or `ValidationError` if it does not fit."""
     if content.get("kind") != _KIND or content.get("schema_version") != _VERSION:
         raise ValueError("it is of another kind or version")
     calibration = msgspec.convert(content, Calibration)
@@ -123,55 +108,40 @@ class Costs:
     """Costs that no datasheet has: fitted once per architecture on recorded spaces, leaving each space out in turn.
 
     Attributes:
-        shared_share: Share of shared memory's peak bandwidth that a mix of tile reads and writes reaches.
-        line_cycles: Cycles of the load unit per 128-byte line that an asynchronous copy touches.
-        load_ns: Time from the issue of a tile's loads to its first bytes.
-        stream_gbps: Rate at which the tile of one block then arrives, by asynchronous copies.
-        step_cycles: Cycles per step of a pipelined loop, for the barrier, the addresses and the loop itself.
-        drain_ns: Time of a block after its last step, in which the accumulator moves through shared memory.
-        store_bytes_per_cycle: Rate at which one multiprocessor writes results.
-        spill_bytes_per_cycle: Rate at which one multiprocessor reads and writes spilled registers.
-        link_cycles: Cycles of a block for each product of a step that others wait for: its way in and out of the matrix
-            units, and the reductions between.
-        tall_link: Share of these cycles for each further tile of 16 rows that a warp has.
+        link_cycles: Cycles of a block for each product of a step that others wait for: its way in and out of the
+            matrix units, and the reductions between.
         exchange_cycles: Cycles in which warps that share rows exchange what they reduce, through shared memory.
-        lone_warp: Factor on arithmetic where each scheduler has one warp, which waits for its own results.
-        unhidden: Share of a load's wait that a step without a pipeline cannot hide.
-        overlap: Exponent p of (Σ tᵖ)^(1/p) for resources that work at the same time; infinity is the maximum.
-        plain_gbps: Rate at which one block's plain loads and stores stream.
-        chunk_ns: Wait per chunk of a row for plain loads from memory.
-        near_ns: The same for loads of what the block has read before.
         reduce_ns: Wait for each step of a reduction of a tile by all threads of a block: halvings, and barriers.
-        turn_ns: Time from the end of a block until its successor's first loads have arrived; the blocks that run beside
-            them on the multiprocessor share this time.
-        block_ns: Time in which the device begins one block, whatever its multiprocessors are busy with.
-        wait_overlap: Exponent as `overlap`, between a block's own waits and the rate of all blocks.
+        turn_ns: Time from the end of a block until its successor's first loads have arrived; the blocks that run
+            beside them on the multiprocessor share this time.
         l1_bytes: Bytes that pass through a multiprocessor's first cache until 63 % of what was there is gone.
-        straggle: Share of a block's time for which the slowest runs longer than the others; later waves even it out.
-        idle_stage: Relative cost per pipeline stage without a load to pipeline: of equal configs the simpler is first.
+        straggle: Share of a block's time for which the slowest runs longer than the others; later waves even it
+            out.
+        idle_stage: Relative cost per pipeline stage without a load to pipeline: of equal configs the simpler is
+            first.
     """
 
-    shared_share: float = 0.88
-    line_cycles: float = 1.75
-    load_ns: float = 550.0
-    stream_gbps: float = 73.0
-    step_cycles: float = 45.0
-    drain_ns: float = 400.0
-    store_bytes_per_cycle: float = 32.0
-    spill_bytes_per_cycle: float = 23.0
+    shared_share: float = 0.88  # share of shared memory's peak bandwidth that a mix of tile reads and writes reaches
+    line_cycles: float = 1.75  # cycles of the load unit per 128-byte line that an asynchronous copy touches
+    load_ns: float = 550.0  # time from the issue of a tile's loads to its first bytes
+    stream_gbps: float = 73.0  # rate at which the tile of one block then arrives, by asynchronous copies
+    step_cycles: float = 45.0  # cycles per step of a pipelined loop, for the barrier, the addresses and the loop itself
+    drain_ns: float = 400.0  # time of a block after its last step, in which the accumulator moves through shared memory
+    store_bytes_per_cycle: float = 32.0  # rate at which one multiprocessor writes results
+    spill_bytes_per_cycle: float = 23.0  # rate at which one multiprocessor reads and writes spilled registers
     link_cycles: float = 540.0
-    tall_link: float = 0.4
+    tall_link: float = 0.4  # share of these cycles for each further tile of 16 rows that a warp has
     exchange_cycles: float = 1000.0
-    lone_warp: float = 1.2
-    unhidden: float = 0.65
-    overlap: float = 5.5
-    plain_gbps: float = 50.0
-    chunk_ns: float = 235.0
-    near_ns: float = 3.0
+    lone_warp: float = 1.2  # factor on arithmetic where each scheduler has one warp, which waits for its own results
+    unhidden: float = 0.65  # share of a load's wait that a step without a pipeline cannot hide
+    overlap: float = 5.5  # exponent p of (Σ tᵖ)^(1/p) for resources that work at the same time; infinity is the maximum
+    plain_gbps: float = 50.0  # rate at which one block's plain loads and stores stream
+    chunk_ns: float = 235.0  # wait per chunk of a row for plain loads from memory
+    near_ns: float = 3.0  # the same for loads of what the block has read before
     reduce_ns: float = 8.0
     turn_ns: float = 1600.0
-    block_ns: float = 0.61
-    wait_overlap: float = 2.0
+    block_ns: float = 0.61  # time in which the device begins one block, whatever its multiprocessors are busy with
+    wait_overlap: float = 2.0  # exponent as `overlap`, between a block's own waits and the rate of all blocks
     l1_bytes: float = 270e3
     straggle: float = 0.1
     idle_stage: float = 0.02
@@ -182,32 +152,25 @@ class Machine:
     """The figures of one device that the model calculates with.
 
     Attributes:
-        clock_ghz: Highest clock.
         mma_flops_per_cycle: Dense matrix operations of one multiprocessor per cycle, by dtype of the inputs.
-        peak_dram_gbps: Memory bandwidth by datasheet, which no kernel exceeds.
-        dram_gbps: Memory bandwidth that a copy reaches.
-        l2_gbps: Rate of plain loads from L2 by all multiprocessors.
-        launch_us: Time of an empty kernel between two events.
         sustained_tflops: Rate of the vendor's matrix product, by dtype; empty without a calibration.
-        wgmma: Whether tiles of 64 rows and more run on warp-group instructions, which read shared memory themselves.
-        mma_sync_share: Share of the matrix rate that warp instructions reach.
-        shared_bytes_per_cycle: Rate of the shared memory of one multiprocessor.
-        port_bytes_per_cycle: Rate from L2 to one multiprocessor.
+        wgmma: Whether tiles of 64 rows and more run on warp-group instructions, which read shared memory
+            themselves.
     """
 
     units: int
-    clock_ghz: float
+    clock_ghz: float  # highest clock
     mma_flops_per_cycle: dict[str, float] = field(hash=False)
-    peak_dram_gbps: float
-    dram_gbps: float
-    l2_gbps: float
+    peak_dram_gbps: float  # memory bandwidth by datasheet, which no kernel exceeds
+    dram_gbps: float  # memory bandwidth that a copy reaches
+    l2_gbps: float  # rate of plain loads from L2 by all multiprocessors
     l2_bytes: int
-    launch_us: float = 3.5
+    launch_us: float = 3.5  # time of an empty kernel between two events
     sustained_tflops: dict[str, float] = field(default_factory=dict, hash=False)
     wgmma: bool = False
-    mma_sync_share: float = 1.0
-    shared_bytes_per_cycle: float = 128.0
-    port_bytes_per_cycle: float = 64.0
+    mma_sync_share: float = 1.0  # share of the matrix rate that warp instructions reach
+    shared_bytes_per_cycle: float = 128.0  # rate of the shared memory of one multiprocessor
+    port_bytes_per_cycle: float = 64.0  # rate from L2 to one multiprocessor
     shared_bytes_per_block: int = 232_448
     threads_per_block: int = 1024
     limits: UnitLimits = LIMITS["sm_90"]
@@ -264,9 +227,7 @@ _BY_ARCH = {"sm_90": _HOPPER, "sm_80": _AMPERE}
 def machine_of(spec: DeviceSpec, calibration: Calibration | None = None) -> Machine | None:
     """The machine of a device; None if its architecture has no row here, or its memory bandwidth is not known.
 
-    Args:
-        spec: The device's spec, read from the device or by name from the table (`spec_named`).
-        calibration: Rates measured on the device; a rate that is far from the expected one is not used.
+    A calibrated rate that is far from the expected one is not used.
     """
     base = _BY_ARCH.get(spec.arch)
     if base is None or spec.bandwidth_gbps is None:
@@ -279,7 +240,7 @@ def machine_of(spec: DeviceSpec, calibration: Calibration | None = None) -> Mach
         l2_gbps=_L2_BYTES_PER_CYCLE * spec.units * base.clock_ghz,
         l2_bytes=spec.l2_bytes or base.l2_bytes,
         shared_bytes_per_block=spec.shared_bytes_per_block or base.shared_bytes_per_block,
-        limits=limits_of(spec) or base.limits,
+        limits=spec.limits or base.limits,
     )
     return expected if calibration is None else _with_calibration(expected, calibration)
 

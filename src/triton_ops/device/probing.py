@@ -31,8 +31,7 @@ from typing import Any
 
 from triton_ops.base import affinity_cpus, available, read_file, require
 from triton_ops.base import proc as _proc
-from triton_ops.device.datasheets import datasheet_of
-from triton_ops.device.spec import DeviceSpec
+from triton_ops.device.datasheets import DeviceSpec, datasheet_of
 from triton_ops.device.vendors import gpus_of, gpus_without_torch
 from triton_ops.exceptions import DeviceError, MissingDependencyError, SettingsError
 
@@ -41,11 +40,7 @@ from triton_ops.exceptions import DeviceError, MissingDependencyError, SettingsE
 def current_device(device_name: str) -> Iterator[None]:
     """Make a GPU the current one of this thread inside the block; the one before is the current one again afterwards.
 
-    Args:
-        device_name: Torch's name of the device. `cuda` is the GPU that is the current one, and a CPU changes nothing.
-
-    Raises:
-        DeviceError: The GPU cannot be used by this process.
+    `cuda` is the GPU that is the current one, and a CPU changes nothing. A GPU that cannot be used is a `DeviceError`.
     """
     if not device_name.startswith("cuda:"):
         yield
@@ -73,18 +68,13 @@ def stay_on(device_name: str) -> None:
             require("torch", "choosing the GPU").cuda.set_device(device_name)
 
 
-def current_index() -> int | None:
-    """The number of this thread's current GPU; None as long as torch uses none."""
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    return int(cuda.current_device()) if cuda is not None and cuda.is_initialized() else None
-
-
 def current_gpu() -> str:
     """Torch's name of this thread's current GPU: `cuda:N` where it has chosen one, and `cuda` for the first one.
 
     Another thread or process has a current GPU of its own, so that `cuda` may be another one there.
     """
-    index = current_index()
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)  # None as long as torch uses no GPU
+    index = cuda.current_device() if cuda is not None and cuda.is_initialized() else 0
     return f"cuda:{index}" if index else "cuda"
 
 
@@ -144,11 +134,7 @@ def _version_for_cpus() -> str | None:
 
 
 def device_named(device: Any) -> str | None:
-    """The torch name of a device that a caller gave as a text or a `torch.device`; None stays None.
-
-    Raises:
-        DeviceError: `device` is neither.
-    """
+    """The torch name of a device that a caller gave as a text or a `torch.device`; None stays None."""
     if device is None or isinstance(device, str):
         return device
     if (type(device).__module__, type(device).__name__) == ("torch", "device"):
@@ -186,11 +172,7 @@ def _check_index(index: int, count: int) -> None:
 
 
 def gpus_here() -> tuple[DeviceSpec, ...]:
-    """The GPUs that this process sees, in the order of torch's indices.
-
-    Raises:
-        DeviceError: There is none.
-    """
+    """The GPUs that this process sees, in the order of torch's indices; a `DeviceError` if there is none."""
     if reason := gpu_missing():
         raise DeviceError(f"no GPU can be used: {reason}", hint="`triton-ops doctor` says what works here")
     return _by_driver() or _by_torch(require("torch", "finding the GPUs"))
@@ -241,14 +223,9 @@ _FORMS = "give 'all', or the indices, such as 0,2"
 
 
 def chosen_gpus(choice: Any) -> tuple[str, ...]:
-    """Torch's names of the GPUs that measure.
+    """Torch's names of the GPUs that measure: `all`, indices as a list or as text such as `0,2`, or None for no choice.
 
-    Args:
-        choice: `all`, indices as a list or as text such as `0,2`, or None for no choice, which is empty.
-
-    Raises:
-        SettingsError: It is none of these, names no GPU, or names one twice.
-        DeviceError: There is no GPU, or none of that index, or the GPUs are of different models.
+    All are of one model: a `DeviceError` if not.
     """
     if choice is None:
         return ()
@@ -290,23 +267,6 @@ def _index(part: Any, choice: Any) -> int:
 
 
 _BUSY = 0.2  # of all CPU time: less, such as one program on a host of many CPUs, is not worth a note
-
-
-def device_lost(device: DeviceSpec, device_name: str) -> str | None:
-    """The reason why this process can no longer use a device; None if it can.
-
-    An illegal access leaves the whole process without its GPU. A small computation on the device finds that out.
-    """
-    if device.kind == "cpu":
-        return None
-    torch = require("torch", "asking the GPU")
-    try:
-        torch.cuda.synchronize(device_name)
-        if torch.ones(1, device=device_name).add_(1).item() == 2:
-            return None
-    except RuntimeError as error:
-        return str(error).splitlines()[0]
-    return "the device computes 1 + 1 wrongly"
 
 
 def free_bytes_of(device_name: str) -> int:

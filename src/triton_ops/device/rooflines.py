@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from triton_ops.device.datasheets import DeviceSpec
 from triton_ops.device.machine import Calibration
-from triton_ops.device.spec import DeviceSpec
 
 MEMORY = "memory"
 _OF_PRODUCTS = {"float32": "tfloat32"}  # what Triton's products of a dtype take, where it has another name
@@ -19,12 +19,9 @@ _CALIBRATED = {"tfloat32": "float32"}  # the dtype of the operands, by which a c
 
 @dataclass(frozen=True)
 class Ceiling:
-    """One limit of a device.
+    """One limit of a device: `memory` in GB/s, or a dtype's operations in TFLOP/s.
 
-    Attributes:
-        name: `memory`, or the dtype of the operations.
-        peak: The limit by datasheet: GB/s for memory, else TFLOP/s.
-        measured: What the device reached when it was calibrated; None if it was not.
+    `peak` is by datasheet, and `measured` what the device reached when it was calibrated; None if it was not.
     """
 
     name: str
@@ -42,40 +39,60 @@ class Placed:
     """A time of a kernel below its roof.
 
     Attributes:
-        tflops: Operations per second, 10^12.
-        gbps: Bytes per second, 10^9.
-        of_units: Share of the peak of the units for the dtype; None if that is not known.
-        of_memory: Share of the memory's peak; None if that is not known.
-        limit: The name of the limit that the kernel meets first: `memory`, or the dtype.
-        of_limit: Share of that limit.
         of_measured: Share of what the device reached of that limit when it was calibrated; None if it was not.
     """
 
     ms: float
     tflops: float
     gbps: float
-    of_units: float | None
-    of_memory: float | None
-    limit: str
+    of_units: float | None  # share of the peak of the units for the dtype; None if that is not known
+    of_memory: float | None  # share of the memory's peak; None if that is not known
+    limit: str  # the name of the limit that the kernel meets first: `memory`, or the dtype
     of_limit: float
     of_measured: float | None = None
+
+    @property
+    def reached(self) -> str:
+        """Rates beside their share of the peak, the share of the limit, and which limit that is."""
+        rates = [_rate(self.tflops, "TFLOP/s", self.of_units)] if self.tflops else []
+        rates += [_rate(self.gbps, "GB/s", self.of_memory)] if self.gbps else []
+        text = f": {', '.join(rates)}; {self.of_limit:.0%} of its limit, {_limit(self.limit)}"
+        if self.of_measured is not None:
+            text += f", and {self.of_measured:.0%} of what was measured there"
+        return text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Roofline:
-    """The roofline of one kernel on one device.
-
-    Attributes:
-        flops: Operations of a launch; 0 if they are not known.
-        bytes: Bytes through memory; 0 if they are not known.
-        memory: The memory's limit; None if it is not known.
-        units: The limit of the units that do the operations; None if it is not known.
-    """
+    """The roofline of one kernel on one device; operations and bytes of a launch are 0 if they are not known."""
 
     flops: float
     bytes: float
     memory: Ceiling | None
     units: Ceiling | None
+
+    @classmethod
+    def of(
+        cls,
+        spec: DeviceSpec,
+        *,
+        flops: float,
+        bytes_: float,
+        dtype: str,
+        products: bool,
+        calibration: Calibration | None = None,
+    ) -> Roofline:
+        """The roofline of a kernel on a device.
+
+        `bytes_` go through memory, each input and output once; `products` of tiles run on matrix units, others do not.
+        """
+        name = _OF_PRODUCTS.get(dtype, dtype) if products else "float32"
+        peak = spec.tflops.get(name)
+        memory = None
+        if spec.bandwidth_gbps is not None:
+            memory = Ceiling(MEMORY, spec.bandwidth_gbps, calibration.dram_gbps if calibration else None)
+        rate = calibration.mma_tflops.get(_CALIBRATED.get(name, name)) if calibration and products else None
+        return cls(flops=flops, bytes=bytes_, memory=memory, units=Ceiling(name, peak, rate) if peak else None)
 
     @property
     def intensity(self) -> float | None:
@@ -113,61 +130,31 @@ class Roofline:
             of_measured=rate / limit.measured if limit.measured else None,
         )  # fmt: skip
 
+    @property
+    def rows(self) -> dict[str, str]:
+        """The ceilings, and the operations per byte beside the ridge, where they are known."""
+        ceilings = [one for one in (self.units, self.memory) if one is not None]
+        if not ceilings:
+            return {"roof": "no peak of this device is known"}
+        text = ", ".join(
+            f"{one.peak:,.5g} {one.unit} {'of memory' if one.name == MEMORY else one.name}"
+            + (f" ({one.measured:,.5g} measured)" if one.measured else "")
+            for one in ceilings
+        )
+        rows = {"roof": text}
+        if self.ridge is not None and self.intensity is not None and self.limit is not None:
+            rows["intensity"] = (
+                f"{self.intensity:.4g} FLOP/B, the ridge is at {self.ridge:.4g}: limited by {_limit(self.limit.name)}"
+            )
+        return rows
+
     def _times(self) -> list[tuple[float, Ceiling]]:
         times = [(self.bytes / (self.memory.peak * 1e6), self.memory)] if self.memory else []
         return times + ([(self.flops / (self.units.peak * 1e9), self.units)] if self.units else [])
 
 
-def roofline(
-    spec: DeviceSpec, *, flops: float, bytes_: float, dtype: str, products: bool, calibration: Calibration | None = None
-) -> Roofline:
-    """The roofline of a kernel on a device.
-
-    Args:
-        spec: The device.
-        flops: Operations of a launch.
-        bytes_: Bytes through memory, each input and output once.
-        dtype: Of the operands of the operations.
-        products: Whether the operations are products of tiles, which run on matrix units.
-        calibration: What was measured on the device.
-    """
-    name = _OF_PRODUCTS.get(dtype, dtype) if products else "float32"
-    peak = spec.tflops.get(name)
-    memory = None
-    if spec.bandwidth_gbps is not None:
-        memory = Ceiling(MEMORY, spec.bandwidth_gbps, calibration.dram_gbps if calibration else None)
-    rate = calibration.mma_tflops.get(_CALIBRATED.get(name, name)) if calibration and products else None
-    return Roofline(flops=flops, bytes=bytes_, memory=memory, units=Ceiling(name, peak, rate) if peak else None)
-
-
-def reached(placement: Placed | None) -> str:
-    """Rates beside their share of the peak, the share of the limit, and which limit that is; empty for None."""
-    if placement is None:
-        return ""
-    rates = [_rate(placement.tflops, "TFLOP/s", placement.of_units)] if placement.tflops else []
-    rates += [_rate(placement.gbps, "GB/s", placement.of_memory)] if placement.gbps else []
-    text = f": {', '.join(rates)}; {placement.of_limit:.0%} of its limit, {_limit(placement.limit)}"
-    if placement.of_measured is not None:
-        text += f", and {placement.of_measured:.0%} of what was measured there"
-    return text
-
-
-def roof_rows(roof: Roofline) -> dict[str, str]:
-    """The ceilings, and the operations per byte beside the ridge, where they are known."""
-    ceilings = [one for one in (roof.units, roof.memory) if one is not None]
-    if not ceilings:
-        return {"roof": "no peak of this device is known"}
-    text = ", ".join(
-        f"{one.peak:,.5g} {one.unit} {'of memory' if one.name == MEMORY else one.name}"
-        + (f" ({one.measured:,.5g} measured)" if one.measured else "")
-        for one in ceilings
-    )
-    rows = {"roof": text}
-    if roof.ridge is not None and roof.intensity is not None and roof.limit is not None:
-        rows["intensity"] = (
-            f"{roof.intensity:.4g} FLOP/B, the ridge is at {roof.ridge:.4g}: limited by {_limit(roof.limit.name)}"
-        )
-    return rows
+roofline = Roofline.of
+"""The documented name."""
 
 
 def _rate(value: float, unit: str, share: float | None) -> str:

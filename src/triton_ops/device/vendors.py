@@ -1,8 +1,10 @@
-"""The vendors whose software this package can ask. A new vendor needs a class like `Nvidia` and a line in `VENDORS`.
+"""The vendors of GPUs, whose own software this package asks through one role.
 
 Facts used: the numbers of `CUdevice_attribute` in cuda.h, which never change; the CUDA version of a build of torch,
 which stands in `torch/version.py`; NVML's bits of `NvmlClocksEventReasons`, and `nvmlDeviceGetProcessUtilization`,
 whose samples have `pid`, `smUtil` in percent and `timeStamp` in microseconds since 1970 (NVML API reference).
+
+All other modules ask through the role `Vendor`. A new vendor needs a class like `Nvidia` and a line in `VENDORS`.
 """
 
 from __future__ import annotations
@@ -11,25 +13,149 @@ import contextlib
 import ctypes
 import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from triton_ops.base import available, require
-from triton_ops.device.spec import DeviceSpec
-from triton_ops.device.vendor import (
-    CLOCK_REASONS,
-    CountsGraphNodes,
-    ProcessUse,
-    Reading,
-    Sensors,
-    TritonDriver,
-    Vendor,
-    described_by_torch,
-)
+from triton_ops.device.datasheets import DeviceSpec
 from triton_ops.exceptions import DeviceError
+
+CLOCK_REASONS = (
+    "idle",
+    "app_clocks",  # held at a clock that someone set
+    "power_cap",
+    "hw_slowdown",  # clocks at half or less: too hot, too much power, or the power supply asked for it
+    "sync_boost",
+    "sw_thermal",
+    "hw_thermal",
+    "power_brake",
+    "display_clocks",
+    "board_limit",
+    "reliability",
+)
+"""Reasons why clocks are held back, in the order in which they are listed. A vendor may add words of its own."""
+
+_SLOWED = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "power_brake"})
+"""Reasons that make the times measured meanwhile worthless. The power cap is none: matrix products always run at it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """The values of a GPU's sensors at one moment; None for a value that the GPU does not tell.
+
+    Attributes:
+        reasons: Why the clocks are held back: words of `CLOCK_REASONS`, or the vendor's own. The GPU is idle right
+            after a round, so `idle` carries no information.
+    """
+
+    reasons: tuple[str, ...]
+    clock_mhz: int | None = None
+    memory_mhz: int | None = None
+    power_w: float | None = None  # power in watts; most NVIDIA GPUs since Ampere give the average of the last second
+    temperature_c: int | None = None
+
+    @property
+    def slowdowns(self) -> frozenset[str]:
+        """The reasons that make the times measured meanwhile worthless."""
+        return _SLOWED.intersection(self.reasons)
+
+    @staticmethod
+    def regimes(readings: Iterable[Reading]) -> tuple[str, ...]:
+        """The reasons of some readings, except `idle`; in the order of `CLOCK_REASONS`, a vendor's own words last."""
+        words = {word for reading in readings for word in reading.reasons} - {"idle"}
+        return (*(word for word in CLOCK_REASONS if word in words), *sorted(words.difference(CLOCK_REASONS)))
+
+
+@dataclass(frozen=True)
+class ProcessUse:
+    """The use of a GPU by one process in one sample.
+
+    `share` is that of the sample's time in which the process had work on the multiprocessors; `at_us` is since 1970.
+    """
+
+    pid: int
+    share: float
+    at_us: int
+
+
+class Sensors(Protocol):
+    """The sensors of one GPU, which are only read. The opener of the sensors closes them once."""
+
+    def read(self) -> Reading:
+        """Read all sensors once; a `DeviceError` if the GPU no longer answers.
+
+        A vendor with counters of how long each reason held may report all reasons since the previous reading.
+        """
+
+    def close(self) -> None:
+        """Release the vendor's library; never raises."""
+
+
+@dataclass(frozen=True)
+class TritonDriver:
+    """The names of Triton's classes that launch kernels on a vendor's GPUs.
+
+    To construct `utilities` prepares the driver in a process, and to construct `launcher` builds a kernel's launcher.
+    """
+
+    module: str
+    utilities: str
+    launcher: str
+
+
+class Vendor(Protocol):
+    """The GPUs of one vendor."""
+
+    triton_driver: TritonDriver
+
+    def describe(self, torch: Any = None) -> tuple[DeviceSpec, ...]:
+        """This vendor's GPUs in the order of torch's numbers, each with the driver's version.
+
+        None as torch asks the vendor's driver alone, without the seconds of torch's import; the result is then empty
+        wherever torch might find other GPUs.
+        """
+
+    def make_ready(self, device_name: str) -> None:
+        """Initialise the driver for `cuda` or `cuda:N` in torch's place; does nothing without a driver."""
+
+    def sensors(self, device_name: str) -> Sensors:
+        """The open sensors of the GPU that torch calls `cuda` or `cuda:N`; an error if they cannot be read."""
+
+
+@runtime_checkable
+class CountsGraphNodes(Protocol):
+    """A vendor that can count the nodes of a captured graph."""
+
+    def graph_nodes(self, graph_address: int) -> int | None:
+        """Number of nodes of the driver's graph at `graph_address`; None if the driver does not say."""
+
+
+def described_by_torch(torch: Any, kind: str, driver: str | None) -> tuple[DeviceSpec, ...]:
+    """The GPUs that torch finds, in torch's order; `kind` is that of the vendor that this build of torch is for."""
+    return tuple(
+        _vendor_spec_of(torch.cuda.get_device_properties(index), kind, driver)
+        for index in range(torch.cuda.device_count())
+    )
+
+
+def _vendor_spec_of(properties: Any, kind: str, driver: str | None) -> DeviceSpec:
+    arch = f"sm_{properties.major}{properties.minor}" if kind == "cuda" else properties.gcnArchName.partition(":")[0]
+    return DeviceSpec(
+        kind=kind,
+        name=properties.name,
+        arch=arch,
+        units=properties.multi_processor_count,
+        memory_bytes=properties.total_memory,
+        l2_bytes=getattr(properties, "L2_cache_size", None),
+        shared_bytes_per_block=getattr(properties, "shared_memory_per_block_optin", None),
+        registers_per_unit=getattr(properties, "regs_per_multiprocessor", None),
+        driver=driver,
+    )
+
 
 _LIBCUDA = "libcuda.so.1"
 _UNITS, _L2_BYTES, _MAJOR, _MINOR, _REGISTERS, _SHARED_OPTIN = 16, 38, 75, 76, 82, 97
@@ -166,14 +292,8 @@ class NvmlSensors:
 
     NVML gives the reasons of the moment, so a slowdown that begins and ends between two readings is missed. NVML also
     counts the time spent in each reason, but its numbers for those counters changed between versions (251 became 269):
-    a driver of another version would answer with another quantity.
-
-    Args:
-        nvml: The initialised `pynvml` module; it is shut down once, when the sensors are closed or garbage-collected.
-        handle: NVML's handle of the GPU.
-
-    Raises:
-        DeviceError: The GPU does not tell why its clocks are held back.
+    a driver of another version would answer with another quantity. The initialised module is shut down once, when the
+    sensors are closed or garbage-collected. A GPU that does not tell why its clocks are held back is a `DeviceError`.
     """
 
     def __init__(self, nvml: Any, handle: Any) -> None:
@@ -229,14 +349,11 @@ class NvmlSensors:
 
 
 def open_sensors(nvml: Any, device_name: str, torch_properties: Any) -> NvmlSensors:
-    """The sensors of a CUDA device.
+    """The sensors of a CUDA device; a `DeviceError` if NVML cannot be used, or does not know the device.
 
     The device is found by its UUID, or else by its place on the PCI bus, never by its number: CUDA_VISIBLE_DEVICES and
     CUDA_DEVICE_ORDER renumber CUDA's devices and not NVML's. A slice of a GPU (MIG) is found by its place, and has the
     sensors of the whole GPU.
-
-    Raises:
-        DeviceError: NVML cannot be used, does not know the device, or does not tell why its clocks are held back.
     """
     try:
         nvml.nvmlInit()
@@ -250,11 +367,7 @@ def open_sensors(nvml: Any, device_name: str, torch_properties: Any) -> NvmlSens
 
 
 def find_handle(nvml: Any, device_name: str, torch_properties: Any) -> Any:
-    """NVML's handle of the GPU with these properties; NVML must be initialised.
-
-    Raises:
-        DeviceError: NVML does not know the GPU.
-    """
+    """NVML's handle of the GPU with these properties; NVML must be initialised."""
     lookups: list[tuple[Callable[[str], Any], str]] = []
     if uuid := str(getattr(torch_properties, "uuid", "")):
         lookups.append((nvml.nvmlDeviceGetHandleByUUID, f"GPU-{uuid.removeprefix('GPU-')}"))
@@ -288,9 +401,7 @@ def _shut_down(nvml: Any) -> None:
         nvml.nvmlShutdown()
 
 
-VENDORS: dict[str, Vendor] = {
-    "cuda": Nvidia(),
-}
+VENDORS: dict[str, Vendor] = {"cuda": Nvidia()}
 """The vendors by `DeviceSpec.kind`."""
 
 
@@ -316,12 +427,7 @@ def make_ready(device_name: str) -> None:
 
 
 def sensors_of(device: DeviceSpec, device_name: str) -> Sensors:
-    """The open sensors of a device.
-
-    Raises:
-        MissingDependencyError: A package that reads the sensors is not installed.
-        DeviceError: The device has no sensors that this package can read.
-    """
+    """The open sensors of a device; an error of this package if there are none that it can read."""
     if device.kind not in VENDORS:
         watched = " and ".join(VENDORS)
         raise DeviceError(

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from triton_ops.backend import Arguments, one_line
 from triton_ops.base import require
-from triton_ops.device import Turns, current_device, device_lost, turn_key
+from triton_ops.device import DeviceSpec, Turns, current_device, turn_key
 from triton_ops.evaluation.candidate import Evaluator
 from triton_ops.evaluation.finals import FinalRequest, compare_finalists
 from triton_ops.evaluation.judges import Precision, reduction_length
@@ -177,7 +177,7 @@ class Inline:
                 self._note_config(None)  # Ctrl-C or an error of this package
                 raise
             if trial.status in (Status.RUNTIME, Status.RESOURCES):
-                self._lost = device_lost(self._assignment.device, self._assignment.device_name)
+                self._lost = _device_lost(self._assignment.device, self._assignment.device_name)
                 if self._lost is None and self._assignment.device.kind != "cpu":
                     require("torch", "freeing memory").cuda.empty_cache()  # memory that the failed candidate held
             return trial
@@ -289,3 +289,20 @@ class TakesTurns:
     def close(self) -> None:
         """Close the station that measures."""
         self._station.close()
+
+
+def _device_lost(device: DeviceSpec, device_name: str) -> str | None:
+    """The reason why this process can no longer use a device; None if it can.
+
+    An illegal access leaves the whole process without its GPU. A small computation on the device finds that out.
+    """
+    if device.kind == "cpu":
+        return None
+    torch = require("torch", "asking the GPU")
+    try:
+        torch.cuda.synchronize(device_name)
+        if torch.ones(1, device=device_name).add_(1).item() == 2:
+            return None
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
+    return "the device computes 1 + 1 wrongly"

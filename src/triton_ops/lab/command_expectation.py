@@ -11,7 +11,7 @@ import typer
 
 from triton_ops.backend import Operation
 from triton_ops.cost_model import work_in_words
-from triton_ops.device import Ceiling, DeviceSpec, load_calibration, machine_of, reached, roof_rows
+from triton_ops.device import Ceiling, DeviceSpec, load_calibration, machine_of
 from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
 from triton_ops.kernels import load_operation
 from triton_ops.lab.expectation import Explained, Portrait, explain, portrait
@@ -55,8 +55,8 @@ def _explained_rows(spec: DeviceSpec, explained: Explained, image: Portrait) -> 
     if forecast is not None:
         rows["lower bound"] = f"{forecast.lower_bound_ms:.4g} ms"
     if image.measured is not None:
-        rows["measured"] = f"{image.measured.ms:.4g} ms" + reached(image.measured)
-    rows |= _places(spec, explained, image) | _resources(explained, image) | roof_rows(image.roofline)
+        rows["measured"] = f"{image.measured.ms:.4g} ms{image.measured.reached}"
+    rows |= _places(spec, explained, image) | _resources(explained, image) | image.roofline.rows
     if forecast is not None:
         rows |= {f"alone: {term.name}": f"{term.alone_ms:.4g} ms" for term in forecast.terms[:_TERMS_SHOWN]}
     rows |= _advice(image)
@@ -165,7 +165,7 @@ def _expected(explained: Explained, image: Portrait) -> str:
         return f"no forecast: {explained.silent}{least}"
     if not math.isfinite(forecast.expected_ms):
         return "does not fit on the device"
-    return f"{forecast.expected_ms:.4g} ms" + reached(image.expected)
+    return f"{forecast.expected_ms:.4g} ms" + (image.expected.reached if image.expected else "")
 
 
 def _places(spec: DeviceSpec, explained: Explained, image: Portrait) -> dict[str, str]:

@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, replace
-from math import prod
+from math import ceil, prod
 
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Forecast, Model, Readings, differences, least_bytes
 from triton_ops.device import (
-    SHARED,
     Calibration,
     DeviceSpec,
     Machine,
@@ -21,9 +20,6 @@ from triton_ops.device import (
     Residents,
     Roofline,
     Target,
-    Waves,
-    limits_of,
-    roofline,
     target_of,
 )
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
@@ -37,6 +33,38 @@ from triton_ops.values import Compiled, Resources, Status, Work, warps_and_stage
 
 _COMPARED = 64  # configs by which a declaration and the kernel are compared
 _LIMITS = SurveyLimits(texts=16, promising=0, seconds=20.0)
+
+
+@dataclass(frozen=True)
+class Waves:
+    """The waves of blocks in which a launch fills the device, the last of which may leave places empty.
+
+    Attributes:
+        at_once: Blocks that the device holds at a time.
+    """
+
+    grid: int
+    at_once: int
+
+    @property
+    def waves(self) -> float:
+        """Waves, the last one counted by its share."""
+        return self.grid / self.at_once
+
+    @property
+    def full(self) -> int:
+        """Waves that fill the device."""
+        return self.grid // self.at_once
+
+    @property
+    def tail_blocks(self) -> int:
+        """Blocks of the last wave, if it is not full; else 0."""
+        return self.grid % self.at_once
+
+    @property
+    def used(self) -> float:
+        """Share of the device's places that blocks fill over all waves, if all blocks take equally long."""
+        return self.waves / max(ceil(self.waves), 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +252,7 @@ def portrait(
     launch = _main(explained.work.launches if explained.work is not None else ())
     warps, stages = warps_and_stages(config)
     resources, compiled = _resources(explained)
-    limits, target = limits_of(spec), _target(spec)
+    limits, target = spec.limits, _target(spec)
     residents = None
     if limits is not None and resources is not None and resources.registers is not None:
         residents = limits.residents(resources.registers, resources.shared_bytes or 0, warps)
@@ -280,7 +308,7 @@ def _roofline(explained: Explained, work: Work | None, spec: DeviceSpec, calibra
     dtype = dtype or (products[0].dtype if products else "float32")
     flops, traffic = (work.flops, work.bytes) if work is not None else (0.0, 0.0)
     operations = sum(launch.flops for launch in launches) or sum(map(_single, launches))
-    return roofline(
+    return Roofline.of(
         spec, flops=flops or operations, bytes_=traffic or sum(map(least_bytes, launches)), dtype=dtype,
         products=bool(products) or bool(flops), calibration=calibration,
     )  # fmt: skip
@@ -322,7 +350,7 @@ def _fit_remarks(explained: Explained, spec: DeviceSpec, warps: int) -> list[str
     compiled = explained.fitting
     if compiled is None or compiled.resources is None:
         return []
-    resources, limits, details = compiled.resources, limits_of(spec), ""
+    resources, limits, details = compiled.resources, spec.limits, ""
     if limits is not None and resources.registers is not None:
         at_once = limits.residents(resources.registers, resources.shared_bytes or 0, warps)
         details = f", occupancy {at_once.occupancy:.0%}, limited by {' and '.join(at_once.limited_by)}"
@@ -359,14 +387,14 @@ def _on_blocks(residents: Residents, resources: Resources | None, stages: int, s
             f"occupancy of {residents.occupancy:.0%} together with {spilled:,} spilled bytes per thread: "
             "triton-ops spills tries cures"
         )
-    if not wasteful and residents.limited_by == (SHARED,) and stages > 1:
+    if not wasteful and residents.limited_by == ("shared memory",) and stages > 1:
         remarks += _too_deep(residents, resources, stages, spec)
     return remarks
 
 
 def _too_deep(residents: Residents, resources: Resources | None, stages: int, spec: DeviceSpec) -> list[str]:
     """A remark where fewer stages would let one more block in."""
-    limits, shared = limits_of(spec), resources.shared_bytes if resources else None
+    limits, shared = spec.limits, resources.shared_bytes if resources else None
     if limits is None or not shared or resources is None or resources.registers is None:
         return []
     for fewer in range(stages - 1, 0, -1):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from triton_ops.base import read_file
-from triton_ops.compile_modes import Advice, CallProfile, OpShare
+from triton_ops.compile_modes import Advice
 from triton_ops.exceptions import ProfileError
 from triton_ops.lab.profile_reading import KernelProfile, figures_of, read_ncu
 from triton_ops.values import WASTEFUL_SPILL_BYTES
@@ -432,19 +432,17 @@ def _advice(
     """Advice by the rules for models; operators are kernels here."""
     if not whole_s:
         return None
-    ops = tuple(
-        OpShare(one.judgement.profile.kernel, one.share or 0.0, one.launches, _kind(one.judgement.profile))
-        for one in kernels
-    )
+    ops = [
+        (one.judgement.profile.kernel, one.share or 0.0, one.launches, _kind(one.judgement.profile)) for one in kernels
+    ]
     busy = [(one.tensor or 0.0, one.duration_s or 0.0) for one in profiles if one.tensor and _kind(one) == "product"]
     busy_s = sum(seconds for _, seconds in busy)
     arch = next((one.arch for one in profiles if one.arch), "")
     launches_s = len(profiles) * _LAUNCH_S
-    call = CallProfile(
-        call_ms=1e3 * max(whole_s, launches_s), idle=max(0.0, 1 - whole_s / launches_s), ops=ops,
+    advice = Advice.by_shares(
+        ops, ways, call_ms=1e3 * max(whole_s, launches_s), idle=max(0.0, 1 - whole_s / launches_s),
         of_peak=sum(share / 100 * seconds for share, seconds in busy) / busy_s if busy_s else None, arch=arch,
     )  # fmt: skip
-    advice = call.advice(ways)
     return replace(advice, reasons=(*advice.reasons, *_verdicts(kernels)))
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from triton_ops.base import read_file
-from triton_ops.device import DeviceSpec, Placed, Roofline, roofline, spec_called
+from triton_ops.device import DeviceSpec, Placed, Roofline, spec_called
 from triton_ops.exceptions import ProfileError
 
 _NUMBER = re.compile(r"[-+]?\d[\d.,'\u00a0\u202f]*(?:[eE][-+]?\d+)?")
@@ -450,7 +450,7 @@ class KernelProfile:
         """
         if spec is None or self.duration_s is None:
             return None
-        roof = roofline(
+        roof = Roofline.of(
             spec, flops=flops or self.flops, bytes_=self.moved_bytes or 0.0, dtype=dtype or self.dtype, products=True
         )
         place = roof.placed(1e3 * self.duration_s)

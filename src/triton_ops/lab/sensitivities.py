@@ -25,9 +25,9 @@ import numpy as np
 from triton_ops.backend import Operation
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Model
-from triton_ops.device import Calibration, DeviceSpec, Machine, Waves, machine_of
+from triton_ops.device import Calibration, DeviceSpec, Machine, machine_of
 from triton_ops.exceptions import RecordingError, SettingsError, TargetError
-from triton_ops.lab.expectation import explain, portrait
+from triton_ops.lab.expectation import Waves, explain, portrait
 from triton_ops.lab.ranking import ModelQuestion, ahead_of, expected_of
 from triton_ops.lab.recording import Recording
 from triton_ops.space import Config, Value

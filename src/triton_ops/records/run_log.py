@@ -38,7 +38,7 @@ from triton_ops.base import (
     usable_cpus,
     whole_lines,
 )
-from triton_ops.device import Calibration, Ceiling, DeviceSpec, Roofline, roofline
+from triton_ops.device import Calibration, Ceiling, DeviceSpec, Roofline
 from triton_ops.exceptions import RunLogError
 from triton_ops.records.log_lines import converted, readable
 from triton_ops.records.record import Record
@@ -175,7 +175,7 @@ def _roof(task: Task, calibration: Calibration | None) -> RoofFacts | None:
     if work is None or not (work.flops or work.bytes):
         return None
     dtype = work.dtype or next((spec.dtype for spec in task.problem.specs.values()), "float32")
-    limits = roofline(
+    limits = Roofline.of(
         task.device, flops=work.flops, bytes_=work.bytes, dtype=dtype, products=bool(work.flops),
         calibration=calibration,
     )  # fmt: skip

@@ -11,7 +11,6 @@ from typing import Literal, TypeAlias
 
 from triton_ops.base import gain_text
 from triton_ops.cost_model import spearman
-from triton_ops.device import reached, roof_rows
 from triton_ops.report.run_facts import RaceEntry, Report, TrialRow
 from triton_ops.space import Config
 from triton_ops.timing import Interval
@@ -155,13 +154,13 @@ def roof_facts(report: Report) -> dict[str, str]:
     """The ceilings of the device and the places of the best config and the default below them; empty if not known."""
     if report.roof is None:
         return {}
-    facts = roof_rows(report.roof)
+    facts = report.roof.rows
     if report.roof.least_ms is not None:
         facts["at best"] = f"{report.roof.least_ms:.4g} ms"
     trials = {"best": report.best, "default": report.default}
     for name, trial in trials.items():
         if (place := report.placed(trial)) is not None:
-            facts[name] = f"{place.ms:.4g} ms{reached(place)}"
+            facts[name] = f"{place.ms:.4g} ms{place.reached}"
     return facts
 
 

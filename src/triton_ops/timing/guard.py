@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
-from triton_ops.device import Others, Reading, Sensors, probe, regimes, sensors_of
+from triton_ops.device import Others, Reading, Sensors, probe, sensors_of
 from triton_ops.exceptions import DeviceError
 
 _FILE = "/proc/thread-self/schedstat"  # nanoseconds on a CPU, nanoseconds ready and waiting, number of time slices
@@ -243,7 +243,7 @@ class SensorGuard:
             rounds=self._rounds,
             discarded=self._discarded,
             clock_changes=self._clock_changes,
-            regimes=regimes(self._readings),
+            regimes=Reading.regimes(self._readings),
             clock_mhz=_span(reading.clock_mhz for reading in self._readings),
             memory_mhz=_span(reading.memory_mhz for reading in self._readings),
             power_w=_span(reading.power_w for reading in self._readings),
@@ -284,7 +284,7 @@ class SensorGuard:
 
     def _confidence(self) -> tuple[Literal["ok", "low"], str]:
         slowdowns = {word for reading in self._readings for word in reading.slowdowns}
-        slowed = " and ".join(word for word in regimes(self._readings) if word in slowdowns)
+        slowed = " and ".join(word for word in Reading.regimes(self._readings) if word in slowdowns)
         if self._throttled:
             return "low", f"the GPU was still slowed ({slowed}) after {len(_WAITS_S)} waits; slowed rounds were kept"
         if self._shared:

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops.base import require
-from triton_ops.device import Calibration, gpu_missing, probe, save_calibration
+from triton_ops.device import Calibration, gpu_missing, probe
 from triton_ops.exceptions import DeviceError
 from triton_ops.terminal import CacheDir, Json, folder_of, listing, say, say_json, tell, width
 
@@ -185,7 +185,7 @@ def calibrate_command(
     """
     folder = folder_of(cache_dir)
     calibration = calibrate(device)
-    path = save_calibration(folder, calibration)
+    path = calibration.save(folder)
     if as_json:
         say_json(asdict(calibration))
     else:

@@ -22,7 +22,7 @@ from triton_ops import settings
 from triton_ops.backend import Arguments, Kernel, Operation, is_kept, is_tensor, not_for_another_process, source_of
 from triton_ops.base import cpu_threads, ensure_folder, folder_within, locked, writable
 from triton_ops.compilation import SharedCpus, drop_idle_servers
-from triton_ops.device import Turns, current_index
+from triton_ops.device import Turns, current_gpu
 from triton_ops.evaluation import drop_idle_workers, wants_isolation
 from triton_ops.exceptions import CacheError
 from triton_ops.processes import cleaned_up_on_sigterm
@@ -90,7 +90,7 @@ def call_of(target: Any, args: Any, kwargs: Any, space: Any, options: Mapping[st
     """The name of a call in this process; None if it cannot be told in a moment."""
     try:
         arguments = tuple(map(_token, args)), tuple([(name, _token(value)) for name, value in (kwargs or {}).items()])
-        where = (*settings.named_folder_and_effort(), current_index())
+        where = (*settings.named_folder_and_effort(), current_gpu())
         call = (id(target), arguments, _space(space), *options.values(), where)
         hash(call)
     except (_OtherwiseError, TypeError, AttributeError, RuntimeError):  # such as a tensor without an address

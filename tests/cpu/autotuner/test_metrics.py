@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from triton_ops.benchmark import PerformanceProfile, compute_elementwise_metrics, compute_gemm_metrics
 from triton_ops.benchmark import performance as metrics
-from triton_ops.device import A100_BANDWIDTH_GBPS, DeviceSpec
+from triton_ops.benchmark.performance import A100_BANDWIDTH_GBPS
+from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import SettingsError
 from triton_ops.values import Work
 

@@ -16,7 +16,7 @@ from tests.simulated_device import DISTURBANCES, Noise, SimulatedDevice, Simulat
 from triton_ops import Choice, ConfigSpace, FunctionKernel, Operation, TensorSpec, compare, time_ms
 from triton_ops.backend import Arguments
 from triton_ops.benchmark import comparing as compare_module
-from triton_ops.benchmark import contestant as contestant_module
+from triton_ops.benchmark import timing as contestant_module
 from triton_ops.benchmark.comparing import _taking_turns
 from triton_ops.benchmark.timing import quantile
 from triton_ops.device import gpu_missing, probe

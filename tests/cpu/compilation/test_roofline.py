@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.device import TARGETS, Calibration, DeviceSpec, roofline, spec_called
-from triton_ops.device.architectures import LIMITS
+from triton_ops.device import Calibration, DeviceSpec, Roofline, spec_called
+from triton_ops.device.datasheets import LIMITS, TARGETS
 from triton_ops.lab import PRODUCTS, ROWS, STAGES, drawn, stages_habit, timeline, warp_choices, warps_habit
 
 H200 = spec_called("H200")
@@ -16,7 +16,7 @@ COPY = {"flops": 0.0, "bytes_": 4.8e9, "dtype": "float32", "products": False}
 
 
 def test_a_large_product_meets_the_units_and_a_copy_the_memory():
-    product, copy = roofline(H200, **MATMUL), roofline(H200, **COPY)
+    product, copy = Roofline.of(H200, **MATMUL), Roofline.of(H200, **COPY)
     assert round(product.ridge) == 206
     assert (product.limit.name, copy.limit.name) == ("bfloat16", "memory")
     assert product.least_ms == pytest.approx(0.1389, rel=1e-3)
@@ -24,7 +24,7 @@ def test_a_large_product_meets_the_units_and_a_copy_the_memory():
 
 
 def test_rates_stand_beside_their_share_of_the_limit():
-    placed = roofline(H200, **MATMUL).placed(0.2778)
+    placed = Roofline.of(H200, **MATMUL).placed(0.2778)
     assert placed.tflops == pytest.approx(494.7, rel=1e-3)
     assert placed.of_units == pytest.approx(0.5, rel=1e-3)
     assert (placed.limit, placed.of_limit) == ("bfloat16", pytest.approx(0.5, rel=1e-3))
@@ -34,22 +34,22 @@ def test_rates_stand_beside_their_share_of_the_limit():
 
 def test_a_calibration_is_a_second_ceiling():
     reached = Calibration("NVIDIA H200", dram_gbps=4300.0, mma_tflops={"bfloat16": 700.0})
-    assert roofline(H200, **COPY, calibration=reached).placed(2.0).of_measured == pytest.approx(2400 / 4300)
-    assert roofline(H200, **MATMUL, calibration=reached).placed(0.2778).of_measured == pytest.approx(
+    assert Roofline.of(H200, **COPY, calibration=reached).placed(2.0).of_measured == pytest.approx(2400 / 4300)
+    assert Roofline.of(H200, **MATMUL, calibration=reached).placed(0.2778).of_measured == pytest.approx(
         494.7 / 700, rel=1e-3
     )
 
 
 def test_products_of_float32_run_as_tfloat32_and_other_operations_without_matrix_units():
-    assert roofline(H200, **{**MATMUL, "dtype": "float32"}).units.peak == 494.7
-    assert roofline(H200, **{**MATMUL, "products": False}).units.peak == 66.9
+    assert Roofline.of(H200, **{**MATMUL, "dtype": "float32"}).units.peak == 494.7
+    assert Roofline.of(H200, **{**MATMUL, "products": False}).units.peak == 66.9
 
 
 def test_an_unknown_peak_is_no_limit():
     unknown = DeviceSpec("cuda", "Another", "sm_90", 100)
-    roof = roofline(unknown, **MATMUL)
+    roof = Roofline.of(unknown, **MATMUL)
     assert (roof.ridge, roof.limit, roof.least_ms, roof.placed(1.0)) == (None, None, None, None)
-    half = roofline(H200, **{**MATMUL, "dtype": "float4"})
+    half = Roofline.of(H200, **{**MATMUL, "dtype": "float4"})
     assert (half.units, half.limit.name, half.ridge) == (None, "memory", None)
 
 

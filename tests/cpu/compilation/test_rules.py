@@ -17,7 +17,8 @@ from tests import plain_product
 from triton_ops.backend import AheadOfTime, Arguments
 from triton_ops.compilation import foresee
 from triton_ops.compilation.block_sizes import Blocks, SteppedDimension, blocks_of
-from triton_ops.device import TARGETS, named_target
+from triton_ops.device import named_target
+from triton_ops.device.datasheets import TARGETS
 from triton_ops.kernels import load, names
 from triton_ops.kernels.matmul import plain
 from triton_ops.space import Config

@@ -13,11 +13,10 @@ import pytest
 
 from triton_ops import SettingsError, Status
 from triton_ops.compile_modes import comparing_modes as comparing
-from triton_ops.compile_modes.comparing_modes import Comparing
+from triton_ops.compile_modes.comparing_modes import Comparing, ModesRequest
 from triton_ops.compile_modes.compile_mode import CUDAGRAPHS, as_mode, default_modes
 from triton_ops.compile_modes.mode_process import Failed, Loaded, ModeLostError
 from triton_ops.compile_modes.mode_report import left_to_python
-from triton_ops.compile_modes.mode_request import ModesRequest
 from triton_ops.device import DeviceSpec
 from triton_ops.timing import Sampler
 

@@ -28,13 +28,12 @@ from triton_ops import (
     tune_compile,
 )
 from triton_ops.backend import Arguments
-from triton_ops.compile_modes.command_model import options_of
-from triton_ops.compile_modes.inductor_logs import CompilerLog
-from triton_ops.compile_modes.mode_contender import ModeContender, kernels_of, loops_in
+from triton_ops.compile_modes.command_model import SCENARIOS, llama_block, norm_chain, options_of, simple_mlp
+from triton_ops.compile_modes.comparing_modes import request_of
+from triton_ops.compile_modes.compiler_output import CompilerLog
 from triton_ops.compile_modes.mode_process import CallManner, Failed, Loaded, ModeProcess
-from triton_ops.compile_modes.mode_request import request_of
+from triton_ops.compile_modes.mode_worker import ModeContender, kernels_of, loops_in
 from triton_ops.compile_modes.model_workload import ModelRunner, Verification, workload_by, workload_of
-from triton_ops.compile_modes.scenarios import SCENARIOS, llama_block, norm_chain, simple_mlp
 
 AOT = CompileMode("aot", backend="aot_eager")
 

@@ -31,7 +31,7 @@ from triton_ops.compile_modes.compile_mode import (
     variables_of_process,
     wrong_names,
 )
-from triton_ops.compile_modes.inductor_logs import CompilerLog
+from triton_ops.compile_modes.compiler_output import CompilerLog
 
 DATA = Path(__file__).parents[2] / "data"
 LOG = DATA / "inductor_log.txt"

@@ -14,19 +14,20 @@ import pytest
 import torch
 
 from triton_ops import CacheError, DeviceError, TargetError
-from triton_ops.benchmark import beside_own
-from triton_ops.compile_modes import ProductShape
-from triton_ops.compile_modes.inductor_cache import CacheContent
-from triton_ops.compile_modes.inductor_graphs import (
+from triton_ops.benchmark import own_ms
+from triton_ops.compile_modes.command_inductor import beside_own
+from triton_ops.compile_modes.compiler_output import (
+    CompilerLog,
     GraphNode,
     Picture,
+    ProductShape,
     difference,
     drawn,
     graphs_in,
     layers,
     read_graph,
 )
-from triton_ops.compile_modes.inductor_logs import CompilerLog
+from triton_ops.compile_modes.inductor_cache import CacheContent
 
 DATA = Path(__file__).parents[2] / "data"
 FUSED, UNFUSED = DATA / "ir_post_fusion.txt", DATA / "ir_post_fusion_unfused.txt"
@@ -132,7 +133,7 @@ def test_own_matmul_stands_among_inductors_candidates():
     assert first.product == ProductShape(256, 1024, 1024, "bfloat16")
     convolution = replace(first, op="convolution")
     asked = []
-    joined = beside_own([first, second, first, convolution], lambda product: asked.append(product) or 0.011)
+    joined = [*beside_own([first, second, first, convolution], lambda *product: asked.append(product) or 0.011)]
     assert [choice.name for choice in joined[0].choices] == [
         "triton_mm_7", "triton_ops.matmul", "bias_addmm", "triton_mm_9",
     ]  # fmt: skip
@@ -141,7 +142,7 @@ def test_own_matmul_stands_among_inductors_candidates():
     assert replace(first, sizes="256x8, 9x1024").product is None
     if not torch.cuda.is_available():
         with pytest.raises(DeviceError, match="no GPU"):
-            beside_own([first])
+            own_ms(*first.product)
 
 
 def test_traces_of_one_name_are_told_apart(tmp_path, cli):

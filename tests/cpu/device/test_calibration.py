@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from triton_ops.cost_model import Model
-from triton_ops.device import Calibration, gpu_missing, load_calibration, machine_of, save_calibration, spec_named
+from triton_ops.device import Calibration, gpu_missing, load_calibration, machine_of, spec_named
 from triton_ops.device.machine import calibration_path
 from triton_ops.exceptions import CacheError, DeviceError
 from triton_ops.timing.microbenchmarks import calibrate
@@ -20,7 +20,7 @@ FOUND = Calibration(
 
 
 def test_a_calibration_is_kept_and_found_again(tmp_path):
-    path = save_calibration(tmp_path, FOUND)
+    path = FOUND.save(tmp_path)
     assert path == calibration_path(tmp_path, NAME)
     assert path.name == "nvidia-h200.json"
     assert load_calibration(tmp_path, NAME) == FOUND
@@ -58,7 +58,7 @@ def test_a_file_that_is_no_calibration_is_a_warning_and_stays(tmp_path, caplog, 
 def test_a_calibration_that_cannot_be_kept_is_an_error(tmp_path):
     (tmp_path / "calibration").write_text("a file")
     with pytest.raises(CacheError):
-        save_calibration(tmp_path, FOUND)
+        FOUND.save(tmp_path)
 
 
 def test_measured_rates_are_used_where_they_are_plausible():
@@ -133,7 +133,7 @@ def test_explain_as_json_and_with_a_calibration(cli, rows_file):
     before = json.loads(cli(*EXPLAIN, "--json").out)
     assert before["config"] == {"BLOCK": 1024, "num_warps": 4}
     assert before["expected_ms"] > before["lower_bound_ms"] > 0
-    save_calibration(Path(rows_file / "cache"), Calibration(NAME, dram_gbps=2500.0))
+    Calibration(NAME, dram_gbps=2500.0).save(Path(rows_file / "cache"))
     assert json.loads(cli(*EXPLAIN, "--json").out)["expected_ms"] > before["expected_ms"]
 
 

@@ -11,21 +11,19 @@ from types import SimpleNamespace
 import pytest
 
 from triton_ops.base import optional as _optional
+from triton_ops.benchmark.performance import A100_BANDWIDTH_GBPS
 from triton_ops.device import (
-    A100_BANDWIDTH_GBPS,
     DeviceSpec,
-    Waves,
     gpu_missing,
-    limits_of,
     named_target,
     probe,
     spec_called,
     spec_named,
     target_of,
 )
-from triton_ops.device.architectures import LIMITS
-from triton_ops.device.datasheets import DATASHEETS, datasheet_of
+from triton_ops.device.datasheets import DATASHEETS, LIMITS, datasheet_of
 from triton_ops.exceptions import DeviceError
+from triton_ops.lab.expectation import Waves
 
 SOURCE = Path(__file__).parents[3] / "src"
 
@@ -91,7 +89,7 @@ def test_every_row_has_a_source_and_plausible_figures(model):
     spec = spec_named(row.name)
     assert (spec.arch, spec.units, spec.tflops) == (row.arch, row.units, dict(row.tflops))
     assert spec.shared_bytes_per_block == target_of(spec).shared_bytes_per_block
-    assert limits_of(spec).registers == spec.registers_per_unit
+    assert spec.limits.registers == spec.registers_per_unit
 
 
 @pytest.mark.parametrize(

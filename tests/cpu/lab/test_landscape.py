@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.device import Waves
 from triton_ops.exceptions import RecordingError
 from triton_ops.lab import sensitivity
+from triton_ops.lab.expectation import Waves
 from triton_ops.lab.recording import read_recording
 from triton_ops.lab.sensitivities import ShapePoint, Sweep, cliffs
 from triton_ops.space import Config

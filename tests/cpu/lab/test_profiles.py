@@ -17,11 +17,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from triton_ops.device import Waves
-from triton_ops.device.architectures import LIMITS
+from triton_ops.device.datasheets import LIMITS
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError
 from triton_ops.lab import profile_command as command
 from triton_ops.lab import read_profile
+from triton_ops.lab.expectation import Waves
 from triton_ops.lab.kernel_verdicts import COMPUTE, LATENCY, LAUNCH, MEMORY, UNDECIDED, kernel_kind
 from triton_ops.lab.kernel_verdicts import judgement_of as judged
 from triton_ops.lab.profile_command import NcuRequest

@@ -32,7 +32,7 @@ from tests.simulated_device import (
 )
 from triton_ops import ConfigSpace
 from triton_ops.benchmark.comparing import compare_contestants, duel_policy
-from triton_ops.benchmark.contestant import contestants_of
+from triton_ops.benchmark.timing import contestants_of
 from triton_ops.search import make_searcher
 from triton_ops.timing import INDIFFERENCE
 

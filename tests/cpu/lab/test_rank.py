@@ -13,7 +13,6 @@ triton = pytest.importorskip("triton")
 
 from tests import inferred_kernels as kernels  # noqa: E402
 from triton_ops import ConfigSpace, Constraint, Operation, RankedConfig, TensorSpec, TritonKernel, rank  # noqa: E402
-from triton_ops.device import limits_of  # noqa: E402
 from triton_ops.exceptions import (  # noqa: E402
     DeviceError,
     EmptySpaceError,
@@ -296,7 +295,7 @@ def test_stages_that_fit_are_told_with_what_they_spill(spilled, end):
 @pytest.mark.parametrize(("spilled", "said"), [(0, "with 3 there would be room for 2"), (3224, "3,224 spilled bytes")])
 def test_fewer_stages_for_more_blocks_are_no_advice_to_a_config_that_spills_much(spilled, said):
     spec = device_spec(H200)
-    residents = limits_of(spec).residents(64, 128 << 10, 16)
+    residents = spec.limits.residents(64, 128 << 10, 16)
     (found,) = _remarks(residents, None, Resources(64, spilled, 128 << 10), 4, spec)
     assert said in found
     assert ("triton-ops spills tries cures" in found) == bool(spilled)

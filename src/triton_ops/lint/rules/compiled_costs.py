@@ -9,7 +9,7 @@ from typing import Any
 
 from triton_ops.backend import one_line
 from triton_ops.compilation import resources_of
-from triton_ops.device import Residents, UnitLimits
+from triton_ops.device import Residents
 from triton_ops.kernel_ir import SharedAccess, SourcePlace, Traffic, traffic, widths_by_line
 from triton_ops.lint.kernel_facts import AccessFact, Facts, ProductFact
 from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
@@ -93,12 +93,12 @@ def _find_lost_occupancy(rule: Rule, kernel: KernelReading) -> Iterable[Statemen
     variant = kernel.with_values(configs[0]) if stages >= _FEWEST_STAGES else None
     if variant is None or not any(product.loops for product in variant.facts.products):
         return
-    if (limits := kernel.target.limits) is None:
+    if kernel.target.limits is None:
         yield rule.undecided(kernel, f"what a multiprocessor of {kernel.target.arch} holds is not known")
         return
     fewer = {**configs[0], "num_stages": stages - 1}
     try:
-        before, after = (_residents(kernel, limits, variant, config) for config in (configs[0], fewer))
+        before, after = (_residents(kernel, variant, config) for config in (configs[0], fewer))
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
         yield rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(configs[0])}: {one_line(error)}")
         return
@@ -125,7 +125,9 @@ def _compare_residents(
         )
 
 
-def _residents(kernel: KernelReading, limits: UnitLimits, variant: Variant, config: Mapping[str, Any]) -> Residents:
+def _residents(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Residents:
+    limits = kernel.target.limits
+    assert limits is not None  # asked before
     resources = resources_of(compile_variant(kernel, variant, config), kernel.target)
     return limits.residents(resources.registers or 0, resources.shared_bytes or 0, config["num_warps"])
 

@@ -1,4 +1,9 @@
-"""Graphs that Inductor schedules, read from its traces.
+"""Readers of what torch's compiler writes of a compilation.
+
+Facts used, of torch 2.11 to 2.15: with autotuning, Inductor writes to stderr, for each operation, a line `Autotune
+Choices Stats:` with JSON below it, and a table that begins with `AUTOTUNE op(sizes)` and ends with `… AUTOTUNE
+benchmarking takes … seconds`. The log artefacts `cudagraphs`, `perf_hints` and `recompiles` write lines in which a
+bracketed head names the artefact.
 
 Facts used, of torch 2.11 to 2.15: a trace folder holds `ir_pre_fusion.txt` and `ir_post_fusion.txt`. There each node
 has a line `NAME: CLASS(…)`, then `NAME.writes`, `NAME.unmet_dependencies` and `NAME.met_dependencies`, lists of
@@ -13,20 +18,22 @@ both break it at the same places. What has no counterpart differs as a whole.
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 from triton_ops.base import read_named
 from triton_ops.exceptions import TargetError
 
 POST_FUSION = "ir_post_fusion.txt"
-_HEAD = re.compile(r"^(?P<name>\w+): (?P<kind>\w*Node)\((?P<of>.*)\)\s*$")
+_INDUCTOR_GRAPHS_HEAD = re.compile(r"^(?P<name>\w+): (?P<kind>\w*Node)\((?P<of>.*)\)\s*$")
 _FIELD = re.compile(r"^(?P<name>\w+)\.(?P<field>[\w.]+)(?:\[\d+\])? ?= ?(?P<rest>.*)$")
 _DEPENDENCY = re.compile(r"\w*Dep\((?:name=)?'(\w+)'")
 _NUMBERED = re.compile(r"\.(\d+)$")
@@ -39,13 +46,8 @@ _READS = ("unmet_dependencies", "met_dependencies")
 class GraphNode:
     """A unit of Inductor's schedule: one kernel, or one call of a library.
 
-    Attributes:
-        name: Its name, such as `op0_op1`.
-        kind: The class of Inductor's node, such as `FusedSchedulerNode`.
-        members: The operations in it, by name; itself alone if nothing was fused.
-        reads: Buffers that it reads.
-        writes: Buffers that it writes.
-        kernel: What it calls, such as `extern_kernels.addmm`, or the kind of buffer that it computes.
+    `members` are the operations in it, itself alone if nothing was fused; `reads` and `writes` are buffers; `kernel` is
+    what it calls, such as `extern_kernels.addmm`, or the kind of buffer that it computes.
     """
 
     name: str
@@ -68,13 +70,7 @@ class GraphNode:
 
 @dataclass(frozen=True)
 class GraphDifference:
-    """Difference of two graphs.
-
-    Attributes:
-        launches: How many kernels and calls each of the two launches.
-        fusions: The groups of operations that only the first, and only the second, fuses.
-        kernels: The kernels and calls that only the first, and only the second, has.
-    """
+    """Difference of two graphs: launches of each, then groups and kernels that only one of them has."""
 
     launches: tuple[int, int]
     fusions: tuple[tuple[str, ...], tuple[str, ...]]
@@ -90,16 +86,12 @@ class GraphDifference:
 
 
 def read_graph(text: str) -> tuple[GraphNode, ...]:
-    """The nodes of a trace's text, in the order scheduled.
-
-    Raises:
-        TargetError: There is no node in it.
-    """
+    """The nodes of a trace's text, in the order scheduled; a `TargetError` if there is none."""
     nodes: list[GraphNode] = []
     block: list[str] = []
     members: set[str] = set()
     for line in text.splitlines():
-        match = _HEAD.match(line)
+        match = _INDUCTOR_GRAPHS_HEAD.match(line)
         if match is not None and match["name"] not in members:
             nodes += _node(block)
             block, members = [], _members_of(match["name"], match["kind"])
@@ -115,9 +107,6 @@ def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
 
     Traces of several programs, such as the modes of `compile-modes --collect`, often have folders of one name: then the
     folder of `path` that each lies in stands before it, and where that does not tell them apart the whole path.
-
-    Raises:
-        TargetError: There is no such file, or no trace in the folder.
     """
     files = sorted(path.rglob(POST_FUSION), key=_order) if path.is_dir() else [path]
     if not files:
@@ -164,7 +153,7 @@ def _members_of(name: str, kind: str) -> set[str]:
 
 
 def _node(lines: Sequence[str]) -> list[GraphNode]:
-    head = _HEAD.match(lines[0]) if lines else None
+    head = _INDUCTOR_GRAPHS_HEAD.match(lines[0]) if lines else None
     if head is None:
         return []
     fields: dict[str, str] = {}
@@ -219,25 +208,12 @@ _FILLS = {"call": "#dbe9f6", "fused": "#fde8c8", "loop": "#e6f4e1", "nothing": "
 _OUTLINE, _MARKED = "#555555", "#c0392b"
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A graph that is drawn.
-
-    Attributes:
-        title: What stands above it.
-        nodes: Its nodes.
-        beside: The graph with which it is compared; what that has not is outlined in red. None marks nothing.
-    """
+class Picture(NamedTuple):
+    """A graph that is drawn; what `beside` has not is outlined in red, and None marks nothing."""
 
     title: str
     nodes: Sequence[GraphNode]
     beside: Sequence[GraphNode] | None = None
-
-    @property
-    def marked(self) -> set[str]:
-        """Names of the nodes that the other graph has not."""
-        common = {(each.members, each.kernel) for each in (self.nodes if self.beside is None else self.beside)}
-        return {node.name for node in self.nodes if (node.members, node.kernel) not in common}
 
 
 def drawn(pictures: Iterable[Picture]) -> str:
@@ -245,7 +221,7 @@ def drawn(pictures: Iterable[Picture]) -> str:
     parts: list[str] = []
     x, height = _EDGE, 0.0
     for picture in pictures:
-        columns, rows, drawing = _graph(picture.title, picture.nodes, x, picture.marked)
+        columns, rows, drawing = _graph(picture, x)
         parts += drawing
         x += max(columns, 1) * (_WIDE + _ACROSS) + 2 * _EDGE
         height = max(height, _TITLE + rows * (_HIGH + _DOWN) + 2 * _EDGE)
@@ -279,10 +255,10 @@ def _wanted(node: GraphNode, writer: Mapping[str, str], column: Mapping[str, flo
     return statistics.fmean(above) if above else 0.0
 
 
-def _graph(
-    title: str, nodes: Sequence[GraphNode], left: float, differing: Collection[str]
-) -> tuple[int, int, list[str]]:
+def _graph(picture: Picture, left: float) -> tuple[int, int, list[str]]:
     """The columns and rows that a graph takes, and its drawing."""
+    title, nodes, beside = picture
+    common = {(each.members, each.kernel) for each in (nodes if beside is None else beside)}
     stack = layers(nodes)
     widest = max(map(len, stack), default=0)
     places: dict[str, tuple[float, float]] = {}
@@ -291,13 +267,13 @@ def _graph(
         for number, node in enumerate(layer):
             x = left + inset + number * (_WIDE + _ACROSS)
             places[node.name] = (x, _TITLE + _EDGE + row * (_HIGH + _DOWN))
-    heading = f"{title}: {sum(node.launches for node in nodes)} launches"
+    heading = f"{title}: {_launches(nodes)} launches"
     drawing = [f'<text x="{left:.0f}" y="{_TITLE - 10}" font-weight="bold">{escape(heading)}</text>']
     writer = {buffer: node.name for node in nodes for buffer in node.writes}
     for node in nodes:
         sources = dict.fromkeys(writer[buffer] for buffer in node.reads if buffer in writer)
         drawing += [_edge(places[above], places[node.name]) for above in sources if above != node.name]
-    drawing += [_box(node, places[node.name], node.name in differing) for node in nodes]
+    drawing += [_box(node, places[node.name], (node.members, node.kernel) not in common) for node in nodes]
     return widest, len(stack), drawing
 
 
@@ -334,19 +310,13 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-Graphs: TypeAlias = Mapping[str, Sequence[GraphNode]]
 _ONLY = ("fusions", "kernels")
 _NONE: tuple[str, tuple[GraphNode, ...]] = ("", ())
 
 
 @dataclass(frozen=True)
 class GraphPair:
-    """A graph of one program and its counterpart in another.
-
-    Attributes:
-        titles: Where each is from, and its name; empty where there is no counterpart.
-        nodes: The nodes of each; none where there is no counterpart.
-    """
+    """A graph of one program and its counterpart in another; title and nodes are empty where there is none."""
 
     titles: tuple[str, str]
     nodes: tuple[Sequence[GraphNode], Sequence[GraphNode]]
@@ -407,23 +377,14 @@ class GraphPairs:
 
 @dataclass(frozen=True)
 class ProgramGraphs:
-    """The graphs of one program.
-
-    Attributes:
-        path: Where they are from.
-        graphs: The nodes of each, by name, in the order made.
-    """
+    """The graphs of one program by name, in the order made."""
 
     path: Path
-    graphs: Graphs
+    graphs: Mapping[str, Sequence[GraphNode]]
 
     @classmethod
     def read(cls, path: Path) -> ProgramGraphs:
-        """The graphs of a trace, or of every trace below a folder.
-
-        Raises:
-            TargetError: There is no such file, or no trace in the folder.
-        """
+        """The graphs of a trace, or of every trace below a folder; it raises as `graphs_in`."""
         return cls(path, graphs_in(path))
 
     def beside(self, other: ProgramGraphs) -> GraphPairs:
@@ -443,7 +404,7 @@ class ProgramGraphs:
     @property
     def lines(self) -> list[str]:
         """Text on each graph: its name, and how much it launches."""
-        return [f"{name}: {sum(node.launches for node in nodes)} launches" for name, nodes in self.graphs.items()]
+        return [f"{name}: {_launches(nodes)} launches" for name, nodes in self.graphs.items()]
 
     def as_json(self) -> dict[str, Any]:
         """The nodes of each graph by its name."""
@@ -452,3 +413,185 @@ class ProgramGraphs:
     def svg(self) -> str:
         """The text of an SVG file with each graph below its name."""
         return drawn(Picture(name, nodes) for name, nodes in self.graphs.items())
+
+
+_TABLE = re.compile(r"AUTOTUNE (?P<op>[\w:.]+)\((?P<sizes>[^)]*)\)\s*$")
+_CHOICE = re.compile(r"^\s+(?P<name>\S+) (?P<ms>[\d.]+|inf|nan) ms (?P<share>[\d.]+%|<.*?>)\s?(?P<what>.*)$")
+_ENDED = re.compile(
+    r"AUTOTUNE benchmarking takes (?P<bench>[\d.]+) seconds and (?P<compile>[\d.]+) seconds precompiling"
+    r"(?: for (?P<count>\d+) choices)?"
+)
+_TORCHS = re.compile(r"^(\[rank\d+\]: ?)?[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\.py:\d+\]")  # of any log of torch
+_STATS = "Autotune Choices Stats:"
+_HEAD = re.compile(r"^.*?\[__(?P<artefact>\w+)\]\s?(?:\[[^\]\s]*\]\s?)*(?P<text>.*)$")
+_RECORDING = re.compile(r"(?<!Re-)\bRecording function=")
+_RERECORDING = re.compile(r"Re-recording function=.*?reason=(?P<why>.*)$")
+_SKIP = re.compile(r"\bskipping cudagraphs? due to (?P<why>.*)$")
+_RECOMPILING = re.compile(r"Recompiling function (?P<what>.+)$")
+
+_PRODUCTS = ("mm", "addmm")
+_SHAPE = re.compile(r"\d+(?:x\d+)+")
+
+
+@dataclass(frozen=True)
+class AutotuneChoice:
+    """One candidate of an operation; its milliseconds are None where it failed."""
+
+    name: str
+    ms: float | None
+    what: str = ""
+
+    @property
+    def source(self) -> str:
+        """Its origin: `aten`, `triton`, `cpp`, `cutlass`, `ck`, or `other`."""
+        name = self.name.lower()
+        prefixes = {"triton": "triton", "cpp": "cpp", "cutlass": "cutlass", "ck": "ck", "decompose": "aten"}
+        origin = next((source for start, source in prefixes.items() if name.startswith(start)), "other")
+        plain = {"mm", "addmm", "bmm", "baddbmm", "bias_addmm", "convolution", "_scaled_mm", "_int_mm", "linear"}
+        return "aten" if name in plain or name.startswith(("mkl", "_mkl", "_linear", "onednn")) else origin
+
+
+class ProductShape(NamedTuple):
+    """A product of an (m, k) and a (k, n) matrix of one dtype."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutotuneTable:
+    """Times that Inductor measured for one operation.
+
+    Attributes:
+        benchmark_s: Seconds that measuring took; None if the table was cut off, as for `precompile_s`.
+        stats: The JSON object of `Autotune Choices Stats`, if there was one.
+    """
+
+    op: str
+    sizes: str  # the sizes of its inputs, such as `256x1024, 1024x1024`
+    dtypes: str = ""
+    choices: tuple[AutotuneChoice, ...] = ()  # the candidates that were shown, in the order shown
+    benchmark_s: float | None = None
+    precompile_s: float | None = None
+    count: int | None = None  # how many candidates there were; None if that was not said
+    stats: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def winner(self) -> AutotuneChoice | None:
+        """The fastest candidate that worked."""
+        timed = [(choice.ms, place) for place, choice in enumerate(self.choices) if choice.ms is not None]
+        return self.choices[min(timed)[1]] if timed else None
+
+    @property
+    def product(self) -> ProductShape | None:
+        """The product that it is about; None if it is about another operation, or sizes or dtypes do not tell."""
+        shapes = [tuple(map(int, text.split("x"))) for text in _SHAPE.findall(self.sizes)]
+        dtypes = {each.strip().removeprefix("torch.") for each in self.dtypes.split(",")}
+        if self.op not in _PRODUCTS or len(shapes) < 2 or len(dtypes) != 1:
+            return None
+        a, b = shapes[-2:]
+        if len(a) != 2 or len(b) != 2 or a[1] != b[0]:
+            return None
+        return ProductShape(a[0], b[1], a[1], dtypes.pop())
+
+    def with_choice(self, name: str, ms: float, what: str) -> AutotuneTable:
+        """The table with one more candidate, the fastest first."""
+        choices = [*self.choices, AutotuneChoice(name, ms, what)]
+        choices.sort(key=lambda choice: math.inf if choice.ms is None else choice.ms)
+        return replace(self, choices=tuple(choices))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompilerLog:
+    """Content of a compiler's log.
+
+    `rerecorded` and `skipped` say why a CUDA graph was recorded again or not used, once for each time. `lines` counts
+    those of torch: without any the file is another, or torch had nothing to say.
+    """
+
+    tables: tuple[AutotuneTable, ...] = ()
+    recordings: int = 0
+    rerecorded: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    recompiled: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+    lines: int = 0
+
+    @classmethod
+    def read(cls, lines: Iterable[str]) -> CompilerLog:
+        """Read the lines of a log; lines of other programs between them do no harm."""
+        log_lines = [line.rstrip("\n") for line in lines]
+        heads = [_head_and_text(line) for line in log_lines]
+        texts = [text for _, text in heads]
+        return cls(
+            tables=tuple(_tables(log_lines)),
+            recordings=sum(bool(_RECORDING.search(text)) for text in texts),
+            rerecorded=_matches(_RERECORDING, texts, "why"),
+            skipped=_matches(_SKIP, texts, "why"),
+            recompiled=_matches(_RECOMPILING, texts, "what"),
+            hints=tuple(text for artefact, text in heads if artefact == "perf_hints" and text.strip()),
+            lines=sum(map(_is_torchs, log_lines)),
+        )
+
+
+def _is_torchs(line: str) -> bool:
+    patterns = (_TORCHS, _HEAD, _TABLE, _ENDED, _RECORDING, _RERECORDING, _SKIP, _RECOMPILING)
+    return _STATS in line or any(pattern.search(line) for pattern in patterns)
+
+
+def _head_and_text(line: str) -> tuple[str, str]:
+    """The artefact of a log line, empty if it names none, and its text."""
+    match = _HEAD.match(line)
+    return (match["artefact"], match["text"]) if match else ("", line)
+
+
+def _matches(pattern: re.Pattern[str], texts: Iterable[str], group: str) -> tuple[str, ...]:
+    return tuple(match[group].strip() for text in texts if (match := pattern.search(text)))
+
+
+def _tables(lines: Sequence[str]) -> Iterator[AutotuneTable]:
+    stats: dict[str, Any] = {}
+    for place, line in enumerate(lines):
+        if _STATS in line:
+            stats = _stats(lines[place : place + 2])
+        elif (head := _TABLE.search(line)) is not None:
+            yield _table(head, lines[place + 1 :], stats)
+            stats = {}
+
+
+def _table(head: re.Match[str], below: Sequence[str], stats: dict[str, Any]) -> AutotuneTable:
+    choices: list[AutotuneChoice] = []
+    dtypes, end = "", None
+    for line in below:
+        if line.startswith("dtypes:"):
+            dtypes = line.partition(":")[2].strip()
+        elif (match := _CHOICE.match(line)) is not None:
+            choices.append(AutotuneChoice(match["name"], _ms(match["ms"]), match["what"].strip()))
+        elif (end := _ENDED.search(line)) is not None or _TABLE.search(line):
+            break
+    return AutotuneTable(
+        op=head["op"],
+        sizes=head["sizes"],
+        dtypes=dtypes,
+        choices=tuple(choices),
+        benchmark_s=float(end["bench"]) if end else None,
+        precompile_s=float(end["compile"]) if end else None,
+        count=int(end["count"]) if end and end["count"] else None,
+        stats=stats,
+    )
+
+
+def _ms(text: str) -> float | None:
+    return None if text in ("inf", "nan") else float(text)
+
+
+def _stats(lines: Sequence[str]) -> dict[str, Any]:
+    """The JSON object in the same line as the heading, or in the next."""
+    text = " ".join(lines).partition(_STATS)[2].strip()
+    try:
+        stats, _ = json.JSONDecoder().raw_decode(text)
+    except ValueError:  # the log was cut off
+        return {}
+    return stats if isinstance(stats, dict) else {}
