@@ -80,8 +80,8 @@ def test_the_floors_of_the_page_are_those_of_the_contract():
 
 
 def test_a_name_of_nothing_is_found():
-    named = ["search/searchers.py", "search/no.py", "tests/cpu/", "no/", "searchers.py", "no.py", "Station", "NoStation"]
-    named += ["begin_imports", "begin_nothing", "records", "cellar", "steady_clock", "NAME_command"]
+    named = ["search/searchers.py", "search/no.py", "tests/cpu/", "no/", "searchers.py", "no.py", "Station"]
+    named += ["NoStation", "begin_imports", "begin_nothing", "records", "cellar", "steady_clock", "NAME_command"]
     assert list(strangers(named)) == [
         "search/no.py", "no/", "no.py", "NoStation", "begin_nothing", "cellar",
     ]  # fmt: skip
