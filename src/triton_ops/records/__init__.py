@@ -7,7 +7,9 @@ if TYPE_CHECKING:
     from triton_ops.records.command_cache import cache_command as cache_command
     from triton_ops.records.command_cache import miss_json as miss_json
     from triton_ops.records.command_cache import misses_command as misses_command
+    from triton_ops.records.command_lock import LockPlan as LockPlan
     from triton_ops.records.command_lock import lock_command as lock_command
+    from triton_ops.records.command_lock import lock_of as lock_of
     from triton_ops.records.command_lock import merge_into as merge_into
     from triton_ops.records.command_show import ENDS as ENDS
     from triton_ops.records.command_show import matching as matching
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from triton_ops.records.lock_entry import LockedDevice as LockedDevice
     from triton_ops.records.lock_entry import LockedTiming as LockedTiming
     from triton_ops.records.lock_entry import LockEntry as LockEntry
-    from triton_ops.records.lock_making import LockPlan as LockPlan
-    from triton_ops.records.lock_making import lock_of as lock_of
     from triton_ops.records.lockfile import DEFAULT_NAME as DEFAULT_NAME
     from triton_ops.records.lockfile import Lockfile as Lockfile
     from triton_ops.records.lockfile import read_lockfile as read_lockfile
@@ -66,8 +66,5 @@ if TYPE_CHECKING:
     from triton_ops.records.store import MemoryStore as MemoryStore
     from triton_ops.records.store import Store as Store
     from triton_ops.records.store import parse_object as parse_object
-    from triton_ops.records.transfer import model_of as model_of
-    from triton_ops.records.transfer import transfers_to as transfers_to
-    from triton_ops.records.transfer import winners_nearby as winners_nearby
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -21,8 +21,8 @@ from statistics import median
 import msgspec
 
 from triton_ops.base import AppendedFile, Count, Milliseconds, atomic_write, canonical_json, locked, sealed, whole_lines
-from triton_ops.records.log_lines import readable
 from triton_ops.records.record import NotedCall
+from triton_ops.records.store import readable
 from triton_ops.values import Key
 
 FILE = "misses.jsonl"

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from triton_ops.base import AppendedFile, fingerprint, folder_within, whole_lines
-from triton_ops.records.log_lines import readable
+from triton_ops.records.store import readable
 from triton_ops.space import Config
 from triton_ops.values import Key, Status, Trial
 

@@ -40,8 +40,8 @@ from triton_ops.base import (
 )
 from triton_ops.device import Calibration, Ceiling, DeviceSpec, Roofline, roofline
 from triton_ops.exceptions import RunLogError
-from triton_ops.records.log_lines import converted, readable
 from triton_ops.records.record import Record
+from triton_ops.records.store import converted, readable
 from triton_ops.request import Effort, Task
 from triton_ops.space import Config, ConfigSpace, Constraint, config_to_json
 from triton_ops.values import Compiled, Key, Trial

@@ -40,14 +40,13 @@ from triton_ops.records import (
     TrialOrigin,
     Twins,
     recalled,
-    transfers_to,
-    winners_nearby,
 )
 from triton_ops.request import Effort, RunningBudget, Task
 from triton_ops.search import USES_PRIORS, Prior, Searcher, begin_imports, make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.gate import Gate, Leave, Preparation, Stoppable, nothing_yet, wait_for_one
 from triton_ops.tuner.loop import TuningLoop
+from triton_ops.tuner.neighbours import transfers_to, winners_nearby
 from triton_ops.tuner.priors import coming_priors, readiness, searcher_over
 from triton_ops.tuner.progress import Listener, RunPlan
 from triton_ops.tuner.proposals import Feed, FirstConfigs, feed_over, open_pool, until_one_is_done

@@ -19,8 +19,8 @@ from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.directory import open_store
 from triton_ops.records.run_log import SpaceFacts
 from triton_ops.records.runs import KEPT_ENDED
-from triton_ops.records.transfer import trials_of
 from triton_ops.space import Config
+from triton_ops.tuner.neighbours import trials_of
 from triton_ops.values import Status
 
 SPACE = "f" * 32

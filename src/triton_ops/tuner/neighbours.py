@@ -12,9 +12,7 @@ from pathlib import Path
 
 from triton_ops.cost_model import Model, ModelPrior
 from triton_ops.device import load_calibration, machine_of
-from triton_ops.records.followed_lockfiles import shared_entries
-from triton_ops.records.record import Record
-from triton_ops.records.runs import Runs
+from triton_ops.records import Record, Runs, shared_entries
 from triton_ops.request import Task
 from triton_ops.search import Prior, ProblemPlace, make_transfer
 from triton_ops.space import Config
