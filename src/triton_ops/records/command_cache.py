@@ -35,19 +35,12 @@ _LARGEST_BYTES = 64 << 20  # 15,000 records
 
 @dataclass(frozen=True)
 class Imported:
-    """The result of an import, record by record.
-
-    Attributes:
-        added: Ids that the store did not have.
-        replaced: Ids whose record in the store was replaced by the one in the file.
-        skipped: The reason for each record that was not taken, by id, or by position in the file if it has no id.
-        devices: The name of the device for which each record holds that was added or replaced, by id.
-    """
+    """The outcome of an import by ids of records, or by the place in the file of one that is skipped without an id."""
 
     added: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
-    skipped: Mapping[str, str] = field(default_factory=dict)
-    devices: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, str] = field(default_factory=dict)  # with the reason
+    devices: Mapping[str, str] = field(default_factory=dict)  # the name of the device of each record that was taken
 
     def __str__(self) -> str:
         counts = len(self.added), len(self.replaced), len(self.skipped)
@@ -55,13 +48,11 @@ class Imported:
 
 
 def export_records(records: Iterable[Record], path: str | os.PathLike[str]) -> int:
-    """Write `records`, for example a whole store, to one file in the order of their ids, and return their number.
+    """Write records to one file in the order of their ids, of several with one id the first, and return their number.
 
-    Of several records with one id the first is written. An existing file is replaced, and keeps its permissions; of a
-    link, the file at its end is. A pipe that is being read and a character device such as `/dev/stdout` are written to.
-
-    Raises:
-        CacheError: The file cannot be written, or a record has no JSON form.
+    An existing file is replaced, and keeps its permissions; of a link, the file at its end is. A pipe that is being
+    read and a character device such as `/dev/stdout` are written to. CacheError: the file cannot be written, or a
+    record has no JSON form.
     """
     by_id: dict[str, Record] = {}
     for record in records:
@@ -81,17 +72,10 @@ def export_records(records: Iterable[Record], path: str | os.PathLike[str]) -> i
 
 
 def import_records(path: str | os.PathLike[str], store: Store[Record], *, replace: bool = False) -> Imported:
-    """Put the records of an exported file into `store`.
+    """Put the records of an exported file into `store`; one that this version cannot read is skipped, with the reason.
 
-    A record that this version cannot read is skipped, with the reason; the others are taken.
-
-    Args:
-        path: A file that `export_records` wrote.
-        store: The store that takes the records.
-        replace: Whether a record of the file replaces another one for the same key; otherwise the store's is kept.
-
-    Raises:
-        CacheError: The file cannot be read, is no export, or was changed after it was written.
+    A record that the store has for the same key stays, unless `replace` is set. CacheError: the file cannot be read, is
+    no export, or was changed after it was written.
     """
     additions: list[str] = []
     replaced: list[str] = []

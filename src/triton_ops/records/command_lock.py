@@ -29,17 +29,11 @@ _COMPARED = ("config", "ranges", "ignored", "default", "identity")  # not times 
 
 @dataclass(frozen=True)
 class LockChange:
-    """One entry that differs.
-
-    Attributes:
-        kind: `added`, `removed` or `changed`.
-        entry: The entry as it is in the newer lockfile; if it was removed, as it was.
-        fields: What changed, each as `field: before | after`.
-    """
+    """One entry that differs, as it is in the newer lockfile; if it was removed, as it was."""
 
     kind: Literal["added", "removed", "changed"]
     entry: LockEntry
-    fields: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()  # each as `field: before | after`
 
     def __str__(self) -> str:
         entry = self.entry
@@ -109,31 +103,22 @@ class LeftOut:
 class LockPlan:
     """The way from records to entries.
 
-    Attributes:
-        buckets: For names of extents, separated by commas, the rule by which a winner also holds for other values: a
-            text as of `rule_of`, or `measured`, or `measured@2` with the cap: the nearest value that has a record.
-            A single name stands for every extent that has its value in all records of the kernel.
-        ignored: Arguments that make no difference.
-        also: For a device's name further names that count as this device.
-        all_sources: Whether records of earlier sources of a kernel are taken too.
-        unproven: Whether records are taken whose winner is unproven.
+    The `buckets` give names of extents, separated by commas, the rule by which a winner also holds for other values: a
+    text as of `rule_of`, or `measured`, or `measured@2` with the cap: the nearest value that has a record. A single
+    name stands for every extent that has its value in all records of the kernel.
     """
 
     buckets: Mapping[str, str] = field(default_factory=dict)
-    ignored: tuple[str, ...] = ()
-    also: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    all_sources: bool = False
-    unproven: bool = False
+    ignored: tuple[str, ...] = ()  # arguments that make no difference
+    also: Mapping[str, Sequence[str]] = field(default_factory=dict)  # further names that count as a device
+    all_sources: bool = False  # records of earlier sources of a kernel are taken too
+    unproven: bool = False  # records are taken whose winner is unproven
 
     def __post_init__(self) -> None:
         self.rules({})  # wrong texts are refused before any work
 
     def rules(self, points: Mapping[str, Sequence[int]]) -> Mapper:
-        """The mapper, with the given points for the extents whose rule is `measured`.
-
-        Raises:
-            SettingsError: A text names no rule, or an extent has two.
-        """
+        """The mapper, with the given points where the rule is `measured`; SettingsError if a text names no rule."""
         rules = {names: _rule(text, points.get(names, (1,))) for names, text in self.buckets.items()}
         return Mapper.of(rules, self.ignored)
 
@@ -149,10 +134,8 @@ def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lo
     """The lockfile of some records, and the records that it does not take.
 
     Of several records of one problem the one of cold caches is taken, and of these the newest. Of a kernel whose source
-    has changed only the records of the newest source are. A winner that is unproven is not pinned.
-
-    Raises:
-        SettingsError: The plan names a device or an extent that no record has.
+    has changed only the records of the newest source are. A winner that is unproven is not pinned. A plan that names a
+    device or an extent that no record has is refused.
     """
     plan = plan or LockPlan()
     newest = sorted(records, key=lambda record: (record.key.cache_state == "cold", record.created), reverse=True)
@@ -181,9 +164,6 @@ def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, a
 
     An entry is replaced by one for the same problem on the same device, and by any of the same kernel whose source is
     another, unless `all_sources` is set. One that stays, and whose record was left out as unproven, is marked as that.
-
-    Raises:
-        LockfileError: One alias means different devices.
     """
     sources: dict[str, list[dict[str, str]]] = {}
     for entry in new.entries:
@@ -299,11 +279,7 @@ def _devices(records: Iterable[Record], plan: LockPlan) -> dict[tuple[Any, ...],
 
 
 def _check_names(entries: Sequence[LockEntry], plan: LockPlan) -> None:
-    """Refuse rules that are about nothing: a name that is misspelt would leave every entry without its range.
-
-    Raises:
-        SettingsError: No entry has an extent, or an argument, that the plan names.
-    """
+    """Refuse rules that are about nothing: a name that is misspelt would leave every entry without its range."""
     extents = {name for entry in entries for name in extents_of(entry.problem)}
     arguments = {name for entry in entries for name in entry.problem}
     names = {name.strip() for text in plan.buckets for name in text.split(",")}

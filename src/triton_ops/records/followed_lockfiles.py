@@ -22,28 +22,17 @@ _log = logging.getLogger("triton_ops")
 
 
 class FollowedLockfile:
-    """The lockfile at a path. A file that is refused is one warning for each time that it was changed.
-
-    Attributes:
-        refused: Why there is no lockfile; empty if it was read, or not tried yet.
-
-    Args:
-        path: The file.
-        warning: The beginning of the warning.
-    """
+    """The lockfile at a path. A file that is refused is one warning for each time that it was changed."""
 
     def __init__(self, path: str | os.PathLike[str], warning: str) -> None:
         self._path, self._warning = path, warning
         self._lockfile: Lockfile | None = None
         self._refused_state: tuple[int, ...] | None = None
         self._follower: threading.Thread | None = None
-        self.refused = ""
+        self.refused = ""  # why there is no lockfile; empty if it was read, or not tried yet
 
     def read(self) -> Lockfile | None:
-        """The lockfile; None if it is refused. What was read once is never read again.
-
-        Cost: one `stat` where the file is as it was when it was refused.
-        """
+        """The lockfile, read once; None if it is refused. Cost: one `stat` where it is as it was when refused."""
         if self._lockfile is None and (state := state_of(self._path)) != self._refused_state:
             try:
                 self._lockfile, self.refused = read_lockfile(self._path), ""

@@ -20,25 +20,15 @@ UNPROVEN = f"{RECORDED}, unproven: "  # and why
 
 @dataclass(frozen=True, kw_only=True)
 class LockedDevice:
-    """A device for which a lockfile has entries.
+    """A device for which a lockfile has entries."""
 
-    Attributes:
-        alias: The short name by which entries refer to it.
-        kind: `cuda`, `hip` or `cpu`.
-        name: The vendor's name.
-        arch: Such as `sm_90`.
-        units: Number of multiprocessors, compute units or CPU cores; None takes any, as for imported tables.
-        threads: Threads that a CPU's kernels may use; None for GPUs.
-        also: Further vendors' names that count as this device, of the same architecture and of any number of units.
-    """
-
-    alias: str
-    kind: str
-    name: str
-    arch: str | None = None
-    units: Count | None = None
-    threads: Count | None = None
-    also: tuple[str, ...] = ()
+    alias: str  # by which entries refer to it
+    kind: str  # `cuda`, `hip` or `cpu`
+    name: str  # the vendor's
+    arch: str | None = None  # such as `sm_90`
+    units: Count | None = None  # multiprocessors, compute units or CPU cores; None takes any, as for imported tables
+    threads: Count | None = None  # that a CPU's kernels may use; None for GPUs
+    also: tuple[str, ...] = ()  # further names that count as it, of the same architecture and of any number of units
 
     def why_not(self, device: Mapping[str, Any]) -> str | None:
         """The reason why a device, described as in a key, is another one; None if it is this one.
@@ -62,42 +52,25 @@ class LockedDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class LockedTiming:
-    """The times with which a winner won, in milliseconds per launch.
+    """The times with which a winner won, in milliseconds per launch."""
 
-    Attributes:
-        cache_state: `cold` or `warm`: the state of the caches that was asked for.
-        mode: Clock and state of the caches in which it was timed.
-        median_ms: The winner's median.
-        default_ms: The default config's median; None if it was not measured.
-        gain: The default's time over the winner's, compared round by round where that is known.
-    """
-
-    cache_state: str
-    mode: str
+    cache_state: str  # `cold` or `warm`, as was asked for
+    mode: str  # clock and state of the caches in which it was timed
     median_ms: Milliseconds
-    default_ms: Milliseconds | None = None
-    gain: NotNegative | None = None
+    default_ms: Milliseconds | None = None  # None if it was not measured
+    gain: NotNegative | None = None  # the default's time over the winner's, round by round where that is known
 
 
 @dataclass(frozen=True, kw_only=True)
 class EntryOrigin:
-    """The source of an entry, in short.
+    """The source of an entry, in short."""
 
-    Attributes:
-        source: `record`, or in words what else, such as the file that was imported.
-        record: Id of the record; empty if there is none.
-        run: Id of the run log of its tune; empty if none was kept.
-        created: When the winner was found, UTC.
-        driver: Version of the device's driver; None if it is not known.
-        versions: Python, this package, and the packages that decide how fast a kernel is.
-    """
-
-    source: str = RECORDED
-    record: str = ""
-    run: str = ""
-    created: str = ""
-    driver: Plain = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    source: str = RECORDED  # or in words what else, such as the file that was imported
+    record: str = ""  # its id; empty if there is none
+    run: str = ""  # id of the run log of its tune; empty if none was kept
+    created: str = ""  # when the winner was found, UTC
+    driver: Plain = None  # of the device; None if it is not known
+    versions: Mapping[str, str] = field(default_factory=dict)  # Python's, and of what decides how fast a kernel is
 
     @property
     def tune(self) -> tuple[str, str]:
@@ -112,36 +85,20 @@ class EntryOrigin:
 
 @dataclass(frozen=True, kw_only=True)
 class LockEntry:
-    """The config that one kernel launches with.
+    """The config that one kernel launches with."""
 
-    Attributes:
-        kernel: The kernel's name, as in keys.
-        device: Alias of the device.
-        label: The problem in short, for people.
-        config: The config.
-        default: The kernel's default config when this one was found; None if it is not known.
-        measured: The times; None if they are not known, as in imported tables.
-        problem: The problem for which the config was found: argument name to scalar, or to a tensor's facts.
-        ranges: The extents in which a problem may differ from `problem`, each with its range.
-        ignored: Arguments that make no difference.
-        identity: Source and versions of the kernel, as in keys; empty takes any kernel of this name.
-        origin: Where the entry comes from.
-        call: The call of a decorated kernel for which the config was found, or why it cannot be made again; None for an
-            operation, whose problem has all arguments, and where no call was noted.
-    """
-
-    kernel: str
-    device: str
-    label: str = ""
+    kernel: str  # as in keys
+    device: str  # its alias
+    label: str = ""  # the problem in short, for people
     config: Config
-    default: Config | None = None
-    measured: LockedTiming | None = None
-    problem: Mapping[str, Argument]
-    ranges: tuple[Range, ...] = ()
-    ignored: tuple[str, ...] = ()
-    identity: Mapping[str, str] = field(default_factory=dict)
+    default: Config | None = None  # of the kernel when this one was found; None if it is not known
+    measured: LockedTiming | None = None  # None if it is not known, as in imported tables
+    problem: Mapping[str, Argument]  # for which the config was found, as in keys
+    ranges: tuple[Range, ...] = ()  # of extents in which a problem may differ from `problem`
+    ignored: tuple[str, ...] = ()  # arguments that make no difference
+    identity: Mapping[str, str] = field(default_factory=dict)  # as in keys; empty takes any kernel of this name
     origin: EntryOrigin = field(default_factory=EntryOrigin)
-    call: NotedCall | str | None = None
+    call: NotedCall | str | None = None  # of a decorated kernel, or why it cannot be made again; None if none was noted
 
     @cached_property
     def place(self) -> tuple[Any, ...]:
@@ -196,11 +153,8 @@ def why_outside(
 ) -> str | None:
     """The reason why what holds for `problem` does not hold for `other`, as one sentence; None if it does.
 
-    Args:
-        problem: The problem for which something is known, as in a key.
-        other: A problem as it is, never the one that a bucket would make of it.
-        ranges: The extents that may differ, each with its range; the extents of one range must be equal in `other`.
-        ignored: Arguments that may differ in any way, or be missing.
+    The `other` is a problem as it is, never the one that a bucket would make of it. The extents of one range must be
+    equal in it; ignored arguments may differ in any way, or be missing.
     """
     mine, theirs = ({n: v for n, v in each.items() if n not in ignored} for each in (problem, other))
     if mine.keys() != theirs.keys():

@@ -39,11 +39,9 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quarantine:
-    """The configs of one problem in one environment that crashed or hung.
+    """The configs of one problem in one environment that crashed or hung; it stays empty without a path.
 
-    Args:
-        path: The file; None makes a quarantine that stays empty.
-        root: The cache folder that holds the file; None where the file's folder was chosen by somebody.
+    The root is the cache folder that holds the file; None where the file's folder was chosen by somebody.
     """
 
     FOLDER: ClassVar = "quarantine"

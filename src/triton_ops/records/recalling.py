@@ -100,14 +100,10 @@ def recalled(
     enough: Callable[[Record], bool] | None = None,
     reference: Callable[..., Any] | None = None,
 ) -> Record | None:
-    """The stored record of a key; None if there is none that holds for this space, run and reference.
+    """The stored record of a key; None if none holds for this space, run and reference, or a part is unknown.
 
-    Args:
-        key: The key of the record. A key with an unknown part has no record.
-        store: The store in which the record is looked up.
-        space: The config space in which the winner was found, and which still allows it; None takes any.
-        enough: Whether the run that found the winner was thorough enough; None takes any.
-        reference: The reference against which the winner was checked; None takes any.
+    The winner was found in that space, which still allows it, by a run that was thorough `enough`, and was checked
+    against that reference; None takes any.
     """
     if key.unknown is not None:
         tell_unknown(key)
@@ -133,8 +129,7 @@ def reference_fingerprint(reference: Callable[..., Any] | None) -> str | None:
 def cache_folder(cache_dir: str | Path | None) -> str:
     """The absolute path of the folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
 
-    Raises:
-        CacheError: `cache_dir` is no path, or it is relative to a current folder that is gone.
+    CacheError: `cache_dir` is no path, or it is relative to a current folder that is gone.
     """
     if cache_dir is not None and not isinstance(cache_dir, (str, os.PathLike)):
         raise CacheError(

@@ -26,16 +26,11 @@ class NotedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call of a decorated kernel, of whose arguments the key holds no more than decides the config.
 
     Of a tensor its shape, dtype, strides and alignment are kept, and nothing that is in it.
-
-    Attributes:
-        arguments: Name to plain value: a scalar, or what `triton_ops.values.problem.plain` makes of a tensor's spec.
-        configs: The configs that could be taken, as values by name.
-        grids: The grid of each config, in the same order; a text says why the grid function had none.
     """
 
-    arguments: dict[str, Argument]
+    arguments: dict[str, Argument]  # scalars, and tensors' specs as `plain` makes them
     configs: Annotated[list[dict[str, Plain]], msgspec.Meta(min_length=1)]
-    grids: list[list[Extent] | str]
+    grids: list[list[Extent] | str]  # of each config, in order; a text says why the grid function had none
 
 
 ALONE = "no other config ran, so that nothing was compared"
@@ -69,15 +64,10 @@ class BudgetLimits:
 
 @dataclass(frozen=True)
 class Verified:
-    """The source of the expected results, with which every candidate's results were compared before it was timed.
+    """The source of the expected results, with which every candidate's results were compared before it was timed."""
 
-    Attributes:
-        against: The source in words; empty if nothing was compared.
-        reference: Fingerprint of the reference function; None if results were compared with the default config's.
-    """
-
-    against: str = ""
-    reference: str | None = None
+    against: str = ""  # in words; empty if nothing was compared
+    reference: str | None = None  # its fingerprint; None if the default config's results were compared with
 
 
 @dataclass(frozen=True)
@@ -206,11 +196,7 @@ def encode(record: Record) -> dict[str, Any]:
 
 
 def decode(content: Mapping[str, Any]) -> Record:
-    """The record in decoded JSON.
-
-    Raises:
-        CacheError: A field is missing or has another type, or a config has a value that none can have.
-    """
+    """The record in decoded JSON; CacheError if a field is missing or ill-typed, or a config has a wrong value."""
     try:
         return msgspec.convert(dict(content), Record, dec_hook=config_from_json)
     except (msgspec.ValidationError, SpaceError) as error:

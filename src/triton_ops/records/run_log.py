@@ -62,20 +62,13 @@ class ConstraintFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpaceFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The config space that was searched.
+    """The config space that was searched."""
 
-    Attributes:
-        fingerprint: The fingerprint that records hold of the same config space.
-        tunables: Name to values, in order.
-        default: The default config as declared; None if the first valid config was the default.
-        listed: The configs of an explicit list; None if the config space is the product of its tunables.
-    """
-
-    fingerprint: str
-    tunables: dict[str, list[Any]]
+    fingerprint: str  # as in records
+    tunables: dict[str, list[Any]]  # with their values, in order
     constraints: tuple[ConstraintFacts, ...] = ()
-    default: Config | None = None
-    listed: tuple[Config, ...] | None = None
+    default: Config | None = None  # as declared; None if the first valid config was the default
+    listed: tuple[Config, ...] | None = None  # None if the space is the product of its tunables
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,31 +106,21 @@ class RoofFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
-    """The first line of a run log.
+    """The first line of a run log."""
 
-    Attributes:
-        schema_version: The form of the whole file.
-        id: The run's id, which is the file's name without its ending.
-        key: That key in clear: kernel, problem with its label, identity, device.
-        shape: Extents of an operation's problem; None where the caller's own arguments were given.
-        dtype: Dtype of an operation's problem, as asked for.
-        started: When the run started, by UTC, ISO 8601 with microseconds; the times in further lines count from then.
-        roof: The problem's work beside the device's limits; None if no work was declared.
-    """
-
-    schema_version: int = SCHEMA_VERSION
-    id: str
+    schema_version: int = SCHEMA_VERSION  # of the whole file
+    id: str  # the file's name without its ending
     key_id: str
     key: Key
-    shape: tuple[Extent, ...] | None = None
-    dtype: str | None = None
-    started: str
+    shape: tuple[Extent, ...] | None = None  # of an operation's problem; None where arguments were given
+    dtype: str | None = None  # of an operation's problem, as asked for
+    started: str  # UTC, ISO 8601 with microseconds; the times in further lines count from then
     environment: Environment
     space: SpaceFacts
     effort: dict[str, Nested]
     searcher: str
     seed: int
-    roof: RoofFacts | None = None
+    roof: RoofFacts | None = None  # the problem's work beside the device's limits; None if no work was declared
 
     @classmethod
     def of(
@@ -260,27 +243,22 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="be
 class Finalist(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="final"):
     """The trial of a finalist after the last comparison, with its samples in rounds.
 
-    `dropped_at` is the number of rounds after which the race dropped the finalist; None for one that stayed to the end.
-    A finalist's status can be `wrong`, since the last comparison checks results again. `process` is 0 for the run's own
-    comparison, and counts the fresh processes that compared the ties again.
+    Its status can be `wrong`, since the last comparison checks results again.
     """
 
     at_s: Seconds
     trial: Trial
-    dropped_at: Count | None = None
-    process: Count = 0
+    dropped_at: Count | None = None  # rounds after which the race dropped it; None for one that stayed to the end
+    process: Count = 0  # 0 is the run's own comparison; else which fresh process compared the ties again
 
 
 class Twins(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="twins"):
-    """The values per round of two further arms of one finalist: the difference between these two arms is noise.
-
-    `process` is that of the finalist.
-    """
+    """The values per round of two further arms of one finalist: the difference between these two arms is noise."""
 
     at_s: Seconds
     config: Config
     medians_ms: tuple[tuple[Milliseconds, ...], ...]
-    process: Count = 0
+    process: Count = 0  # as of the finalist
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="end"):
@@ -298,13 +276,7 @@ _EVENT = Resumed | Preview | Begun | FinishedTrial | Finalist | Twins | RunEnd
 
 @dataclass(frozen=True)
 class Run:
-    """The content of a run log.
-
-    Attributes:
-        path: The file.
-        head: The first line.
-        events: All further lines that could be read, in order.
-    """
+    """The content of a run log; `events` are all further lines that could be read, in order."""
 
     path: Path
     head: Head
@@ -312,11 +284,7 @@ class Run:
 
     @classmethod
     def of(cls, path: Path, lines: Iterable[bytes]) -> Run:
-        """The run in the lines of a file.
-
-        Raises:
-            RunLogError: As `read_run`.
-        """
+        """The run in the lines of a file; RunLogError as of `read_run`."""
         lines = iter(lines)
         head = _head(path, next(lines, b""))
         return cls(path, head, tuple(readable(path, lines, _EVENT, first=2, loss="its trials are run again")))
@@ -365,12 +333,9 @@ def _is_of_run(event: Event) -> TypeGuard[Finalist]:
 class RunLog:
     """Writes the log of one run, safe among threads. There is one writer, since the caller holds the key's lock.
 
-    Args:
-        path: The file; it is made with its first line. None keeps no log.
-        start: When the run started or was resumed, by `clock`; None means now.
-        before_s: Seconds of tuning that the file already holds.
-        clock: A monotonic clock in seconds.
-        root: The cache folder that holds the file; None where the file's folder was chosen by somebody.
+    The file is made with its first line; None keeps no log. The run started or was resumed at `start`, by a monotonic
+    clock in seconds; None means now. The file already holds `before_s` seconds of tuning. The root is the cache folder
+    that holds it; None where the file's folder was chosen by somebody.
     """
 
     def __init__(
@@ -444,36 +409,23 @@ class RunLog:
 def read_run(path: Path) -> Run:
     """The run in a file. A further line that cannot be read is ignored with a warning.
 
-    Raises:
-        RunLogError: The file cannot be read, or its first line is not that of a run log of this version.
+    RunLogError: the file cannot be read, or its first line is not that of a run log of this version.
     """
     return Run.of(path, _lines(path))
 
 
 def read_head(path: Path) -> Head:
-    """The first line of a run log; further lines are not read.
-
-    Raises:
-        RunLogError: As `read_run`.
-    """
+    """The first line of a run log; further lines are not read. RunLogError as of `read_run`."""
     return _head(path, next(_lines(path), b""))
 
 
 def has_begun(path: Path) -> bool:
-    """True if a file holds a whole line; a process that was killed early may have left a file without one.
-
-    Raises:
-        RunLogError: The file cannot be read.
-    """
+    """True if a file holds a whole line, which a process killed early may not have left, or raise RunLogError."""
     return bool(next(_lines(path), b""))
 
 
 def has_ended(path: Path) -> bool:
-    """True if the last line of a file says that its run has ended.
-
-    Raises:
-        RunLogError: The file cannot be read.
-    """
+    """True if the last line of a file says that its run has ended; RunLogError if it cannot be read."""
     with _reading(path):
         line = last_line(path)
     try:
@@ -498,11 +450,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _head(path: Path, line: bytes) -> Head:
-    """The head in the first line of a file.
-
-    Raises:
-        RunLogError: The line is none, is damaged, or is of another version.
-    """
+    """The head in the first line of a file; RunLogError if the line is none, is damaged, or is of another version."""
     try:
         entry = parsed(line)
     except DamagedError:

@@ -28,12 +28,7 @@ _MOST_BAD = 10_000  # damaged lines after which the rest of a file is not read: 
 
 
 def converted(line: bytes, kind: Any) -> Any:
-    """The value of a type, which may be a union, in a line that carries its checksum.
-
-    Raises:
-        DamagedError: The line is no JSON object, has not the checksum of its content, or a field is missing, has
-            another type or is out of range.
-    """
+    """The value of a type, which may be a union, in a line that carries its checksum; DamagedError if there is none."""
     try:
         return msgspec.convert(unsealed(parsed(line)), kind, dec_hook=config_from_json)
     except (msgspec.ValidationError, SpaceError, RecursionError) as error:
@@ -41,15 +36,7 @@ def converted(line: bytes, kind: Any) -> Any:
 
 
 def readable(path: Path, lines: Iterable[bytes], kind: Any, *, first: int = 1, loss: str) -> Iterator[Any]:
-    """The values in the lines of a file that can be read; for all others together there is one warning.
-
-    Args:
-        path: The file, for the warning.
-        lines: Its lines.
-        kind: As for `converted`.
-        first: The number of the first of the lines.
-        loss: What the lines that are ignored cost, for the warning.
-    """
+    """The values in the lines of a file, from number `first` on; one warning says the `loss` of the bad ones."""
     bad, reason = 0, ""
     for number, line in enumerate(lines, first):
         try:
@@ -84,26 +71,15 @@ class Store(Protocol[T]):
 
 @dataclass(frozen=True, kw_only=True)
 class Codec(Generic[T]):
-    """The texts of one kind of stored value.
+    """The texts of one kind of stored value."""
 
-    Attributes:
-        kind: The kind's name inside the text.
-        schema_version: The form that this version writes, and the only one that it reads.
-        suffix: The kind's name in file names: `<id>.<suffix>.json`.
-        encode: The value as plain JSON values.
-        decode: The value in decoded JSON of the right kind and version; raises CacheError if a field is missing or has
-            another type.
-        id_of: The value's id: 32 hexadecimal digits, the fingerprint of the value's key.
-        reload: The value in a text that passed the checks of `loads` before, read without checks; None always checks.
-    """
-
-    kind: str
-    schema_version: int
-    suffix: str
-    encode: Callable[[T], Mapping[str, Any]]
-    decode: Callable[[Mapping[str, Any]], T]
-    id_of: Callable[[T], str]
-    reload: Callable[[bytes], T] | None = None
+    kind: str  # its name inside the text
+    schema_version: int  # the form that this version writes, and the only one that it reads
+    suffix: str  # its name in file names: `<id>.<suffix>.json`
+    encode: Callable[[T], Mapping[str, Any]]  # to plain JSON values
+    decode: Callable[[Mapping[str, Any]], T]  # CacheError for a field that is missing or ill-typed
+    id_of: Callable[[T], str]  # 32 hexadecimal digits: the fingerprint of the value's key
+    reload: Callable[[bytes], T] | None = None  # of a text that passed the checks of `loads` before; None always checks
 
     def contents(self, value: T) -> dict[str, Any]:
         """The value as plain JSON values, with kind, schema version and id first, and the checksum last."""
@@ -111,11 +87,7 @@ class Codec(Generic[T]):
         return sealed({**head, **self.encode(value)})
 
     def dumps(self, value: T) -> str:
-        """The value as readable JSON text, indented by two.
-
-        Raises:
-            CacheError: A part of the value has no JSON form, such as NaN.
-        """
+        """The value as JSON text, indented by two; CacheError if a part of it has no JSON form, such as NaN."""
         try:
             text = json.dumps(self.contents(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
             text.encode()
@@ -127,20 +99,14 @@ class Codec(Generic[T]):
         return text
 
     def loads(self, text: str | bytes) -> T:
-        """The value in a text.
-
-        Raises:
-            CacheError: The text is no JSON object, or is refused by `convert`.
-        """
+        """The value in a text; CacheError if it holds no JSON object, or is refused by `convert`."""
         return self.convert(parse_object(text))
 
     def convert(self, content: Mapping[str, Any]) -> T:
         """The value in decoded JSON.
 
-        Raises:
-            CacheError: The text is of another kind or schema version, has no checksum or that of another content, as
-                after an edit by hand, has a field that is ill-typed or out of range, or an id that is not the
-                fingerprint of its key.
+        CacheError: it is of another kind or schema version, has no checksum or that of another content, as after an
+        edit by hand, has a field that is ill-typed or out of range, or an id that is not the fingerprint of its key.
         """
         if content.get("kind") != self.kind:
             raise CacheError(f"its kind is {content.get('kind')!r}, not {self.kind!r}")
@@ -176,8 +142,7 @@ class Codec(Generic[T]):
     def protects(self, text: str | bytes) -> str | None:
         """The reason why a file with the name of an entry of this kind must not be overwritten; None if it may be.
 
-        A file of another kind, or of a newer version of this kind, is kept. Any other file with such a name is a
-        damaged or older entry.
+        Kept is a file of another kind, or of a newer version of this kind; any other is a damaged or older entry.
         """
         try:
             content = parse_object(text)
@@ -203,12 +168,7 @@ RECORDS: Codec[Record] = Codec(
 
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
-    """The JSON object in `text`.
-
-    Raises:
-        CacheError: The text is no valid Unicode, is no JSON, holds NaN or an infinite number, or holds another value
-            than an object.
-    """
+    """The JSON object in a text of valid Unicode, with finite numbers only; CacheError if it is anything else."""
     try:
         return parsed(text)
     except DamagedError as error:
@@ -216,10 +176,7 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
 
 
 class MemoryStore(Generic[T]):
-    """Values in a dict. Safe to share among threads; not seen by other processes.
-
-    Cost: about 50 µs per get or put, for turning the value into text or back.
-    """
+    """Values in a dict, for all threads of one process. Cost: about 50 µs per get or put, for the text and back."""
 
     def __init__(self, codec: Codec[T]) -> None:
         self.codec = codec
@@ -233,11 +190,7 @@ class MemoryStore(Generic[T]):
         return None if text is None else self.codec.loads(text)
 
     def put(self, value: T, /) -> None:
-        """Keep `value` in place of an earlier one of the same id.
-
-        Raises:
-            CacheError: The value has no JSON form; the store is unchanged.
-        """
+        """Keep `value` in place of an earlier one of the same id; CacheError, and no change, if it has no JSON form."""
         text = self.codec.dumps(value)
         with self._guard:
             self._texts[self.codec.id_of(value)] = text
