@@ -28,9 +28,8 @@ _MOST_UNPACKED_BYTES = 1 << 30
 def read_named(path: Path, limit_bytes: int = LARGEST_NAMED_BYTES) -> bytes:
     """The content of a regular file or of a pipe, wherever it is.
 
-    Raises:
-        OSError: The file cannot be read, is larger than `limit_bytes`, is a device, a socket or a folder, or is a FIFO
-            to which no process writes.
+    OSError: it is larger than `limit_bytes`, is a device, a socket or a folder, or is a FIFO to which no process
+    writes.
     """
     _refuse_others(os.stat(path))  # noqa: PTH116 - beside the other calls of `os`
     descriptor = os.open(path, os.O_RDONLY | _OPEN)
@@ -48,11 +47,9 @@ def write_named(path: Path, content: str | bytes) -> None:
     """Write a file that a person has named, text as UTF-8.
 
     A regular file is replaced as a whole and keeps its permissions; of a link, the file at its end is. A FIFO that is
-    being read, a terminal and another character device are written to.
-
-    Raises:
-        OSError: The file cannot be written, is a folder, a block device or a socket, is a FIFO that no process reads,
-            or a link that another user has put into a folder that others may write; or its name is `-`.
+    being read, a terminal and another character device are written to. OSError: it is a folder, a block device or a
+    socket, a FIFO that no process reads, or a link that another user has put into a folder that others may write; or
+    its name is `-`.
     """
     if str(path) == "-":  # elsewhere it means the output; a file of this name would surprise, and is hard to remove
         raise OSError(errno.EINVAL, "the standard output is /dev/stdout here")
@@ -76,8 +73,7 @@ def write_named(path: Path, content: str | bytes) -> None:
 def unpacked(content: bytes) -> bytes:
     """Gzipped bytes, unpacked up to 4 MiB or 64 times their size, and to 1 GiB; other bytes as they are.
 
-    Raises:
-        ValueError: The bytes are damaged, cut off, or unpack to more.
+    ValueError: the bytes are damaged, cut off, or unpack to more.
     """
     if content[:2] != b"\x1f\x8b":
         return content

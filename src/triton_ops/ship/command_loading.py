@@ -49,8 +49,7 @@ _NONE_TUNED = 1
 def load_kernels(texts: Iterable[str]) -> dict[str, Any]:
     """The objects that KERNELS name, by the TARGET of each; those of a file or module are the ones that it declares.
 
-    Raises:
-        TargetError: One does not exist, cannot be imported, or declares no kernel.
+    TargetError: one does not exist, cannot be imported, or declares no kernel.
     """
     objects: dict[str, Any] = {}
     for text in dict.fromkeys(texts):
@@ -150,20 +149,11 @@ def _verdict_json(verdict: Verdict) -> dict[str, Any]:
 def tune_from_misses(
     run: ListedTune, targets: Sequence[str], most: int | None, kernels: Sequence[str], *, as_json: bool
 ) -> int:
-    """Tune the misses of a cache folder, and return the exit code.
+    """Tune the misses of a cache folder, at most so many, and return the exit code.
 
-    It is 6 if a kernel that a miss names is not loaded, and 1 if there are misses and none was tuned.
-
-    Args:
-        run: What the tunes have in common; a miss has its own device and state of the cache.
-        targets: The TARGETs whose misses are tuned; none for all.
-        most: How many are tuned at most; None is no limit.
-        kernels: KERNELS of further misses, which are loaded and restrict nothing.
-        as_json: Whether one JSON document is printed.
-
-    Raises:
-        SettingsError: An option does not fit.
-        TargetError: A TARGET cannot be found.
+    It is 6 if a kernel that a miss names is not loaded, and 1 if there are misses and none was tuned. The run is what
+    the tunes have in common; a miss has its own device and state of the cache. Only misses of the TARGETs are tuned,
+    where there are some; KERNELS are loaded, and restrict nothing.
     """
     if most is not None and most < 1:
         raise SettingsError(f"--most is {most}; it must be 1 or more", hint="leave it out for all")

@@ -63,16 +63,10 @@ _VERSION = "triton_version"
 
 @dataclass(frozen=True)
 class ByBatch:
-    """Tables by batch size.
+    """Tables by batch size; the `fallbacks` are further files, in the order in which the engine looks at them."""
 
-    Attributes:
-        place: From the facts to the path of the file below the engine's folder.
-        tunables: The values that a config must have.
-        fallbacks: From folder and facts to further files, in the order in which the engine looks at them.
-    """
-
-    place: Callable[[Mapping[str, Any]], str]
-    tunables: tuple[str, ...]
+    place: Callable[[Mapping[str, Any]], str]  # the path of the file below the engine's folder
+    tunables: tuple[str, ...]  # that a config must have
     fallbacks: Callable[[Path, Mapping[str, Any]], Sequence[Path]] = lambda _folder, _facts: ()
 
     def write(self, table: Table, folder: Path) -> Path:
@@ -345,11 +339,7 @@ FORMATS: dict[str, Format] = {
 
 
 def format_named(name: str) -> Format:
-    """The format of this name.
-
-    Raises:
-        SettingsError: There is none.
-    """
+    """The format of this name; SettingsError if there is none."""
     if name not in FORMATS:
         raise SettingsError(f"there is no format {name!r}; there are {', '.join(FORMATS)}", hint="use one of these")
     return FORMATS[name]

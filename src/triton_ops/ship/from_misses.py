@@ -29,21 +29,13 @@ from triton_ops.values import Tolerance, TuningResult, unkeyed
 
 @dataclass(frozen=True, kw_only=True)
 class MissOutcome:
-    """The outcome of one miss.
-
-    Attributes:
-        miss: The miss.
-        result: The result of its tune; None if it was not tuned.
-        reason: Why it was not tuned, or in what its record's key differs from what was missed; empty otherwise.
-        stored: Whether there is a record now; the miss is off the list then.
-        loaded: Whether its kernel is; False where only the file names it.
-    """
+    """The outcome of one miss."""
 
     miss: Miss
-    result: TuningResult | None = None
-    reason: str = ""
-    stored: bool = False
-    loaded: bool = True
+    result: TuningResult | None = None  # None if it was not tuned
+    reason: str = ""  # why it was not tuned, or in what its record's key differs from what was missed
+    stored: bool = False  # there is a record now; the miss is off the list then
+    loaded: bool = True  # not so where only the file names its kernel
 
 
 def tune_misses(
@@ -55,20 +47,11 @@ def tune_misses(
     budget_s: float | None = None,
     cluster: RayEngine | None = None,
 ) -> tuple[list[MissOutcome], ManyResult]:
-    """Tune misses as one run, and take each off the list when there is a record.
+    """Tune misses as one run, and take each off the list when there is a record; gives the outcomes, and the run.
 
-    A miss of another device, or of a kernel that cannot be found, is passed over with the reason, and stays.
-
-    Args:
-        misses: The misses.
-        targets: The kernels that they name.
-        options: What their tunes have in common; `cache_dir` is the folder of the misses and of the records.
-        tolerance: How far a right result may be from the expected one.
-        budget_s: The limit of seconds of the run; None is no limit.
-        cluster: Measures on the GPUs of a cluster instead.
-
-    Returns:
-        What became of each miss, in their order, and the run.
+    A miss of another device, or of a kernel that cannot be found, is passed over with the reason, and stays. The folder
+    of the options is that of the misses and of the records. Without a budget there is no limit of seconds; a cluster
+    measures on its GPUs instead.
     """
     options = replace(options, cache_dir=cache_folder(options.cache_dir))
     weights = Misses.costs(misses)
@@ -161,11 +144,7 @@ def _unbegun(run: ManyResult) -> str:
 
 
 def _target(miss: Miss, targets: Targets) -> Any:
-    """The operation or kernel that a miss names.
-
-    Raises:
-        TritonKernelError: It is not found, or its arguments cannot be made.
-    """
+    """The operation or kernel that a miss names, if it is found, and its arguments can be made."""
     if miss.call is not None:
         return targets.decorated(miss.key.kernel)
     target = targets.find(miss.key.kernel)
@@ -174,11 +153,7 @@ def _target(miss: Miss, targets: Targets) -> Any:
 
 
 def _here(miss: Miss, kind: str) -> str:
-    """The device of this machine that a miss is of.
-
-    Raises:
-        DeviceError: It is of another machine.
-    """
+    """The device of this machine that a miss is of; DeviceError if it is of another machine."""
     name = miss.key.device.get("name")
     if kind == "cuda" and (missing := gpu_missing()):
         raise DeviceError(f"it is of {name}, and there is no GPU here: {missing}")

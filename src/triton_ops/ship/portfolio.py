@@ -24,19 +24,12 @@ from triton_ops.values import Key, Trial
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredProblem:
-    """One problem with what was measured on it.
-
-    Attributes:
-        key: The key of its record.
-        ratios: Of each config that ran, its time over that of the default.
-        failed: Configs that were tried and did not run, or were wrong.
-        noise: The relative difference below which two configs count as equal in its tune.
-    """
+    """One problem with what was measured on it."""
 
     key: Key
-    ratios: Mapping[Config, float]
-    failed: frozenset[Config] = frozenset()
-    noise: float = 0.0
+    ratios: Mapping[Config, float]  # of each config that ran, its time over that of the default
+    failed: frozenset[Config] = frozenset()  # configs that were tried and did not run, or were wrong
+    noise: float = 0.0  # relative difference below which two configs count as equal in its tune
 
     @cached_property
     def best(self) -> Config:
@@ -50,12 +43,7 @@ class MeasuredProblem:
 
 
 def measured(record: Record, folder: Path) -> MeasuredProblem | None:
-    """The measurements of a record's problem, from its kept run logs, else from the record; None if there are none.
-
-    Args:
-        record: The record.
-        folder: The cache folder that has the run logs.
-    """
+    """The measurements of a record's problem, from its kept run logs, else from the record; None if there are none."""
     ratios: dict[Config, float] = {}
     failures: set[Config] = set()
     for run in Runs(folder, record.id).with_trials(record.run):
@@ -230,15 +218,7 @@ def portfolio_of(
     weights: Sequence[float],
     left_out: Mapping[str, int],
 ) -> Portfolio:
-    """The portfolio of measured problems.
-
-    Args:
-        problems: At least one, all of one kernel on one device.
-        k: The most configs.
-        objective: `worst` or `mean`: the regret that is made least.
-        weights: How much each problem counts in the mean.
-        left_out: The number of records that do not count, by the reason.
-    """
+    """The portfolio of measured problems, at least one, all of one kernel on one device."""
     configs = configs_of(problems)
     regrets = [[problem.regret(config) for config in configs] for problem in problems]
     choice: Choice = (least_worst if objective == "worst" else least_mean)(regrets, weights, k)
@@ -298,11 +278,7 @@ def _name_of(kernel: Any) -> str:
 
 
 def _of_device(name: str, records: Sequence[Record], device: str | None, folder: str) -> list[Record]:
-    """The records of one device, the newest first.
-
-    Raises:
-        TargetError: There are none, or some of several devices.
-    """
+    """The records of one device, the newest first; TargetError if there are none, or some of several devices."""
     devices = sorted({str(record.key.device.get("name", "")) for record in records})
     if device is None and len(devices) > 1:
         raise TargetError(
@@ -348,11 +324,7 @@ def _why_unlike(record: Record, newest: Any) -> str | None:
 
 
 def _weights_of(problems: Sequence[MeasuredProblem], weights: Mapping[str, float]) -> list[float]:
-    """The weight of each problem.
-
-    Raises:
-        SettingsError: A weight is not positive, or no problem has its label.
-    """
+    """The weight of each problem; SettingsError if one is not positive, or no problem has its label."""
     labels = {problem.key.label for problem in problems}
     for label, weight in weights.items():
         if label not in labels:

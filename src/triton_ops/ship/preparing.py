@@ -22,37 +22,23 @@ from triton_ops.values import Compiled, Key
 
 @dataclass(frozen=True)
 class Program:
-    """One config of one kernel for one kind of arguments.
+    """One config of one kernel for one kind of arguments."""
 
-    Attributes:
-        kind: Equal for programs of one kernel whose arguments are of one kind.
-        config: The config.
-        ahead: The kernel with arguments of the kind.
-        entry: An entry that selects it.
-    """
-
-    kind: str
+    kind: str  # equal for programs of one kernel whose arguments are of one kind
     config: Config
-    ahead: AheadOfTime = field(compare=False)
-    entry: BoundEntry = field(compare=False)
+    ahead: AheadOfTime = field(compare=False)  # the kernel with arguments of the kind
+    entry: BoundEntry = field(compare=False)  # one that selects it
 
     def load(self) -> None:
         """Load the program on the current device, so that its first launch in this process neither compiles nor loads.
 
-        Raises:
-            CandidateError: It cannot be compiled, or the device cannot hold it.
-            CacheError: The compiler cannot write its files.
+        CandidateError: it cannot be compiled, or the device cannot hold it.
         """
         self.entry.kernel.compile(self.config.with_members(self.ahead.members), self.ahead.arguments)
 
 
 def programs_of(entry: BoundEntry, here: DeviceSpec | None) -> list[Program]:
-    """The programs of every launch that an entry answers; none where there is nothing to compile.
-
-    Raises:
-        KernelTypeError: The arguments cannot be made.
-        DeviceError: The architecture of the entry's device is not known.
-    """
+    """The programs of every launch that an entry answers; none where there is nothing to compile."""
     if entry.device.kind == "cpu" or entry.ahead is None:
         return []
     target = target_for(entry.device, here)
@@ -63,12 +49,7 @@ def programs_of(entry: BoundEntry, here: DeviceSpec | None) -> list[Program]:
 
 
 def compiled(programs: Iterable[Program], jobs: int | None, timeout_s: float) -> Iterator[tuple[Program, Compiled]]:
-    """Compile each program once; those of one kernel and one kind of arguments are compiled side by side.
-
-    Raises:
-        TargetError: The kernel cannot be sent to another process.
-        CacheError: The compiler cannot write its files.
-    """
+    """Compile each program once; those of one kernel and one kind of arguments are compiled side by side."""
     groups: dict[str, list[Program]] = {}
     for program in dict.fromkeys(programs):
         groups.setdefault(program.kind, []).append(program)

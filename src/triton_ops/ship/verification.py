@@ -95,26 +95,17 @@ _NEIGHBOURS = 8
 class Verdict:
     """The outcome of one entry's checks.
 
-    Attributes:
-        entry: The entry.
-        outcome: `ok`; `unreachable`: no launch can find it; `invalid`: its config is refused, does not compile, fails
-            or computes the wrong thing; `slower`: than the default or a neighbour, beyond noise; `not loaded`: only
-            the file names its kernel, so that nothing was checked; `not measured`: all that can be checked without its
-            device is right.
-        reason: Why, in one sentence; empty for `ok`.
-        result: The result of the measurement; None if nothing was measured.
-        at: The extents that differ from the entry's own problem, such as `M=20`, where it was measured elsewhere in its
-            ranges; empty for its own problem.
-        regret: How much longer the entry's config takes than the fastest that was measured, relative; 0 for a tie, and
-            None if nothing was measured.
+    It is `ok`; `unreachable`: no launch can find it; `invalid`: its config is refused, does not compile, fails or
+    computes the wrong thing; `slower`: than the default or a neighbour, beyond noise; `not loaded`: only the file names
+    its kernel, so that nothing was checked; `not measured`: all that can be checked without its device is right.
     """
 
     entry: LockEntry
     outcome: Outcome
-    reason: str = ""
-    result: TuningResult | None = None
-    at: str = ""
-    regret: float | None = None
+    reason: str = ""  # in one sentence; empty for `ok`
+    result: TuningResult | None = None  # None if nothing was measured
+    at: str = ""  # extents such as `M=20`, where it was measured elsewhere in its ranges; else empty
+    regret: float | None = None  # beside the fastest that was measured, relative; 0 for a tie, None if not measured
 
     @property
     def failed(self) -> bool:
@@ -137,20 +128,11 @@ def verify(
 ) -> Iterator[Verdict]:
     """Check each entry in turn: found, reachable, in its space, taken by its kernel, compiled, right, and fast.
 
-    A measurement is a tune among the entry's config, the default one and the neighbours in the space, with all that a
-    tune checks; an entry passes if nothing among them is faster beyond noise. Nothing is remembered.
-
-    Args:
-        lock: The lockfile.
-        targets: The kernels that it names.
-        here: The device on which entries are measured; None measures none.
-        device: The torch name of that device.
-        kernel: Only entries of this kernel; None takes all.
-        most_neighbours: How many neighbours are measured at most, those next to the config first.
-        held_out: At how many further values in each of its ranges an entry is measured as well.
-        jobs: Compiling processes; None is one for each CPU.
-        timeout_s: Seconds for the compilation of one config.
-        options: Further options of `tune`, such as `effort` and `seed`.
+    A measurement is a tune among the entry's config, the default one and the neighbours in the space, those next to the
+    config first, with all that a tune checks; an entry passes if nothing among them is faster beyond noise. Nothing is
+    remembered. Entries are measured `here`, which torch calls `device`; without it none are. An entry is measured at so
+    many `held_out` values in each of its ranges as well. Further options are those of `tune`, such as `effort` and
+    `seed`.
     """
     entries = [(entry, _check(entry, answer, lock, here)) for entry, answer in bound(lock, targets, kernel)]
     programs = [program for _, (_, own_programs) in entries for program in own_programs]
@@ -214,14 +196,7 @@ def _why_not_measured(case: BoundEntry, here: DeviceSpec | None) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Measuring:
-    """Tunes among an entry's config, the default and the nearest neighbours.
-
-    Attributes:
-        targets: The kernels that the lockfile names.
-        device: Torch's name of the device; None takes one of the entry's kind.
-        most_neighbours: How many neighbours are measured at most.
-        options: Further options of `tune`.
-    """
+    """Tunes among an entry's config, the default and the nearest neighbours, by default on a device of its kind."""
 
     targets: Targets
     device: str | None

@@ -108,23 +108,14 @@ class Config(Mapping[str, Value]):
 
 
 def config_to_json(value: Any) -> dict[str, Value]:
-    """A config as a plain dict, for an encoder that meets a type that it does not know.
-
-    Raises:
-        TypeError: The value is no config.
-    """
+    """A config as a plain dict, for an encoder that meets a type that it does not know; TypeError for anything else."""
     if isinstance(value, Config):
         return dict(value.plain)
     raise TypeError(f"a value of type {type(value).__name__} has no JSON form")
 
 
 def config_from_json(kind: type, value: Any) -> Config:
-    """A config from decoded JSON, for a decoder that meets a type that it does not know.
-
-    Raises:
-        TypeError: `kind` is not `Config`.
-        ConfigValueError: The value is no config.
-    """
+    """A config from decoded JSON, for a decoder that meets a type that it does not know; TypeError for others."""
     if kind is Config:
         return Config.from_json(value)
     raise TypeError(f"no {kind.__name__} can be made from JSON")

@@ -39,11 +39,7 @@ def is_member(value: Any) -> bool:
 
 
 def member_name(tunable: str, member: Member) -> str:
-    """The name of a member in a config: `module:Class.NAME`, or that of a dtype.
-
-    Raises:
-        ConfigValueError: The member cannot be found again by that name.
-    """
+    """The name of a member in a config; ConfigValueError if the member cannot be found again by it."""
     if (dtype := _dtype_name(member)) is not None:
         return dtype
     kind = type(member)
@@ -178,10 +174,7 @@ def checked_value(name: str, value: Any, depth: int = 1) -> Value:
 
     A NumPy scalar, a member of `IntEnum` or `StrEnum`, and whatever else is a number or a string by its class becomes
     that number or string; a `torch.device` and a dtype become their names, and a member of another `Enum` its name with
-    its module.
-
-    Raises:
-        ConfigValueError: The value cannot be stored; the error has the tunable, the value, and the allowed types.
+    its module. Any other value is a ConfigValueError.
     """
     if _is_storable(type(value), value):
         return cast("Value", value)
@@ -268,12 +261,7 @@ class Tunable:
         return iter(self.values)
 
     def check(self, name: str) -> Tunable:
-        """Check the values and return this tunable, or one with the plain values that they are.
-
-        Raises:
-            EmptySpaceError: The tunable has no values.
-            ConfigValueError: A value cannot be stored, or is listed twice.
-        """
+        """Check the values and return this tunable, or one with the plain values that they are."""
         if not self.values:
             raise EmptySpaceError(
                 f"tunable {name!r} has no values",
@@ -353,15 +341,7 @@ def Flag() -> Tunable:  # noqa: N802
 
 
 def as_tunable(name: str, source: Any) -> Tunable:
-    """A tunable from a user's tunable or iterable of values.
-
-    Values that are numbers in rising order count as ordered.
-
-    Raises:
-        ConfigValueError: `source` is a single value, a string or a set, a value cannot be stored, or the name is no
-            string.
-        EmptySpaceError: `source` has no values.
-    """
+    """A tunable from a user's tunable or iterable of values, which is ordered if these are numbers in rising order."""
     if not isinstance(name, str):
         raise ConfigValueError(f"a tunable's name must be a string, not {name!r}", hint='write {"BLOCK": [64, 128]}')
     if isinstance(source, Tunable):

@@ -46,26 +46,15 @@ Argument: TypeAlias = TensorFacts | bool | int | float | str | None
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """Kernel, problem, device and cache state for which a winner holds.
-
-    Attributes:
-        kernel: The kernel's name.
-        problem: Argument name to scalar, or to `{shape, dtype, stride, aligned}`.
-        identity: The fingerprint of the kernel's source, and the versions of what compiles it. `unknown` names a part
-            of the kernel that cannot be told from others, if there is one.
-        device: Kind, name, architecture, units and driver of the device; for a CPU the number of `threads` as well.
-        cache_state: `cold` or `warm`: the state of the caches that was asked for when a launch starts.
-        held_to: The caller's tolerance and check, in place of the rule for verdicts; empty where the rule holds.
-        label: The problem in short, for people; not part of the identity.
-    """
+    """Kernel, problem, device and cache state for which a winner holds."""
 
     kernel: str
-    problem: Mapping[str, Argument]
+    problem: Mapping[str, Argument]  # argument name to scalar, or to `{shape, dtype, stride, aligned}`
     identity: Mapping[str, str]
-    device: Mapping[str, Plain]
-    cache_state: str
-    held_to: Mapping[str, Nested] = field(default_factory=dict)
-    label: str = ""
+    device: Mapping[str, Plain]  # kind, name, architecture, units and driver; for a CPU the number of `threads` as well
+    cache_state: str  # `cold` or `warm`, as was asked for when a launch starts
+    held_to: Mapping[str, Nested] = field(default_factory=dict)  # tolerance and check of the caller's, not the rule's
+    label: str = ""  # for people; not part of the identity
 
     @classmethod
     def of(

@@ -60,12 +60,9 @@ def plain(argument: TensorSpec | Scalar) -> Any:
 
 
 def from_plain(value: Any) -> TensorSpec | Scalar:
-    """The argument that `plain` has turned into `value`.
+    """The argument that `plain` has turned into `value`; strides that a bucket has left open are row-major.
 
-    Strides that a bucket has left open are those of a row-major tensor.
-
-    Raises:
-        KernelTypeError: The value stands for no argument that can be made, such as a range.
+    KernelTypeError: the value stands for no argument that can be made, such as a range.
     """
     if not isinstance(value, Mapping):
         return value  # type: ignore[no-any-return]

@@ -109,20 +109,12 @@ RULE = Tolerance()
 
 
 def callable_check(check: Any) -> Callable[[Any, Any], Any] | None:
-    """The caller's own comparison, or None.
-
-    Raises:
-        KernelTypeError: It is not callable.
-    """
+    """The caller's own comparison, or None."""
     return _callable("check", check, "give check(result, expected), which returns True or False")
 
 
 def callable_reference(reference: Any) -> Callable[..., Any] | None:
-    """The caller's own reference, or None.
-
-    Raises:
-        KernelTypeError: It is not callable.
-    """
+    """The caller's own reference, or None."""
     return _callable("reference", reference, "give a function that returns the right result for the same arguments")
 
 
@@ -133,11 +125,7 @@ def _callable(what: str, function: Any, hint: str) -> Callable[..., Any] | None:
 
 
 def as_tolerance(tolerance: Any) -> Tolerance:
-    """The tolerance that a caller gave: None is the rule, a number a relative error of elements.
-
-    Raises:
-        SettingsError: It is none of these, or out of range.
-    """
+    """The tolerance that a caller gave: None is the rule, a number a relative error of elements."""
     if tolerance is None:
         return RULE
     if isinstance(tolerance, Tolerance):

@@ -75,31 +75,22 @@ class Status(str, Enum):
 class Compiled:
     """A config that was compiled, or refused before, and was not launched yet.
 
-    Attributes:
-        config: The config.
-        status: `ok` or `deferred` if the config can be launched, as far as can be known without a launch; else the
-            status in which its trial ends: `constraint`, `compile`, `resources`, `timeout` or `crash`. A deferred
-            config is tried only where nothing else works.
-        reason: Why the status is not ok, with the numbers; empty if it is.
-        resources: Resources of the compiled config. They are None for a config that a rule deferred before it was
-            compiled, and may be known in part for one over a limit.
-        compile_s: Seconds of the compilation; None if nothing was compiled.
-        launch: Fingerprint of machine code, memory, grid and plain arguments: configs with equal ones are the same
-            program, and one measurement serves all. None where it is not known.
-        resident: Blocks that one multiprocessor holds at a time; None where registers or device are not known.
-        trace: What the compiler, or code of the user's that it called, raised, with the frames; empty if nothing was
-            raised.
+    The status is `ok` or `deferred` if it can be launched, as far as can be known without a launch; else that in which
+    its trial ends: `constraint`, `compile`, `resources`, `timeout` or `crash`. A deferred config is tried only where
+    nothing else works. Resources are None for one that a rule deferred before it was compiled, and may be known in part
+    for one over a limit. Configs of equal `launch`, the fingerprint of machine code, memory, grid and plain arguments,
+    are the same program, and one measurement serves all; None where it is not known.
     """
 
     config: Config
     status: Status
-    reason: str = ""
+    reason: str = ""  # why the status is not ok, with the numbers; empty if it is
     resources: Resources | None = None
     _: KW_ONLY
-    compile_s: Seconds | None = None
+    compile_s: Seconds | None = None  # None if nothing was compiled
     launch: str | None = None
-    resident: Count | None = None
-    trace: str = ""
+    resident: Count | None = None  # blocks that one multiprocessor holds at a time; None where not known
+    trace: str = ""  # of what the compiler, or code of the user's that it called, raised
 
     @property
     def launchable(self) -> bool:
