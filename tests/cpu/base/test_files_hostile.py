@@ -305,7 +305,6 @@ AS_NOBODY = """
 import os, sys, logging
 from pathlib import Path
 import fcntl, json, time
-from triton_ops.base.appending import *
 from triton_ops.base.files import *
 from triton_ops.base.folders import *
 from triton_ops.base.locks import *
@@ -457,10 +456,8 @@ TUNED = """
 import json, logging, os, sys, tempfile
 from pathlib import Path
 from triton_ops import tune
-from triton_ops.values import Key; from triton_ops.records import open_store
+from triton_ops.values import Key
 from triton_ops.records import Quarantine
-from triton_ops.values import Key; from triton_ops.records import open_store
-from triton_ops.records import quarantine_of
 from triton_ops.tuner import Silent
 from triton_ops.request import make_task
 import triton_ops.records.directory as directory
