@@ -65,8 +65,7 @@ def export_records(records: Iterable[Record], path: str | os.PathLike[str]) -> i
         write_named(target, json.dumps(bundle, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
         raise CacheError(
-            f"{target} cannot be written: {error.strerror or error}",
-            hint="name a file in a folder that can be written",
+            f"{target} cannot be written: {error.strerror or error}", hint="name a file in a folder that can be written"
         ) from error
     return len(contents)
 
@@ -110,8 +109,7 @@ def _contents(path: Path) -> list[dict[str, Any]]:
         raise CacheError(f"{path} is no export: {error}", hint="export it again") from error
     if bundle.get("kind") != KIND:
         raise CacheError(
-            f"{path} is no export: its kind is {bundle.get('kind')!r}, not {KIND!r}",
-            hint="check the path",
+            f"{path} is no export: its kind is {bundle.get('kind')!r}, not {KIND!r}", hint="check the path"
         )
     version = bundle.get("schema_version")
     if version != SCHEMA_VERSION:

@@ -32,8 +32,7 @@ from triton_ops.terminal import (
 
 ID_SHOWN = 8  # hexadecimal digits; equal by chance in one of 10^5 folders of 300 records
 Which = Annotated[
-    str | None,
-    typer.Argument(metavar="KERNEL|ID", help="A kernel's name, or the start of an id.", show_default=False),
+    str | None, typer.Argument(metavar="KERNEL|ID", help="A kernel's name, or the start of an id.", show_default=False)
 ]
 ENDS = {
     "complete": "every config tried",
@@ -47,11 +46,7 @@ _FAILURES_SHOWN = 3
 _NUMBERS = ("median ms", "spread", "vs default")
 
 
-def show_command(
-    which: Which = None,
-    cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> None:
+def show_command(which: Which = None, cache_dir: CacheDir = None, as_json: Json = False) -> None:
     """Show the records: winner, gain over the default, spread, when, on what.
 
     One record is shown whole, several as a table.

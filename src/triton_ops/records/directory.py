@@ -247,8 +247,7 @@ def _existing(folder: str | os.PathLike[str]) -> Path:
     path = expanded(folder)
     if is_file(path):
         raise CacheError(
-            f"{path} cannot be a cache folder: it is a file",
-            hint="name the folder that holds the entries",
+            f"{path} cannot be a cache folder: it is a file", hint="name the folder that holds the entries"
         )
     return path
 

@@ -146,10 +146,7 @@ def _bare(name: str) -> str:
 
 
 def why_outside(
-    problem: Mapping[str, Any],
-    other: Mapping[str, Any],
-    ranges: Sequence[Range] = (),
-    ignored: Collection[str] = (),
+    problem: Mapping[str, Any], other: Mapping[str, Any], ranges: Sequence[Range] = (), ignored: Collection[str] = ()
 ) -> str | None:
     """The reason why what holds for `problem` does not hold for `other`, as one sentence; None if it does.
 

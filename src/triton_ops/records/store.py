@@ -125,8 +125,7 @@ class Codec(Generic[T]):
             raise CacheError(f"it is not well formed: {error}") from error
         if actual != content.get("id"):
             raise CacheError(
-                f"its id {content.get('id')!r} does not name its key ({actual}): edited or damaged",
-                hint="tune again",
+                f"its id {content.get('id')!r} does not name its key ({actual}): edited or damaged", hint="tune again"
             )
         return value
 

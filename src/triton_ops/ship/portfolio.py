@@ -212,11 +212,7 @@ def choose_portfolio(
 
 
 def portfolio_of(
-    problems: Sequence[MeasuredProblem],
-    k: int,
-    objective: str,
-    weights: Sequence[float],
-    left_out: Mapping[str, int],
+    problems: Sequence[MeasuredProblem], k: int, objective: str, weights: Sequence[float], left_out: Mapping[str, int]
 ) -> Portfolio:
     """The portfolio of measured problems, at least one, all of one kernel on one device."""
     configs = configs_of(problems)

@@ -145,10 +145,7 @@ class ConfigSpace:
 
     @classmethod
     def from_configs(
-        cls,
-        configs: Iterable[Any],
-        constraints: Iterable[Constraint] = (),
-        default: Mapping[str, Any] | None = None,
+        cls, configs: Iterable[Any], constraints: Iterable[Constraint] = (), default: Mapping[str, Any] | None = None
     ) -> ConfigSpace:
         """A space of exactly these configs, given as mappings or `triton.Config` objects.
 
@@ -398,10 +395,7 @@ class ConfigSpace:
     def _checked_default(self, config: Config) -> Config:
         self._check_names(config, "the default config")
         if missing := [name for name in self.tunables if name not in config]:
-            raise SpaceError(
-                f"the default config lacks {', '.join(missing)}",
-                hint="give it a value for every tunable",
-            )
+            raise SpaceError(f"the default config lacks {', '.join(missing)}", hint="give it a value for every tunable")
         if broken := self.broken(config):
             raise SpaceError(
                 f"the default config ({config}) breaks {broken[0].explain(config)}",

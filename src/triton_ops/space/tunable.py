@@ -263,10 +263,7 @@ class Tunable:
     def check(self, name: str) -> Tunable:
         """Check the values and return this tunable, or one with the plain values that they are."""
         if not self.values:
-            raise EmptySpaceError(
-                f"tunable {name!r} has no values",
-                hint="give it at least one value, or leave it out",
-            )
+            raise EmptySpaceError(f"tunable {name!r} has no values", hint="give it at least one value, or leave it out")
         texts: set[str] = set()
         plain = tuple(checked_value(name, value) for value in self.values)
         for value in plain:
@@ -329,8 +326,7 @@ def PowerOfTwo(low: int, high: int) -> Tunable:  # noqa: N802
     for bound in (low, high):
         if bound < 1 or bound & (bound - 1):
             raise ConfigValueError(
-                f"PowerOfTwo bound {bound} is not a power of two",
-                hint="use 1, 2, 4, 8, … for both bounds",
+                f"PowerOfTwo bound {bound} is not a power of two", hint="use 1, 2, 4, 8, … for both bounds"
             )
     return Tunable(tuple(1 << n for n in range(low.bit_length() - 1, high.bit_length())), ordered=True)
 
