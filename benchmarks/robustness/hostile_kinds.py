@@ -28,14 +28,14 @@ from triton_ops.records import (
     Quarantine,
     Record,
     Runs,
-    open_store,
     read_lockfile,
     read_run,
 )
-from triton_ops.records import EntryOrigin as Origin
-from triton_ops.records import LockedTiming as Measured
 from triton_ops.records.command_cache import export_records, import_records
 from triton_ops.records.command_show import _facts, _overview
+from triton_ops.records.directory import open_store
+from triton_ops.records.lock_entry import EntryOrigin as Origin
+from triton_ops.records.lock_entry import LockedTiming as Measured
 from triton_ops.records.misses import flush_misses
 from triton_ops.records.run_log import has_ended
 from triton_ops.request import make_task

@@ -7,7 +7,6 @@ if TYPE_CHECKING:
     from triton_ops.base.files import LARGEST_LOG_BYTES as LARGEST_LOG_BYTES
     from triton_ops.base.files import AppendedFile as AppendedFile
     from triton_ops.base.files import append_at as append_at
-    from triton_ops.base.files import append_line as append_line
     from triton_ops.base.files import atomic_write as atomic_write
     from triton_ops.base.files import check_home as check_home
     from triton_ops.base.files import ensure_folder as ensure_folder

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from triton_ops import device
@@ -243,22 +242,13 @@ def misses_command(
     check_home(folder)
     misses = Misses(folder).clear() if clear and folder.is_dir() else Misses(folder).read()
     if as_json:
-        say_json([miss_json(miss) for miss in misses])
+        say_json([miss.as_json for miss in misses])
     elif not misses:
         tell(f"there are no misses in {folder}")
     else:
         say(*headed_table(_MISSES_HEADER, [_miss_row(miss) for miss in misses], width(), _MISSES_NUMBERS))
     if clear:
         tell(f"{len(misses)} removed")
-
-
-def miss_json(miss: Miss) -> dict[str, Any]:
-    """A miss as JSON values."""
-    return {
-        "id": miss.key.id, "key": msgspec.to_builtins(miss.key), "count": miss.count,
-        "expected_ms": miss.expected_ms, "first": miss.first, "last": miss.last,
-        "call": None if miss.call is None else msgspec.to_builtins(miss.call),
-    }  # fmt: skip
 
 
 def _miss_row(miss: Miss) -> list[str]:

@@ -18,7 +18,7 @@ from triton_ops.base import canonical_json, counted
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.command_show import Which, matching, nothing_found
 from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
-from triton_ops.records.lockfile import DEFAULT_NAME, Lockfile, read_lockfile
+from triton_ops.records.lockfile import Lockfile, read_lockfile
 from triton_ops.records.record import Record
 from triton_ops.space import Config, config_to_json
 from triton_ops.terminal import CHECK_FAILED, CacheDir, Json, pairs, say, say_json, tell
@@ -347,7 +347,9 @@ def _rule(text: str, points: Sequence[int]) -> str | BucketRule:
 
 def lock_command(
     which: Which = None,
-    lockfile: Annotated[Path, typer.Option("--lockfile", metavar="FILE", help="The lockfile.")] = Path(DEFAULT_NAME),
+    lockfile: Annotated[Path, typer.Option("--lockfile", metavar="FILE", help="The lockfile.")] = Path(
+        Lockfile.DEFAULT_NAME
+    ),
     device_name: Annotated[
         str | None, typer.Option("--device-name", metavar="NAME", help="Only records of this device.")
     ] = None,
@@ -478,12 +480,3 @@ def _as_json(after: Lockfile, differences: tuple[LockChange, ...], lockfile: Pat
 
 def _entry_json(entry: Any) -> Any:
     return msgspec.to_builtins(entry, enc_hook=config_to_json)
-
-
-def merge_into(lockfile: Path, new: Lockfile) -> int:
-    """Add entries to a lockfile, where those that are there already stay, and return how many were added."""
-    with Lockfile.editing(lockfile):
-        before = read_lockfile(lockfile, or_empty=True)
-        after = Lockfile.merged([before, new])
-        after.write(lockfile)
-    return len(after.entries) - len(before.entries)

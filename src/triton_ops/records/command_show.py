@@ -34,13 +34,6 @@ ID_SHOWN = 8  # hexadecimal digits; equal by chance in one of 10^5 folders of 30
 Which = Annotated[
     str | None, typer.Argument(metavar="KERNEL|ID", help="A kernel's name, or the start of an id.", show_default=False)
 ]
-ENDS = {
-    "complete": "every config tried",
-    "settled": "too little left to gain",
-    "trials": "limit of trials reached",
-    "seconds": "limit of seconds reached",
-    "interrupted": "interrupted",
-}  # why a search ended, in words
 _HEADER = ("id", "kernel", "problem", "median ms", "spread", "vs default", "device", "when", "winner")
 _FAILURES_SHOWN = 3
 _NUMBERS = ("median ms", "spread", "vs default")
@@ -128,7 +121,7 @@ def _checked(record: Record) -> str:
 
 def _search(record: Record) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in record.totals.items())
-    end = ENDS.get(record.stopped, record.stopped)
+    end = Record.ENDS.get(record.stopped, record.stopped)
     return f"{record.search}, effort {record.effort}: {counts}; {end}, {record.elapsed_s:.1f} s"
 
 

@@ -87,7 +87,7 @@ class DirectoryStore(Generic[T]):
 
     def path_of(self, entry_id: str) -> Path:
         """The path of an entry, whether the file exists or not."""
-        return self.folder / f"{entry_id}.{self.codec.suffix}.json"
+        return self.folder / self.codec.file_name(entry_id)
 
     def get(self, entry_id: str, /) -> T | None:
         """The value of that id as the disk has it now; None if there is none that can be read.
@@ -98,7 +98,7 @@ class DirectoryStore(Generic[T]):
             return None
         checked = self._checked.get(entry_id)
         if checked is not None and self.codec.reload is not None:
-            path = f"{self._prefix}{entry_id}.{self.codec.suffix}.json"  # a path object would take as long as the rest
+            path = self._prefix + self.codec.file_name(entry_id)  # a path object would take as long as the rest
             if holds(path, checked):
                 return self.codec.reload(checked)
         return self._load(self.path_of(entry_id))

@@ -41,6 +41,21 @@ class FollowedLockfile:
                 _log.warning("%s is not used: %s", self._warning, error)
         return self._lockfile
 
+    @staticmethod
+    def shared() -> tuple[Lockfile, ...]:
+        """The lockfiles of packages, in the order in which they were shared."""
+        lockfiles = tuple(_lockfiles.values())  # another thread may import a package that shares one meanwhile
+        return tuple(lock for each in lockfiles if (lock := each.read()) is not None)
+
+    @staticmethod
+    def shared_entries(key: Key) -> Iterator[LockEntry]:
+        """The entries of packages for the kernel and the device of a key, whatever their problem."""
+        for lock in FollowedLockfile.shared():
+            devices = {device.alias: device for device in lock.devices}
+            for entry in lock.entries:
+                if entry.kernel == key.kernel and devices[entry.device].why_not(key.device) is None:
+                    yield entry
+
     def follow(self, on_reading: Callable[[], object]) -> None:
         """While the file is refused and somebody holds this object, have a thread look at it; then call `on_reading`.
 
@@ -83,12 +98,6 @@ def share_lockfile(path: str | os.PathLike[str]) -> None:
     _lockfiles.setdefault(where, FollowedLockfile(where, "a package's lockfile"))
 
 
-def shared_lockfiles() -> tuple[Lockfile, ...]:
-    """The lockfiles of packages, in the order in which they were shared."""
-    lockfiles = tuple(_lockfiles.values())  # another thread may import a package that shares one while these are read
-    return tuple(lock for each in lockfiles if (lock := each.read()) is not None)
-
-
 @contextmanager
 def without_shared_lockfiles() -> Iterator[None]:
     """Let no lockfile of a package answer meanwhile, as where none is shared: for measurements of a search alone."""
@@ -98,12 +107,3 @@ def without_shared_lockfiles() -> Iterator[None]:
         yield
     finally:
         _lockfiles.update(before)
-
-
-def shared_entries(key: Key) -> Iterator[LockEntry]:
-    """The entries of packages for the kernel and the device of a key, whatever their problem."""
-    for lock in shared_lockfiles():
-        devices = {device.alias: device for device in lock.devices}
-        for entry in lock.entries:
-            if entry.kernel == key.kernel and devices[entry.device].why_not(key.device) is None:
-                yield entry

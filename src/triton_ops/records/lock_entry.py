@@ -100,6 +100,17 @@ class LockEntry:
     origin: EntryOrigin = field(default_factory=EntryOrigin)
     call: NotedCall | str | None = None  # of a decorated kernel, or why it cannot be made again; None if none was noted
 
+    @classmethod
+    def imported(
+        cls, kernel: str, device: str, problem: Mapping[str, Any], config: Config, median_ms: float | None, source: str
+    ) -> LockEntry:
+        """The entry of another engine's table, which answers any source of the kernel."""
+        times = None if median_ms is None else LockedTiming(cache_state="warm", mode="imported", median_ms=median_ms)
+        label, origin = " ".join(f"{name}={value}" for name, value in problem.items()), EntryOrigin(source=source)
+        return cls(
+            kernel=kernel, device=device, label=label, config=config, measured=times, problem=problem, origin=origin
+        )
+
     @cached_property
     def place(self) -> tuple[Any, ...]:
         """The order of the entries of a file: kernel, device, extents as numbers, then everything that is looked up.

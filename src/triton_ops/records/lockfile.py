@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -101,7 +101,6 @@ def _json(value: Any) -> str:
 
 KIND = "triton-ops lock"
 SCHEMA_VERSION = 1
-DEFAULT_NAME = "triton-ops.lock.json"
 _LARGEST_BYTES = 64 << 20  # 30,000 entries
 _STILL_S = 0.05  # a file that no writer has changed for so long is not being written
 _LOOK_S = 0.005
@@ -135,6 +134,8 @@ class Lockfile:
 
     LockfileError: two devices have one alias, an entry names none of them, or two entries answer the same problems.
     """
+
+    DEFAULT_NAME: ClassVar = "triton-ops.lock.json"
 
     devices: tuple[LockedDevice, ...] = ()
     entries: tuple[LockEntry, ...] = ()
@@ -215,6 +216,14 @@ class Lockfile:
         except OSError as error:
             reason = error.strerror or error
             raise LockfileError(f"{target} cannot be written: {reason}", hint="name another file") from error
+
+    def add_to(self, path: Path) -> int:
+        """Add the entries to a lockfile, where those that are there already stay, and return how many were added."""
+        with Lockfile.editing(path):
+            before = read_lockfile(path, or_empty=True)
+            after = Lockfile.merged([before, self])
+            after.write(path)
+        return len(after.entries) - len(before.entries)
 
     @staticmethod
     @contextmanager

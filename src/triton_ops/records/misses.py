@@ -48,6 +48,11 @@ class Miss:
     last: str = ""
     call: NotedCall | None = None  # the first, of a decorated kernel; None if it cannot be described
 
+    @property
+    def as_json(self) -> dict[str, object]:
+        """The miss as JSON values, for commands."""
+        return {"id": self.key.id, **msgspec.to_builtins(self)}
+
 
 class _MissLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the file: further askings of one problem."""

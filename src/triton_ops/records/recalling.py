@@ -17,7 +17,7 @@ from triton_ops.backend import Kernel, Operation, source_of
 from triton_ops.exceptions import CacheError
 from triton_ops.records.directory import open_store, shared_folders
 from triton_ops.records.record import Record
-from triton_ops.records.store import RECORDS, Store
+from triton_ops.records.store import Store
 from triton_ops.request import TuneRequest, make_request, with_configs
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.values import Argument, Key, Tolerance
@@ -150,11 +150,6 @@ def cache_folder(cache_dir: str | Path | None) -> str:
 def may_have_records(folder: str) -> bool:
     """True if a look-up has anything to look at: the folder of records, or a shared one."""
     return os.path.isdir(folder) or bool(shared_folders())  # noqa: PTH112 - as text: a path object takes longer
-
-
-def cache_path(key: Key, cache_dir: str | Path | None) -> Path:
-    """The file that holds the record of a key, if there is one."""
-    return Path(cache_folder(cache_dir)) / f"{key.id}.{RECORDS.suffix}.json"
 
 
 def store_in(folder: str) -> Store[Record]:

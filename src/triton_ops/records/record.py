@@ -8,16 +8,20 @@ Schema history:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Annotated, Any, TypeVar, cast
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
 
 import msgspec
 
-from triton_ops.base import Count, Extent, Milliseconds, Nested, NotNegative, Plain, Seconds
+from triton_ops.base import Count, Extent, Milliseconds, Nested, NotNegative, Plain, Seconds, storable
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.space import Config, config_from_json, config_to_json
-from triton_ops.values import Argument, Key, Resources
+from triton_ops.values import Argument, Key, Resources, Trial, totals
+
+if TYPE_CHECKING:
+    from triton_ops.request import Effort
 
 T = TypeVar("T")
 
@@ -33,10 +37,7 @@ class NotedCall(msgspec.Struct, frozen=True, kw_only=True):
     grids: list[list[Extent] | str]  # of each config, in order; a text says why the grid function had none
 
 
-ALONE = "no other config ran, so that nothing was compared"
-"""The confidence where a single program ran; it is the winner of a search that has come to its end."""
-INTERPRETED = "Python was timed, by Triton's interpreter, and no GPU"
-"""Why the winner of interpreted kernels is unproven, whatever their comparison says."""
+_MOST_FAILURES = 32  # that are kept
 _MOST_TUNES = 3  # that go on with each other, before the next call is answered with what they have
 _AT_END = ("complete", "settled")  # searches that no budget has cut off
 
@@ -100,6 +101,19 @@ class Record:
         tunes: How many tunes, of which each went on with the one before, have led to it.
     """
 
+    ALONE: ClassVar = "no other config ran, so that nothing was compared"
+    """The confidence where a single program ran; it is the winner of a search that has come to its end."""
+    INTERPRETED: ClassVar = "Python was timed, by Triton's interpreter, and no GPU"
+    """Why the winner of interpreted kernels is unproven, whatever their comparison says."""
+    ENDS: ClassVar = {
+        "complete": "every config tried",
+        "settled": "too little left to gain",
+        "trials": "limit of trials reached",
+        "seconds": "limit of seconds reached",
+        "interrupted": "interrupted",
+    }
+    """Why a search ended, in words."""
+
     key: Key
     winner: Config
     timing: Timing
@@ -148,7 +162,7 @@ class Record:
     @property
     def unproven(self) -> str:
         """The reason not to rely on the winner: it was timed as Python, or `undecided`; empty for a proven one."""
-        return "; ".join(filter(None, [INTERPRETED if self.key.interpreted else "", self.undecided]))
+        return "; ".join(filter(None, [self.INTERPRETED if self.key.interpreted else "", self.undecided]))
 
     @property
     def undecided(self) -> str:
@@ -157,7 +171,7 @@ class Record:
         It did where the winner beats the default by more than noise, or nothing beats the default; a measured tie is
         such a decision. A config that alone ran in a search that came to its end has nothing to be compared with.
         """
-        if self.confidence == "ok" or (self._at_end and (self.confidence == ALONE or self.totals.get("ok") == 1)):
+        if self.confidence == "ok" or (self._at_end and (self.confidence == self.ALONE or self.totals.get("ok") == 1)):
             return ""
         beats = self.gain_interval is not None and self.gain_interval[0] > 1.0 + self.noise
         return "" if beats else self.confidence
@@ -170,6 +184,19 @@ class Record:
         """
         compared = self.noise > 0.0 or self.raced_gain is not None
         return bool(self.undecided) and self.tunes < _MOST_TUNES and not (compared and self._at_end)
+
+    def with_tune(self, effort: Effort, trials: Sequence[Trial], against: str, reference: str | None) -> Record:
+        """The record with the effort of its tune, how the trials ended, and what results were compared with."""
+        failures = (Failure(each.config, each.status.value, storable(each.error)) for each in trials if each.failed)
+        return replace(
+            self,
+            effort=effort.name,
+            search=effort.search_name,
+            budget=BudgetLimits(effort.budget.trials, effort.budget.seconds),
+            totals=totals(trials),
+            failures=tuple(islice(failures, _MOST_FAILURES)),
+            verified=Verified(against, reference),
+        )
 
     @property
     def _at_end(self) -> bool:

@@ -393,8 +393,12 @@ class RunLog:
         self._write(FinishedTrial(at_s=self.at_s, origin=origin, trial=trial), durable)
 
     def write(self, event: Event) -> None:
-        """Write an event, such as a finalist or the twins; it is on disk with the next trial, or the run's end."""
+        """Write an event, such as a finalist; it is on disk with the next trial, or the run's end."""
         self._write(event, durable=False)
+
+    def twins(self, config: Config, medians_ms: tuple[tuple[float, ...], ...], process: int) -> None:
+        """Write the values of the two further arms of a finalist, as `write` does."""
+        self.write(Twins(at_s=self.at_s, config=config, medians_ms=medians_ms, process=process))
 
     def ended(self, stopped: str, record: Record | None = None) -> None:
         """Write how the run ended, and its record if it left one."""

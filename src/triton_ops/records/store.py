@@ -81,6 +81,10 @@ class Codec(Generic[T]):
     id_of: Callable[[T], str]  # 32 hexadecimal digits: the fingerprint of the value's key
     reload: Callable[[bytes], T] | None = None  # of a text that passed the checks of `loads` before; None always checks
 
+    def file_name(self, entry_id: str) -> str:
+        """The name of the file that holds the value of that id, if there is one."""
+        return f"{entry_id}.{self.suffix}.json"
+
     def contents(self, value: T) -> dict[str, Any]:
         """The value as plain JSON values, with kind, schema version and id first, and the checksum last."""
         head = {"kind": self.kind, "schema_version": self.schema_version, "id": self.id_of(value)}

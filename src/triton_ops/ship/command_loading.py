@@ -16,7 +16,7 @@ from triton_ops.exceptions import DeviceError, SettingsError, TargetError
 from triton_ops.kernels import load_object
 from triton_ops.kernels import names as kernel_names
 from triton_ops.many import ListedTune
-from triton_ops.records import DEFAULT_NAME, Misses, miss_json, read_lockfile
+from triton_ops.records import Lockfile, Misses, read_lockfile
 from triton_ops.request import module_at
 from triton_ops.ship.from_misses import MissOutcome, tune_misses
 from triton_ops.ship.targets import Targets, as_target, is_declared
@@ -69,7 +69,7 @@ def load_kernels(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def verify_command(
-    lockfile: Annotated[Path, typer.Argument(metavar="LOCKFILE", help="The lockfile.")] = Path(DEFAULT_NAME),
+    lockfile: Annotated[Path, typer.Argument(metavar="LOCKFILE", help="The lockfile.")] = Path(Lockfile.DEFAULT_NAME),
     kernels: Annotated[
         list[str] | None,
         typer.Option("--kernels", "--target", metavar="KERNELS", help="A file, module or TARGET to load; repeat it."),
@@ -185,7 +185,7 @@ def tune_from_misses(
 def _miss_outcome_json(outcome: MissOutcome) -> dict[str, Any]:
     result = None if outcome.result is None else result_json(outcome.result)
     facts = {"outcome": _word(outcome), "stored": outcome.stored, "reason": outcome.reason}
-    return {**miss_json(outcome.miss), "result": result, **facts}
+    return {**outcome.miss.as_json, "result": result, **facts}
 
 
 def _word(outcome: MissOutcome) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from triton_ops import dispatch
 from triton_ops.backend import pack
 from triton_ops.device import current_gpu, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, NotLoadedError, TritonKernelError
@@ -23,7 +23,7 @@ from triton_ops.many import (
     tuned,
 )
 from triton_ops.records import Miss, Misses, cache_folder, store_in
-from triton_ops.ship.targets import DECORATED, Targets, check_named, kernel_in, made_on, specs_of
+from triton_ops.ship.targets import Targets, check_named, kernel_in, made_on, specs_of
 from triton_ops.values import Tolerance, TuningResult, unkeyed
 
 
@@ -104,10 +104,9 @@ class _MissTune:
         miss, options = self.miss, self.options
         device = self.device if place.device is None else place.device
         if miss.call is not None:
-            calls = importlib.import_module(DECORATED)  # it imports Triton, as the kernel's own module has
             folder = Path(place.cache_dir or cache_folder(options.cache_dir))
-            result, _ = calls.tune_noted(self.target, miss.call, device, folder, self._tune_options(place))
-            return result  # type: ignore[no-any-return]
+            # Its name imports Triton, as the kernel's own module has.
+            return dispatch.tune_noted(self.target, miss.call, device, folder, self._tune_options(place))[0]
         problem = TuneProblem(
             target=self.target, kwargs=made_on(specs_of(unkeyed(miss.key.problem)[0]), device),
             device=device, tolerance=self.tolerance, cold=miss.key.cache_state == "cold",

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from triton_ops.base import DamagedError, ensure_folder, parsed, read_named, write_named
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError
-from triton_ops.records import EntryOrigin, LockedDevice, LockedTiming, LockEntry, Lockfile, LockPlan, read_run
+from triton_ops.records import LockedDevice, LockEntry, Lockfile, LockPlan, read_run
 from triton_ops.space import Config
 from triton_ops.values import ITEM_BYTES, extents_of
 
@@ -145,9 +145,9 @@ class Table:
                     f"a row of the table is for {list(row.at)}, and {len(names.rows)} extents are named",
                     hint="name one extent for each value: --row M",
                 )
-            entries.append(
-                _entry(row, kernel, device, {**dict(zip(names.rows, at, strict=True)), **arguments}, names, source)
-            )
+            problem = {**dict(zip(names.rows, at, strict=True)), **arguments}
+            config = names.inwards(row.config)
+            entries.append(LockEntry.imported(kernel, device.alias, problem, config, row.median_ms, source))
         return Lockfile((device,), tuple((plan or LockPlan()).with_ranges(entries)))
 
     def with_facts(self, facts: Mapping[str, Any]) -> Table:
@@ -266,23 +266,6 @@ def _row(entry: LockEntry, names: Names) -> TableRow:
         )
     at = tuple(extents[name] for name in names.rows)
     return TableRow(at, names.outwards(entry.config), median_ms=entry.measured.median_ms if entry.measured else None)
-
-
-def _entry(
-    row: TableRow, kernel: str, device: LockedDevice, problem: Mapping[str, Any], names: Names, source: str
-) -> LockEntry:
-    times = (
-        None if row.median_ms is None else LockedTiming(cache_state="warm", mode="imported", median_ms=row.median_ms)
-    )
-    return LockEntry(
-        kernel=kernel,
-        device=device.alias,
-        label=" ".join(f"{name}={value}" for name, value in problem.items()),
-        config=names.inwards(row.config),
-        measured=times,
-        problem=dict(problem),
-        origin=EntryOrigin(source=source),
-    )
 
 
 def _device(table: Table) -> LockedDevice:

@@ -6,19 +6,17 @@ that this package ships, and those that a module of this process has declared.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Iterable, Mapping
 from inspect import getattr_static
 from typing import Any
 
-from triton_ops import kernels
+from triton_ops import dispatch, kernels
 from triton_ops.backend import FunctionKernel, HasOperation, Kernel, Operation, as_kernel
 from triton_ops.exceptions import KernelTypeError, NotLoadedError, TargetError, TritonKernelError
 from triton_ops.values import TensorSpec, from_plain
 
 Target = Operation | Kernel
-DECORATED = "triton_ops.dispatch.noted"
 _NAME_IT = "name its file or module, if you trust it, with --kernels; in Python, give it as a target"
 _LOADING = frozenset({"ir_override", "ptx_options", "extern_libs"})  # by these Triton's compilers are given files
 _OF_A_PROGRAM = "a script or notebook has defined it, and no other program can: define it in a module"
@@ -79,9 +77,7 @@ def as_target(source: Any) -> Target:
     if isinstance(source, HasOperation):
         return source.operation
     # Triton's own objects have `fn`, and have imported Triton, as what knows them does.
-    operation: Operation | None = (
-        importlib.import_module(DECORATED).operation_of(source) if hasattr(source, "fn") else None
-    )
+    operation = dispatch.operation_of(source) if hasattr(source, "fn") else None
     return as_kernel(source) if operation is None else operation
 
 

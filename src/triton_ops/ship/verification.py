@@ -6,7 +6,6 @@ for the call that was noted when its config was found.
 
 from __future__ import annotations
 
-import importlib
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from triton_ops import dispatch
 from triton_ops.compilation import TIMEOUT_S
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import (
@@ -30,7 +30,7 @@ from triton_ops.records import LockEntry, Lockfile, NotedCall
 from triton_ops.request import Effort, effort_of
 from triton_ops.ship.entries import UNREACHABLE, BoundEntry, bound
 from triton_ops.ship.preparing import Program, compiled, programs_of
-from triton_ops.ship.targets import DECORATED, Targets, made_on
+from triton_ops.ship.targets import Targets, made_on
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import tune, uninterrupted
 from triton_ops.values import Key, TensorSpec, Trial, TuningResult, extents_of, from_plain
@@ -246,8 +246,8 @@ class _Measuring:
         """The result for the noted call of a decorated kernel."""
         entry, noted_call = case.entry, case.entry.call
         assert isinstance(noted_call, NotedCall)  # `why_not_again` has looked
-        calls = importlib.import_module(DECORATED)  # it imports Triton, as the kernel's own module has
-        call = calls.made_again(self.targets.decorated(entry.kernel), noted_call, device)
+        # The names of `dispatch` import Triton, as the kernel's own module has.
+        call = dispatch.made_again(self.targets.decorated(entry.kernel), noted_call, device)
         if (other := entry.why_not(call.asked)) is not None:
             raise SpaceError(
                 f"the call that is noted is of another problem: {other}", hint="tune it again, and lock it"
@@ -256,10 +256,7 @@ class _Measuring:
             raise SpaceError(
                 f"its config ({entry.config}) cannot be taken for its call: {reason}", hint="tune it again"
             )
-        result: TuningResult = calls.tuned_again(
-            call, _rivals(entry, call.space, self.most_neighbours), folder, options
-        )
-        return result
+        return dispatch.tuned_again(call, _rivals(entry, call.space, self.most_neighbours), folder, options)
 
 
 def _judge(entry: LockEntry, result: TuningResult) -> Verdict:

@@ -4,7 +4,6 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops._faces import lazy_face as lazy_face
     from triton_ops.space.config import Config as Config
     from triton_ops.space.config import config_from_json as config_from_json
     from triton_ops.space.config import config_to_json as config_to_json

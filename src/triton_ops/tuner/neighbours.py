@@ -12,7 +12,7 @@ from pathlib import Path
 
 from triton_ops.cost_model import Model, ModelPrior
 from triton_ops.device import load_calibration, machine_of
-from triton_ops.records import Record, Runs, shared_entries
+from triton_ops.records import FollowedLockfile, Record, Runs
 from triton_ops.request import Task
 from triton_ops.search import Prior, ProblemPlace, make_transfer
 from triton_ops.space import Config
@@ -107,5 +107,5 @@ def _winners(key: Key, records: Iterable[Record]) -> Iterator[tuple[ProblemPlace
             continue
         if record.key.kernel == key.kernel and record.key.device.get("name") == device:
             yield place_of(record.key), record.winner
-    for entry in shared_entries(key):
+    for entry in FollowedLockfile.shared_entries(key):
         yield place_of(replace(key, problem=entry.problem)), entry.config

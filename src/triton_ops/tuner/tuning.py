@@ -38,7 +38,6 @@ from triton_ops.records import (
     Runs,
     Store,
     TrialOrigin,
-    Twins,
     recalled,
 )
 from triton_ops.request import Effort, RunningBudget, Task
@@ -139,7 +138,7 @@ def log_comparison(log: RunLog, outcome: Outcome) -> None:
         for config, dropped_at in raced.dropped_at:
             log.write(Finalist(at_s=log.at_s, trial=trials[config], dropped_at=dropped_at, process=process))
         if raced.twin is not None:
-            log.write(Twins(at_s=log.at_s, config=raced.twin, medians_ms=raced.twins_ms, process=process))
+            log.twins(raced.twin, raced.twins_ms, process)
 
 
 def cut_note(loop: TuningLoop, final: FinalRequest) -> list[str]:

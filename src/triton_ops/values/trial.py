@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import Any
@@ -235,7 +236,7 @@ class Trial:
         return self.best_measurement.median_ms
 
 
-def totals(trials: list[Trial] | tuple[Trial, ...]) -> dict[str, int]:
+def totals(trials: Sequence[Trial]) -> dict[str, int]:
     """The number of trials for each status that occurred; the values add up to the number of trials."""
     counts = Counter(trial.status for trial in trials)
     return {status.value: counts[status] for status in Status if counts[status]}

@@ -51,7 +51,7 @@ while True:
 """
 APPEND = """
 import pathlib, sys
-from triton_ops.base import append_line
+from triton_ops.base.files import append_line
 n = 0
 while True:
     n += 1

@@ -7,7 +7,7 @@ import pytest
 
 from triton_ops import tune
 from triton_ops.backend import operation
-from triton_ops.records import open_store
+from triton_ops.records.directory import open_store
 from triton_ops.request import make_task
 from triton_ops.space import Config
 from triton_ops.tuner.neighbours import model_of, transfers_to, trials_of
