@@ -132,7 +132,7 @@ LARGEST_LOG_BYTES = 1 << 30  # an exhaustive run of 10^6 configs
 _LAST_BYTES = 64 << 10
 
 
-def read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
+def read_file(path: str | os.PathLike[str], limit_bytes: int = LARGEST_LOG_BYTES) -> bytes:
     """The content of a regular file; OSError if the rule of this module refuses it, or it is larger."""
     descriptor = open_regular(path)
     try:
@@ -366,21 +366,6 @@ def append_line(path: Path, line: str, durable: bool = True) -> None:
         sync_folder(path.parent)
 
 
-def append_at(path: Path, size: int, content: bytes) -> bool:
-    """Append bytes to a file of so many bytes, which are on disk when this returns; False if it has another size."""
-    try:
-        descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND)
-    except FileNotFoundError:
-        return False
-    with os.fdopen(descriptor, "ab") as file:
-        if os.fstat(file.fileno()).st_size != size:
-            return False
-        file.write(content)
-        file.flush()
-        sync(file.fileno())
-    return True
-
-
 class AppendedFile:
     """A file of JSON lines, each with its checksum, to which entries are appended; a failed write is a warning.
 
@@ -400,6 +385,21 @@ class AppendedFile:
     def written(self) -> Path | None:
         """The file that others can read; None if there is none, or a line was lost."""
         return None if self._broken else self.path
+
+    @staticmethod
+    def append_at(path: Path, size: int, content: bytes) -> bool:
+        """Append bytes, on disk when this returns, to a file of so many bytes; False if it has another size."""
+        try:
+            descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND)
+        except FileNotFoundError:
+            return False
+        with os.fdopen(descriptor, "ab") as file:
+            if os.fstat(file.fileno()).st_size != size:
+                return False
+            file.write(content)
+            file.flush()
+            sync(file.fileno())
+        return True
 
     def append(self, entry: Mapping[str, Any], durable: bool = True) -> None:
         """Append an entry as one line; with `durable` it is on disk when this returns."""

@@ -60,7 +60,7 @@ _own_locks: list[int] = []  # the locks of this process's own folder, which end 
 
 
 class TemporaryFolder:
-    """A private folder in `tempfile.gettempdir()` for one child process, which makes it with `make_temporary`.
+    """A private folder in `tempfile.gettempdir()` for one child process, which makes it with `make`.
 
     It is not made here: until there is somebody who removes it, nothing may be left by a kill. Folders of this user
     that are a minute old and that no process holds are removed first. On a file system without locks none are. Where no
@@ -79,44 +79,44 @@ class TemporaryFolder:
         """Remove the folder with all that is in it; a second call does nothing."""
         path, self.path = self.path, None
         if path is not None:
-            remove_temporary(path)
+            self.discard(path)
 
+    @staticmethod
+    def make(path: Path) -> bool:
+        """In a child, make the folder at such a path, and hold its lock as long as this process lives.
 
-def make_temporary(path: Path) -> bool:
-    """In a child, make the folder of a `TemporaryFolder`, and hold its lock as long as this process lives.
+        Gives whether it was made: the disk may be full, and another user, who can read the names that processes are
+        started with, may have made it first.
+        """
+        try:
+            path.mkdir(mode=0o700)
+        except OSError:
+            return False
+        with contextlib.suppress(OSError):  # the file system has no locks for folders
+            _own_locks.append(_lock(path))
+        return True
 
-    Gives whether it was made: the disk may be full, and another user, who can read the names that processes are
-    started with, may have made it first.
-    """
-    try:
-        path.mkdir(mode=0o700)
-    except OSError:
-        return False
-    with contextlib.suppress(OSError):  # the file system has no locks for folders
-        _own_locks.append(_lock(path))
-    return True
+    @classmethod
+    def own(cls) -> Path:
+        """A folder of this process's own, removed by later processes, for one that is ended by a kill."""
+        path = cls().path
+        return path if path is not None and cls.make(path) else Path(tempfile.mkdtemp(prefix="triton-ops-"))
 
+    @staticmethod
+    def discard(path: Path) -> None:
+        """Remove such a folder, of this or another process; any other path is left alone.
 
-def own_temporary_folder() -> Path:
-    """A folder of this process's own, removed by later processes, for one that is ended by a kill."""
-    path = TemporaryFolder().path
-    return path if path is not None and make_temporary(path) else Path(tempfile.mkdtemp(prefix="triton-ops-"))
-
-
-def remove_temporary(path: Path) -> None:
-    """Remove the folder of a `TemporaryFolder`, of this or another process; any other path is left alone.
-
-    Processes that are just ending may still put files there, so that several passes may be needed; after 5 s the rest
-    is left to the next sweep.
-    """
-    if not _NAME.fullmatch(path.name):
-        return
-    until = time.monotonic() + _PATIENCE_S
-    while True:
-        shutil.rmtree(path, ignore_errors=True)  # follows no link
-        if not os.path.lexists(path) or time.monotonic() > until:
+        Processes that are just ending may still put files there, so that several passes may be needed; after 5 s the
+        rest is left to the next sweep.
+        """
+        if not _NAME.fullmatch(path.name):
             return
-        time.sleep(_PAUSE_S)
+        until = time.monotonic() + _PATIENCE_S
+        while True:
+            shutil.rmtree(path, ignore_errors=True)  # follows no link
+            if not os.path.lexists(path) or time.monotonic() > until:
+                return
+            time.sleep(_PAUSE_S)
 
 
 def sweep_temporary(place: Path, now_s: float | None = None) -> None:
@@ -199,7 +199,7 @@ def _substitute(name: str) -> Path:
 
 @lru_cache(maxsize=1)
 def _own_temporary() -> Path:
-    return own_temporary_folder()
+    return TemporaryFolder.own()
 
 
 @lru_cache(maxsize=64)

@@ -25,8 +25,8 @@ _DENSEST = 64  # JSON of this package shrinks to a tenth or a thirtieth
 _MOST_UNPACKED_BYTES = 1 << 30
 
 
-def read_named(path: Path, limit_bytes: int = LARGEST_NAMED_BYTES) -> bytes:
-    """The content of a regular file or of a pipe, wherever it is.
+def read_named(path: Path, limit_bytes: int = LARGEST_NAMED_BYTES, *, unpack: bool = False) -> bytes:
+    """The content of a regular file or of a pipe, wherever it is, unpacked by `unpacked` if that is wanted.
 
     OSError: it is larger than `limit_bytes`, is a device, a socket or a folder, or is a FIFO to which no process
     writes.
@@ -37,10 +37,12 @@ def read_named(path: Path, limit_bytes: int = LARGEST_NAMED_BYTES) -> bytes:
         status = os.fstat(descriptor)
         _refuse_others(status)
         if not stat.S_ISFIFO(status.st_mode):
-            return read_all(descriptor, limit_bytes)
-        return _read_pipe(descriptor, limit_bytes)
+            content = read_all(descriptor, limit_bytes)
+        else:
+            content = _read_pipe(descriptor, limit_bytes)
     finally:
         os.close(descriptor)
+    return unpacked(content) if unpack else content
 
 
 def write_named(path: Path, content: str | bytes) -> None:

@@ -22,7 +22,7 @@ from triton_ops.records.lockfile import Lockfile, read_lockfile
 from triton_ops.records.record import Record
 from triton_ops.space import Config, config_to_json
 from triton_ops.terminal import CHECK_FAILED, CacheDir, Json, pairs, say, say_json, tell
-from triton_ops.values import Bucket, BucketRule, Mapper, Nearest, extents_of, rest_of, unkeyed
+from triton_ops.values import BucketRule, Mapper, Nearest, extents_of, rest_of, unkeyed
 
 _COMPARED = ("config", "ranges", "ignored", "default", "identity")  # not times and origins of equal winners
 
@@ -307,7 +307,7 @@ def _family_with_ranges(alike: list[LockEntry], plan: LockPlan) -> list[LockEntr
     for entry in alike:
         own = {text: sorted(points[text, _rest(entry, names)]) for text, names in tied.items()}
         rules = dict(zip(plan.buckets, plan.rules(own).buckets, strict=True))
-        mapper = Mapper(tuple(Bucket(names, rules[text].rule) for text, names in tied.items()))
+        mapper = Mapper(tuple(replace(rules[text], extents=names) for text, names in tied.items()))
         entries.append(replace(entry, ranges=(*entry.ranges, *mapper.ranges(entry.problem))))
     return entries
 

@@ -14,9 +14,12 @@ from triton_ops.exceptions import RecordingError
 from triton_ops.lab import Sensitivity, recording_of, sensitivity
 from triton_ops.records import Finalist, FinishedTrial, Preview, Record, Resumed, Run, TrialOrigin, lock_of
 from triton_ops.ship import OPTIONS
-from triton_ops.space import Config, source_of
+from triton_ops.space import Config
 from triton_ops.timing import Interval, gap, middle_mean
 from triton_ops.values import Status, Trial, totals
+
+_FLOAT = re.compile(r"^(b?)fp?(?=\d)")  # Triton's `fp32` and `bf16` are its `float32` and `bfloat16`
+_NAMED = re.compile(r"(torch|triton\.language):(\w+)|[\w.]+:(\w+(?:\.\w+)+)")
 
 
 def paste_lines(config: Config, record: Record | None) -> dict[str, str]:
@@ -43,7 +46,20 @@ def _config_call(config: Mapping[str, Any]) -> str:
 
 def _source(values: Mapping[str, Any]) -> str:
     """Values as Python's source, with members of an `Enum` and dtypes in place of the names that a config has."""
-    return f"{{{', '.join(f'{name!r}: {source_of(value)}' for name, value in values.items())}}}"
+    return f"{{{', '.join(f'{name!r}: {value_source(value)}' for name, value in values.items())}}}"
+
+
+def value_source(value: Any) -> str:
+    """A value of a config as Python's source: `tl.float32`, `torch.float16`, `Mode.FAST`, else its `repr`."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(value_source, value))}{',' * (len(value) == 1)})"
+    match = _NAMED.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return repr(value)
+    module, dtype, member = match.groups()
+    if module == "triton.language":
+        return "tl." + _FLOAT.sub(r"\1float", dtype)
+    return f"torch.{dtype}" if module else str(member)
 
 
 DROPPED_BY = {

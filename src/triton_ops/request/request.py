@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from triton_ops.backend import (
@@ -25,8 +25,7 @@ from triton_ops.device import DeviceSpec, current_gpu, device_named, gpu_missing
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, SpaceError
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.values import (
-    RULE,
-    UNKNOWN,
+    Key,
     Problem,
     Scalar,
     TensorSpec,
@@ -121,7 +120,7 @@ class KernelProblem:
     device_name: str
     arguments: GeneratedArguments | CopiedArguments | OwnedArguments
     reference: Callable[..., Any] | None = None
-    tolerance: Tolerance = RULE
+    tolerance: Tolerance = field(default_factory=Tolerance)
     check: Callable[[Any, Any], Any] | None = None
 
     @property
@@ -440,5 +439,5 @@ def _object(value: Any) -> str:
     """The identity of an argument that is neither tensor nor scalar, as text; if it has none, the reason."""
     source = source_of(value)
     if source.unknown is not None:
-        return f"{UNKNOWN}: {source.unknown}"
+        return f"{Key.UNKNOWN}: {source.unknown}"
     return f"{type(value).__module__}.{type(value).__qualname__} {source.fingerprint}"

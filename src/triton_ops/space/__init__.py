@@ -22,8 +22,5 @@ if TYPE_CHECKING:
     from triton_ops.space.tunable import as_tunable as as_tunable
     from triton_ops.space.tunable import checked_value as checked_value
     from triton_ops.space.tunable import given_back as given_back
-    from triton_ops.space.tunable import members_among as members_among
-    from triton_ops.space.tunable import members_named as members_named
-    from triton_ops.space.tunable import source_of as source_of
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

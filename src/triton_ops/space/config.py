@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from triton_ops.base import canonical_json
 from triton_ops.exceptions import ConfigValueError
-from triton_ops.space.tunable import DEEPEST, Members, Value, checked_value, given_back
+from triton_ops.space.tunable import DEEPEST, Members, Value, checked_value, given_back, members_among, members_named
 
 
 class Config(Mapping[str, Value]):
@@ -76,6 +76,15 @@ class Config(Mapping[str, Value]):
         for slot, value in (("_values", values), ("_text", self.text), ("_plain", self.plain)):
             object.__setattr__(config, slot, value)
         return config
+
+    def with_named_members(self) -> Config:
+        """This config with the members that it names in full, as of a record whose space is not asked."""
+        return self.with_members(members_named(self))
+
+    @classmethod
+    def with_own_members(cls, values: Mapping[str, Any]) -> Config:
+        """A config with the members of an `Enum` among its values as they are, to call a user's code with."""
+        return cls(values).with_members({name: members_among([value], name) for name, value in values.items()})
 
     def __getitem__(self, name: str) -> Value:
         return cast("Value", self._values[name])

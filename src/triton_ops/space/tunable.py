@@ -10,7 +10,6 @@ the member itself is given back. Dtypes are members here too.
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,8 +28,6 @@ Members: TypeAlias = "Mapping[str, Mapping[str, Member]]"
 """For each tunable the members among its values, by their names in a config."""
 
 _TRITON = "triton.language"
-_FLOAT = re.compile(r"^(b?)fp?(?=\d)")  # Triton's `fp32` and `bf16` are its `float32` and `bfloat16`
-_NAMED = re.compile(r"(torch|triton\.language):(\w+)|[\w.]+:(\w+(?:\.\w+)+)")
 
 
 def is_member(value: Any) -> bool:
@@ -83,19 +80,6 @@ def members_named(config: Mapping[str, Any]) -> dict[str, dict[str, Member]]:
     """The members that a config names in full, as records do: where its space is not asked, no others are known."""
     pairs = {name: (value, member_named(value)) for name, value in config.items()}
     return {name: {value: member} for name, (value, member) in pairs.items() if member is not None}
-
-
-def source_of(value: Any) -> str:
-    """A value of a config as Python's source: `tl.float32`, `torch.float16`, `Mode.FAST`, else its `repr`."""
-    if isinstance(value, tuple):
-        return f"({', '.join(map(source_of, value))}{',' * (len(value) == 1)})"
-    match = _NAMED.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        return repr(value)
-    module, dtype, member = match.groups()
-    if module == _TRITON:
-        return "tl." + _FLOAT.sub(r"\1float", dtype)
-    return f"torch.{dtype}" if module else str(member)
 
 
 def members_among(values: Iterable[Any], tunable: str) -> dict[str, Member]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict
 
 from triton_ops.base import Extent, Nested, Plain, cpu_threads, fingerprint
 from triton_ops.values.buckets import Mapper
@@ -17,9 +17,6 @@ from triton_ops.values.problem import Problem, plain
 
 if TYPE_CHECKING:
     from triton_ops.device import DeviceSpec
-
-
-UNKNOWN = "unknown"
 
 
 Span: TypeAlias = list[Extent]  # of two; a tuple of two inside a union makes msgspec 0.22 crash
@@ -47,6 +44,8 @@ Argument: TypeAlias = TensorFacts | bool | int | float | str | None
 @dataclass(frozen=True, kw_only=True)
 class Key:
     """Kernel, problem, device and cache state for which a winner holds."""
+
+    UNKNOWN: ClassVar = "unknown"
 
     kernel: str
     problem: Mapping[str, Argument]  # argument name to scalar, or to `{shape, dtype, stride, aligned}`
@@ -97,8 +96,8 @@ class Key:
         A key with such a part is never looked up.
         """
         values = (*self.problem.values(), self.held_to.get("check"))
-        reasons = (value for value in values if isinstance(value, str) and value.startswith(f"{UNKNOWN}: "))
-        return self.identity.get(UNKNOWN) or next(reasons, None)
+        reasons = (value for value in values if isinstance(value, str) and value.startswith(f"{self.UNKNOWN}: "))
+        return self.identity.get(self.UNKNOWN) or next(reasons, None)
 
     @property
     def unknown_note(self) -> str:

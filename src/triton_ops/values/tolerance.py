@@ -71,7 +71,7 @@ class Tolerance:
     @property
     def content(self) -> dict[str, Any]:
         """The values that differ from the default, as plain values; empty for the default."""
-        if self is RULE or self == RULE:
+        if self is _RULE or self == _RULE:
             return {}
         content = {field.name: getattr(self, field.name) for field in fields(self)}
         default = {field.name: field.default for field in fields(self)}
@@ -104,8 +104,7 @@ def _finite(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-RULE = Tolerance()
-"""The rule for verdicts, unchanged."""
+_RULE = Tolerance()  # for verdicts, unchanged
 
 
 def callable_check(check: Any) -> Callable[[Any, Any], Any] | None:
@@ -127,7 +126,7 @@ def _callable(what: str, function: Any, hint: str) -> Callable[..., Any] | None:
 def as_tolerance(tolerance: Any) -> Tolerance:
     """The tolerance that a caller gave: None is the rule, a number a relative error of elements."""
     if tolerance is None:
-        return RULE
+        return _RULE
     if isinstance(tolerance, Tolerance):
         return tolerance
     if _is_number(tolerance):

@@ -11,17 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from triton_ops.base import Count, NotNegative, Seconds, escaped, gain_text
 from triton_ops.space import Config
-
-WASTEFUL_SPILL_BYTES = 64
-"""A config that spills more than this per thread is tried last.
-
-Source: among 486 configs of a matrix product the spilled bytes fall into two groups, below and above 64; all of 54
-published winners for an H200 are below, and on seven recorded spaces no config above reached 0.51 of the best speed.
-"""
 
 
 @dataclass(frozen=True)
@@ -39,6 +32,14 @@ class Resources:
         serialised: Whether the assembler makes each product of a warp group wait for the one before (`wgmma` alone).
     """
 
+    WASTEFUL_SPILL_BYTES: ClassVar = 64
+    """A config that spills more than this per thread is tried last.
+
+    Source: among 486 configs of a matrix product the spilled bytes fall into two groups, below and above 64; all of 54
+    published winners for an H200 are below, and on seven recorded spaces no config above reached 0.51 of the best
+    speed.
+    """
+
     registers: Count | None = None
     spill_bytes: Count | None = None
     shared_bytes: Count | None = None
@@ -52,7 +53,7 @@ class Resources:
     @property
     def wasteful(self) -> bool:
         """True if the config spills so much that it is tried last, and loses ties."""
-        return (self.spill_bytes or 0) > WASTEFUL_SPILL_BYTES
+        return (self.spill_bytes or 0) > self.WASTEFUL_SPILL_BYTES
 
 
 class Status(str, Enum):

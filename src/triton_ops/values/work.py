@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Tile: TypeAlias = "str | int"
 """One side of a tile: the name of the tunable that has its length, or its fixed length in elements."""
 
-WARPS, STAGES = 4, 3  # Triton's defaults for a config that names neither
+_WARPS, _STAGES = 4, 3  # Triton's defaults for a config that names neither
 
 
 class UnknownTileError(SpaceError):
@@ -77,7 +77,7 @@ def tile_side(side: Tile | Any, config: Mapping[str, Any]) -> int:
 
 def warps_and_stages(config: Mapping[str, Any]) -> tuple[int, int]:
     """The number of warps of a block, and of stages of its pipeline; Triton's defaults if the config names none."""
-    return tile_side(config.get("num_warps", WARPS), config), tile_side(config.get("num_stages", STAGES), config)
+    return tile_side(config.get("num_warps", _WARPS), config), tile_side(config.get("num_stages", _STAGES), config)
 
 
 def is_power_of_two(number: int) -> bool:

@@ -17,19 +17,10 @@ from pathlib import Path
 import pytest
 
 from triton_ops import base as _files
-from triton_ops.base import (
-    atomic_write,
-    folder_within,
-    holds,
-    locked,
-    read_file,
-    read_named,
-    unpacked,
-    whole_lines,
-    write_named,
-)
+from triton_ops.base import atomic_write, folder_within, holds, locked, read_file, read_named, whole_lines, write_named
 from triton_ops.base import locks as locks_module
 from triton_ops.base.files import append_line
+from triton_ops.base.named_files import unpacked
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second user")
 NOBODY = 65534
