@@ -232,10 +232,7 @@ _LEFT_BEHIND_S = 3600.0  # a write takes milliseconds; a file of this age has no
 
 
 def ensure_folder(folder: str | os.PathLike[str]) -> Path:
-    """The folder with `~` expanded; it is made if it is missing, and its name is on disk when this returns.
-
-    CacheError: the path is a file, or the folder cannot be made.
-    """
+    """The folder with `~` expanded, made if it is missing, and its name on disk; CacheError if it cannot be made."""
     path = expanded(folder)
     if is_folder(path):
         return path

@@ -64,6 +64,7 @@ def _free_in_child() -> None:
 os.register_at_fork(after_in_child=_free_in_child)
 
 
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 SHARED_WAIT_S = 600.0  # the limit for a lock that another user could hold without having anything to do here
 _log = logging.getLogger("triton_ops")
 
@@ -103,7 +104,7 @@ def locked(
     """
     path = folder if name is None else folder / f".{name}"
     try:
-        descriptor = _open_folder(path) if name is None else _open_file(path)
+        descriptor = os.open(path, _FOLDER) if name is None else _open_file(path)
         lock = _lock(path, descriptor, wait_s, poll_s, waiting)
     except OSError as error:
         if os.access(folder, os.W_OK):
@@ -176,11 +177,6 @@ def _try(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _open_folder(path: Path) -> int:
-    """The descriptor of a folder that is locked itself."""
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _open_file(path: Path) -> int:

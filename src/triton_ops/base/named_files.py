@@ -73,10 +73,7 @@ def write_named(path: Path, content: str | bytes) -> None:
 
 
 def unpacked(content: bytes) -> bytes:
-    """Gzipped bytes, unpacked up to 4 MiB or 64 times their size, and to 1 GiB; other bytes as they are.
-
-    ValueError: the bytes are damaged, cut off, or unpack to more.
-    """
+    """Gzipped bytes, unpacked up to 4 MiB or 64 times their size, and to 1 GiB, else ValueError; others as they are."""
     if content[:2] != b"\x1f\x8b":
         return content
     most = min(max(_SMALL_BYTES, _DENSEST * len(content)), _MOST_UNPACKED_BYTES)

@@ -18,10 +18,7 @@ _ENCODER = json.JSONEncoder(
 
 
 def canonical_json(value: Any) -> str:
-    """`value` as JSON text that depends on its content only: sorted keys, no spaces, no NaN; tuples as lists.
-
-    TypeError: a part has no JSON form. ValueError: a float is NaN or infinite.
-    """
+    """`value` as JSON text that depends on its content only: sorted keys, no spaces, no NaN; tuples as lists."""
     return _ENCODER.encode(value)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -126,8 +127,9 @@ class LockPlan:
         """The entries with ranges by the plan's rules; its other parts are not used."""
         families: dict[tuple[Any, ...], list[LockEntry]] = {}
         for entry in entries:
-            families.setdefault(_family(entry), []).append(entry)
-        return [pinned for alike in families.values() for pinned in _family_with_ranges(alike, self)]
+            alike = entry.kernel, entry.device, canonical_json(entry.source), tuple(extents_of(entry.problem))
+            families.setdefault(alike, []).append(entry)
+        return [pinned for family in families.values() for pinned in _family_with_ranges(family, self)]
 
 
 def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lockfile, tuple[LeftOut, ...]]:
@@ -252,12 +254,12 @@ def _sources(newest: Sequence[Record]) -> dict[str, dict[str, str]]:
     return {kernel: source for kernel, (_, source) in newest_of.items()}
 
 
+_FACTS = ("kind", "name", "arch", "units", "threads")
+_facts = attrgetter(*_FACTS)
+
+
 def _identity_of(device: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(device.get(name) for name in ("kind", "name", "arch", "units", "threads"))
-
-
-def _facts(device: LockedDevice) -> tuple[Any, ...]:
-    return device.kind, device.name, device.arch, device.units, device.threads
+    return tuple(map(device.get, _FACTS))
 
 
 def _devices(records: Iterable[Record], plan: LockPlan) -> dict[tuple[Any, ...], LockedDevice]:
@@ -310,10 +312,6 @@ def _family_with_ranges(alike: list[LockEntry], plan: LockPlan) -> list[LockEntr
         mapper = Mapper(tuple(replace(rules[text], extents=names) for text, names in tied.items()))
         entries.append(replace(entry, ranges=(*entry.ranges, *mapper.ranges(entry.problem))))
     return entries
-
-
-def _family(entry: LockEntry) -> tuple[Any, ...]:
-    return entry.kernel, entry.device, canonical_json(entry.source), tuple(extents_of(entry.problem))
 
 
 def _tied_extents(text: str, alike: Sequence[Mapping[str, int]]) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def _row(record: Record) -> list[str]:
         record.key.label or "-",
         f"{record.timing.median_ms:.4g}",
         _spread(record),
-        "unproven" if record.unproven else _gain(record) or "-",
+        "unproven" if record.unproven else "-" if record.gain is None else f"{record.gain:.2f}x",
         str(record.key.device.get("name", "-")),
         _when(record),
         str(record.winner),
@@ -101,7 +101,7 @@ def _facts(record: Record) -> dict[str, str]:
         **({"unproven": record.unproven} if record.unproven else {}),
         "confidence": record.confidence,
         "ties": f"{max(len(record.ties) - 1, 0)} more within noise ({record.noise:.2%})",
-        "checked": _checked(record),
+        "checked": f"results compared with {record.verified.against}" if record.verified.against else "not known",
         "resources": _resources(record),
         "device": f"{device.get('name')} {device.get('arch')}, {device.get('units')} units",
         "driver": str(device.get("driver") or "not known"),
@@ -112,11 +112,6 @@ def _facts(record: Record) -> dict[str, str]:
         "when": _when(record),
         "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
     }
-
-
-def _checked(record: Record) -> str:
-    against = record.verified.against
-    return f"results compared with {against}" if against else "not known"
 
 
 def _search(record: Record) -> str:
@@ -136,10 +131,6 @@ def _failed(record: Record) -> str:
 def _spread(record: Record) -> str:
     timing = record.timing
     return f"{(timing.p80_ms - timing.p20_ms) / timing.median_ms:.1%}" if timing.median_ms > 0 else "0.0%"
-
-
-def _gain(record: Record) -> str:
-    return "" if record.gain is None else f"{record.gain:.2f}x"
 
 
 def _when(record: Record) -> str:
@@ -168,11 +159,7 @@ def matching(which: str | None, cache_dir: str | None) -> list[Record]:
     """The records whose kernel is `which`, else those whose id starts with `which`; all for None; newest first.
 
     A kernel without a name of its own is found by its file too: `work.py:norm` is `work:norm`. Nothing is made or
-    changed in the folder.
-
-    Raises:
-        SettingsError: `which` is empty, as after an unset shell variable.
-        CacheError: The folder cannot be a cache folder, or cannot be read.
+    changed in the folder. SettingsError: `which` is empty, as after an unset shell variable.
     """
     if which is not None and not which.strip():
         raise SettingsError("KERNEL|ID is empty", hint="leave it out for every record")

@@ -170,7 +170,8 @@ class DirectoryStore(Generic[T]):
         try:
             text = read_file(path, _LARGEST_BYTES)
             value = self.codec.loads(text)
-            self._check_name(path, value)
+            if path != self.path_of(self.codec.id_of(value)):
+                raise CacheError(f"it is the entry {self.codec.id_of(value)} under another entry's name")
             self._checked[path.name[:_ID_LENGTH]] = text
         except FileNotFoundError:
             return None
@@ -179,10 +180,6 @@ class DirectoryStore(Generic[T]):
             return None
         self._forget_report(path.name)
         return value
-
-    def _check_name(self, path: Path, value: T) -> None:
-        if path != self.path_of(self.codec.id_of(value)):
-            raise CacheError(f"it is the entry {self.codec.id_of(value)} under another entry's name")
 
     def _why_kept(self, path: Path) -> str | None:
         try:
@@ -284,10 +281,7 @@ class LayeredStore(Generic[T]):
         return next((value for value in values if value is not None), None)
 
     def put(self, value: T, /) -> None:
-        """Keep `value` in the folder, or in memory with a warning if the folder does not take it.
-
-        CacheError: it has no JSON form; no layer is changed.
-        """
+        """Keep `value` in the folder, or in memory with a warning if the folder does not take it; else CacheError."""
         is_on_disk = self.directory.try_put(value)
         with self._guard:
             self.memory.put(value)

@@ -31,10 +31,7 @@ class LockedDevice:
     also: tuple[str, ...] = ()  # further names that count as it, of the same architecture and of any number of units
 
     def why_not(self, device: Mapping[str, Any]) -> str | None:
-        """The reason why a device, described as in a key, is another one; None if it is this one.
-
-        Names are compared without regard to case, spaces, hyphens and underscores.
-        """
+        """The reason why a key's device is another one; None if it is this one, by any spelling of its name."""
         if device.get("kind") != self.kind:
             return f"it is of kind {device.get('kind')}, not {self.kind}"
         if self.arch is not None and device.get("arch") != self.arch:
@@ -171,11 +168,14 @@ def why_outside(
     for each in ranges:
         values = {extents.get(name) for name in each.extents}
         if len(values) != 1 or None in values:
-            return f"{', '.join(each.extents)} are not one whole number, but {_texts(values)}"
+            texts = sorted("missing" if value is None else str(value) for value in values)
+            return f"{', '.join(each.extents)} are not one whole number, but {' and '.join(texts)}"
         if not each.low <= extents[each.extents[0]] <= each.high:
             return f"{each.extents[0]} is {extents[each.extents[0]]}, and the range goes {each}"
     free = {name for each in ranges for name in each.extents}
-    return _difference(rest_of(mine, free), rest_of(theirs, free))
+    mine, theirs = rest_of(mine, free), rest_of(theirs, free)
+    different = [name for name, value in mine.items() if not _same(value, theirs[name])]
+    return f"{different[0]} is {theirs[different[0]]}, not {mine[different[0]]}" if different else None
 
 
 def log_distance(one: Mapping[str, Any], other: Mapping[str, Any], ranges: Sequence[Range]) -> float:
@@ -185,13 +185,6 @@ def log_distance(one: Mapping[str, Any], other: Mapping[str, Any], ranges: Seque
     return sum(abs(math.log2(a / b)) for a, b in pairs)
 
 
-def _difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str | None:
-    for name, value in mine.items():
-        if not _same(value, theirs[name]):
-            return f"{name} is {theirs[name]}, not {value}"
-    return None
-
-
 def _same(one: Any, other: Any) -> bool:
     """True if two values are equal as JSON, where `true` is no 1; tuples count as lists."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -199,7 +192,3 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(_same, one, other))
     return type(one) is type(other) and bool(one == other)
-
-
-def _texts(values: Collection[Any]) -> str:
-    return " and ".join(sorted("missing" if value is None else str(value) for value in values))

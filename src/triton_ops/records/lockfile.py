@@ -51,9 +51,8 @@ def text_of(content: Mapping[str, Any]) -> str:
 
 def has_conflicts(text: str | bytes) -> bool:
     """True if a line begins with the mark of a conflict. No value does that: in JSON's texts line ends are escaped."""
-    if isinstance(text, bytes):
-        return re.search(rb"^<<<<<<< ", text, re.MULTILINE) is not None
-    return re.search(r"^<<<<<<< ", text, re.MULTILINE) is not None
+    lines = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    return re.search(rb"^<<<<<<< ", lines, re.MULTILINE) is not None
 
 
 def without_conflicts(text: str) -> str:
@@ -338,14 +337,12 @@ def _contents(lock: Lockfile) -> dict[str, Any]:
     """The lockfile as plain JSON values. It is turned into text and back, since readers take the checksum of that."""
     content = msgspec.to_builtins(lock, enc_hook=config_to_json)
     plain = json.loads(canonical_json(content))
-    entries = [sealed(entry if entry["call"] is not None else _without_call(entry)) for entry in plain["entries"]]
+    for entry in plain["entries"]:
+        if entry["call"] is None:
+            del entry["call"]  # only entries of decorated kernels have the field
+    entries = [sealed(entry) for entry in plain["entries"]]
     head = {"kind": KIND, "schema_version": SCHEMA_VERSION, "devices": plain["devices"]}
     return {**head, "entries": entries, CHECKSUM: sealed({**head, "entries": entries})[CHECKSUM]}
-
-
-def _without_call(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry without the field that only those of decorated kernels have."""
-    return {name: value for name, value in entry.items() if name != "call"}
 
 
 def _text_in(path: Path) -> bytes:

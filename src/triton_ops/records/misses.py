@@ -14,14 +14,13 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 
 import msgspec
 
 from triton_ops.base import AppendedFile, Count, Milliseconds, atomic_write, canonical_json, locked, sealed, whole_lines
-from triton_ops.records.record import NotedCall
+from triton_ops.records.record import NotedCall, time_now
 from triton_ops.records.store import readable
 from triton_ops.values import Key
 
@@ -122,7 +121,7 @@ class Harvest:
             keys[key.id] = key
             counts[key.id] += 1
             times[key.id] = times.get(key.id) if expected_ms is None else expected_ms
-        now = _now()
+        now = time_now()
         for key_id, key in keys.items():
             miss = Miss(
                 key=key, count=counts[key_id], expected_ms=times[key_id], first=now, last=now, call=calls[key_id]
@@ -247,14 +246,5 @@ def _together(lines: Iterable[_MissLine]) -> list[Miss]:
     return list(misses.values())
 
 
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def _begin_anew() -> None:
-    """In a forked child: the parent writes what it has noted, and its thread is not here."""
-    _harvests.clear()
-
-
 atexit.register(flush_misses)
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_harvests.clear)  # the parent writes what it noted; its thread is not here

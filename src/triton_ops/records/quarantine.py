@@ -8,13 +8,13 @@ them tried again sooner deletes the file.
 from __future__ import annotations
 
 import logging
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import msgspec
 
 from triton_ops.base import AppendedFile, fingerprint, folder_within, whole_lines
+from triton_ops.records.record import time_now
 from triton_ops.records.store import readable
 from triton_ops.space import Config
 from triton_ops.values import Key, Status, Trial
@@ -77,7 +77,7 @@ class Quarantine:
             "config": dict(trial.config),
             "status": trial.status.value,
             "error": trial.error,
-            "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "at": time_now(),
         }
         self._file.append(entry)
 

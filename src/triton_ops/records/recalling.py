@@ -127,10 +127,7 @@ def reference_fingerprint(reference: Callable[..., Any] | None) -> str | None:
 
 
 def cache_folder(cache_dir: str | Path | None) -> str:
-    """The absolute path of the folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
-
-    CacheError: `cache_dir` is no path, or it is relative to a current folder that is gone.
-    """
+    """The absolute path of the folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder."""
     if cache_dir is not None and not isinstance(cache_dir, (str, os.PathLike)):
         raise CacheError(
             f"cache_dir is {cache_dir!r}; it must be a folder's path, as text or as a Path",

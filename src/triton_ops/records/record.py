@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from datetime import datetime, timezone
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
 
@@ -201,6 +202,11 @@ class Record:
     @property
     def _at_end(self) -> bool:
         return self.stopped in _AT_END
+
+
+def time_now() -> str:
+    """The time by UTC, ISO 8601, in whole seconds."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def with_defaults(value: T) -> T:

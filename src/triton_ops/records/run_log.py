@@ -20,7 +20,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeGuard
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -38,9 +38,9 @@ from triton_ops.base import (
     usable_cpus,
     whole_lines,
 )
-from triton_ops.device import Calibration, Ceiling, DeviceSpec, Roofline, roofline
+from triton_ops.device import Calibration, Ceiling, Roofline, roofline
 from triton_ops.exceptions import RunLogError
-from triton_ops.records.record import Record
+from triton_ops.records.record import Record, time_now
 from triton_ops.records.store import converted, readable
 from triton_ops.request import Effort, Task
 from triton_ops.space import Config, ConfigSpace, Constraint, config_to_json
@@ -144,7 +144,11 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run
             shape=None if operation_task is None else tuple(operation_task.operation.full_shape(operation_task.shape)),
             dtype=None if operation_task is None else operation_task.dtype,
             started=started.astimezone(timezone.utc).isoformat(timespec="microseconds"),
-            environment=Environment(versions=dict(versions), host=_host(), device=_device(task.device)),
+            environment=Environment(
+                versions=dict(versions),
+                host={"system": platform.platform(), "machine": platform.machine(), "cpus": usable_cpus()},
+                device={name: value for name, value in asdict(task.device).items() if value not in (None, {})},
+            ),
             space=_space(task.space),
             effort=msgspec.to_builtins(effort, enc_hook=str),
             searcher=effort.search_name,
@@ -164,14 +168,6 @@ def _roof(task: Task, calibration: Calibration | None) -> RoofFacts | None:
     )  # fmt: skip
     memory, units = (None if one is None else CeilingFacts(**asdict(one)) for one in (limits.memory, limits.units))
     return RoofFacts(flops=limits.flops, bytes=limits.bytes, memory=memory, units=units)
-
-
-def _host() -> dict[str, Any]:
-    return {"system": platform.platform(), "machine": platform.machine(), "cpus": usable_cpus()}
-
-
-def _device(device: DeviceSpec) -> dict[str, Any]:
-    return {name: value for name, value in asdict(device).items() if value not in (None, {})}
 
 
 def _space(space: ConfigSpace) -> SpaceFacts:
@@ -308,7 +304,7 @@ class Run:
     @cached_property
     def trials(self) -> dict[Config, Trial]:
         """The trial of each config; if a config has several lines, the last one of the run's own comparison counts."""
-        lines = [event for event in self.events if isinstance(event, FinishedTrial) or _is_of_run(event)]
+        lines = [e for e in self.events if isinstance(e, FinishedTrial) or (isinstance(e, Finalist) and e.process == 0)]
         return {event.trial.config: event.trial for event in lines}
 
     @cached_property
@@ -323,11 +319,6 @@ class Run:
             if event.trial.ok and (not best or event.trial.rank < best[-1][1].rank):
                 best.append((event.at_s, event.trial))
         return best
-
-
-def _is_of_run(event: Event) -> TypeGuard[Finalist]:
-    """True if an event is a finalist of the run's own comparison, and not of a process that confirmed it."""
-    return isinstance(event, Finalist) and event.process == 0
 
 
 class RunLog:
@@ -373,7 +364,7 @@ class RunLog:
 
     def resume(self, *, effort: str, searcher: str, seed: int) -> None:
         """Write that an interrupted run is continued."""
-        self._write(Resumed(at_s=self.at_s, at=_now(), effort=effort, searcher=searcher, seed=seed))
+        self._write(Resumed(at_s=self.at_s, at=time_now(), effort=effort, searcher=searcher, seed=seed))
 
     def preview(self, preview: Compiled) -> None:
         """Write what the compiler made of a preview; the line may reach the disk after this returns."""
@@ -402,7 +393,7 @@ class RunLog:
 
     def ended(self, stopped: str, record: Record | None = None) -> None:
         """Write how the run ended, and its record if it left one."""
-        self._write(RunEnd(at_s=self.at_s, at=_now(), stopped=stopped, record=record))
+        self._write(RunEnd(at_s=self.at_s, at=time_now(), stopped=stopped, record=record))
 
     def _write(self, line: Head | Event, durable: bool = True) -> None:
         with self._writing:
@@ -471,7 +462,3 @@ def _head(path: Path, line: bytes) -> Head:
     except DamagedError as error:
         raise RunLogError(f"{path} cannot be read as a run log: its first line: {error}", hint="tune again") from error
     return head
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -59,10 +59,7 @@ class Runs:
 
     @staticmethod
     def find(text: str, folder: Path) -> Path:
-        """The file of a run: at a path, else of an id that starts so, else the newest of the kernel of that name.
-
-        RunLogError: no run is meant, or an id's start is that of several.
-        """
+        """The file of a run, by its path, the start of its id, or its kernel, whose newest it is; else RunLogError."""
         path = expanded(text)
         if is_file(path):
             return path
@@ -95,10 +92,7 @@ class Runs:
         return None if self._folder is None else self._folder / f"{run_id}.jsonl"
 
     def unfinished(self, space: str) -> Run | None:
-        """The newest run without an end in the space with that fingerprint; None if all have ended.
-
-        A file that cannot be read as a run log is ignored with a warning.
-        """
+        """The newest run without an end in the space with that fingerprint; None if all that can be read have ended."""
         if not self._resumed:
             return None
         runs = (run for path in self._paths() if (run := _readable(path, unfinished=True)) is not None)

@@ -143,10 +143,7 @@ class Codec(Generic[T]):
         return content.get("kind") == self.kind and isinstance(version, int) and version < self.schema_version
 
     def protects(self, text: str | bytes) -> str | None:
-        """The reason why a file with the name of an entry of this kind must not be overwritten; None if it may be.
-
-        Kept is a file of another kind, or of a newer version of this kind; any other is a damaged or older entry.
-        """
+        """The reason why a file, of another kind or a newer version, must not be overwritten; None if it may be."""
         try:
             content = parse_object(text)
         except CacheError:

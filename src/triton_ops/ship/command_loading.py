@@ -47,10 +47,7 @@ _NONE_TUNED = 1
 
 
 def load_kernels(texts: Iterable[str]) -> dict[str, Any]:
-    """The objects that KERNELS name, by the TARGET of each; those of a file or module are the ones that it declares.
-
-    TargetError: one does not exist, cannot be imported, or declares no kernel.
-    """
+    """The objects that KERNELS name, by the TARGET of each; those of a file or module are the ones that it declares."""
     objects: dict[str, Any] = {}
     for text in dict.fromkeys(texts):
         if ":" in text or text in kernel_names():

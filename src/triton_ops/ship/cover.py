@@ -74,10 +74,7 @@ def least_worst(regrets: Matrix, weights: Sequence[float], k: int, seconds: floa
 
 
 def least_mean(regrets: Matrix, weights: Sequence[float], k: int, seconds: float = SECONDS) -> Choice:
-    """At most k columns with the least weighted mean regret over all rows.
-
-    The weights are positive. Where the seconds do not suffice, the best choice so far counts.
-    """
+    """At most k columns with the least weighted mean regret over all rows, as far as the seconds suffice."""
     exchange = _Exchange(regrets, weights, k)
     start = exchange.improve(())
     columns, least = _median(exchange, start, seconds)

@@ -250,10 +250,7 @@ def bound(
 
 
 def target_for(device: LockedDevice, here: DeviceSpec | None) -> Target:
-    """The target of a device: with its limits, where the device is this one or the table has it.
-
-    DeviceError: it is no GPU, or its architecture is not known.
-    """
+    """The target of a device: with its limits, where the device is this one or the table has it; else DeviceError."""
     spec = here or spec_named(device.name)
     if spec is not None and spec.kind == device.kind:
         return target_of(spec)

@@ -84,19 +84,17 @@ def tune_misses(
         outcomes[outcome.problem.key.id] = _outcome(outcome, options)
 
     run = run_jobs(list(jobs.values()), options, budget_s=budget_s, observer=note, cluster=cluster)
-    return [outcomes.get(miss.key.id, MissOutcome(miss=miss, reason=_unbegun(run))) for miss in misses], run
+    unbegun = "the budget left no time for it" if run.stopped == "seconds" else "it was not begun"
+    return [outcomes.get(miss.key.id, MissOutcome(miss=miss, reason=unbegun)) for miss in misses], run
 
 
 @dataclass(frozen=True, kw_only=True)
 class _MissTune:
-    """The tune of one miss, whose arguments are made only when it begins, since they may take much memory.
-
-    `target` is the operation or the kernel; for a call that was noted, the decorated kernel as it stands in its module.
-    """
+    """The tune of one miss, whose arguments are made only when it begins, since they may take much memory."""
 
     miss: Miss
     device: str
-    target: Any
+    target: Any  # for a call that was noted, the decorated kernel as it stands in its module
     options: RunOptions
     tolerance: float | Tolerance | None
 
@@ -136,10 +134,6 @@ def _outcome(outcome: ProblemOutcome, options: RunOptions) -> MissOutcome:
     differences = miss.key.differences(record.key)
     reason = f"the record differs from what was missed in {'; '.join(differences)}" if differences else ""
     return MissOutcome(miss=miss, result=result, reason=reason, stored=True)
-
-
-def _unbegun(run: ManyResult) -> str:
-    return "the budget left no time for it" if run.stopped == "seconds" else "it was not begun"
 
 
 def _target(miss: Miss, targets: Targets) -> Any:

@@ -30,10 +30,7 @@ class Program:
     entry: BoundEntry = field(compare=False)  # one that selects it
 
     def load(self) -> None:
-        """Load the program on the current device, so that its first launch in this process neither compiles nor loads.
-
-        CandidateError: it cannot be compiled, or the device cannot hold it.
-        """
+        """Load the program on the current device, so that its first launch neither compiles nor loads."""
         self.entry.kernel.compile(self.config.with_members(self.ahead.members), self.ahead.arguments)
 
 

@@ -108,10 +108,7 @@ class Table:
 
     @classmethod
     def of_run(cls, path: Path, names: Names, facts: Mapping[str, Any]) -> Table:
-        """The trials of a run as a table, in the order tried; the device's and the kernel's name are facts.
-
-        RunLogError: the file is no run log of this version. SettingsError: the problem lacks an extent of `names`.
-        """
+        """The trials of a run as a table, in the order tried; the device's and the kernel's name are facts."""
         run = read_run(path)
         key = run.head.key
         values = {**key.problem, **extents_of(key.problem)}
@@ -139,7 +136,7 @@ class Table:
         device = _device(self)
         entries = []
         for row in self.best():
-            at = [value for value in row.at if not _is_dtype(value)]
+            at = [value for value in row.at if str(value).removeprefix("torch.") not in ITEM_BYTES]  # without dtypes
             if len(at) != len(names.rows):
                 raise SettingsError(
                     f"a row of the table is for {list(row.at)}, and {len(names.rows)} extents are named",
@@ -159,11 +156,7 @@ class Format(Protocol):
     """The files of one engine's tables."""
 
     def write(self, table: Table, folder: Path) -> Path:
-        """Write a table where the engine looks for it below `folder`, and return the file.
-
-        SettingsError: a fact is missing, or a config lacks a value that the engine needs. CacheError: no file can be
-        written.
-        """
+        """Write a table where the engine looks for it below `folder`, and return the file."""
         ...
 
     def read(self, path: Path) -> Table:
@@ -236,9 +229,6 @@ def _time(row: TableRow) -> float:
     return float("inf") if row.median_ms is None else row.median_ms
 
 
-_KINDS = {"NVIDIA": "cuda", "AMD": "hip"}
-
-
 @dataclass(frozen=True)
 class Names:
     """The names that two sides have for the same things."""
@@ -273,12 +263,8 @@ def _device(table: Table) -> LockedDevice:
     if not name:
         raise SettingsError("the table names no device", hint='--set "device_name=NVIDIA H200"')
     words = str(name).replace("_", " ")
-    return LockedDevice(alias=str(name).lower().replace("_", "-").replace(" ", "-"), kind=_kind(words), name=words)
-
-
-def _kind(name: str) -> str:
-    return next((kind for vendor, kind in _KINDS.items() if vendor in name), "cuda")
-
-
-def _is_dtype(value: Any) -> bool:
-    return isinstance(value, str) and value.removeprefix("torch.") in ITEM_BYTES
+    return LockedDevice(
+        alias=str(name).lower().replace("_", "-").replace(" ", "-"),
+        kind="hip" if "AMD" in words and "NVIDIA" not in words else "cuda",
+        name=words,
+    )

@@ -101,10 +101,7 @@ def check_named(kernel: Kernel, stated: Iterable[str]) -> None:
 
 
 def specs_of(problem: Mapping[str, Any]) -> dict[str, Any]:
-    """A problem of a key as arguments by name, with a `TensorSpec` for each tensor; what is ignored is left out.
-
-    KernelTypeError: one cannot be made, as of a decorated kernel, of whose arguments only classes are known.
-    """
+    """A problem of a key as arguments by name, with a `TensorSpec` for each tensor; what is ignored is left out."""
     if any(name.endswith(":class") for name in problem):
         raise KernelTypeError(
             "only the classes of its arguments are known: it is a decorated kernel, and its call could not be noted",

@@ -43,11 +43,7 @@ class Config(Mapping[str, Value]):
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Config:
-        """A config from decoded JSON, in which tuples have become lists.
-
-        Raises:
-            ConfigValueError: `values` is no mapping, or has a value that a config cannot have.
-        """
+        """A config from decoded JSON, in which tuples have become lists; ConfigValueError if it is none."""
         if type(values) is not dict and not isinstance(values, Mapping):  # asking for an abstract class is slow
             raise ConfigValueError(f"{values!r} is no config", hint='write {"BM": 64}')
         return cls({name: _as_tuples(value) if type(value) is list else value for name, value in values.items()})

@@ -95,15 +95,13 @@ class SpaceWalk:
             yield dict(values)
             return
         name = self._names[at]
-        for value in self._in_order(domains[name]):
+        options = domains[name]
+        for value in options if self._rng is None else self._rng.sample(options, len(options)):
             values[name] = value
             rest = self._narrow(name, values, domains)
             if rest is not None and (self._promising is None or self._promising(name, values)):
                 yield from self._below(values, at + 1, rest)
         values.pop(name, None)
-
-    def _in_order(self, values: Sequence[Value]) -> Sequence[Value]:
-        return values if self._rng is None else self._rng.sample(values, len(values))
 
     def _narrow(self, name: str, values: Mapping[str, Value], domains: Domains) -> Domains | None:
         """The values that are left for later tunables once `name` has its value; None if one has none left."""
@@ -243,10 +241,7 @@ class Group:
         return self._search(_DRAW_ASKS, self.domains, rng=rng).row or self.first.row
 
     def can_complete(self, prefix: Mapping[str, Value]) -> bool:
-        """True if some row begins with `prefix`, the values of the group's first tunables.
-
-        True may be wrong where the answer takes long; False never is.
-        """
+        """True if some row begins with `prefix`, the values of the group's first tunables; False is never wrong."""
         outcome = self._search(_PREFIX_ASKS, self.domains, prefix)
         return outcome.row is not None or not outcome.sure
 

@@ -50,7 +50,10 @@ class PowersOfTwo:
     high: int = LARGEST  # the largest
 
     def __post_init__(self) -> None:
-        _check_span(self.low, self.high, "pow2")
+        if not 1 <= self.low <= self.high <= LARGEST:
+            raise SettingsError(
+                f"pow2 from {self.low} to {self.high} is no range of 1 or more", hint="for example pow2:16..4096"
+            )
 
     @property
     def first(self) -> int:
@@ -75,10 +78,7 @@ class PowersOfTwo:
 
 @dataclass(frozen=True)
 class UpTo:
-    """Buckets between given ends, rising: `(64, 256)` is 1 to 64 and 65 to 256; above the last end there is none.
-
-    Each is measured at its end.
-    """
+    """Buckets between rising ends, at which they are measured: `(64, 256)` is 1 to 64 and 65 to 256; none is above."""
 
     ends: tuple[int, ...]
 
@@ -164,11 +164,6 @@ def next_power_of_two(value: int) -> int:
 
 def _whole(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
-
-
-def _check_span(low: int, high: int, kind: str) -> None:
-    if not 1 <= low <= high <= LARGEST:
-        raise SettingsError(f"{kind} from {low} to {high} is no range of 1 or more", hint="for example pow2:16..4096")
 
 
 def _check_rising(values: tuple[int, ...], kind: str) -> None:

@@ -60,10 +60,7 @@ def plain(argument: TensorSpec | Scalar) -> Any:
 
 
 def from_plain(value: Any) -> TensorSpec | Scalar:
-    """The argument that `plain` has turned into `value`; strides that a bucket has left open are row-major.
-
-    KernelTypeError: the value stands for no argument that can be made, such as a range.
-    """
+    """The argument that `plain` has turned into `value`, with open strides row-major; KernelTypeError for a range."""
     if not isinstance(value, Mapping):
         return value  # type: ignore[no-any-return]
     if "float" in value:
