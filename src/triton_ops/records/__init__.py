@@ -36,10 +36,7 @@ if TYPE_CHECKING:
     from triton_ops.records.record import Record as Record
     from triton_ops.records.record import Timing as Timing
     from triton_ops.records.run_log import Finalist as Finalist
-    from triton_ops.records.run_log import FinishedTrial as FinishedTrial
     from triton_ops.records.run_log import Head as Head
-    from triton_ops.records.run_log import Preview as Preview
-    from triton_ops.records.run_log import Resumed as Resumed
     from triton_ops.records.run_log import Run as Run
     from triton_ops.records.run_log import RunLog as RunLog
     from triton_ops.records.run_log import TrialOrigin as TrialOrigin

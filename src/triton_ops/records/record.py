@@ -83,24 +83,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """The winner of one tune, with what is needed to judge and to repeat the tune.
-
-    Fields that `TuningResult` has too mean the same.
-
-    Attributes:
-        key: Kernel, problem, device and cache state for which the winner holds.
-        mode: Clock and state of the caches with which measuring ended, such as `graph-cold`, `event-warm` or `host`.
-        default_timing: The default's times, taken side by side with the winner's; None if the default failed.
-        guard: Readings of the device's sensors during the last comparison.
-        resources: Registers, shared memory and more of the winner, where they are known.
-        space: Fingerprint of the config space that was searched.
-        elapsed_s: Wall seconds of the tune; of one in a list, from when the device was its own.
-        created: UTC time, ISO 8601.
-        versions: The versions of Python, this package, torch and Triton.
-        failures: The first failed configs, 32 at most; `totals` counts all of them.
-        call: The call of a decorated kernel that was tuned, or why it cannot be made again; None for an operation.
-        tunes: How many tunes, of which each went on with the one before, have led to it.
-    """
+    """The winner of one tune, with what is needed to judge and to repeat it; fields of `TuningResult` mean the same."""
 
     ALONE: ClassVar = "no other config ran, so that nothing was compared"
     """The confidence where a single program ran; it is the winner of a search that has come to its end."""
@@ -115,36 +98,36 @@ class Record:
     }
     """Why a search ended, in words."""
 
-    key: Key
+    key: Key  # for which the winner holds
     winner: Config
     timing: Timing
-    mode: str = ""
+    mode: str = ""  # clock and caches with which measuring ended, such as `graph-cold`, `event-warm` or `host`
     default: Config | None = None
-    default_timing: Timing | None = None
+    default_timing: Timing | None = None  # side by side with the winner; None if the default failed
     ties: tuple[Config, ...] = ()
     noise: NotNegative = 0.0
     raced_gain: NotNegative | None = None
     gain_interval: tuple[NotNegative, NotNegative] | None = None
     confidence: str = "ok"
-    guard: dict[str, Nested] = field(default_factory=dict)
-    resources: Resources | None = None
-    space: str = ""
+    guard: dict[str, Nested] = field(default_factory=dict)  # readings of sensors during the last comparison
+    resources: Resources | None = None  # of the winner, where they are known
+    space: str = ""  # fingerprint of the config space that was searched
     effort: str = "quick"
     search: str = ""
     budget: BudgetLimits = field(default_factory=BudgetLimits)
     stopped: str = "complete"
     totals: dict[str, Count] = field(default_factory=dict)
-    elapsed_s: Seconds = 0.0
-    created: str = ""
-    versions: dict[str, str] = field(default_factory=dict)
+    elapsed_s: Seconds = 0.0  # wall seconds of the tune; of one in a list, from when the device was its own
+    created: str = ""  # UTC, ISO 8601
+    versions: dict[str, str] = field(default_factory=dict)  # of Python, this package, torch and Triton
     run: str = ""
     verified: Verified = field(default_factory=Verified)
     place: str = ""
     notes: tuple[str, ...] = ()
     waited_s: Seconds = 0.0
-    failures: tuple[Failure, ...] = ()
-    call: NotedCall | str | None = None
-    tunes: Count = 1
+    failures: tuple[Failure, ...] = ()  # the first 32; `totals` counts all of them
+    call: NotedCall | str | None = None  # of a decorated kernel, or why it cannot be made again; None for an operation
+    tunes: Count = 1  # how many, of which each went on with the one before, have led to it
 
     @property
     def id(self) -> str:

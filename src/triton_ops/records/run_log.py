@@ -286,6 +286,21 @@ class Run:
         return cls(path, head, tuple(readable(path, lines, _EVENT, first=2, loss="its trials are run again")))
 
     @cached_property
+    def finished(self) -> tuple[FinishedTrial, ...]:
+        """The lines of trials, in order; a config may have several."""
+        return tuple(event for event in self.events if isinstance(event, FinishedTrial))
+
+    @cached_property
+    def previews(self) -> dict[Config, Compiled]:
+        """What the compiler made of configs that the searcher looked at."""
+        return {event.compiled.config: event.compiled for event in self.events if isinstance(event, Preview)}
+
+    @cached_property
+    def resumed(self) -> list[str]:
+        """The times by UTC at which the run was continued."""
+        return [event.at for event in self.events if isinstance(event, Resumed)]
+
+    @cached_property
     def end(self) -> RunEnd | None:
         """The last line; None if the run did not end, so that it can be continued."""
         return next((event for event in reversed(self.events) if isinstance(event, RunEnd)), None)
@@ -313,7 +328,7 @@ class Run:
 
         Screenings of different modes are never compared: of a config that was measured again, the last trial counts.
         """
-        last = {event.trial.config: event for event in self.events if isinstance(event, FinishedTrial)}
+        last = {event.trial.config: event for event in self.finished}
         best: list[tuple[float, Trial]] = []
         for event in sorted(last.values(), key=lambda event: event.at_s):
             if event.trial.ok and (not best or event.trial.rank < best[-1][1].rank):

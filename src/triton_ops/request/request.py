@@ -31,9 +31,8 @@ from triton_ops.values import (
     TensorSpec,
     Tolerance,
     Work,
+    as_callable,
     as_tolerance,
-    callable_check,
-    callable_reference,
 )
 
 
@@ -255,7 +254,7 @@ def make_request(
             fit.
     """
     arguments, device = Arguments.given(args, kwargs), device_named(device)
-    reference = callable_reference(reference)
+    reference = as_callable("reference", reference)
     if isinstance(target, Operation) and not (arguments.positional or arguments.keyword):
         request = _by_shape(target, None if shape is None else tuple(shape), dtype, device, reference, seed)
     elif shape is not None or dtype is not None:
@@ -269,7 +268,7 @@ def make_request(
         tolerance, check = target.tolerance if tolerance is None else tolerance, check or target.check
     if tolerance is None and check is None:
         return request
-    return replace(request, tolerance=as_tolerance(tolerance), check=callable_check(check))
+    return replace(request, tolerance=as_tolerance(tolerance), check=as_callable("check", check))
 
 
 def _by_shape(

@@ -101,25 +101,15 @@ OBJECTIVES = ("worst", "mean")
 
 @dataclass(frozen=True, kw_only=True)
 class ServedProblem:
-    """One problem, and the config of a portfolio that serves it.
+    """One problem, and the config of a portfolio that serves it."""
 
-    Attributes:
-        label: The problem in words.
-        key: The id of its record.
-        config: The config that serves it; None if none of the portfolio was measured there and ran.
-        regret: The share by which that is slower than the best config that was measured there; infinite without one.
-        gain: The default's time over that of the config; None without one.
-        best: The best config that was measured there.
-        weight: What the problem counts in the mean.
-    """
-
-    label: str
-    key: str
-    config: Config | None
-    regret: float
-    gain: float | None
-    best: Config
-    weight: float = 1.0
+    label: str  # the problem in words
+    key: str  # the id of its record
+    config: Config | None  # None if none of the portfolio was measured there and ran
+    regret: float  # the share by which it is slower than the best one there; infinite without one
+    gain: float | None  # the default's time over that of the config; None without one
+    best: Config  # of all that were measured there
+    weight: float = 1.0  # what the problem counts in the mean
 
 
 @dataclass(frozen=True, kw_only=True)

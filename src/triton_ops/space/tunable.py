@@ -218,21 +218,14 @@ def _way_out(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Tunable:
-    """An axis of choice with its values.
+    """An axis of choice with its values, at most a million.
 
-    A tunable is made by `Choice`, `IntRange`, `PowerOfTwo` or `Flag`, or by a config space from a plain list.
-
-    Attributes:
-        values: The possible values, all different, in the order of enumeration.
-        ordered: Whether neighbours in `values` have similar effects, as sizes have.
-        members: The members of an `Enum` and the dtypes whose names are among the values, by these names.
-
-    Raises:
-        ConfigValueError: There are more than a million values.
+    It is made by `Choice`, `IntRange`, `PowerOfTwo` or `Flag`, or by a config space from a plain list. Its `members`
+    are those of an `Enum`, and dtypes, whose names are among the values, by these names.
     """
 
-    values: tuple[Value, ...]
-    ordered: bool = False
+    values: tuple[Value, ...]  # all different, in the order of enumeration
+    ordered: bool = False  # neighbours in `values` have similar effects, as sizes have
     members: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from triton_ops.values.tensors import dtype_name as dtype_name
     from triton_ops.values.tensors import is_fake as is_fake
     from triton_ops.values.tolerance import Tolerance as Tolerance
+    from triton_ops.values.tolerance import as_callable as as_callable
     from triton_ops.values.tolerance import as_tolerance as as_tolerance
-    from triton_ops.values.tolerance import callable_check as callable_check
-    from triton_ops.values.tolerance import callable_reference as callable_reference
     from triton_ops.values.trial import Compiled as Compiled
     from triton_ops.values.trial import KernelMetrics as KernelMetrics
     from triton_ops.values.trial import Measurement as Measurement

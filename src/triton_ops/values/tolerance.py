@@ -107,20 +107,17 @@ def _finite(value: Any) -> float | None:
 _RULE = Tolerance()  # for verdicts, unchanged
 
 
-def callable_check(check: Any) -> Callable[[Any, Any], Any] | None:
-    """The caller's own comparison, or None."""
-    return _callable("check", check, "give check(result, expected), which returns True or False")
+_CALLABLE = {
+    "check": "give check(result, expected), which returns True or False",
+    "reference": "give a function that returns the right result for the same arguments",
+}
 
 
-def callable_reference(reference: Any) -> Callable[..., Any] | None:
-    """The caller's own reference, or None."""
-    return _callable("reference", reference, "give a function that returns the right result for the same arguments")
-
-
-def _callable(what: str, function: Any, hint: str) -> Callable[..., Any] | None:
+def as_callable(what: str, function: Any) -> Callable[..., Any] | None:
+    """The caller's own `check` or `reference`, or None; KernelTypeError if it is not callable."""
     if function is None or callable(function):
         return function  # type: ignore[no-any-return]
-    raise KernelTypeError(f"{what} is {_excerpt(function)}, which is not callable", hint=hint)
+    raise KernelTypeError(f"{what} is {_excerpt(function)}, which is not callable", hint=_CALLABLE[what])
 
 
 def as_tolerance(tolerance: Any) -> Tolerance:

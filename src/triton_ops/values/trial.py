@@ -19,18 +19,7 @@ from triton_ops.space import Config
 
 @dataclass(frozen=True)
 class Resources:
-    """The resources of a compiled config; a field is None where the backend cannot know it.
-
-    Attributes:
-        registers: Registers per thread.
-        spill_bytes: Bytes per thread that registers did not hold, and that lie in local memory.
-        shared_bytes: Shared memory per block.
-        binary: Fingerprint of the machine code; of configs with equal binaries only one is measured.
-        stack_bytes: Stack frame per thread.
-        mma: Matrix instructions used: `wgmma`, `tcgen05`, `mma.sync`, `mfma`, `wmma`, or `none`.
-        load_bytes: Bytes that one thread loads at once, in the commonest load from global memory.
-        serialised: Whether the assembler makes each product of a warp group wait for the one before (`wgmma` alone).
-    """
+    """The resources of a compiled config; a field is None where the backend cannot know it."""
 
     WASTEFUL_SPILL_BYTES: ClassVar = 64
     """A config that spills more than this per thread is tried last.
@@ -40,15 +29,15 @@ class Resources:
     speed.
     """
 
-    registers: Count | None = None
-    spill_bytes: Count | None = None
-    shared_bytes: Count | None = None
+    registers: Count | None = None  # per thread
+    spill_bytes: Count | None = None  # per thread, that registers did not hold, and that lie in local memory
+    shared_bytes: Count | None = None  # per block
     _: KW_ONLY
-    binary: str | None = None
-    stack_bytes: Count | None = None
-    mma: str | None = None
-    load_bytes: Count | None = None
-    serialised: bool | None = None
+    binary: str | None = None  # fingerprint of the machine code; of configs with equal binaries only one is measured
+    stack_bytes: Count | None = None  # frame per thread
+    mma: str | None = None  # matrix instructions used: `wgmma`, `tcgen05`, `mma.sync`, `mfma`, `wmma`, or `none`
+    load_bytes: Count | None = None  # that one thread loads at once, in the commonest load from global memory
+    serialised: bool | None = None  # whether each product of a warp group waits for the one before (`wgmma` alone)
 
     @property
     def wasteful(self) -> bool:

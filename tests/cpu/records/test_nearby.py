@@ -6,11 +6,11 @@ import pytest
 
 from triton_ops import share_lockfile, tune
 from triton_ops.backend import operation
-from triton_ops.records import FinishedTrial as Tried
 from triton_ops.records import FollowedLockfile, LockPlan, Quarantine, lock_of, read_run
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.directory import open_store
 from triton_ops.records.followed_lockfiles import without_shared_lockfiles
+from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.request import make_task
 from triton_ops.space import Config
 from triton_ops.tuner.neighbours import winners_nearby
