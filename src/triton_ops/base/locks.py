@@ -167,7 +167,6 @@ class _Patience:
 
     @property
     def over(self) -> TimeoutError:
-        """The error of a wait that was too long."""
         return TimeoutError(errno.ETIMEDOUT, f"another process or thread has held it for {self._wait_s or 0:g} s")
 
 

@@ -45,7 +45,6 @@ def _is_lost(package: str) -> bool:
 
 
 def _failure(package: str, error: BaseException) -> tuple[str, str]:
-    """The reason why the import of a package failed, and the next step."""
     how = _INSTALL.get(package, f"pip install {package}")
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == package:
         return "is not installed", how

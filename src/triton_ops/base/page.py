@@ -66,5 +66,4 @@ def json_text(content: Any) -> str:
 
 
 def _digest(text: str) -> str:
-    """The name of a script or a style in the page's policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

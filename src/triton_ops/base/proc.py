@@ -107,7 +107,6 @@ def available_bytes() -> int | None:
 
 
 def _fields(pid: int) -> list[bytes]:
-    """State, parent and so on of a process; none if it is gone."""
     return _read(f"{pid}/stat").rpartition(b")")[2].split()
 
 

@@ -208,7 +208,6 @@ def import_(
 
 
 def _to_remove(which: str | None, everything: bool, cache_dir: str | None) -> list[Record]:
-    """The records that `rm` removes; an ambiguous request is refused."""
     if (which is None) != everything:
         raise SettingsError("cache rm takes either KERNEL|ID or --all", hint="`triton-ops show` lists the records")
     records = matching(which, cache_dir)

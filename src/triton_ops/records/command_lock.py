@@ -245,7 +245,6 @@ def _why_left(
 
 
 def _sources(newest: Sequence[Record]) -> dict[str, dict[str, str]]:
-    """The source of each kernel in its newest record."""
     newest_of: dict[str, tuple[str, dict[str, str]]] = {}
     for record in newest:
         source = {name: text for name, text in record.key.identity.items() if name in ("source", "grid")}

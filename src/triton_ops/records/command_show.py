@@ -56,7 +56,6 @@ def show_command(which: Which = None, cache_dir: CacheDir = None, as_json: Json 
 
 
 def _overview(records: list[Record], columns: int | None) -> list[str]:
-    """One line for each record if the lines fit, else several lines for each."""
     rows = [_row(record) for record in records]
     if fits(table(_HEADER, rows, None, _NUMBERS), columns):
         return headed_table(_HEADER, rows, None, _NUMBERS)

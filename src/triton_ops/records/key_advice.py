@@ -231,7 +231,6 @@ def keys_command(
 
 
 def _check_names(names: Sequence[str], records: Sequence[Record]) -> None:
-    """Raise if no problem has a field of such a name."""
     fields = dict.fromkeys(field for record in records for field in fields_of(record.key.problem))
     if fields and (unknown := [name for name in names if name not in fields]):
         raise SettingsError(

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,28 +111,18 @@ class Harvest:
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
     def _write(self) -> None:
-        keys: dict[str, Key] = {}
-        counts: Counter[str] = Counter()
-        times: dict[str, float | None] = {}
-        calls: dict[str, NotedCall | None] = {}
+        now, lines = time_now(), []
         while self._queue:
             key, expected_ms, call = self._queue.popleft()
-            calls[key.id] = calls.get(key.id) or call
-            keys[key.id] = key
-            counts[key.id] += 1
-            times[key.id] = times.get(key.id) if expected_ms is None else expected_ms
-        now = time_now()
-        for key_id, key in keys.items():
-            miss = Miss(
-                key=key, count=counts[key_id], expected_ms=times[key_id], first=now, last=now, call=calls[key_id]
-            )
+            lines.append(_MissLine(key=key, count=1, expected_ms=expected_ms, at=now, call=call))
+        for miss in _together(lines):
             try:
                 self._file.append(_line(miss), durable=False)
-            except TypeError as error:  # a value in the key is none that JSON has
-                _log.warning("a miss of %s cannot be noted: %s", key.kernel, error)
+            except TypeError as error:  # noqa: PERF203 - a value in the key is none that JSON has
+                _log.warning("a miss of %s cannot be noted: %s", miss.key.kernel, error)
         size = 0
         with contextlib.suppress(OSError):  # it could not be written, or is being shortened
-            size = self.path.stat().st_size if keys else 0
+            size = self.path.stat().st_size if lines else 0
         if size > _LARGEST_BYTES:
             Misses(self.path.parent).shorten()
 

@@ -34,7 +34,6 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def trial(self) -> Trial:
-        """The entry as a trial."""
         return Trial(self.config, Status(self.status), error=f"quarantined since {self.at}: {self.error}")
 
 

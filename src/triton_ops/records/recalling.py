@@ -183,10 +183,8 @@ def covers(record: Record, effort: Effort) -> bool:
         return False
     if record.effort != effort.name and not _is_greater(record.effort, effort.name):
         return False
-    limits = record.budget
-    enough = _least(effort.budget.trials) <= _least(limits.trials) and _least(effort.budget.seconds) <= _least(
-        limits.seconds
-    )
+    limits, asked = record.budget, effort.budget
+    enough = _least(asked.trials) <= _least(limits.trials) and _least(asked.seconds) <= _least(limits.seconds)
     return record.stopped in ("complete", "settled") or enough
 
 

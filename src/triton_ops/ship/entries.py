@@ -223,7 +223,6 @@ class BoundEntry:
         return ", ".join(f"{name}={value}" for name, value in mine.items() if theirs.get(name) != value)
 
     def _key(self) -> Key:
-        """The key of a launch of the very problem on the very device."""
         device, entry = self.device, self.entry
         where = {"kind": device.kind, "name": device.name, "arch": device.arch, "units": device.units}
         where |= {} if device.threads is None else {"threads": device.threads}

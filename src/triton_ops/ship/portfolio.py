@@ -7,6 +7,7 @@ the same run: by the race, where both were raced, else by their screenings.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -283,15 +284,9 @@ def _of_device(name: str, records: Sequence[Record], device: str | None, folder:
 def _alike_records(records: Sequence[Record]) -> tuple[list[Record], dict[str, int]]:
     """The records with the kernel, versions, cache state of the newest one, and why others do not count."""
     newest = records[0].key
-    alike: list[Record] = []
-    left_out: dict[str, int] = {}
-    for record in records:
-        why = _why_unlike(record, newest)
-        if why is None:
-            alike.append(record)
-        else:
-            left_out[why] = left_out.get(why, 0) + 1
-    return alike, left_out
+    reasons = [_why_unlike(record, newest) for record in records]
+    alike = [record for record, why in zip(records, reasons, strict=True) if why is None]
+    return alike, dict(Counter(why for why in reasons if why is not None))
 
 
 def _why_unlike(record: Record, newest: Any) -> str | None:
@@ -310,7 +305,6 @@ def _why_unlike(record: Record, newest: Any) -> str | None:
 
 
 def _weights_of(problems: Sequence[MeasuredProblem], weights: Mapping[str, float]) -> list[float]:
-    """The weight of each problem; SettingsError if one is not positive, or no problem has its label."""
     labels = {problem.key.label for problem in problems}
     for label, weight in weights.items():
         if label not in labels:

@@ -153,7 +153,6 @@ def prepare(
 
 
 def _of_device(lock: Lockfile, here: DeviceSpec | None, alias: str | None) -> Lockfile:
-    """The entries of the device of an alias, or of the one that is here."""
     facts = None if here is None else Key.facts_of(here)
     aliases = {
         one.alias for one in lock.devices if (one.alias == alias if facts is None else one.why_not(facts) is None)
@@ -167,24 +166,16 @@ def _plan(
     """The programs of each entry that can be what a launch gets; none where there is nothing to compile."""
     plan: list[list[Program]] = []
     for entry, target in bound(lock, targets):
-        programs = _programs(target, lock, here)
-        if isinstance(programs, str):
-            failures.append((entry, programs))
-        else:
-            plan.append(programs)
+        try:
+            if isinstance(target, TritonKernelError):
+                raise target
+            if (reason := target.why_invalid(lock)) is None:
+                plan.append(programs_of(target, here))
+            else:
+                failures.append((entry, reason))
+        except TritonKernelError as error:  # noqa: PERF203 - of each entry by itself
+            failures.append((entry, str(error)))
     return plan
-
-
-def _programs(target: BoundEntry | TritonKernelError, lock: Lockfile, here: DeviceSpec | None) -> list[Program] | str:
-    """The programs of an entry; the reason where it cannot be what a launch gets."""
-    if isinstance(target, TritonKernelError):
-        return str(target)
-    if (reason := target.why_invalid(lock)) is not None:
-        return reason
-    try:
-        return programs_of(target, here)
-    except TritonKernelError as error:
-        return str(error)
 
 
 def _load(program: Program, failures: list[tuple[LockEntry, str]]) -> bool:

@@ -219,7 +219,6 @@ class _Measuring:
         return _judge(case.entry, result)
 
     def verdict_there(self, place: BoundEntry) -> Verdict:
-        """The verdict at a held-out size."""
         if place.specs is None:
             reason = "a decorated kernel is measured at the call that was noted, whose grid is known"
             return Verdict(entry=place.entry, outcome="not measured", reason=reason)
@@ -243,7 +242,6 @@ class _Measuring:
             )  # fmt: skip
 
     def _called(self, case: BoundEntry, device: str, folder: Path, options: Mapping[str, Any]) -> TuningResult:
-        """The result for the noted call of a decorated kernel."""
         entry, noted_call = case.entry, case.entry.call
         assert isinstance(noted_call, NotedCall)  # `why_not_again` has looked
         # The names of `dispatch` import Triton, as the kernel's own module has.

@@ -264,7 +264,6 @@ class Group:
         rng: random.Random | None = None,
         names: Sequence[str] = (),
     ) -> RowOutcome:
-        """The first row of a walk that begins with `prefix`."""
         walk = SpaceWalk(names or self.names, self.joined, domains, asks=Asks(most_asks), rng=rng)
         try:
             return RowOutcome(next(walk.rows(prefix), None), refusing=self.constraints)

@@ -250,7 +250,6 @@ class TensorSpec:
             raise MemoryError(f"it takes {needed >> 20} MiB, and {available >> 20} MiB are free")
 
     def _create(self, torch: Any, device: str, seed: int, fill_value: float | None) -> Any:
-        """The tensor, with its values."""
         dtype = getattr(torch, self.dtype)
         room, tensor = self._empty(torch, dtype, device)
         # Elements that share memory, as after `expand`, cannot be written one by one: the memory is filled instead.
