@@ -88,7 +88,8 @@ def import_(
     """Take the fastest configs of a table into a lockfile; entries that are there already stay."""
     names = _names(row, rename)
     plan = LockPlan(buckets=pairs(bucket, "--bucket", "M=measured@2"))
-    table = _with_extents(format_named(format_name).read(file).with_facts(_values(facts, "--set")), names, file)
+    table = _with_extents(format_named(format_name).read(file), names, file)
+    table = replace(table, facts={**table.facts, **_values(facts, "--set")})
     source = f"{format_name}: {file.name}"
     new = table.lockfile(kernel, names, _values(argument, "--argument"), source, plan)
     count = new.add_to(lockfile)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -146,10 +146,6 @@ class Table:
             config = names.inwards(row.config)
             entries.append(LockEntry.imported(kernel, device.alias, problem, config, row.median_ms, source))
         return Lockfile((device,), tuple((plan or LockPlan()).with_ranges(entries)))
-
-    def with_facts(self, facts: Mapping[str, Any]) -> Table:
-        """The table with further facts, which replace those of the same name."""
-        return replace(self, facts={**self.facts, **facts})
 
 
 class Format(Protocol):

@@ -27,7 +27,7 @@ from triton_ops.exceptions import (
     UnsupportedDtypeError,
 )
 from triton_ops.records import LockEntry, Lockfile, NotedCall
-from triton_ops.request import Effort, effort_of
+from triton_ops.request import effort_of
 from triton_ops.ship.entries import UNREACHABLE, BoundEntry, bound
 from triton_ops.ship.preparing import Program, compiled, programs_of
 from triton_ops.ship.targets import Targets, made_on
@@ -46,15 +46,6 @@ def why_not_again(entry: BoundEntry) -> str | None:
     if call is None:
         return "only the classes of its arguments are known: no call was noted; remove its record, and call it again"
     return f"only the classes of its arguments are known: {call}"
-
-
-def _all_race(most_neighbours: int) -> Effort:
-    """A quick effort in which every config is a finalist.
-
-    A screening alone says little of how much slower a config is: it lasts milliseconds, and a finalist's time, with
-    which it would be compared, was taken seconds later.
-    """
-    return replace(effort_of("quick"), finalists=2 + most_neighbours)
 
 
 def _rivals(entry: LockEntry, space: ConfigSpace | None, most_neighbours: int) -> ConfigSpace:
@@ -227,7 +218,9 @@ class _Measuring:
     def _result(self, case: BoundEntry) -> TuningResult:
         """The result of the tune; Ctrl-C ends it with KeyboardInterrupt, even if configs have run by then."""
         device = self.device or ("cpu" if case.device.kind == "cpu" else "cuda")
-        effort = _all_race(self.most_neighbours)
+        # Every config is a finalist: a screening alone says little of how much slower a config is. It lasts
+        # milliseconds, and a finalist's time, with which it would be compared, was taken seconds later.
+        effort = replace(effort_of("quick"), finalists=2 + self.most_neighbours)
         options: dict[str, Any] = {"effort": effort, "search": "exhaustive", "transfer": False, **self.options}
         with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
             if case.specs is None:
