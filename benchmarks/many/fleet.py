@@ -32,8 +32,9 @@ from benchmarks.document import headed, save
 from benchmarks.many.fleet_kernel import CONFIGS, LAUNCH_MS, simulated
 from triton_ops import TuneProblem, tune
 from triton_ops.many import ManyResult, RayEngine, RunOptions, jobs_of, run_jobs
-from triton_ops.records import FinishedTrial as Tried
-from triton_ops.records import Resumed, read_run
+from triton_ops.records import read_run
+from triton_ops.records.run_log import FinishedTrial as Tried
+from triton_ops.records.run_log import Resumed
 from triton_ops.request.effort import PRESETS
 from triton_ops.tuner import Silent
 

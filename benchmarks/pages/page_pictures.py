@@ -18,7 +18,8 @@ from typing import Any
 
 from tests.browser import opened_browser
 
-from triton_ops.base import parsed, read_named, unpacked
+from triton_ops.base import parsed, read_named
+from triton_ops.base.named_files import unpacked
 from triton_ops.device import Roofline, spec_named
 from triton_ops.lab import simulator_page
 from triton_ops.lab.recording import Recording, read_recording

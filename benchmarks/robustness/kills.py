@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from triton_ops.records import FinishedTrial as Tried
 from triton_ops.records import read_run
+from triton_ops.records.run_log import FinishedTrial as Tried
 
 CONFIGS = 60
 WINNER = 17

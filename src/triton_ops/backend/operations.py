@@ -25,9 +25,8 @@ from triton_ops.values import (
     TensorSpec,
     Tolerance,
     Work,
+    as_callable,
     as_tolerance,
-    callable_check,
-    callable_reference,
     dtype_name,
 )
 
@@ -73,8 +72,8 @@ class Operation:
         object.__setattr__(self, "kernel", as_kernel(self.kernel))
         if self.tolerance is not None:
             object.__setattr__(self, "tolerance", as_tolerance(self.tolerance))
-        callable_check(self.check)
-        callable_reference(self.reference)
+        as_callable("check", self.check)
+        as_callable("reference", self.reference)
         object.__setattr__(self, "dtypes", tuple(map(dtype_name, self.dtypes)))
         if isinstance(self.space, ConfigSpace) or not callable(self.space):
             kernel, space = kernel_and_space(self.kernel, self.space)

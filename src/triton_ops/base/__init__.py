@@ -4,10 +4,7 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.base.files import LARGEST_LOG_BYTES as LARGEST_LOG_BYTES
     from triton_ops.base.files import AppendedFile as AppendedFile
-    from triton_ops.base.files import append_at as append_at
-    from triton_ops.base.files import append_line as append_line
     from triton_ops.base.files import atomic_write as atomic_write
     from triton_ops.base.files import check_home as check_home
     from triton_ops.base.files import ensure_folder as ensure_folder
@@ -24,14 +21,10 @@ if TYPE_CHECKING:
     from triton_ops.base.files import writable as writable
     from triton_ops.base.folders import TemporaryFolder as TemporaryFolder
     from triton_ops.base.folders import code_folder as code_folder
-    from triton_ops.base.folders import make_temporary as make_temporary
-    from triton_ops.base.folders import own_temporary_folder as own_temporary_folder
     from triton_ops.base.folders import private_folder as private_folder
-    from triton_ops.base.folders import remove_temporary as remove_temporary
     from triton_ops.base.locks import ForkSafeLock as ForkSafeLock
     from triton_ops.base.locks import locked as locked
     from triton_ops.base.named_files import read_named as read_named
-    from triton_ops.base.named_files import unpacked as unpacked
     from triton_ops.base.named_files import write_named as write_named
     from triton_ops.base.optional import available as available
     from triton_ops.base.optional import base_class as base_class

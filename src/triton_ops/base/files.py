@@ -45,15 +45,10 @@ _KINDS = {
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
-    """The descriptor of a regular file that the rule of this module lets this process open.
+    """The descriptor of a regular file that the rule of this module lets this process open, or OSError.
 
-    Args:
-        path: The file. Its folder is judged as it stands; see `folder_within` for a folder below another.
-        flags: As for `os.open`. With `O_CREAT` a missing file is made.
-        mode: Permissions of a file that is made, less the umask.
-
-    Raises:
-        OSError: The file cannot be opened, or the rule refuses it.
+    Its folder is judged as it stands; see `folder_within` for a folder below another. With `O_CREAT` among the flags a
+    missing file is made, of that mode less the umask.
     """
     folder = os.stat(os.path.dirname(path) or ".")  # noqa: PTH116, PTH120 - the way of every record that is read
     writes = bool(flags & (os.O_WRONLY | os.O_RDWR))
@@ -75,11 +70,9 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
 def folder_within(root: Path, path: Path) -> Path:
     """`path`, a folder below `root`, after every folder between the two was judged by the rule of this module.
 
-    A folder that does not exist yet is no objection. `root` itself is believed: somebody has chosen it.
-
-    Raises:
-        OSError: A part of the way is a link that another user could have placed, is no folder, or belongs to a user who
-            is not expected there.
+    A folder that does not exist yet is no objection. `root` itself is believed: somebody has chosen it. OSError: a part
+    of the way is a link that another user could have placed, is no folder, or belongs to a user who is not expected
+    there.
     """
     above, way = os.stat(root), root  # noqa: PTH116 - beside the other calls of `os`
     for name in path.relative_to(root).parts:
@@ -139,13 +132,8 @@ LARGEST_LOG_BYTES = 1 << 30  # an exhaustive run of 10^6 configs
 _LAST_BYTES = 64 << 10
 
 
-def read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
-    """The content of a regular file.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        OSError: The file cannot be read, is larger than `limit_bytes`, or is refused by the rule of `opening`.
-    """
+def read_file(path: str | os.PathLike[str], limit_bytes: int = LARGEST_LOG_BYTES) -> bytes:
+    """The content of a regular file; OSError if the rule of this module refuses it, or it is larger."""
     descriptor = open_regular(path)
     try:
         return read_all(descriptor, limit_bytes)
@@ -154,11 +142,7 @@ def read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
 
 
 def read_all(descriptor: int, limit_bytes: int) -> bytes:
-    """The bytes of a descriptor until its end.
-
-    Raises:
-        OSError: It cannot be read, or there are more than `limit_bytes`.
-    """
+    """The bytes of a descriptor until its end; OSError if there are more than `limit_bytes`."""
     size = os.fstat(descriptor).st_size
     parts, remainder = [], limit_bytes + 1 if size <= limit_bytes else 0
     while remainder > 0 and (part := os.read(descriptor, min(remainder, max(size + 1, 1 << 16)))):
@@ -191,10 +175,7 @@ def whole_lines(path: Path, limit_bytes: int = LARGEST_LOG_BYTES) -> Iterator[by
     """The lines of a file that end in a line break, without it; none if the file is missing.
 
     A last line without a line break was torn by a killed writer, and is left out. Of a line that is longer than any
-    writer's only the beginning is given, so that it is no line of any kind.
-
-    Raises:
-        OSError: The file cannot be read, is larger than `limit_bytes`, or is refused by the rule of `opening`.
+    writer's only the beginning is given, so that it is no line of any kind. OSError as of `read_file`.
     """
     try:
         descriptor = open_regular(path)
@@ -213,11 +194,7 @@ def whole_lines(path: Path, limit_bytes: int = LARGEST_LOG_BYTES) -> Iterator[by
 
 
 def last_line(path: Path) -> bytes:
-    """The last line of a file that ends in a line break, read from the end; empty if there is none.
-
-    Raises:
-        OSError: The file cannot be read, or is refused by the rule of `opening`.
-    """
+    """The last line of a file that ends in a line break, read from the end; empty if there is none."""
     with contextlib.suppress(FileNotFoundError), os.fdopen(open_regular(path), "rb") as file:
         size, length = file.seek(0, os.SEEK_END), _LAST_BYTES
         while True:
@@ -244,11 +221,7 @@ def skip_syncs() -> None:
 
 
 def sync(descriptor: int) -> None:
-    """Wait until what was written to a file or a folder is on disk.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Wait until what was written to a file or a folder is on disk."""
     if not _no_syncs:
         os.fsync(descriptor)
 
@@ -259,11 +232,7 @@ _LEFT_BEHIND_S = 3600.0  # a write takes milliseconds; a file of this age has no
 
 
 def ensure_folder(folder: str | os.PathLike[str]) -> Path:
-    """The folder with `~` expanded; it is made if it is missing, and its name is on disk when this returns.
-
-    Raises:
-        CacheError: The path is a file, or the folder cannot be made.
-    """
+    """The folder with `~` expanded, made if it is missing, and its name on disk; CacheError if it cannot be made."""
     path = expanded(folder)
     if is_folder(path):
         return path
@@ -284,11 +253,7 @@ def ensure_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def make_folders(path: Path) -> None:
-    """Make a folder, and those above it that are missing, each with its name on disk.
-
-    Raises:
-        OSError: One of them is a file, or cannot be made.
-    """
+    """Make a folder, and those above it that are missing, each with its name on disk."""
     missing = [path, *(above for above in path.parents if not is_folder(above))]
     for folder in reversed(missing):  # `parents=True` calls itself for each: a thousand are too many
         folder.mkdir(exist_ok=True)
@@ -297,11 +262,7 @@ def make_folders(path: Path) -> None:
 
 
 def check_home(folder: Path) -> None:
-    """Raise if `folder` is what stands for the cache folder of a user without a home folder.
-
-    Raises:
-        CacheError: It is.
-    """
+    """Raise CacheError if `folder` is what stands for the cache folder of a user without a home folder."""
     if folder.is_relative_to(os.devnull):
         raise CacheError(
             "there is no home folder to keep records in", hint="set TRITON_OPS_CACHE_DIR, XDG_CACHE_HOME or HOME"
@@ -329,15 +290,8 @@ def atomic_write(path: Path, content: str | bytes, like: os.stat_result | None =
     """Replace the content of `path`, text as UTF-8. A reader sees the old file or the new one, never a part.
 
     It is on disk before the name points to it, and so is the name when this returns. A failure leaves the old file, and
-    no other. A link is replaced, and not followed.
-
-    Args:
-        path: The file.
-        content: The new content.
-        like: Permissions and, where this user may set them, owner and group of the new file; None obeys the umask.
-
-    Raises:
-        OSError: The folder cannot be written, or the disk is full.
+    no other. A link is replaced, and not followed. The new file has the permissions of `like` and, where this user may
+    set them, its owner and group; None obeys the umask.
     """
     # Files of `tempfile` can be read by their owner only, but a cache that root has made serves other users too.
     fresh = path.with_name(f".{path.name}-{secrets.token_hex(8)}.tmp")
@@ -359,10 +313,8 @@ def atomic_write(path: Path, content: str | bytes, like: os.stat_result | None =
 def sweep(folder: Path, now_s: float | None = None, *, only: str = "") -> None:
     """Remove probes and half-written files that killed processes of this user left in `folder` over an hour ago.
 
-    Args:
-        folder: The folder; one that cannot be listed or written is left as it is.
-        now_s: Seconds since 1970; None asks the clock.
-        only: The name of the one file whose half-written forms are meant, in a folder that is not this package's.
+    A folder that cannot be listed or written is left as it is. In one that is not this package's, `only` names the one
+    file whose half-written forms are meant.
     """
     names = rf"\.{re.escape(only)}-{_TOKEN}\.tmp" if only else rf"\.probe-{_TOKEN}|\..+-{_TOKEN}\.tmp"
     for path in left_behind(folder, re.compile(names), stat.S_ISREG, _LEFT_BEHIND_S, now_s):
@@ -392,12 +344,8 @@ _log = logging.getLogger("triton_ops")
 def append_line(path: Path, line: str, durable: bool = True) -> None:
     """Append one line to `path`; with `durable` the line is on disk when this returns.
 
-    If the file ends in a torn line of a killed writer, a line break is written before the new line.
-
-    Raises:
-        ValueError: `line` contains a line break.
-        OSError: The file cannot be written or is refused by the rule of `opening`, or the disk is full; the part that
-            was written is a torn last line.
+    If the file ends in a torn line of a killed writer, a line break is written before the new line. OSError: the part
+    that was written is a torn last line.
     """
     if "\n" in line:
         raise ValueError("a line cannot contain a line break")
@@ -415,37 +363,14 @@ def append_line(path: Path, line: str, durable: bool = True) -> None:
         sync_folder(path.parent)
 
 
-def append_at(path: Path, size: int, content: bytes) -> bool:
-    """Append bytes to a file of so many bytes, which are on disk when this returns; False if it has another size.
-
-    Raises:
-        OSError: The file cannot be written, or the disk is full; a part may have been written.
-    """
-    try:
-        descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND)
-    except FileNotFoundError:
-        return False
-    with os.fdopen(descriptor, "ab") as file:
-        if os.fstat(file.fileno()).st_size != size:
-            return False
-        file.write(content)
-        file.flush()
-        sync(file.fileno())
-    return True
-
-
 class AppendedFile:
-    """A file of JSON lines, each with its checksum, to which entries are appended.
+    """A file of JSON lines, each with its checksum, to which entries are appended; a failed write is a warning.
 
-    A failed write is a warning and no exception.
-
-    Args:
-        path: The file; its folder is made with the first line. None writes nothing.
-        loss: The consequence of a file that cannot be written, for the warning.
-        root: The cache folder that holds the file; the folders between are judged before the first line is written.
-            None where the file's own folder was chosen by somebody.
-        gaps: Whether entries may be written after one that could not be; else nothing further is, since a file with a
-            gap would be worse than one that ends.
+    Its folder is made with the first line; without a path nothing is written. The loss is the consequence of a file
+    that cannot be written, for the warning. The root is the cache folder that holds the file; the folders between are
+    judged before the first line is written. None where the file's own folder was chosen by somebody. With `gaps`
+    entries may be written after one that could not be; else nothing further is, since a file with a gap would be worse
+    than one that ends.
     """
 
     def __init__(self, path: Path | None, loss: str, root: Path | None = None, *, gaps: bool = False) -> None:
@@ -457,6 +382,21 @@ class AppendedFile:
     def written(self) -> Path | None:
         """The file that others can read; None if there is none, or a line was lost."""
         return None if self._broken else self.path
+
+    @staticmethod
+    def append_at(path: Path, size: int, content: bytes) -> bool:
+        """Append bytes, on disk when this returns, to a file of so many bytes; False if it has another size."""
+        try:
+            descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND)
+        except FileNotFoundError:
+            return False
+        with os.fdopen(descriptor, "ab") as file:
+            if os.fstat(file.fileno()).st_size != size:
+                return False
+            file.write(content)
+            file.flush()
+            sync(file.fileno())
+        return True
 
     def append(self, entry: Mapping[str, Any], durable: bool = True) -> None:
         """Append an entry as one line; with `durable` it is on disk when this returns."""

@@ -31,14 +31,10 @@ from triton_ops.exceptions import CacheError
 def left_behind(
     folder: Path, names: re.Pattern[str], is_kind: Callable[[int], bool], older_than_s: float, now_s: float | None
 ) -> Iterator[Path]:
-    """The entries of a folder that this user's processes made and cannot be using any more.
+    """The entries of a folder that this user's processes made and cannot be using any more; none if not listed.
 
-    Args:
-        folder: The folder; one that cannot be listed has none.
-        names: Matches whole names that no other program gives.
-        is_kind: From the mode of an entry to whether it may be one, such as `stat.S_ISREG`; links are not followed.
-        older_than_s: Seconds since the last change.
-        now_s: Seconds since 1970; None asks the clock.
+    The pattern matches whole names that no other program gives; the mode of an entry, links not followed, says whether
+    it may be one, as `stat.S_ISREG` does.
     """
     oldest_s = (time.time() if now_s is None else now_s) - older_than_s
     try:
@@ -64,13 +60,11 @@ _own_locks: list[int] = []  # the locks of this process's own folder, which end 
 
 
 class TemporaryFolder:
-    """A private folder in `tempfile.gettempdir()` for one child process, which makes it with `make_temporary`.
+    """A private folder in `tempfile.gettempdir()` for one child process, which makes it with `make`.
 
     It is not made here: until there is somebody who removes it, nothing may be left by a kill. Folders of this user
-    that are a minute old and that no process holds are removed first. On a file system without locks none are.
-
-    Attributes:
-        path: The folder; None where none can be made.
+    that are a minute old and that no process holds are removed first. On a file system without locks none are. Where no
+    folder can be made the path is None.
     """
 
     def __init__(self) -> None:
@@ -85,53 +79,48 @@ class TemporaryFolder:
         """Remove the folder with all that is in it; a second call does nothing."""
         path, self.path = self.path, None
         if path is not None:
-            remove_temporary(path)
+            self.discard(path)
 
+    @staticmethod
+    def make(path: Path) -> bool:
+        """In a child, make the folder at such a path, and hold its lock as long as this process lives.
 
-def make_temporary(path: Path) -> bool:
-    """In a child, make the folder of a `TemporaryFolder`, and hold its lock as long as this process lives.
+        Gives whether it was made: the disk may be full, and another user, who can read the names that processes are
+        started with, may have made it first.
+        """
+        try:
+            path.mkdir(mode=0o700)
+        except OSError:
+            return False
+        with contextlib.suppress(OSError):  # the file system has no locks for folders
+            _own_locks.append(_lock(path))
+        return True
 
-    Gives whether it was made: the disk may be full, and another user, who can read the names that processes are
-    started with, may have made it first.
-    """
-    try:
-        path.mkdir(mode=0o700)
-    except OSError:
-        return False
-    with contextlib.suppress(OSError):  # the file system has no locks for folders
-        _own_locks.append(_lock(path))
-    return True
+    @classmethod
+    def own(cls) -> Path:
+        """A folder of this process's own, removed by later processes, for one that is ended by a kill."""
+        path = cls().path
+        return path if path is not None and cls.make(path) else Path(tempfile.mkdtemp(prefix="triton-ops-"))
 
+    @staticmethod
+    def discard(path: Path) -> None:
+        """Remove such a folder, of this or another process; any other path is left alone.
 
-def own_temporary_folder() -> Path:
-    """A folder of this process's own, removed by later processes, for one that is ended by a kill."""
-    path = TemporaryFolder().path
-    return path if path is not None and make_temporary(path) else Path(tempfile.mkdtemp(prefix="triton-ops-"))
-
-
-def remove_temporary(path: Path) -> None:
-    """Remove the folder of a `TemporaryFolder`, of this or another process; any other path is left alone.
-
-    Processes that are just ending may still put files there, so that several passes may be needed; after 5 s the rest
-    is left to the next sweep.
-    """
-    if not _NAME.fullmatch(path.name):
-        return
-    until = time.monotonic() + _PATIENCE_S
-    while True:
-        shutil.rmtree(path, ignore_errors=True)  # follows no link
-        if not os.path.lexists(path) or time.monotonic() > until:
+        Processes that are just ending may still put files there, so that several passes may be needed; after 5 s the
+        rest is left to the next sweep.
+        """
+        if not _NAME.fullmatch(path.name):
             return
-        time.sleep(_PAUSE_S)
+        until = time.monotonic() + _PATIENCE_S
+        while True:
+            shutil.rmtree(path, ignore_errors=True)  # follows no link
+            if not os.path.lexists(path) or time.monotonic() > until:
+                return
+            time.sleep(_PAUSE_S)
 
 
 def sweep_temporary(place: Path, now_s: float | None = None) -> None:
-    """Remove the folders in `place` that killed processes of this user left there.
-
-    Args:
-        place: A folder for temporary files; one that cannot be listed is left as it is.
-        now_s: Seconds since 1970; None asks the clock.
-    """
+    """Remove the folders in `place` that killed processes of this user left there."""
     for path in left_behind(place, _NAME, stat.S_ISDIR, _YOUNG_S, now_s):
         with contextlib.suppress(OSError):  # another process holds it
             _remove_if_free(path)
@@ -146,11 +135,7 @@ def _remove_if_free(path: Path) -> None:
 
 
 def _lock(path: Path) -> int:
-    """A descriptor that holds a folder's lock until it is closed, at the latest by the end of the process.
-
-    Raises:
-        OSError: Another process holds the lock, or the file system has no locks for folders.
-    """
+    """A descriptor that holds a folder's lock until it is closed; OSError if another process holds that."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -170,10 +155,7 @@ def private_folder(path: Path) -> Path:
     Missing folders are made with mode 0700, whatever the umask. Every folder and link on the way is judged before what
     lies behind it is looked at or made: it must belong to this user or to root, and nobody else may write it, save for
     a folder with the sticky bit, in which nobody can replace what is another's. A group without other members, as many
-    systems give to each user, is nobody else. In the last folder nobody else may write at all.
-
-    Raises:
-        OSError: The folder cannot be made, or another user could write on the way.
+    systems give to each user, is nobody else. In the last folder nobody else may write at all. Any fault is an OSError.
     """
     here = _safe_folder(path)
     if here.lstat().st_uid != os.getuid() or here.lstat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -184,15 +166,10 @@ def private_folder(path: Path) -> Path:
 def code_folder(path: Path, name: str) -> Path:
     """The folder of a cache that executes what it holds: `path`, unless another user could put something there.
 
-    Another folder of this user's takes its place then, which is said once. Unlike a private folder, `path` may be
-    written by a group without other members, since other programs make it.
-
-    Args:
-        path: The folder that the user or a program has chosen; it is made if another user could make it first.
-        name: The name of its substitute, in this user's folder of caches.
-
-    Raises:
-        CacheError: Neither that nor the folder for temporary files is this user's alone.
+    Another folder of this user's takes its place then, of that name in the folder of caches, which is said once. Unlike
+    a private folder, `path` may be written by a group without other members, since other programs make it; it is made
+    if another user could make it first. CacheError: neither that nor the folder for temporary files is this user's
+    alone.
     """
     try:
         full = path.absolute()
@@ -222,7 +199,7 @@ def _substitute(name: str) -> Path:
 
 @lru_cache(maxsize=1)
 def _own_temporary() -> Path:
-    return own_temporary_folder()
+    return TemporaryFolder.own()
 
 
 @lru_cache(maxsize=64)
@@ -231,11 +208,7 @@ def _tell_once(why: str, path: str, substitute: str) -> None:
 
 
 def _safe_folder(path: Path) -> Path:
-    """The folder at a path, links followed, which is made if it is missing.
-
-    Raises:
-        OSError: It cannot be made, or another user could put another folder in its place.
-    """
+    """The folder at a path, links followed, made if it is missing; OSError if another user could replace it."""
     here = Path(path.anchor)
     for here in _way(path):
         try:

@@ -31,13 +31,10 @@ from triton_ops.base.files import kind_of, may_be_anyones
 
 
 class ForkSafeLock:
-    """A lock for a `with` statement that does not fork.
+    """A lock for a `with` statement that does not fork; by `threading.RLock` a thread may enter again.
 
     The thread that holds a lock during a fork does not exist in the child, where an ordinary lock would stay locked for
     ever. What this lock guards must therefore be whole between any two steps of its holder.
-
-    Args:
-        make: Makes the lock: `threading.RLock` where a thread may enter again.
     """
 
     def __init__(self, make: Callable[[], AbstractContextManager[Any]] = threading.Lock) -> None:
@@ -67,6 +64,7 @@ def _free_in_child() -> None:
 os.register_at_fork(after_in_child=_free_in_child)
 
 
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 SHARED_WAIT_S = 600.0  # the limit for a lock that another user could hold without having anything to do here
 _log = logging.getLogger("triton_ops")
 
@@ -93,24 +91,20 @@ def locked(
     poll_s: float = 0.05,
     waiting: Callable[[], None] = lambda: None,
 ) -> Iterator[bool]:
-    """Hold a lock of a folder inside the block; gives whether it is held.
+    """Hold a lock of an existing folder inside the block; gives whether it is held.
 
     It is not held where it cannot be: no locks on that file system, no permission, no space for its file, or a wait
     that was too long. That is a warning, once for each lock and reason, and the block goes on without it. There is none
     where this process may not write the folder at all, since nothing in it is changed then.
 
-    Args:
-        folder: An existing folder.
-        name: Locks of different names are independent; the file is `.name`. None locks the folder itself, which every
-            reader of the folder can do, and some network file systems cannot.
-        wait_s: Seconds to wait for another holder. None waits without limit, but 600 s where another user could hold
-            the lock who has no permission to write here.
-        poll_s: Seconds between two looks.
-        waiting: Called once if there is another holder.
+    Locks of different names are independent; the file is `.name`. None locks the folder itself, which every reader of
+    the folder can do, and some network file systems cannot. Without `wait_s` there is no limit of the wait, but 600 s
+    where another user could hold the lock who has no permission to write here. If there is another holder, `waiting` is
+    called once.
     """
     path = folder if name is None else folder / f".{name}"
     try:
-        descriptor = _open_folder(path) if name is None else _open_file(path)
+        descriptor = os.open(path, _FOLDER) if name is None else _open_file(path)
         lock = _lock(path, descriptor, wait_s, poll_s, waiting)
     except OSError as error:
         if os.access(folder, os.W_OK):
@@ -124,12 +118,7 @@ def locked(
 
 
 def _lock(path: Path, descriptor: int, wait_s: float | None, poll_s: float, waiting: Callable[[], None]) -> _Lock:
-    """The lock of an open file or folder, once it is this process's.
-
-    Raises:
-        OSError: It cannot be locked.
-        TimeoutError: Another holder kept it for too long.
-    """
+    """The lock of an open file or folder, once it is this process's; TimeoutError if another kept it for too long."""
     try:
         turn = _turns.setdefault(str(path), threading.Lock())
         patience = _Patience(descriptor, wait_s, waiting)
@@ -178,7 +167,6 @@ class _Patience:
 
     @property
     def over(self) -> TimeoutError:
-        """The error of a wait that was too long."""
         return TimeoutError(errno.ETIMEDOUT, f"another process or thread has held it for {self._wait_s or 0:g} s")
 
 
@@ -188,11 +176,6 @@ def _try(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _open_folder(path: Path) -> int:
-    """The descriptor of a folder that is locked itself."""
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _open_file(path: Path) -> int:

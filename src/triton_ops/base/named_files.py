@@ -25,12 +25,11 @@ _DENSEST = 64  # JSON of this package shrinks to a tenth or a thirtieth
 _MOST_UNPACKED_BYTES = 1 << 30
 
 
-def read_named(path: Path, limit_bytes: int = LARGEST_NAMED_BYTES) -> bytes:
-    """The content of a regular file or of a pipe, wherever it is.
+def read_named(path: Path, limit_bytes: int = LARGEST_NAMED_BYTES, *, unpack: bool = False) -> bytes:
+    """The content of a regular file or of a pipe, wherever it is, unpacked by `unpacked` if that is wanted.
 
-    Raises:
-        OSError: The file cannot be read, is larger than `limit_bytes`, is a device, a socket or a folder, or is a FIFO
-            to which no process writes.
+    OSError: it is larger than `limit_bytes`, is a device, a socket or a folder, or is a FIFO to which no process
+    writes.
     """
     _refuse_others(os.stat(path))  # noqa: PTH116 - beside the other calls of `os`
     descriptor = os.open(path, os.O_RDONLY | _OPEN)
@@ -38,21 +37,21 @@ def read_named(path: Path, limit_bytes: int = LARGEST_NAMED_BYTES) -> bytes:
         status = os.fstat(descriptor)
         _refuse_others(status)
         if not stat.S_ISFIFO(status.st_mode):
-            return read_all(descriptor, limit_bytes)
-        return _read_pipe(descriptor, limit_bytes)
+            content = read_all(descriptor, limit_bytes)
+        else:
+            content = _read_pipe(descriptor, limit_bytes)
     finally:
         os.close(descriptor)
+    return unpacked(content) if unpack else content
 
 
 def write_named(path: Path, content: str | bytes) -> None:
     """Write a file that a person has named, text as UTF-8.
 
     A regular file is replaced as a whole and keeps its permissions; of a link, the file at its end is. A FIFO that is
-    being read, a terminal and another character device are written to.
-
-    Raises:
-        OSError: The file cannot be written, is a folder, a block device or a socket, is a FIFO that no process reads,
-            or a link that another user has put into a folder that others may write; or its name is `-`.
+    being read, a terminal and another character device are written to. OSError: it is a folder, a block device or a
+    socket, a FIFO that no process reads, or a link that another user has put into a folder that others may write; or
+    its name is `-`.
     """
     if str(path) == "-":  # elsewhere it means the output; a file of this name would surprise, and is hard to remove
         raise OSError(errno.EINVAL, "the standard output is /dev/stdout here")
@@ -74,11 +73,7 @@ def write_named(path: Path, content: str | bytes) -> None:
 
 
 def unpacked(content: bytes) -> bytes:
-    """Gzipped bytes, unpacked up to 4 MiB or 64 times their size, and to 1 GiB; other bytes as they are.
-
-    Raises:
-        ValueError: The bytes are damaged, cut off, or unpack to more.
-    """
+    """Gzipped bytes, unpacked up to 4 MiB or 64 times their size, and to 1 GiB, else ValueError; others as they are."""
     if content[:2] != b"\x1f\x8b":
         return content
     most = min(max(_SMALL_BYTES, _DENSEST * len(content)), _MOST_UNPACKED_BYTES)

@@ -28,12 +28,7 @@ operators before it fails, and the second attempt fails because they are registe
 
 
 def require(name: str, purpose: str) -> ModuleType:
-    """Import the optional package `name`.
-
-    Raises:
-        MissingDependencyError: It is not installed, or its import fails; the message holds `purpose`, the reason and
-            how to install the package.
-    """
+    """Import an optional package; the MissingDependencyError holds `purpose`, the reason and how to install it."""
     package = name.partition(".")[0]
     try:
         if _is_lost(package):
@@ -50,7 +45,6 @@ def _is_lost(package: str) -> bool:
 
 
 def _failure(package: str, error: BaseException) -> tuple[str, str]:
-    """The reason why the import of a package failed, and the next step."""
     how = _INSTALL.get(package, f"pip install {package}")
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == package:
         return "is not installed", how

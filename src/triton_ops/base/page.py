@@ -22,19 +22,12 @@ _OWN = Path(__file__).parent / "assets"
 
 @dataclass(frozen=True)
 class PageParts:
-    """The parts of a page.
+    """The parts of a page."""
 
-    Attributes:
-        template: HTML with `{{POLICY}}`, `{{STYLE}}` and `{{SCRIPTS}}` at their places, each once.
-        style: The style sheets, in order.
-        scripts: The scripts, in order; they share one scope.
-        asks: Whether the scripts may ask the server that the page came from; all else is forbidden in any case.
-    """
-
-    template: str
+    template: str  # HTML with `{{POLICY}}`, `{{STYLE}}` and `{{SCRIPTS}}` at their places, each once
     style: Sequence[str]
-    scripts: Sequence[str]
-    asks: bool = False
+    scripts: Sequence[str]  # in one scope
+    asks: bool = False  # the scripts may ask the server that the page came from, and nothing else in any case
 
 
 def assembled(parts: PageParts) -> str:
@@ -58,32 +51,19 @@ def assembled(parts: PageParts) -> str:
 
 
 def part(folder: Path, name: str) -> str:
-    """The text of a file of this package, such as a script.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """The text of a file of this package, such as a script."""
     return read_file(folder / name, _LARGEST_BYTES).decode()
 
 
 def data_script(name: str, content: Any) -> str:
-    """A script that gives plain JSON values a name. `<` is written otherwise: no text of a file can end the script.
-
-    Raises:
-        ValueError: A number is not finite.
-    """
+    """A script that gives plain JSON values a name. `<` is written otherwise: no text of a file can end the script."""
     return f"const {name} = {json_text(content).replace('<', chr(92) + 'u003c')};"
 
 
 def json_text(content: Any) -> str:
-    """Plain JSON values as a text without spaces, of ASCII alone.
-
-    Raises:
-        ValueError: A number is not finite.
-    """
+    """Plain JSON values as a text without spaces, of ASCII alone; ValueError if a number is not finite."""
     return json.dumps(content, allow_nan=False, separators=(",", ":"))
 
 
 def _digest(text: str) -> str:
-    """The name of a script or a style in the page's policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

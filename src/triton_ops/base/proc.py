@@ -25,10 +25,7 @@ def usable_cpus() -> int:
 
 
 def cpu_threads() -> int:
-    """Threads that a computation on the CPU may use.
-
-    The number is torch's if torch is imported, else that of `OMP_NUM_THREADS`, else one for each CPU of the affinity.
-    """
+    """Threads that a computation on the CPU may use: torch's if imported, else OpenMP's, else one for each CPU."""
     torch = sys.modules.get("torch")
     threads_of_torch = getattr(torch, "get_num_threads", None)  # absent while another thread is still importing torch
     if threads_of_torch is not None:
@@ -110,7 +107,6 @@ def available_bytes() -> int | None:
 
 
 def _fields(pid: int) -> list[bytes]:
-    """State, parent and so on of a process; none if it is gone."""
     return _read(f"{pid}/stat").rpartition(b")")[2].split()
 
 

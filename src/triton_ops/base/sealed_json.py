@@ -18,14 +18,7 @@ _ENCODER = json.JSONEncoder(
 
 
 def canonical_json(value: Any) -> str:
-    """`value` as JSON text that depends on its content only: sorted keys, no spaces, no NaN.
-
-    Tuples and lists give the same text.
-
-    Raises:
-        TypeError: A part of `value` has no JSON form.
-        ValueError: A float is NaN or infinite.
-    """
+    """`value` as JSON text that depends on its content only: sorted keys, no spaces, no NaN; tuples as lists."""
     return _ENCODER.encode(value)
 
 
@@ -43,21 +36,12 @@ class DamagedError(ValueError):
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content with its checksum, the first 32 hexadecimal digits of the SHA-256 of its canonical JSON.
-
-    Raises:
-        TypeError: A part of the content has no JSON form.
-        ValueError: A float is NaN or infinite.
-    """
+    """The content with its checksum: its `fingerprint`, whose errors are those of `canonical_json`."""
     return {**content, CHECKSUM: fingerprint(content)}
 
 
 def unsealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content without its checksum.
-
-    Raises:
-        DamagedError: There is no checksum, or it is that of another content.
-    """
+    """The content without its checksum; DamagedError if there is none, or it is that of another content."""
     rest = {name: value for name, value in content.items() if name != CHECKSUM}
     try:
         actual = fingerprint(rest)
@@ -71,11 +55,7 @@ def unsealed(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parsed(text: bytes | str) -> dict[str, Any]:
-    """The JSON object in a text that is valid Unicode, and has finite numbers only.
-
-    Raises:
-        DamagedError: The text is anything else.
-    """
+    """The JSON object in a text that is valid Unicode, and has finite numbers only; DamagedError for all else."""
     import msgspec
 
     encoded = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
@@ -90,11 +70,7 @@ def parsed(text: bytes | str) -> dict[str, Any]:
 
 
 def bounded(text: bytes) -> None:
-    """Refuse a JSON text that would take more than some hundred MB of memory beyond its own.
-
-    Raises:
-        DamagedError: It has more than two million lists and objects.
-    """
+    """Refuse, as damaged, a JSON text of over two million lists and objects, which would take hundreds of MB."""
     if text.count(b"[") + text.count(b"{") > _MOST_CONTAINERS:
         raise DamagedError(f"it has more than {_MOST_CONTAINERS} lists and objects")
 

@@ -22,7 +22,7 @@ from triton_ops.exceptions import DeviceError, SettingsError, TargetError, Trito
 from triton_ops.kernels import load_target
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
 from triton_ops.request import checked_seed, device_for, operation_of, parse_config, parse_shapes, tensors_of
-from triton_ops.space import Config, ConfigSpace, as_space, members_named
+from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.terminal import (
     CacheDir,
     Device,
@@ -107,7 +107,7 @@ class _BoundTarget:
 
     def contestant(self, name: str, values: Mapping[str, Any], origin: str) -> BenchContestant:
         config = Config(values if self.space is None else self.space.with_names(values))
-        config = config.with_members(members_named(config) if self.space is None else self.space.members)
+        config = config.with_named_members() if self.space is None else config.with_members(self.space.members)
         self.kernel.check(config, Arguments(keyword=dict(self.problem.arguments)))
         contestant = Contestant(name, self.kernel, config, device_name=self.device, arguments=self.arguments)
         return BenchContestant(self.target, origin, self.problem, contestant)

@@ -20,10 +20,10 @@ from typing import Any
 
 import msgspec
 
-from triton_ops.base import fingerprint, read_file
+from triton_ops.base import DamagedError, fingerprint, parsed, read_file
 from triton_ops.device import probe
 from triton_ops.exceptions import CacheError, ConfigValueError
-from triton_ops.records import Codec, DirectoryStore, LayeredStore, MemoryStore, parse_object
+from triton_ops.records import Codec, DirectoryStore, LayeredStore, MemoryStore
 
 _log = logging.getLogger("triton_ops")
 _LARGEST_BYTES = 4 << 20
@@ -209,10 +209,10 @@ def _folder(path: Any) -> str | os.PathLike[str]:
 def _md5_entry(folder: Path, key: str) -> dict[str, Any] | None:
     path = folder / f"{hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()}.json"
     try:
-        return parse_object(read_file(path, _LARGEST_BYTES))
+        return parsed(read_file(path, _LARGEST_BYTES))
     except FileNotFoundError:
         return None
-    except (CacheError, OSError) as error:
+    except (DamagedError, OSError) as error:
         _log.warning("%s is ignored: %s", path, error)
         return None
 

@@ -45,7 +45,7 @@ from triton_ops.exceptions import (
     TritonKernelError,
 )
 from triton_ops.request import device_of, make_task
-from triton_ops.space import Config, members_among
+from triton_ops.space import Config
 from triton_ops.timing import (
     LEAST_SAMPLE_MS,
     CaptureError,
@@ -124,7 +124,7 @@ def _contestant(
 
 def _config_of(values: Mapping[str, Any]) -> Config:
     """A config with the members of an `Enum` that it was given."""
-    return Config(values).with_members({name: members_among([value], name) for name, value in values.items()})
+    return Config.with_own_members(values)
 
 
 def _is_pair(what: Any) -> bool:

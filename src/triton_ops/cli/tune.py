@@ -17,7 +17,7 @@ from triton_ops.device import probe
 from triton_ops.exceptions import SettingsError, TargetError, TuningFailedError
 from triton_ops.kernels import load_target
 from triton_ops.many import ListedTune, tune_list
-from triton_ops.records import ENDS, INTERPRETED
+from triton_ops.records import Record
 from triton_ops.report import watched
 from triton_ops.request import checked_seed, chosen_effort, named_object, operation_of, parse_shapes, parse_space
 from triton_ops.ship import load_kernels, tune_from_misses
@@ -216,7 +216,7 @@ def _show(operation: Operation, result: TuningResult, *, as_json: bool) -> None:
 
 def _next_step(result: TuningResult) -> str:
     """Say what would prove a winner that is unproven."""
-    if result.unproven == INTERPRETED:
+    if result.unproven == Record.INTERPRETED:
         return "tune it on a GPU, without TRITON_INTERPRET"
     if result.from_cache or (result.noise > 0 and result.stopped in ("complete", "settled")):
         return "a larger budget, or --force, searches again"
@@ -336,7 +336,7 @@ def _mark(trial: Trial, result: TuningResult) -> str:
 
 def _summary(result: TuningResult) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in result.totals.items())
-    end = ENDS.get(result.stopped, result.stopped)
+    end = Record.ENDS.get(result.stopped, result.stopped)
     why = "; -v says why configs failed" if result.failures and not is_verbose() else ""
     return f"{len(result.trials)} trials: {counts}; {end}, {result.elapsed_s:.1f} s{why}"
 

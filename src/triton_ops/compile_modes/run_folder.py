@@ -30,15 +30,14 @@ import msgspec
 from triton_ops.base import (
     AppendedFile,
     DamagedError,
+    TemporaryFolder,
     ensure_folder,
     fingerprint,
     folder_within,
     locked,
-    own_temporary_folder,
     parsed,
     private_folder,
     read_named,
-    remove_temporary,
     require,
     sealed,
     unsealed,
@@ -115,11 +114,11 @@ def run_folder(cache_dir: Path, key: str, *, resume: bool) -> Iterator[RunFolder
 
 @contextlib.contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    place = own_temporary_folder()
+    place = TemporaryFolder.own()
     try:
         yield _safe_folder(place, "TMPDIR")
     finally:
-        remove_temporary(place)
+        TemporaryFolder.discard(place)
 
 
 def _safe_folder(path: Path, named_by: str) -> Path:

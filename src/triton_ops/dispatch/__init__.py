@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.ledger import LaunchedConfig as LaunchedConfig
     from triton_ops.dispatch.ledger import launches as launches
     from triton_ops.dispatch.ledger import read_report as read_report
+    from triton_ops.dispatch.noted import made_again as made_again
+    from triton_ops.dispatch.noted import operation_of as operation_of
+    from triton_ops.dispatch.noted import tune_noted as tune_noted
+    from triton_ops.dispatch.noted import tuned_again as tuned_again
     from triton_ops.dispatch.operations import decided as decided
     from triton_ops.dispatch.operations import told as told
     from triton_ops.dispatch.operations import would_run as would_run

@@ -36,8 +36,6 @@ from triton_ops.records import (
     cache_folder,
     may_have_records,
     read_lockfile,
-    shared_entries,
-    shared_lockfiles,
     store_in,
 )
 from triton_ops.space import Config
@@ -55,7 +53,7 @@ def shipped(key: Key, passed: list[str], *, drifted: bool) -> Iterator[tuple[Pla
         passed: Takes, for each lockfile that does not answer, why not.
         drifted: Whether entries of other versions and drivers answer.
     """
-    for lock in shared_lockfiles():
+    for lock in FollowedLockfile.shared():
         pinned = lock.find(key)
         if pinned is None:
             _tell(passed, f"shipped: {lock.why_not(key)}")
@@ -75,7 +73,7 @@ def _tell(passed: list[str], why: str) -> None:
 
 def nearby(key: Key) -> Iterator[tuple[LockEntry, Key, str]]:
     """The entries of packages for this kernel and device, each with its own key, and where it comes from in words."""
-    for entry in shared_entries(key):
+    for entry in FollowedLockfile.shared_entries(key):
         yield entry, _key_of(entry, key), f"shipped, {_shipped_measured(entry)}"
 
 

@@ -19,7 +19,7 @@ from triton_ops.dispatch.tuner import tune
 from triton_ops.exceptions import KernelTypeError, TritonKernelError, UntunedError
 from triton_ops.records import Lockfile, Misses, Record, cache_folder, key_of
 from triton_ops.request import TuneRequest, make_request, spec_of
-from triton_ops.space import Config, ConfigSpace, members_named
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import ALIGNMENT_BYTES, TuningResult, check_memory, check_strided
 
 _DYNAMO = "torch._dynamo"  # imported once something is compiled
@@ -271,7 +271,7 @@ def safely_decided(
 
 
 def _executable(operation: Operation, chosen: Config, values: Mapping[str, Any]) -> Executable:
-    config = chosen.with_members(members_named(chosen))
+    config = chosen.with_named_members()
     if isinstance(operation.kernel, CompilesAtLaunch):
         return operation.kernel.executable(config)
     return operation.kernel.compile(config, Arguments(keyword=dict(values)))

@@ -17,7 +17,7 @@ from triton_ops import settings
 from triton_ops.base import require
 from triton_ops.exceptions import KernelTypeError, SettingsError
 from triton_ops.request import Effort, chosen_effort
-from triton_ops.values import BucketRule, Mapper, Tolerance, as_tolerance, callable_check
+from triton_ops.values import BucketRule, Mapper, Tolerance, as_callable, as_tolerance
 
 TUNE, DEFAULT, ERROR, QUEUE = settings.ON_MISS
 
@@ -139,7 +139,7 @@ class Options:
             settings.checked_on_miss(self.on_miss)
         if self.tolerance is not None:
             object.__setattr__(self, "tolerance", as_tolerance(self.tolerance))
-        callable_check(self.check)
+        as_callable("check", self.check)
         self._check_kinds()
         if self.effort is not None or self.budget_s is not None:
             chosen_effort(self.effort, budget_s=self.budget_s)  # a word that is no effort is told now

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from triton_ops.evaluation.candidate import Evaluator
-from triton_ops.records import ALONE
+from triton_ops.records import Record
 from triton_ops.space import Config
 from triton_ops.timing import (
     BEYOND_CHANCE,
@@ -165,7 +165,7 @@ class Outcome:
             ties=() if best is None else (best.config,),
             noise=0.0,
             gain=None,
-            confidence=ALONE if len(programs) == 1 else "nothing was raced",
+            confidence=Record.ALONE if len(programs) == 1 else "nothing was raced",
             trials=tuple(trials),
         )
 
@@ -246,7 +246,7 @@ def unraced(trials: Sequence[Trial], default: Config) -> Outcome:
     """The outcome where there was no time for a race: the default, or the fastest screening if the default failed."""
     outcome = Outcome.of_screenings(trials)
     own = next((trial for trial in trials if trial.config == default and trial.ok), outcome.winner)
-    if own is None or outcome.confidence == ALONE:
+    if own is None or outcome.confidence == Record.ALONE:
         return outcome
     return replace(outcome, winner=own, ties=(own.config,), confidence=_NO_TIME)
 

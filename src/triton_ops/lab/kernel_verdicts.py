@@ -19,7 +19,7 @@ from triton_ops.base import read_file
 from triton_ops.compile_modes import Advice
 from triton_ops.exceptions import ProfileError
 from triton_ops.lab.profile_reading import KernelProfile, figures_of, read_ncu
-from triton_ops.values import WASTEFUL_SPILL_BYTES
+from triton_ops.values import Resources
 
 SPILLS, FRAME, REFUSED, FITS = "spills", "frame", "refused", "fits"
 """The verdicts on a kernel."""
@@ -68,7 +68,7 @@ class Assembled:
         """`refused`, `spills`, `frame` (local memory without spilled registers), or `fits`."""
         if self.refused:
             return REFUSED
-        if self.stack_bytes <= WASTEFUL_SPILL_BYTES:
+        if self.stack_bytes <= Resources.WASTEFUL_SPILL_BYTES:
             return FITS
         return SPILLS if self.store_bytes + self.load_bytes else FRAME
 

@@ -34,7 +34,6 @@ from triton_ops.base import (
     parsed,
     read_named,
     sealed,
-    unpacked,
     unsealed,
     write_named,
 )
@@ -288,7 +287,7 @@ def read_recording(path: Path) -> Recording:
         RecordingError: The file cannot be read, has none of the forms, or has no config that ran.
     """
     try:
-        recording = _recording(path, unpacked(read_named(path)))
+        recording = _recording(path, read_named(path, unpack=True))
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror or error}", hint="give a file") from error
     except _UNREADABLE as error:

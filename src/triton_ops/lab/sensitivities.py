@@ -31,7 +31,7 @@ from triton_ops.lab.expectation import Waves, explain, portrait
 from triton_ops.lab.ranking import ModelQuestion, ahead_of, expected_of
 from triton_ops.lab.recording import Recording
 from triton_ops.space import Config, Value
-from triton_ops.values import WASTEFUL_SPILL_BYTES, Resources, Trial
+from triton_ops.values import Resources, Trial
 
 _LEAST_FALL = 0.1  # of the places used, to count as a cliff
 MOST_POINTS = 512
@@ -334,7 +334,7 @@ def _pairs(first: _Trials, second: _Trials) -> Iterator[tuple[Trial, Trial]]:
 
 
 def _spills(trial: Trial) -> bool:
-    return trial.resources is not None and (trial.resources.spill_bytes or 0) > WASTEFUL_SPILL_BYTES
+    return trial.resources is not None and trial.resources.wasteful
 
 
 _Array: TypeAlias = "np.ndarray[Any, Any]"

@@ -14,7 +14,9 @@ from triton_ops.exceptions import DeviceError
 from triton_ops.lab.expectation import load_steps
 from triton_ops.lab.stage_timelines import STAGES as STAGE_COUNTS
 from triton_ops.lab.stage_timelines import Timeline, timeline
-from triton_ops.values import STAGES, WARPS, UnknownTileError, Work, is_power_of_two
+from triton_ops.values import UnknownTileError, Work, is_power_of_two, warps_and_stages
+
+WARPS, STAGES = warps_and_stages({})  # Triton's defaults
 
 _THREADS = 1024  # most of one block
 _ELEMENTS = 1_048_576  # most of one tile: Triton's limit

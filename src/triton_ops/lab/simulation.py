@@ -29,6 +29,8 @@ from triton_ops.lab.simulated_ranking import (
     LESSON,
     PRODUCT,
     ROWS,
+    STAGES,
+    WARPS,
     WORKLOADS,
     PlacedConfig,
     TextbookWorkload,
@@ -42,7 +44,7 @@ from triton_ops.lab.simulated_ranking import (
     standing_json,
 )
 from triton_ops.space import Config
-from triton_ops.values import STAGES, WARPS, Work, dtype_name
+from triton_ops.values import Work, dtype_name
 
 _WARPS = (1, 2, 4, 8, 16, 32)
 _STAGES = (1, 2, 3, 4, 5, 6)

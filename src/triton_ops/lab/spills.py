@@ -21,7 +21,7 @@ from triton_ops.kernel_ir import ACCUMULATED_BYTES, LocalTraffic, local_traffic
 from triton_ops.lab.ranking import expected_of
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import tune, uninterrupted
-from triton_ops.values import WASTEFUL_SPILL_BYTES, Compiled, Status, warps_and_stages
+from triton_ops.values import Compiled, Resources, Status, warps_and_stages
 
 SIZE = Callable[[Config], "int | None"]
 """Elements of a config's accumulator, or of its largest tile; None if that is not known."""
@@ -290,7 +290,7 @@ def with_time(evidence: SpillEvidence, median_ms: dict[str, float]) -> SpillEvid
 
 def healthy(evidence: SpillEvidence) -> bool:
     """Return True for a config that spills nothing worth a word."""
-    return evidence.compiled and (evidence.spill_bytes or 0) <= WASTEFUL_SPILL_BYTES
+    return evidence.compiled and (evidence.spill_bytes or 0) <= Resources.WASTEFUL_SPILL_BYTES
 
 
 @dataclass(frozen=True)

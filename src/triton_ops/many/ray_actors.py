@@ -21,12 +21,11 @@ from pathlib import Path
 from triton_ops import settings
 from triton_ops.backend import unpack
 from triton_ops.base import (
-    LARGEST_LOG_BYTES,
-    append_at,
+    AppendedFile,
+    TemporaryFolder,
     atomic_write,
     ensure_folder,
     folder_within,
-    own_temporary_folder,
     read_file,
     skip_syncs,
     usable_cpus,
@@ -77,7 +76,7 @@ class WatchedFolder:
         at, changed_ns = self._states.get(name, (0, 0))
         if (status.st_size, status.st_mtime_ns) == (at, changed_ns):
             return None
-        content = read_file(path, LARGEST_LOG_BYTES)
+        content = read_file(path)
         at = at if path.suffix == ".jsonl" and len(content) >= at else 0
         self._states[name] = len(content), status.st_mtime_ns
         return Piece(name, at, content[at:])
@@ -96,9 +95,9 @@ def apply(folder: Path, pieces: Iterable[Piece]) -> None:
         path = folder / piece.path
         if path.parent != folder:
             ensure_folder(folder_within(folder, path.parent))
-        if piece.at and append_at(path, piece.at, piece.content):
+        if piece.at and AppendedFile.append_at(path, piece.at, piece.content):
             continue
-        before = read_file(path, LARGEST_LOG_BYTES)[: piece.at] if piece.at else b""
+        before = read_file(path)[: piece.at] if piece.at else b""
         atomic_write(path, before + piece.content)
 
 
@@ -106,7 +105,7 @@ def files_of_problem(folder: Path, name: str) -> list[Piece]:
     """The record and the run logs of a problem, whole, and the configs that crash or hang."""
     paths = [folder / f"{name}.record.json", *(folder / RUNS / name).glob("*.jsonl"), *(folder / QUARANTINE).glob("*")]
     return [
-        Piece(path.relative_to(folder).as_posix(), 0, read_file(path, LARGEST_LOG_BYTES))
+        Piece(path.relative_to(folder).as_posix(), 0, read_file(path))
         for path in paths
         if _is_copied(folder, path) and path.is_file()
     ]
@@ -243,7 +242,7 @@ class Measurer:
         settings.set_openmp_text(threads)
         self._keep, self._model = keep, model
         skip_syncs()  # the keeper has what is to last
-        self._folder = own_temporary_folder()
+        self._folder = TemporaryFolder.own()
         self._watched = WatchedFolder(self._folder)
 
     def facts(self) -> HostFacts:

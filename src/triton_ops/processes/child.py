@@ -55,11 +55,10 @@ import platformdirs
 
 from triton_ops import settings
 from triton_ops.base import (
+    TemporaryFolder,
     code_folder,
     fingerprint,
-    make_temporary,
     private_folder,
-    remove_temporary,
     require,
     writable,
 )
@@ -512,7 +511,9 @@ def guarded(leftovers: Leftovers) -> None:
         _guards.extend([] if guard is None else [guard])
         if leftovers.family is not None and sys.platform == "linux":
             _prctl(_ADOPT_ORPHANS, 1)
-        if leftovers.temporary is not None and not make_temporary(leftovers.temporary):  # by now the guard removes it
+        if leftovers.temporary is not None and not TemporaryFolder.make(
+            leftovers.temporary
+        ):  # by now the guard removes it
             settings.set_folder("TMPDIR", str(leftovers.temporary.parent))
         return
     try:
@@ -527,7 +528,7 @@ def guarded(leftovers: Leftovers) -> None:
         if leftovers.family is not None:
             end_family(leftovers.family)
         if leftovers.temporary is not None:
-            remove_temporary(leftovers.temporary)
+            TemporaryFolder.discard(leftovers.temporary)
     finally:
         os._exit(0)
 

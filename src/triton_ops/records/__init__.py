@@ -5,36 +5,26 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.records.command_cache import cache_command as cache_command
-    from triton_ops.records.command_cache import miss_json as miss_json
     from triton_ops.records.command_cache import misses_command as misses_command
+    from triton_ops.records.command_lock import LockPlan as LockPlan
     from triton_ops.records.command_lock import lock_command as lock_command
-    from triton_ops.records.command_lock import merge_into as merge_into
-    from triton_ops.records.command_show import ENDS as ENDS
+    from triton_ops.records.command_lock import lock_of as lock_of
     from triton_ops.records.command_show import matching as matching
     from triton_ops.records.command_show import show_command as show_command
     from triton_ops.records.directory import DirectoryStore as DirectoryStore
     from triton_ops.records.directory import LayeredStore as LayeredStore
-    from triton_ops.records.directory import open_store as open_store
     from triton_ops.records.directory import share_records as share_records
     from triton_ops.records.followed_lockfiles import FollowedLockfile as FollowedLockfile
     from triton_ops.records.followed_lockfiles import share_lockfile as share_lockfile
-    from triton_ops.records.followed_lockfiles import shared_entries as shared_entries
-    from triton_ops.records.followed_lockfiles import shared_lockfiles as shared_lockfiles
     from triton_ops.records.key_advice import keys_command as keys_command
-    from triton_ops.records.lock_entry import EntryOrigin as EntryOrigin
     from triton_ops.records.lock_entry import LockedDevice as LockedDevice
-    from triton_ops.records.lock_entry import LockedTiming as LockedTiming
     from triton_ops.records.lock_entry import LockEntry as LockEntry
-    from triton_ops.records.lock_making import LockPlan as LockPlan
-    from triton_ops.records.lock_making import lock_of as lock_of
-    from triton_ops.records.lockfile import DEFAULT_NAME as DEFAULT_NAME
     from triton_ops.records.lockfile import Lockfile as Lockfile
     from triton_ops.records.lockfile import read_lockfile as read_lockfile
     from triton_ops.records.misses import Miss as Miss
     from triton_ops.records.misses import Misses as Misses
     from triton_ops.records.quarantine import Quarantine as Quarantine
     from triton_ops.records.recalling import cache_folder as cache_folder
-    from triton_ops.records.recalling import cache_path as cache_path
     from triton_ops.records.recalling import covers as covers
     from triton_ops.records.recalling import key_of as key_of
     from triton_ops.records.recalling import may_have_records as may_have_records
@@ -42,32 +32,19 @@ if TYPE_CHECKING:
     from triton_ops.records.recalling import recalled as recalled
     from triton_ops.records.recalling import reference_fingerprint as reference_fingerprint
     from triton_ops.records.recalling import store_in as store_in
-    from triton_ops.records.record import ALONE as ALONE
-    from triton_ops.records.record import INTERPRETED as INTERPRETED
-    from triton_ops.records.record import BudgetLimits as BudgetLimits
-    from triton_ops.records.record import Failure as Failure
     from triton_ops.records.record import NotedCall as NotedCall
     from triton_ops.records.record import Record as Record
     from triton_ops.records.record import Timing as Timing
-    from triton_ops.records.record import Verified as Verified
     from triton_ops.records.run_log import Finalist as Finalist
-    from triton_ops.records.run_log import FinishedTrial as FinishedTrial
     from triton_ops.records.run_log import Head as Head
-    from triton_ops.records.run_log import Preview as Preview
-    from triton_ops.records.run_log import Resumed as Resumed
     from triton_ops.records.run_log import Run as Run
     from triton_ops.records.run_log import RunLog as RunLog
     from triton_ops.records.run_log import TrialOrigin as TrialOrigin
-    from triton_ops.records.run_log import Twins as Twins
     from triton_ops.records.run_log import read_run as read_run
     from triton_ops.records.runs import Runs as Runs
     from triton_ops.records.store import RECORDS as RECORDS
     from triton_ops.records.store import Codec as Codec
     from triton_ops.records.store import MemoryStore as MemoryStore
     from triton_ops.records.store import Store as Store
-    from triton_ops.records.store import parse_object as parse_object
-    from triton_ops.records.transfer import model_of as model_of
-    from triton_ops.records.transfer import transfers_to as transfers_to
-    from triton_ops.records.transfer import winners_nearby as winners_nearby
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

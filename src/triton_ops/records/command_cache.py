@@ -1,24 +1,131 @@
-"""Commands on the content of a cache folder: `triton-ops cache` on records, `misses` on problems without one."""
+"""Commands on the content of a cache folder: `triton-ops cache` on records, `misses` on problems without one.
+
+An exported file is readable text. Equal records give equal bytes, and a checksum shows damage and edits by hand. It is
+no store: it is written and read as a whole.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from triton_ops import device
-from triton_ops.base import check_home, is_file
+from triton_ops._paths import expanded
+from triton_ops.base import DamagedError, check_home, is_file, read_named, sealed, unsealed, write_named
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records.bundle import export_records, import_records
 from triton_ops.records.command_show import ID_SHOWN, Which, matching, nothing_found, show_command, tell_nothing
 from triton_ops.records.directory import open_store
 from triton_ops.records.misses import Miss, Misses
 from triton_ops.records.record import Record
+from triton_ops.records.store import RECORDS, Store, parse_object
 from triton_ops.terminal import CacheDir, Json, folder_of, group, headed_table, say, say_json, tell, width
+
+KIND = "triton-ops export"
+SCHEMA_VERSION = 1
+_LARGEST_BYTES = 64 << 20  # 15,000 records
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The outcome of an import by ids of records, or by the place in the file of one that is skipped without an id."""
+
+    added: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)  # with the reason
+    devices: Mapping[str, str] = field(default_factory=dict)  # the name of the device of each record that was taken
+
+    def __str__(self) -> str:
+        counts = len(self.added), len(self.replaced), len(self.skipped)
+        return "{} added, {} replaced, {} skipped".format(*counts)
+
+
+def export_records(records: Iterable[Record], path: str | os.PathLike[str]) -> int:
+    """Write records to one file in the order of their ids, of several with one id the first, and return their number.
+
+    An existing file is replaced, and keeps its permissions; of a link, the file at its end is. A pipe that is being
+    read and a character device such as `/dev/stdout` are written to. CacheError: the file cannot be written, or a
+    record has no JSON form.
+    """
+    by_id: dict[str, Record] = {}
+    for record in records:
+        by_id.setdefault(record.id, record)
+    # The records are turned into text and back, since the checksum must be that of what a reader will see.
+    contents = [parse_object(RECORDS.dumps(by_id[record_id])) for record_id in sorted(by_id)]
+    bundle = sealed({"kind": KIND, "schema_version": SCHEMA_VERSION, "records": contents})
+    target = expanded(path)
+    try:
+        write_named(target, json.dumps(bundle, indent=2, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise CacheError(
+            f"{target} cannot be written: {error.strerror or error}", hint="name a file in a folder that can be written"
+        ) from error
+    return len(contents)
+
+
+def import_records(path: str | os.PathLike[str], store: Store[Record], *, replace: bool = False) -> Imported:
+    """Put the records of an exported file into `store`; one that this version cannot read is skipped, with the reason.
+
+    A record that the store has for the same key stays, unless `replace` is set. CacheError: the file cannot be read, is
+    no export, or was changed after it was written.
+    """
+    additions: list[str] = []
+    replaced: list[str] = []
+    reasons: dict[str, str] = {}
+    devices: dict[str, str] = {}
+    for position, content in enumerate(_contents(expanded(path))):
+        try:
+            record = RECORDS.convert(content)
+        except CacheError as error:
+            reasons[str(content.get("id") or f"record {position}")] = str(error)
+            continue
+        present = store.get(record.id)
+        if present is not None and (present == record or not replace):
+            reasons[record.id] = "already there" if present == record else "the store has another record for this key"
+            continue
+        store.put(record)
+        if store.get(record.id) != record:
+            reasons[record.id] = "the store did not take the record: see its warning"
+        else:
+            (additions if present is None else replaced).append(record.id)
+            devices[record.id] = str(record.key.device.get("name", "a device of no known name"))
+    return Imported(tuple(additions), tuple(replaced), reasons, devices)
+
+
+def _contents(path: Path) -> list[dict[str, Any]]:
+    """The records of an exported file as JSON objects, after the file was checked for damage."""
+    try:
+        bundle = parse_object(read_named(path, _LARGEST_BYTES))
+    except OSError as error:
+        raise CacheError(f"{path} cannot be read: {error.strerror or error}", hint="name an exported file") from error
+    except CacheError as error:
+        raise CacheError(f"{path} is no export: {error}", hint="export it again") from error
+    if bundle.get("kind") != KIND:
+        raise CacheError(
+            f"{path} is no export: its kind is {bundle.get('kind')!r}, not {KIND!r}", hint="check the path"
+        )
+    version = bundle.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise CacheError(
+            f"{path} has schema version {version!r}; this triton-ops reads {SCHEMA_VERSION}",
+            hint="upgrade triton-ops, or export it again with this version",
+        )
+    contents = bundle.get("records")
+    if not isinstance(contents, list) or not all(isinstance(content, dict) for content in contents):
+        raise CacheError(f"{path} has no list of records", hint="export it again")
+    try:
+        unsealed(bundle)
+    except DamagedError as error:
+        hint = "export it again, or take the file from where it was exported"
+        raise CacheError(f"{path} was changed after it was exported: {error}", hint=hint) from error
+    return contents
+
 
 _MISSES_HEADER = ("id", "count", "expected ms", "kernel", "device", "last", "problem")
 _MISSES_NUMBERS = ("count", "expected ms")
@@ -101,7 +208,6 @@ def import_(
 
 
 def _to_remove(which: str | None, everything: bool, cache_dir: str | None) -> list[Record]:
-    """The records that `rm` removes; an ambiguous request is refused."""
     if (which is None) != everything:
         raise SettingsError("cache rm takes either KERNEL|ID or --all", hint="`triton-ops show` lists the records")
     records = matching(which, cache_dir)
@@ -135,22 +241,13 @@ def misses_command(
     check_home(folder)
     misses = Misses(folder).clear() if clear and folder.is_dir() else Misses(folder).read()
     if as_json:
-        say_json([miss_json(miss) for miss in misses])
+        say_json([miss.as_json for miss in misses])
     elif not misses:
         tell(f"there are no misses in {folder}")
     else:
         say(*headed_table(_MISSES_HEADER, [_miss_row(miss) for miss in misses], width(), _MISSES_NUMBERS))
     if clear:
         tell(f"{len(misses)} removed")
-
-
-def miss_json(miss: Miss) -> dict[str, Any]:
-    """A miss as JSON values."""
-    return {
-        "id": miss.key.id, "key": msgspec.to_builtins(miss.key), "count": miss.count,
-        "expected_ms": miss.expected_ms, "first": miss.first, "last": miss.last,
-        "call": None if miss.call is None else msgspec.to_builtins(miss.call),
-    }  # fmt: skip
 
 
 def _miss_row(miss: Miss) -> list[str]:

@@ -2,27 +2,351 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import count
+from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
 
-from triton_ops.base import counted
+from triton_ops.base import canonical_json, counted
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.command_show import Which, matching, nothing_found
-from triton_ops.records.lock_making import LeftOut, LockChange, LockPlan, changes, lock_of, updated
-from triton_ops.records.lockfile import DEFAULT_NAME, Lockfile, read_lockfile
-from triton_ops.space import config_to_json
+from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
+from triton_ops.records.lockfile import Lockfile, read_lockfile
+from triton_ops.records.record import Record
+from triton_ops.space import Config, config_to_json
 from triton_ops.terminal import CHECK_FAILED, CacheDir, Json, pairs, say, say_json, tell
+from triton_ops.values import BucketRule, Mapper, Nearest, extents_of, rest_of, unkeyed
+
+_COMPARED = ("config", "ranges", "ignored", "default", "identity")  # not times and origins of equal winners
+
+
+@dataclass(frozen=True)
+class LockChange:
+    """One entry that differs, as it is in the newer lockfile; if it was removed, as it was."""
+
+    kind: Literal["added", "removed", "changed"]
+    entry: LockEntry
+    fields: tuple[str, ...] = ()  # each as `field: before | after`
+
+    def __str__(self) -> str:
+        entry = self.entry
+        what = f"{self.kind}: {entry.kernel} {entry.label} on {entry.device}".replace("  ", " ")
+        return "; ".join([what, *(self.fields or (f"({entry.config})",))])
+
+
+def changes(before: Lockfile, after: Lockfile) -> tuple[LockChange, ...]:
+    """The entries in which two lockfiles differ, in the order of entries.
+
+    Times and origins of an entry whose config stayed are no change; of a device the aliases are.
+    """
+    old, new = _by_problem(before), _by_problem(after)
+    differences: list[LockChange] = []
+    for place in sorted({*old, *new}):
+        was, now = old.get(place), new.get(place)
+        if was is None or now is None:
+            differences.append(
+                LockChange("removed", was) if now is None and was is not None else LockChange("added", new[place])
+            )
+        elif fields := _fields(was, now):
+            differences.append(LockChange("changed", now, fields))
+    return tuple(differences)
+
+
+def _by_problem(lock: Lockfile) -> dict[tuple[Any, ...], LockEntry]:
+    """The entries by what they are for; several of one problem, of different sources, by their number."""
+    entries: dict[tuple[Any, ...], LockEntry] = {}
+    for entry in lock.entries:
+        problem = (*entry.place[:3], canonical_json(dict(entry.problem)))
+        number = next(number for number in count() if (*problem, number) not in entries)
+        entries[(*problem, number)] = entry
+    return entries
+
+
+def _fields(was: LockEntry, now: LockEntry) -> tuple[str, ...]:
+    one, other = (_comparison(entry) for entry in (was, now))
+    return tuple(f"{name}: {one[name]} | {other[name]}" for name in one if one[name] != other[name])
+
+
+def _comparison(entry: LockEntry) -> Mapping[str, Any]:
+    plain = msgspec.to_builtins(entry, enc_hook=config_to_json)
+    fields = {name: plain[name] for name in _COMPARED}
+    default = None if entry.default is None else _in_order(entry.default)
+    ranges = [str(each) for each in entry.ranges]
+    return {**fields, "config": _in_order(entry.config), "default": default, "ranges": ranges}
+
+
+def _in_order(config: Config) -> str:
+    """A config's text with its names sorted, as a file has them: a record has them in the order of its space."""
+    return str(Config({name: config[name] for name in sorted(config)}))
+
+
+MEASURED = "measured"  # the rule whose points are the problems that were measured
+_CAP = 2.0
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A record that a lockfile does not take, and why."""
+
+    record: Record
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockPlan:
+    """The way from records to entries.
+
+    The `buckets` give names of extents, separated by commas, the rule by which a winner also holds for other values: a
+    text as of `rule_of`, or `measured`, or `measured@2` with the cap: the nearest value that has a record. A single
+    name stands for every extent that has its value in all records of the kernel.
+    """
+
+    buckets: Mapping[str, str] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()  # arguments that make no difference
+    also: Mapping[str, Sequence[str]] = field(default_factory=dict)  # further names that count as a device
+    all_sources: bool = False  # records of earlier sources of a kernel are taken too
+    unproven: bool = False  # records are taken whose winner is unproven
+
+    def __post_init__(self) -> None:
+        self.rules({})  # wrong texts are refused before any work
+
+    def rules(self, points: Mapping[str, Sequence[int]]) -> Mapper:
+        """The mapper, with the given points where the rule is `measured`; SettingsError if a text names no rule."""
+        rules = {names: _rule(text, points.get(names, (1,))) for names, text in self.buckets.items()}
+        return Mapper.of(rules, self.ignored)
+
+    def with_ranges(self, entries: Iterable[LockEntry]) -> list[LockEntry]:
+        """The entries with ranges by the plan's rules; its other parts are not used."""
+        families: dict[tuple[Any, ...], list[LockEntry]] = {}
+        for entry in entries:
+            alike = entry.kernel, entry.device, canonical_json(entry.source), tuple(extents_of(entry.problem))
+            families.setdefault(alike, []).append(entry)
+        return [pinned for family in families.values() for pinned in _family_with_ranges(family, self)]
+
+
+def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lockfile, tuple[LeftOut, ...]]:
+    """The lockfile of some records, and the records that it does not take.
+
+    Of several records of one problem the one of cold caches is taken, and of these the newest. Of a kernel whose source
+    has changed only the records of the newest source are. A winner that is unproven is not pinned. A plan that names a
+    device or an extent that no record has is refused.
+    """
+    plan = plan or LockPlan()
+    newest = sorted(records, key=lambda record: (record.key.cache_state == "cold", record.created), reverse=True)
+    by_place: dict[tuple[Any, ...], LockEntry] = {}
+    left_out: list[LeftOut] = []
+    devices = _devices(newest, plan)
+    sources = _sources(newest)
+    for record in newest:
+        entry = _entry(record, devices, plan)
+        reason = _why_left(record, entry, sources, by_place, plan)
+        if reason is None:
+            by_place[entry.place] = entry
+        else:
+            left_out.append(LeftOut(record, reason))
+    pinned = list(by_place.values())
+    aliases = {entry.device for entry in pinned}
+    _check_names(pinned, plan)
+    entries = plan.with_ranges(pinned)
+    return Lockfile(tuple(device for device in devices.values() if device.alias in aliases), tuple(entries)), tuple(
+        left_out
+    )
+
+
+def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, all_sources: bool = False) -> Lockfile:
+    """The entries of `new`, and those of `old` that they do not replace.
+
+    An entry is replaced by one for the same problem on the same device, and by any of the same kernel whose source is
+    another, unless `all_sources` is set. One that stays, and whose record was left out as unproven, is marked as that.
+    """
+    sources: dict[str, list[dict[str, str]]] = {}
+    for entry in new.entries:
+        sources.setdefault(entry.kernel, []).append(entry.source)
+    renamed = {_facts(device): device.alias for device in new.devices}
+    aliases = {device.alias: renamed.get(_facts(device), device.alias) for device in old.devices}
+    unproven = {(each.record.id, each.record.run): each.record.unproven for each in left_out}
+    stays = [
+        _mark_unproven(replace(entry, device=aliases[entry.device]), unproven.get(entry.origin.tune, ""))
+        for entry in old.entries
+        if all_sources or entry.kernel not in sources or entry.source in sources[entry.kernel]
+    ]
+    places = {_problem_of(entry) for entry in new.entries}
+    stays = [entry for entry in stays if _problem_of(entry) not in places]
+    devices = tuple(replace(device, alias=aliases[device.alias]) for device in old.devices)
+    used_aliases = {entry.device for entry in (*stays, *new.entries)}
+    both = Lockfile.merged([new, Lockfile(devices, tuple(stays))])
+    return Lockfile(tuple(device for device in both.devices if device.alias in used_aliases), both.entries)
+
+
+def _mark_unproven(entry: LockEntry, unproven: str) -> LockEntry:
+    """An entry that says why its winner is unproven, as the records of earlier versions do not; else the entry."""
+    if not unproven:
+        return entry
+    times = None if entry.measured is None else replace(entry.measured, gain=None)
+    return replace(entry, measured=times, origin=replace(entry.origin, source=f"{UNPROVEN}{unproven}"))
+
+
+def _entry(record: Record, devices: Mapping[tuple[Any, ...], LockedDevice], plan: LockPlan) -> LockEntry:
+    problem, ranges, ignored = unkeyed(record.key.problem)
+    key, default_ms = record.key, record.default_timing
+    return LockEntry(
+        kernel=key.kernel,
+        device=devices[_identity_of(key.device)].alias,
+        label=key.label,
+        config=record.winner,
+        default=record.default,
+        measured=LockedTiming(
+            cache_state=key.cache_state,
+            mode=record.mode,
+            median_ms=record.timing.median_ms,
+            default_ms=None if default_ms is None else default_ms.median_ms,
+            gain=None if record.unproven else record.gain,
+        ),
+        problem=problem,
+        ranges=ranges,
+        ignored=tuple(sorted({*ignored, *(name for name in plan.ignored if name in problem)})),
+        identity=dict(key.identity),
+        origin=EntryOrigin(
+            source=f"{UNPROVEN}{record.unproven}" if record.unproven else RECORDED,
+            record=record.id,
+            run=record.run,
+            created=record.created,
+            driver=key.device.get("driver"),
+            versions=dict(record.versions),
+        ),
+        call=record.call,
+    )
+
+
+def _why_left(
+    record: Record,
+    entry: LockEntry,
+    sources: Mapping[str, dict[str, str]],
+    entries: Mapping[tuple[Any, ...], LockEntry],
+    plan: LockPlan,
+) -> str | None:
+    if record.key.unknown is not None:
+        return f"its kernel cannot be told from others: {record.key.unknown}"
+    if record.unproven and not plan.unproven:
+        return f"unproven: {record.unproven}"
+    if not plan.all_sources and entry.source != sources[entry.kernel]:
+        return "its kernel has changed since: a newer record has another source"
+    if entry.place in entries:
+        return "another record is of the same problem"
+    return None
+
+
+def _sources(newest: Sequence[Record]) -> dict[str, dict[str, str]]:
+    newest_of: dict[str, tuple[str, dict[str, str]]] = {}
+    for record in newest:
+        source = {name: text for name, text in record.key.identity.items() if name in ("source", "grid")}
+        if record.key.kernel not in newest_of or record.created > newest_of[record.key.kernel][0]:
+            newest_of[record.key.kernel] = (record.created, source)
+    return {kernel: source for kernel, (_, source) in newest_of.items()}
+
+
+_FACTS = ("kind", "name", "arch", "units", "threads")
+_facts = attrgetter(*_FACTS)
+
+
+def _identity_of(device: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(map(device.get, _FACTS))
+
+
+def _devices(records: Iterable[Record], plan: LockPlan) -> dict[tuple[Any, ...], LockedDevice]:
+    devices: dict[tuple[Any, ...], LockedDevice] = {}
+    aliases: set[str] = set()
+    for facts in sorted({_identity_of(record.key.device) for record in records}, key=canonical_json):
+        kind, name, arch, units, threads = facts
+        alias = re.sub(r"[^a-z0-9]+", "-", str(name).lower()).strip("-") or "device"
+        alias = alias if alias not in aliases else f"{alias}-{len(aliases)}"
+        aliases.add(alias)
+        devices[facts] = LockedDevice(
+            alias=alias, kind=str(kind), name=str(name), arch=arch, units=units, threads=threads,
+            also=tuple(plan.also.get(str(name), ())),
+        )  # fmt: skip
+    if unknown := set(plan.also) - {device.name for device in devices.values()}:
+        names = ", ".join(sorted(device.name for device in devices.values()))
+        raise SettingsError(f"no record is of {', '.join(sorted(unknown))}; there are {names or 'none'}")
+    return devices
+
+
+def _check_names(entries: Sequence[LockEntry], plan: LockPlan) -> None:
+    """Refuse rules that are about nothing: a name that is misspelt would leave every entry without its range."""
+    extents = {name for entry in entries for name in extents_of(entry.problem)}
+    arguments = {name for entry in entries for name in entry.problem}
+    names = {name.strip() for text in plan.buckets for name in text.split(",")}
+    for what, strange, there in (
+        ("extent", names - extents, extents),
+        ("argument", {*plan.ignored} - arguments, arguments),
+    ):
+        if entries and strange:
+            words = ", ".join(map(repr, sorted(strange)))
+            raise SettingsError(
+                f"no entry has the {what} {words}; they have {', '.join(sorted(there))}",
+                hint="correct the name, or leave it out",
+            )
+
+
+def _family_with_ranges(alike: list[LockEntry], plan: LockPlan) -> list[LockEntry]:
+    """Entries of one kernel and device with ranges by the plan; a rule whose extents they do not have makes none."""
+    extents = [extents_of(entry.problem) for entry in alike]
+    tied = {text: names for text in plan.buckets if (names := _tied_extents(text, extents))}
+    points: dict[tuple[str, str], set[int]] = {}
+    for entry, values in zip(alike, extents, strict=True):
+        for text, names in tied.items():
+            points.setdefault((text, _rest(entry, names)), set()).add(values[names[0]])
+    entries = []
+    for entry in alike:
+        own = {text: sorted(points[text, _rest(entry, names)]) for text, names in tied.items()}
+        rules = dict(zip(plan.buckets, plan.rules(own).buckets, strict=True))
+        mapper = Mapper(tuple(replace(rules[text], extents=names) for text, names in tied.items()))
+        entries.append(replace(entry, ranges=(*entry.ranges, *mapper.ranges(entry.problem))))
+    return entries
+
+
+def _tied_extents(text: str, alike: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
+    """The extents that a rule is about: those named, or for a single name all that have its value in every problem."""
+    names = tuple(name.strip() for name in text.split(","))
+    if any(name not in alike[0] for name in names):
+        return ()
+    if len(names) > 1:
+        return names
+    return tuple(name for name in alike[0] if all(each[name] == each[names[0]] for each in alike))
+
+
+def _rest(entry: LockEntry, tied: tuple[str, ...]) -> str:
+    """The part that is equal in problems which differ in these extents only."""
+    return canonical_json(rest_of(entry.problem, tied))
+
+
+def _problem_of(entry: LockEntry) -> tuple[Any, ...]:
+    return entry.kernel, entry.device, canonical_json([dict(entry.problem), entry.source])
+
+
+def _rule(text: str, points: Sequence[int]) -> str | BucketRule:
+    kind, at, cap = text.strip().partition("@")
+    if kind != MEASURED:
+        return text
+    try:
+        return Nearest(tuple(points), float(cap) if at else _CAP)
+    except ValueError as error:
+        raise SettingsError(f"{text!r} is no rule for buckets", hint=f"write {MEASURED}@1.5") from error
 
 
 def lock_command(
     which: Which = None,
-    lockfile: Annotated[Path, typer.Option("--lockfile", metavar="FILE", help="The lockfile.")] = Path(DEFAULT_NAME),
+    lockfile: Annotated[Path, typer.Option("--lockfile", metavar="FILE", help="The lockfile.")] = Path(
+        Lockfile.DEFAULT_NAME
+    ),
     device_name: Annotated[
         str | None, typer.Option("--device-name", metavar="NAME", help="Only records of this device.")
     ] = None,
@@ -79,7 +403,7 @@ def lock_command(
     if as_json:
         say_json(_as_json(after, differences, lockfile))
     else:
-        say(*map(str, differences), _summary(differences, after, lockfile, check))
+        say(*map(str, differences), _summary_line(differences, after, lockfile, check))
     return CHECK_FAILED if check and differences else 0
 
 
@@ -116,8 +440,8 @@ def _tell_rest(rest: Sequence[LeftOut], entries: Collection[tuple[str, str]]) ->
     if len(unproven) > len(pinned):
         tell(f"{counted(len(unproven) - len(pinned), 'winner')} not pinned; --allow-unproven pins unproven ones too")
     others = Counter((each.record.key.kernel, each.reason) for each in rest if each not in unproven)
-    for (kernel, reason), count in others.items():
-        tell(f"{count} of {kernel} left out: {reason}")
+    for (kernel, reason), number in others.items():
+        tell(f"{number} of {kernel} left out: {reason}")
 
 
 def _refreshed(lockfile: Path, as_json: bool) -> int:
@@ -125,7 +449,9 @@ def _refreshed(lockfile: Path, as_json: bool) -> int:
         lock, by_hand = Lockfile.accept_edits(lockfile)
         lock.write(lockfile)
     if as_json:
-        say_json({"file": str(lockfile), "entries": len(lock.entries), "by_hand": [_entry(entry) for entry in by_hand]})
+        say_json(
+            {"file": str(lockfile), "entries": len(lock.entries), "by_hand": [_entry_json(entry) for entry in by_hand]}
+        )
     else:
         edits = [f"by hand: {entry.kernel} {entry.label} on {entry.device}; ({entry.config})" for entry in by_hand]
         say(*edits, f"{lockfile}: {_counted(lock)}, checksums written anew")
@@ -136,7 +462,7 @@ def _counted(lock: Lockfile) -> str:
     return f"{len(lock.entries)} {'entry' if len(lock.entries) == 1 else 'entries'}"
 
 
-def _summary(differences: tuple[LockChange, ...], after: Lockfile, lockfile: Path, check: bool) -> str:
+def _summary_line(differences: tuple[LockChange, ...], after: Lockfile, lockfile: Path, check: bool) -> str:
     counts = Counter(change.kind for change in differences)
     text = ", ".join(f"{counts[kind]} {kind}" for kind in ("added", "changed", "removed") if counts[kind])
     if check:
@@ -145,18 +471,9 @@ def _summary(differences: tuple[LockChange, ...], after: Lockfile, lockfile: Pat
 
 
 def _as_json(after: Lockfile, differences: tuple[LockChange, ...], lockfile: Path) -> dict[str, Any]:
-    rows = [{"kind": each.kind, "entry": _entry(each.entry), "fields": list(each.fields)} for each in differences]
+    rows = [{"kind": each.kind, "entry": _entry_json(each.entry), "fields": list(each.fields)} for each in differences]
     return {"file": str(lockfile), "entries": len(after.entries), "digest": after.digest, "changes": rows}
 
 
-def _entry(entry: Any) -> Any:
+def _entry_json(entry: Any) -> Any:
     return msgspec.to_builtins(entry, enc_hook=config_to_json)
-
-
-def merge_into(lockfile: Path, new: Lockfile) -> int:
-    """Add entries to a lockfile, where those that are there already stay, and return how many were added."""
-    with Lockfile.editing(lockfile):
-        before = read_lockfile(lockfile, or_empty=True)
-        after = Lockfile.merged([before, new])
-        after.write(lockfile)
-    return len(after.entries) - len(before.entries)

@@ -32,26 +32,14 @@ from triton_ops.terminal import (
 
 ID_SHOWN = 8  # hexadecimal digits; equal by chance in one of 10^5 folders of 300 records
 Which = Annotated[
-    str | None,
-    typer.Argument(metavar="KERNEL|ID", help="A kernel's name, or the start of an id.", show_default=False),
+    str | None, typer.Argument(metavar="KERNEL|ID", help="A kernel's name, or the start of an id.", show_default=False)
 ]
-ENDS = {
-    "complete": "every config tried",
-    "settled": "too little left to gain",
-    "trials": "limit of trials reached",
-    "seconds": "limit of seconds reached",
-    "interrupted": "interrupted",
-}  # why a search ended, in words
 _HEADER = ("id", "kernel", "problem", "median ms", "spread", "vs default", "device", "when", "winner")
 _FAILURES_SHOWN = 3
 _NUMBERS = ("median ms", "spread", "vs default")
 
 
-def show_command(
-    which: Which = None,
-    cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> None:
+def show_command(which: Which = None, cache_dir: CacheDir = None, as_json: Json = False) -> None:
     """Show the records: winner, gain over the default, spread, when, on what.
 
     One record is shown whole, several as a table.
@@ -68,7 +56,6 @@ def show_command(
 
 
 def _overview(records: list[Record], columns: int | None) -> list[str]:
-    """One line for each record if the lines fit, else several lines for each."""
     rows = [_row(record) for record in records]
     if fits(table(_HEADER, rows, None, _NUMBERS), columns):
         return headed_table(_HEADER, rows, None, _NUMBERS)
@@ -82,7 +69,7 @@ def _row(record: Record) -> list[str]:
         record.key.label or "-",
         f"{record.timing.median_ms:.4g}",
         _spread(record),
-        "unproven" if record.unproven else _gain(record) or "-",
+        "unproven" if record.unproven else "-" if record.gain is None else f"{record.gain:.2f}x",
         str(record.key.device.get("name", "-")),
         _when(record),
         str(record.winner),
@@ -113,7 +100,7 @@ def _facts(record: Record) -> dict[str, str]:
         **({"unproven": record.unproven} if record.unproven else {}),
         "confidence": record.confidence,
         "ties": f"{max(len(record.ties) - 1, 0)} more within noise ({record.noise:.2%})",
-        "checked": _checked(record),
+        "checked": f"results compared with {record.verified.against}" if record.verified.against else "not known",
         "resources": _resources(record),
         "device": f"{device.get('name')} {device.get('arch')}, {device.get('units')} units",
         "driver": str(device.get("driver") or "not known"),
@@ -126,14 +113,9 @@ def _facts(record: Record) -> dict[str, str]:
     }
 
 
-def _checked(record: Record) -> str:
-    against = record.verified.against
-    return f"results compared with {against}" if against else "not known"
-
-
 def _search(record: Record) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in record.totals.items())
-    end = ENDS.get(record.stopped, record.stopped)
+    end = Record.ENDS.get(record.stopped, record.stopped)
     return f"{record.search}, effort {record.effort}: {counts}; {end}, {record.elapsed_s:.1f} s"
 
 
@@ -148,10 +130,6 @@ def _failed(record: Record) -> str:
 def _spread(record: Record) -> str:
     timing = record.timing
     return f"{(timing.p80_ms - timing.p20_ms) / timing.median_ms:.1%}" if timing.median_ms > 0 else "0.0%"
-
-
-def _gain(record: Record) -> str:
-    return "" if record.gain is None else f"{record.gain:.2f}x"
 
 
 def _when(record: Record) -> str:
@@ -180,11 +158,7 @@ def matching(which: str | None, cache_dir: str | None) -> list[Record]:
     """The records whose kernel is `which`, else those whose id starts with `which`; all for None; newest first.
 
     A kernel without a name of its own is found by its file too: `work.py:norm` is `work:norm`. Nothing is made or
-    changed in the folder.
-
-    Raises:
-        SettingsError: `which` is empty, as after an unset shell variable.
-        CacheError: The folder cannot be a cache folder, or cannot be read.
+    changed in the folder. SettingsError: `which` is empty, as after an unset shell variable.
     """
     if which is not None and not which.strip():
         raise SettingsError("KERNEL|ID is empty", hint="leave it out for every record")

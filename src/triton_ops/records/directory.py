@@ -57,26 +57,14 @@ class DirectoryStore(Generic[T]):
 
     A write that fails (full disk, read-only folder) causes a warning and no exception; there is no further warning
     until a write succeeds again. Readers see the old file or the new one. Writers and removers take turns with the
-    folder's lock, and go on without it, after a warning, where it cannot be had. The first `put`
-    and every removal also remove what killed writers of this user left there over an hour ago.
+    folder's lock, and go on without it, after a warning, where it cannot be had. The first `put` and every removal also
+    remove what killed writers of this user left there over an hour ago.
 
-    Attributes:
-        folder: The folder that holds the files.
-        codec: The kind of value that the files hold.
-        read_only: Whether this object refuses to change the folder.
+    A missing folder is made, or counts as empty if `read_only` is set, which forbids every change, whatever the
+    permissions allow. CacheError: the path is a file, or the folder cannot be made.
     """
 
     def __init__(self, folder: str | os.PathLike[str], codec: Codec[T], *, read_only: bool = False) -> None:
-        """Open a folder.
-
-        Args:
-            folder: The folder; `~` is expanded. A missing folder is made, or counts as empty if `read_only` is set.
-            codec: The kind of value that the files hold.
-            read_only: Whether nothing in the folder is made or changed, whatever the permissions allow.
-
-        Raises:
-            CacheError: The path is a file, or the folder cannot be made.
-        """
         path = _existing(folder) if read_only else ensure_folder(folder)
         self.folder = path.absolute()  # absolute, so that the folder stays the same when the working directory changes
         self._prefix = os.path.join(self.folder, "")  # noqa: PTH118 - ends in a separator
@@ -99,7 +87,7 @@ class DirectoryStore(Generic[T]):
 
     def path_of(self, entry_id: str) -> Path:
         """The path of an entry, whether the file exists or not."""
-        return self.folder / f"{entry_id}.{self.codec.suffix}.json"
+        return self.folder / self.codec.file_name(entry_id)
 
     def get(self, entry_id: str, /) -> T | None:
         """The value of that id as the disk has it now; None if there is none that can be read.
@@ -110,7 +98,7 @@ class DirectoryStore(Generic[T]):
             return None
         checked = self._checked.get(entry_id)
         if checked is not None and self.codec.reload is not None:
-            path = f"{self._prefix}{entry_id}.{self.codec.suffix}.json"  # a path object would take as long as the rest
+            path = self._prefix + self.codec.file_name(entry_id)  # a path object would take as long as the rest
             if holds(path, checked):
                 return self.codec.reload(checked)
         return self._load(self.path_of(entry_id))
@@ -124,12 +112,9 @@ class DirectoryStore(Generic[T]):
         self.try_put(value)
 
     def try_put(self, value: T) -> bool:
-        """Write `value`, and return whether it is on disk.
+        """Write `value`, and return whether it is on disk; CacheError if it has no JSON form.
 
         Cost: two fsyncs, 1 ms on an idle disk, and the wait for the folder's lock, at most 30 s.
-
-        Raises:
-            CacheError: The value has no JSON form; nothing was written.
         """
         text, path = self.codec.dumps(value), self.path_of(self.codec.id_of(value))
         try:
@@ -148,11 +133,7 @@ class DirectoryStore(Generic[T]):
         return True
 
     def remove(self, entry_id: str) -> bool:
-        """Remove one entry, and return whether there was one that could be read.
-
-        Raises:
-            CacheError: The folder cannot be changed.
-        """
+        """Remove one entry, and return whether one could be read; CacheError if the folder cannot be changed."""
         if not _ID.fullmatch(entry_id):
             return False
         path = self.path_of(entry_id)
@@ -161,10 +142,8 @@ class DirectoryStore(Generic[T]):
     def clear(self) -> int:
         """Remove every entry that this version can read, whoever wrote it, and return their number.
 
-        Half-written files of killed writers are removed as well if they are old. All other files stay.
-
-        Raises:
-            CacheError: The folder cannot be changed; some entries may be gone already.
+        Half-written files of killed writers go too if they are old; all other files stay. CacheError: the folder cannot
+        be changed; some entries may be gone already.
         """
         return self._remove(self._paths)
 
@@ -191,7 +170,8 @@ class DirectoryStore(Generic[T]):
         try:
             text = read_file(path, _LARGEST_BYTES)
             value = self.codec.loads(text)
-            self._check_name(path, value)
+            if path != self.path_of(self.codec.id_of(value)):
+                raise CacheError(f"it is the entry {self.codec.id_of(value)} under another entry's name")
             self._checked[path.name[:_ID_LENGTH]] = text
         except FileNotFoundError:
             return None
@@ -200,10 +180,6 @@ class DirectoryStore(Generic[T]):
             return None
         self._forget_report(path.name)
         return value
-
-    def _check_name(self, path: Path, value: T) -> None:
-        if path != self.path_of(self.codec.id_of(value)):
-            raise CacheError(f"it is the entry {self.codec.id_of(value)} under another entry's name")
 
     def _why_kept(self, path: Path) -> str | None:
         try:
@@ -268,8 +244,7 @@ def _existing(folder: str | os.PathLike[str]) -> Path:
     path = expanded(folder)
     if is_file(path):
         raise CacheError(
-            f"{path} cannot be a cache folder: it is a file",
-            hint="name the folder that holds the entries",
+            f"{path} cannot be a cache folder: it is a file", hint="name the folder that holds the entries"
         )
     return path
 
@@ -279,12 +254,10 @@ def _reason(error: Exception) -> str:
 
 
 class LayeredStore(Generic[T]):
-    """Several stores as one. Safe to share among threads; as safe among processes as its folder.
+    """Several stores as one: memory over a folder, which alone is changed, then further ones, which are only read.
 
-    Attributes:
-        directory: The folder that `put`, `remove` and `clear` change.
-        memory: The values that this process has put or got with this object.
-        further: Stores that are asked last, in this order, and never changed, such as a shared folder.
+    Safe to share among threads; as safe among processes as its folder. The memory has the values that this process has
+    put or got with this object.
     """
 
     def __init__(self, directory: DirectoryStore[T], *further: Store[T]) -> None:
@@ -300,10 +273,7 @@ class LayeredStore(Generic[T]):
         return self.directory.writable
 
     def get(self, entry_id: str, /) -> T | None:
-        """The value of that id; None if no layer has one that can be read.
-
-        Cost: opens one file, about 0.2 ms; more for ids that only the further stores may have.
-        """
+        """The value of that id; None if no layer has one. Cost: opens one file, 0.2 ms, and those of further stores."""
         value = self._own(entry_id)
         if value is not None:
             return value
@@ -311,11 +281,7 @@ class LayeredStore(Generic[T]):
         return next((value for value in values if value is not None), None)
 
     def put(self, value: T, /) -> None:
-        """Keep `value` in the folder, or in memory with a warning if the folder does not take it.
-
-        Raises:
-            CacheError: The value has no JSON form; no layer is changed.
-        """
+        """Keep `value` in the folder, or in memory with a warning if the folder does not take it; else CacheError."""
         is_on_disk = self.directory.try_put(value)
         with self._guard:
             self.memory.put(value)
@@ -323,11 +289,7 @@ class LayeredStore(Generic[T]):
             change(self.directory.codec.id_of(value))
 
     def remove(self, entry_id: str) -> bool:
-        """Remove one value from memory and the folder, and return whether there was one; further stores keep theirs.
-
-        Raises:
-            CacheError: The folder cannot be changed.
-        """
+        """Remove one value from memory and folder, and return whether there was one; CacheError as of the folder."""
         with self._guard:
             unwritten = entry_id in self._unwritten
             self._unwritten.discard(entry_id)
@@ -337,11 +299,8 @@ class LayeredStore(Generic[T]):
     def clear(self) -> int:
         """Remove every value from memory and the folder, whoever put it there, and return their number.
 
-        Other processes see this at their next `get`, save for values that only their own memory holds. Further stores
-        are not changed.
-
-        Raises:
-            CacheError: The folder cannot be changed; memory is empty nevertheless.
+        Other processes see this at their next `get`, save for values that only their own memory holds. CacheError: the
+        folder cannot be changed; memory is empty nevertheless.
         """
         with self._guard:
             unwritten = {entry_id for entry_id in self._unwritten if not is_file(self.directory.path_of(entry_id))}
@@ -380,15 +339,9 @@ class LayeredStore(Generic[T]):
 def open_store(
     folder: str | os.PathLike[str], *others: str | os.PathLike[str], read_only: bool = False
 ) -> LayeredStore[Record]:
-    """The store of records: memory over `folder`, then the `others`, which are only read.
+    """The store of records: memory over `folder`, then the `others` in order, which are only read.
 
-    Args:
-        folder: The folder that takes new records.
-        others: Further folders, in the order in which they are asked.
-        read_only: Whether `folder` is only read as well, and is not made.
-
-    Raises:
-        CacheError: A path is a file, or `folder` cannot be made.
+    With `read_only` the folder is only read as well, and not made. CacheError: a path is a file, or it cannot be made.
     """
     further = (DirectoryStore(path, RECORDS, read_only=True) for path in others)
     return LayeredStore(DirectoryStore(folder, RECORDS, read_only=read_only), *further)
@@ -411,9 +364,6 @@ def share_records(folder: str | os.PathLike[str]) -> None:
 
 
 def shared_folders() -> tuple[str, ...]:
-    """The folders that are asked after the user's own, in order: those of the site, then those of packages.
-
-    A path that is a file is left out.
-    """
+    """The folders asked after the user's own: the site's, then those of packages; a path of a file is left out."""
     paths = [os.path.abspath(path) for path in settings.shared_dirs()]  # noqa: PTH100 - as above
     return tuple(path for path in dict.fromkeys([*paths, *_shared_by_packages]) if not os.path.isfile(path))  # noqa: PTH113 - as above

@@ -22,28 +22,17 @@ _log = logging.getLogger("triton_ops")
 
 
 class FollowedLockfile:
-    """The lockfile at a path. A file that is refused is one warning for each time that it was changed.
-
-    Attributes:
-        refused: Why there is no lockfile; empty if it was read, or not tried yet.
-
-    Args:
-        path: The file.
-        warning: The beginning of the warning.
-    """
+    """The lockfile at a path. A file that is refused is one warning for each time that it was changed."""
 
     def __init__(self, path: str | os.PathLike[str], warning: str) -> None:
         self._path, self._warning = path, warning
         self._lockfile: Lockfile | None = None
         self._refused_state: tuple[int, ...] | None = None
         self._follower: threading.Thread | None = None
-        self.refused = ""
+        self.refused = ""  # why there is no lockfile; empty if it was read, or not tried yet
 
     def read(self) -> Lockfile | None:
-        """The lockfile; None if it is refused. What was read once is never read again.
-
-        Cost: one `stat` where the file is as it was when it was refused.
-        """
+        """The lockfile, read once; None if it is refused. Cost: one `stat` where it is as it was when refused."""
         if self._lockfile is None and (state := state_of(self._path)) != self._refused_state:
             try:
                 self._lockfile, self.refused = read_lockfile(self._path), ""
@@ -51,6 +40,21 @@ class FollowedLockfile:
                 self._refused_state, self.refused = state, str(error)
                 _log.warning("%s is not used: %s", self._warning, error)
         return self._lockfile
+
+    @staticmethod
+    def shared() -> tuple[Lockfile, ...]:
+        """The lockfiles of packages, in the order in which they were shared."""
+        lockfiles = tuple(_lockfiles.values())  # another thread may import a package that shares one meanwhile
+        return tuple(lock for each in lockfiles if (lock := each.read()) is not None)
+
+    @staticmethod
+    def shared_entries(key: Key) -> Iterator[LockEntry]:
+        """The entries of packages for the kernel and the device of a key, whatever their problem."""
+        for lock in FollowedLockfile.shared():
+            devices = {device.alias: device for device in lock.devices}
+            for entry in lock.entries:
+                if entry.kernel == key.kernel and devices[entry.device].why_not(key.device) is None:
+                    yield entry
 
     def follow(self, on_reading: Callable[[], object]) -> None:
         """While the file is refused and somebody holds this object, have a thread look at it; then call `on_reading`.
@@ -94,12 +98,6 @@ def share_lockfile(path: str | os.PathLike[str]) -> None:
     _lockfiles.setdefault(where, FollowedLockfile(where, "a package's lockfile"))
 
 
-def shared_lockfiles() -> tuple[Lockfile, ...]:
-    """The lockfiles of packages, in the order in which they were shared."""
-    lockfiles = tuple(_lockfiles.values())  # another thread may import a package that shares one while these are read
-    return tuple(lock for each in lockfiles if (lock := each.read()) is not None)
-
-
 @contextmanager
 def without_shared_lockfiles() -> Iterator[None]:
     """Let no lockfile of a package answer meanwhile, as where none is shared: for measurements of a search alone."""
@@ -109,12 +107,3 @@ def without_shared_lockfiles() -> Iterator[None]:
         yield
     finally:
         _lockfiles.update(before)
-
-
-def shared_entries(key: Key) -> Iterator[LockEntry]:
-    """The entries of packages for the kernel and the device of a key, whatever their problem."""
-    for lock in shared_lockfiles():
-        devices = {device.alias: device for device in lock.devices}
-        for entry in lock.entries:
-            if entry.kernel == key.kernel and devices[entry.device].why_not(key.device) is None:
-                yield entry

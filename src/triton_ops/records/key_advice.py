@@ -34,25 +34,15 @@ _SHOWN = 4
 
 @dataclass(frozen=True, kw_only=True)
 class PartAdvice:
-    """The advice of records on one part of a kernel's problems.
+    """The advice of records on one part of a kernel's problems."""
 
-    Attributes:
-        names: Its fields, which always changed together: `M`, `a[0]`, `a.stride` and the like.
-        values: How many values it had.
-        compared: How many pairs of records differ in nothing else.
-        verdict: `matters`, `never mattered`, or `not known` where no two records differ in it alone.
-        regret: The largest loss, relative, of one's winner on the other; None where no time is known.
-        spared_s: Seconds of tuning that a key without it would have spared.
-        in_key: Whether the key that was asked about has it; None if none was asked about.
-    """
-
-    names: tuple[str, ...]
-    values: int
-    compared: int
-    verdict: Verdict
-    regret: float | None
-    spared_s: float
-    in_key: bool | None = None
+    names: tuple[str, ...]  # of its fields, which always changed together: `M`, `a[0]`, `a.stride`
+    values: int  # how many it had
+    compared: int  # pairs of records that differ in nothing else
+    verdict: Verdict  # `not known` where no two records differ in it alone
+    regret: float | None  # the largest loss, relative, of one's winner on the other; None without a time
+    spared_s: float  # of tuning, by a key without it
+    in_key: bool | None = None  # whether the key that was asked about has it; None if none was
 
     @property
     def advice(self) -> str:
@@ -70,25 +60,15 @@ class PartAdvice:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelAdvice:
-    """The advice of records on the keys of one kernel on one device.
-
-    Attributes:
-        kernel: The kernel's name.
-        device: The device's name.
-        records: How many problems have a proven winner.
-        unproven: How many have an unproven one, which says nothing of a key.
-        winners: How many different configs won.
-        elapsed_s: Seconds that their tunes took.
-        parts: The parts of the problems that changed, those that matter first.
-    """
+    """The advice of records on the keys of one kernel on one device."""
 
     kernel: str
     device: str
-    records: int
-    unproven: int
-    winners: int
-    elapsed_s: float
-    parts: tuple[PartAdvice, ...]
+    records: int  # problems that have a proven winner
+    unproven: int  # problems that have an unproven one, which says nothing of a key
+    winners: int  # different configs that won
+    elapsed_s: float  # of their tunes
+    parts: tuple[PartAdvice, ...]  # of the problems that changed, those that matter first
 
 
 def advise(
@@ -96,12 +76,10 @@ def advise(
 ) -> list[KernelAdvice]:
     """The advice on each kernel on each device, in the order of their names.
 
-    Args:
-        records: The records; those of one kernel should be of one source, since another one is another kernel.
-        regret: From a record and a config to how much longer the config takes on that problem than its best one,
-            relative; None where that was not measured.
-        key: The fields of the key that is asked about; None asks about none. Dtypes are part of every key.
-        tolerance: A loss up to this counts as none.
+    Of one kernel the records should be of one source, since another one is another kernel. The `regret` says how much
+    longer a config takes on a record's problem than its best one, relative; None where that was not measured. Up to
+    `tolerance` it counts as none. The `key` has the fields of the key that is asked about; dtypes are part of every
+    key.
     """
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in records:
@@ -253,7 +231,6 @@ def keys_command(
 
 
 def _check_names(names: Sequence[str], records: Sequence[Record]) -> None:
-    """Raise if no problem has a field of such a name."""
     fields = dict.fromkeys(field for record in records for field in fields_of(record.key.problem))
     if fields and (unknown := [name for name in names if name not in fields]):
         raise SettingsError(

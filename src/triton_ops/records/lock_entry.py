@@ -20,31 +20,18 @@ UNPROVEN = f"{RECORDED}, unproven: "  # and why
 
 @dataclass(frozen=True, kw_only=True)
 class LockedDevice:
-    """A device for which a lockfile has entries.
+    """A device for which a lockfile has entries."""
 
-    Attributes:
-        alias: The short name by which entries refer to it.
-        kind: `cuda`, `hip` or `cpu`.
-        name: The vendor's name.
-        arch: Such as `sm_90`.
-        units: Number of multiprocessors, compute units or CPU cores; None takes any, as for imported tables.
-        threads: Threads that a CPU's kernels may use; None for GPUs.
-        also: Further vendors' names that count as this device, of the same architecture and of any number of units.
-    """
-
-    alias: str
-    kind: str
-    name: str
-    arch: str | None = None
-    units: Count | None = None
-    threads: Count | None = None
-    also: tuple[str, ...] = ()
+    alias: str  # by which entries refer to it
+    kind: str  # `cuda`, `hip` or `cpu`
+    name: str  # the vendor's
+    arch: str | None = None  # such as `sm_90`
+    units: Count | None = None  # multiprocessors, compute units or CPU cores; None takes any, as for imported tables
+    threads: Count | None = None  # that a CPU's kernels may use; None for GPUs
+    also: tuple[str, ...] = ()  # further names that count as it, of the same architecture and of any number of units
 
     def why_not(self, device: Mapping[str, Any]) -> str | None:
-        """The reason why a device, described as in a key, is another one; None if it is this one.
-
-        Names are compared without regard to case, spaces, hyphens and underscores.
-        """
+        """The reason why a key's device is another one; None if it is this one, by any spelling of its name."""
         if device.get("kind") != self.kind:
             return f"it is of kind {device.get('kind')}, not {self.kind}"
         if self.arch is not None and device.get("arch") != self.arch:
@@ -62,42 +49,25 @@ class LockedDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class LockedTiming:
-    """The times with which a winner won, in milliseconds per launch.
+    """The times with which a winner won, in milliseconds per launch."""
 
-    Attributes:
-        cache_state: `cold` or `warm`: the state of the caches that was asked for.
-        mode: Clock and state of the caches in which it was timed.
-        median_ms: The winner's median.
-        default_ms: The default config's median; None if it was not measured.
-        gain: The default's time over the winner's, compared round by round where that is known.
-    """
-
-    cache_state: str
-    mode: str
+    cache_state: str  # `cold` or `warm`, as was asked for
+    mode: str  # clock and state of the caches in which it was timed
     median_ms: Milliseconds
-    default_ms: Milliseconds | None = None
-    gain: NotNegative | None = None
+    default_ms: Milliseconds | None = None  # None if it was not measured
+    gain: NotNegative | None = None  # the default's time over the winner's, round by round where that is known
 
 
 @dataclass(frozen=True, kw_only=True)
 class EntryOrigin:
-    """The source of an entry, in short.
+    """The source of an entry, in short."""
 
-    Attributes:
-        source: `record`, or in words what else, such as the file that was imported.
-        record: Id of the record; empty if there is none.
-        run: Id of the run log of its tune; empty if none was kept.
-        created: When the winner was found, UTC.
-        driver: Version of the device's driver; None if it is not known.
-        versions: Python, this package, and the packages that decide how fast a kernel is.
-    """
-
-    source: str = RECORDED
-    record: str = ""
-    run: str = ""
-    created: str = ""
-    driver: Plain = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    source: str = RECORDED  # or in words what else, such as the file that was imported
+    record: str = ""  # its id; empty if there is none
+    run: str = ""  # id of the run log of its tune; empty if none was kept
+    created: str = ""  # when the winner was found, UTC
+    driver: Plain = None  # of the device; None if it is not known
+    versions: Mapping[str, str] = field(default_factory=dict)  # Python's, and of what decides how fast a kernel is
 
     @property
     def tune(self) -> tuple[str, str]:
@@ -112,36 +82,31 @@ class EntryOrigin:
 
 @dataclass(frozen=True, kw_only=True)
 class LockEntry:
-    """The config that one kernel launches with.
+    """The config that one kernel launches with."""
 
-    Attributes:
-        kernel: The kernel's name, as in keys.
-        device: Alias of the device.
-        label: The problem in short, for people.
-        config: The config.
-        default: The kernel's default config when this one was found; None if it is not known.
-        measured: The times; None if they are not known, as in imported tables.
-        problem: The problem for which the config was found: argument name to scalar, or to a tensor's facts.
-        ranges: The extents in which a problem may differ from `problem`, each with its range.
-        ignored: Arguments that make no difference.
-        identity: Source and versions of the kernel, as in keys; empty takes any kernel of this name.
-        origin: Where the entry comes from.
-        call: The call of a decorated kernel for which the config was found, or why it cannot be made again; None for an
-            operation, whose problem has all arguments, and where no call was noted.
-    """
-
-    kernel: str
-    device: str
-    label: str = ""
+    kernel: str  # as in keys
+    device: str  # its alias
+    label: str = ""  # the problem in short, for people
     config: Config
-    default: Config | None = None
-    measured: LockedTiming | None = None
-    problem: Mapping[str, Argument]
-    ranges: tuple[Range, ...] = ()
-    ignored: tuple[str, ...] = ()
-    identity: Mapping[str, str] = field(default_factory=dict)
+    default: Config | None = None  # of the kernel when this one was found; None if it is not known
+    measured: LockedTiming | None = None  # None if it is not known, as in imported tables
+    problem: Mapping[str, Argument]  # for which the config was found, as in keys
+    ranges: tuple[Range, ...] = ()  # of extents in which a problem may differ from `problem`
+    ignored: tuple[str, ...] = ()  # arguments that make no difference
+    identity: Mapping[str, str] = field(default_factory=dict)  # as in keys; empty takes any kernel of this name
     origin: EntryOrigin = field(default_factory=EntryOrigin)
-    call: NotedCall | str | None = None
+    call: NotedCall | str | None = None  # of a decorated kernel, or why it cannot be made again; None if none was noted
+
+    @classmethod
+    def imported(
+        cls, kernel: str, device: str, problem: Mapping[str, Any], config: Config, median_ms: float | None, source: str
+    ) -> LockEntry:
+        """The entry of another engine's table, which answers any source of the kernel."""
+        times = None if median_ms is None else LockedTiming(cache_state="warm", mode="imported", median_ms=median_ms)
+        label, origin = " ".join(f"{name}={value}" for name, value in problem.items()), EntryOrigin(source=source)
+        return cls(
+            kernel=kernel, device=device, label=label, config=config, measured=times, problem=problem, origin=origin
+        )
 
     @cached_property
     def place(self) -> tuple[Any, ...]:
@@ -189,18 +154,12 @@ def _bare(name: str) -> str:
 
 
 def why_outside(
-    problem: Mapping[str, Any],
-    other: Mapping[str, Any],
-    ranges: Sequence[Range] = (),
-    ignored: Collection[str] = (),
+    problem: Mapping[str, Any], other: Mapping[str, Any], ranges: Sequence[Range] = (), ignored: Collection[str] = ()
 ) -> str | None:
     """The reason why what holds for `problem` does not hold for `other`, as one sentence; None if it does.
 
-    Args:
-        problem: The problem for which something is known, as in a key.
-        other: A problem as it is, never the one that a bucket would make of it.
-        ranges: The extents that may differ, each with its range; the extents of one range must be equal in `other`.
-        ignored: Arguments that may differ in any way, or be missing.
+    The `other` is a problem as it is, never the one that a bucket would make of it. The extents of one range must be
+    equal in it; ignored arguments may differ in any way, or be missing.
     """
     mine, theirs = ({n: v for n, v in each.items() if n not in ignored} for each in (problem, other))
     if mine.keys() != theirs.keys():
@@ -209,11 +168,14 @@ def why_outside(
     for each in ranges:
         values = {extents.get(name) for name in each.extents}
         if len(values) != 1 or None in values:
-            return f"{', '.join(each.extents)} are not one whole number, but {_texts(values)}"
+            texts = sorted("missing" if value is None else str(value) for value in values)
+            return f"{', '.join(each.extents)} are not one whole number, but {' and '.join(texts)}"
         if not each.low <= extents[each.extents[0]] <= each.high:
             return f"{each.extents[0]} is {extents[each.extents[0]]}, and the range goes {each}"
     free = {name for each in ranges for name in each.extents}
-    return _difference(rest_of(mine, free), rest_of(theirs, free))
+    mine, theirs = rest_of(mine, free), rest_of(theirs, free)
+    different = [name for name, value in mine.items() if not _same(value, theirs[name])]
+    return f"{different[0]} is {theirs[different[0]]}, not {mine[different[0]]}" if different else None
 
 
 def log_distance(one: Mapping[str, Any], other: Mapping[str, Any], ranges: Sequence[Range]) -> float:
@@ -223,13 +185,6 @@ def log_distance(one: Mapping[str, Any], other: Mapping[str, Any], ranges: Seque
     return sum(abs(math.log2(a / b)) for a, b in pairs)
 
 
-def _difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str | None:
-    for name, value in mine.items():
-        if not _same(value, theirs[name]):
-            return f"{name} is {theirs[name]}, not {value}"
-    return None
-
-
 def _same(one: Any, other: Any) -> bool:
     """True if two values are equal as JSON, where `true` is no 1; tuples count as lists."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -237,7 +192,3 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(_same, one, other))
     return type(one) is type(other) and bool(one == other)
-
-
-def _texts(values: Collection[Any]) -> str:
-    return " and ".join(sorted("missing" if value is None else str(value) for value in values))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -51,17 +51,12 @@ def text_of(content: Mapping[str, Any]) -> str:
 
 def has_conflicts(text: str | bytes) -> bool:
     """True if a line begins with the mark of a conflict. No value does that: in JSON's texts line ends are escaped."""
-    if isinstance(text, bytes):
-        return re.search(rb"^<<<<<<< ", text, re.MULTILINE) is not None
-    return re.search(r"^<<<<<<< ", text, re.MULTILINE) is not None
+    lines = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    return re.search(rb"^<<<<<<< ", lines, re.MULTILINE) is not None
 
 
 def without_conflicts(text: str) -> str:
-    """The text in which conflicts that are only about the checksum of the whole are settled, whatever it was.
-
-    Raises:
-        LockfileError: Another conflict is left.
-    """
+    """The text in which conflicts about the checksum of the whole are settled; LockfileError if others are left."""
     outside, *rest = _MARK.split(text)
     parts = [outside]
     conflict: list[str] = []  # what has come of one, from its first mark on
@@ -105,7 +100,6 @@ def _json(value: Any) -> str:
 
 KIND = "triton-ops lock"
 SCHEMA_VERSION = 1
-DEFAULT_NAME = "triton-ops.lock.json"
 _LARGEST_BYTES = 64 << 20  # 30,000 entries
 _STILL_S = 0.05  # a file that no writer has changed for so long is not being written
 _LOOK_S = 0.005
@@ -118,19 +112,12 @@ Rung = Literal["exact", "range"]
 
 @dataclass(frozen=True, kw_only=True)
 class Pinned:
-    """The answer of a lockfile.
-
-    Attributes:
-        entry: The entry that answers.
-        rung: `exact` if it was found for this very problem, `range` if the problem lies in one of its ranges.
-        borrowed_from: The device of the entry, where it is another one and that was asked for; else None.
-        drift: Versions and the driver that changed since the entry was found, each as `name: then | now`.
-    """
+    """The answer of a lockfile."""
 
     entry: LockEntry
-    rung: Rung
-    borrowed_from: LockedDevice | None = None
-    drift: tuple[str, ...] = ()
+    rung: Rung  # `exact` if it was found for this very problem, `range` if that lies in one of its ranges
+    borrowed_from: LockedDevice | None = None  # the entry's device, where it is another one and that was asked for
+    drift: tuple[str, ...] = ()  # versions and the driver that changed since, each as `name: then | now`
 
     def __str__(self) -> str:
         parts = [f"lockfile, {self.rung}: ({self.entry.config}) found for {self.entry.label or self.entry.problem}"]
@@ -144,9 +131,10 @@ class Pinned:
 class Lockfile:
     """The content of a lockfile: devices by alias, and entries in a stable order.
 
-    Raises:
-        LockfileError: Two devices have one alias, an entry names none of them, or two entries answer the same problems.
+    LockfileError: two devices have one alias, an entry names none of them, or two entries answer the same problems.
     """
+
+    DEFAULT_NAME: ClassVar = "triton-ops.lock.json"
 
     devices: tuple[LockedDevice, ...] = ()
     entries: tuple[LockEntry, ...] = ()
@@ -187,13 +175,9 @@ class Lockfile:
         """The entry that answers `key`; None if none does. `why_not` has the reason.
 
         An entry for the very problem comes first, then the one whose problem is nearest, by the ratios of the extents,
-        among those with a range around it. Ranges are compared with the problem as it is.
-
-        Args:
-            key: The kernel, its problem and the device. The cache state and tolerances are not compared.
-            borrow: Whether an entry of another device may answer, after all of this device.
-
-        Cost: looks at every entry of the kernel: 6 µs each. Not for each launch.
+        among those with a range around it. Ranges are compared with the problem as it is, cache state and tolerances
+        not at all. With `borrow` an entry of another device may answer, after all of this one. Cost: 6 µs for each
+        entry of the kernel, which is not for each launch.
         """
         answers = [
             self._answer(entry, key) for entry in self._of_kernel.get(key.kernel, ()) if entry.why_not(key) is None
@@ -222,10 +206,8 @@ class Lockfile:
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the lockfile; an existing file is replaced and keeps its permissions. Equal content gives equal bytes.
 
-        What others have written since it was read is replaced too; inside of `editing`, nobody has.
-
-        Raises:
-            LockfileError: The file cannot be written.
+        What others have written since it was read is replaced too; inside of `editing`, nobody has. LockfileError: the
+        file cannot be written.
         """
         target = expanded(path)
         try:
@@ -233,6 +215,14 @@ class Lockfile:
         except OSError as error:
             reason = error.strerror or error
             raise LockfileError(f"{target} cannot be written: {reason}", hint="name another file") from error
+
+    def add_to(self, path: Path) -> int:
+        """Add the entries to a lockfile, where those that are there already stay, and return how many were added."""
+        with Lockfile.editing(path):
+            before = read_lockfile(path, or_empty=True)
+            after = Lockfile.merged([before, self])
+            after.write(path)
+        return len(after.entries) - len(before.entries)
 
     @staticmethod
     @contextmanager
@@ -251,11 +241,8 @@ class Lockfile:
     def accept_edits(path: str | os.PathLike[str]) -> tuple[Lockfile, tuple[LockEntry, ...]]:
         """The content of an edited or merged lockfile, and the entries that were edited, whose origin now says so.
 
-        Conflicts that a merge left in the checksum of the whole file are settled; others are for a person. Nothing is
-        written.
-
-        Raises:
-            LockfileError: The file cannot be read, has other conflicts, or is not well formed.
+        Conflicts that a merge left in the checksum of the whole file are settled; others are for a person, as a
+        LockfileError. Nothing is written.
         """
         where = expanded(path)
         try:
@@ -267,11 +254,7 @@ class Lockfile:
 
     @staticmethod
     def merged(locks: Iterable[Lockfile]) -> Lockfile:
-        """The entries of several lockfiles; where two are for one problem, that of the earlier lockfile.
-
-        Raises:
-            LockfileError: One alias means different devices in two of them.
-        """
+        """The entries of several lockfiles, for one problem the first; LockfileError if an alias means two devices."""
         devices: dict[str, LockedDevice] = {}
         entries: dict[tuple[Any, ...], LockEntry] = {}
         for lock in locks:
@@ -303,30 +286,18 @@ def _rank(pinned: Pinned, key: Key) -> tuple[bool, bool, float, bool]:
 
 
 def loads(text: str | bytes) -> Lockfile:
-    """The lockfile in a text.
-
-    Raises:
-        LockfileError: The text is no lockfile of this version, was damaged or edited by hand, or is not well formed.
-    """
+    """The lockfile in a text; LockfileError if it is of no such form, or was damaged or edited by hand."""
     content = _object(text)
     _judge_seals(content)
     return _build(content)
 
 
 def read_lockfile(path: str | os.PathLike[str], *, or_empty: bool = False) -> Lockfile:
-    """The lockfile in a file; see `loads`.
+    """The lockfile in a file, as of `loads`, whose error names it; with `or_empty` a missing file is an empty one.
 
     A file that is refused while it changes, or that is put there just then, is read again: some programs write in
-    place, or remove a file before they put another one there.
-
-    Args:
-        path: The file.
-        or_empty: Whether a file that is not there counts as one without entries.
-
-    Raises:
-        LockfileError: The file cannot be read, or is refused by `loads`; the message names it.
-
-    Cost: a file that is refused is watched for 50 ms, and read again for 2 s as long as it changes.
+    place, or remove a file before they put another one there. Cost: a file that is refused is watched for 50 ms, and
+    read again for 2 s as long as it changes.
     """
     where = expanded(path)
     until_s, still = time.monotonic() + _BUSY_S, None  # what the file was when nobody had changed it for a while
@@ -366,14 +337,12 @@ def _contents(lock: Lockfile) -> dict[str, Any]:
     """The lockfile as plain JSON values. It is turned into text and back, since readers take the checksum of that."""
     content = msgspec.to_builtins(lock, enc_hook=config_to_json)
     plain = json.loads(canonical_json(content))
-    entries = [sealed(entry if entry["call"] is not None else _without_call(entry)) for entry in plain["entries"]]
+    for entry in plain["entries"]:
+        if entry["call"] is None:
+            del entry["call"]  # only entries of decorated kernels have the field
+    entries = [sealed(entry) for entry in plain["entries"]]
     head = {"kind": KIND, "schema_version": SCHEMA_VERSION, "devices": plain["devices"]}
     return {**head, "entries": entries, CHECKSUM: sealed({**head, "entries": entries})[CHECKSUM]}
-
-
-def _without_call(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry without the field that only those of decorated kernels have."""
-    return {name: value for name, value in entry.items() if name != "call"}
 
 
 def _text_in(path: Path) -> bytes:
@@ -409,10 +378,7 @@ def _object(text: str | bytes) -> dict[str, Any]:
 def _unambiguous(text: bytes | str) -> None:
     """Refuse a JSON text in which an object has a name twice: people read the first, and programs take the last.
 
-    Raises:
-        DamagedError: A name is there twice. What is no JSON is for `parsed` to refuse.
-
-    Cost: several times that of `parsed`; for files that people review.
+    What is no JSON is for `parsed` to refuse. Cost: several times that of `parsed`; for files that people review.
     """
 
     def once(pairs: list[tuple[str, Any]]) -> None:

@@ -11,18 +11,17 @@ import contextlib
 import logging
 import os
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 
 import msgspec
 
 from triton_ops.base import AppendedFile, Count, Milliseconds, atomic_write, canonical_json, locked, sealed, whole_lines
-from triton_ops.records.log_lines import readable
-from triton_ops.records.record import NotedCall
+from triton_ops.records.record import NotedCall, time_now
+from triton_ops.records.store import readable
 from triton_ops.values import Key
 
 FILE = "misses.jsonl"
@@ -39,24 +38,19 @@ _log = logging.getLogger("triton_ops")
 
 @dataclass(frozen=True, kw_only=True)
 class Miss:
-    """A problem that nothing answered.
-
-    Attributes:
-        key: The problem, with kernel, device and versions.
-        count: How often it was asked for.
-        expected_ms: What one launch is expected to take; None if nobody could tell.
-        first: When it was first noted, UTC.
-        last: When it was last noted, UTC.
-        call: The first call that missed, of a decorated kernel; None for an operation, and where a call cannot be
-            described.
-    """
+    """A problem that nothing answered."""
 
     key: Key
-    count: int
-    expected_ms: float | None = None
-    first: str = ""
+    count: int  # how often it was asked for
+    expected_ms: float | None = None  # of one launch; None if nobody could tell
+    first: str = ""  # UTC, as `last`
     last: str = ""
-    call: NotedCall | None = None
+    call: NotedCall | None = None  # the first, of a decorated kernel; None if it cannot be described
+
+    @property
+    def as_json(self) -> dict[str, object]:
+        """The miss as JSON values, for commands."""
+        return {"id": self.key.id, **msgspec.to_builtins(self)}
 
 
 class _MissLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,11 +65,7 @@ class _MissLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Harvest:
-    """The misses of one process, on their way to the file of a cache folder. Safe to share among threads.
-
-    Args:
-        folder: The cache folder; it is made when the first miss is written.
-    """
+    """The misses of one process, on their way to the file of a cache folder; safe to share among threads."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
@@ -87,10 +77,7 @@ class Harvest:
         self._started = False
 
     def note(self, key: Key, expected_ms: float | None = None, call: NotedCall | None = None) -> None:
-        """Note that nothing answered `key`; the first note of a process starts the thread that writes.
-
-        Cost: a microsecond; the first takes a tenth of a millisecond.
-        """
+        """Note that nothing answered `key`. Cost: 1 µs; 0.1 ms for the first, which starts the thread that writes."""
         self._queue.append((key, expected_ms, call))
         if not self._started:
             self._start()
@@ -124,28 +111,18 @@ class Harvest:
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
     def _write(self) -> None:
-        keys: dict[str, Key] = {}
-        counts: Counter[str] = Counter()
-        times: dict[str, float | None] = {}
-        calls: dict[str, NotedCall | None] = {}
+        now, lines = time_now(), []
         while self._queue:
             key, expected_ms, call = self._queue.popleft()
-            calls[key.id] = calls.get(key.id) or call
-            keys[key.id] = key
-            counts[key.id] += 1
-            times[key.id] = times.get(key.id) if expected_ms is None else expected_ms
-        now = _now()
-        for key_id, key in keys.items():
-            miss = Miss(
-                key=key, count=counts[key_id], expected_ms=times[key_id], first=now, last=now, call=calls[key_id]
-            )
+            lines.append(_MissLine(key=key, count=1, expected_ms=expected_ms, at=now, call=call))
+        for miss in _together(lines):
             try:
                 self._file.append(_line(miss), durable=False)
-            except TypeError as error:  # a value in the key is none that JSON has
-                _log.warning("a miss of %s cannot be noted: %s", key.kernel, error)
+            except TypeError as error:  # noqa: PERF203 - a value in the key is none that JSON has
+                _log.warning("a miss of %s cannot be noted: %s", miss.key.kernel, error)
         size = 0
         with contextlib.suppress(OSError):  # it could not be written, or is being shortened
-            size = self.path.stat().st_size if keys else 0
+            size = self.path.stat().st_size if lines else 0
         if size > _LARGEST_BYTES:
             Misses(self.path.parent).shorten()
 
@@ -154,23 +131,13 @@ _harvests: dict[Path, Harvest] = {}
 
 
 class Misses:
-    """The misses in a cache folder.
-
-    Args:
-        folder: The folder.
-    """
+    """The misses in a cache folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def note(self, key: Key, expected_ms: float | None = None, call: NotedCall | None = None) -> None:
-        """Note that nothing answered `key`; it never waits, and never raises.
-
-        Args:
-            key: The problem, with kernel, device and versions.
-            expected_ms: What one launch is expected to take; None if nobody can tell.
-            call: The call of a decorated kernel.
-        """
+        """Note that nothing answered `key`, and never wait or raise; `expected_ms` of a launch is None if unknown."""
         harvest = _harvests.get(self._folder)
         if harvest is None:
             harvest = _harvests.setdefault(self._folder, Harvest(self._folder))
@@ -269,14 +236,5 @@ def _together(lines: Iterable[_MissLine]) -> list[Miss]:
     return list(misses.values())
 
 
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def _begin_anew() -> None:
-    """In a forked child: the parent writes what it has noted, and its thread is not here."""
-    _harvests.clear()
-
-
 atexit.register(flush_misses)
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_harvests.clear)  # the parent writes what it noted; its thread is not here

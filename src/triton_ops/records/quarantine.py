@@ -8,14 +8,14 @@ them tried again sooner deletes the file.
 from __future__ import annotations
 
 import logging
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import msgspec
 
 from triton_ops.base import AppendedFile, fingerprint, folder_within, whole_lines
-from triton_ops.records.log_lines import readable
+from triton_ops.records.record import time_now
+from triton_ops.records.store import readable
 from triton_ops.space import Config
 from triton_ops.values import Key, Status, Trial
 
@@ -34,16 +34,13 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def trial(self) -> Trial:
-        """The entry as a trial."""
         return Trial(self.config, Status(self.status), error=f"quarantined since {self.at}: {self.error}")
 
 
 class Quarantine:
-    """The configs of one problem in one environment that crashed or hung.
+    """The configs of one problem in one environment that crashed or hung; it stays empty without a path.
 
-    Args:
-        path: The file; None makes a quarantine that stays empty.
-        root: The cache folder that holds the file; None where the file's folder was chosen by somebody.
+    The root is the cache folder that holds the file; None where the file's folder was chosen by somebody.
     """
 
     FOLDER: ClassVar = "quarantine"
@@ -79,7 +76,7 @@ class Quarantine:
             "config": dict(trial.config),
             "status": trial.status.value,
             "error": trial.error,
-            "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "at": time_now(),
         }
         self._file.append(entry)
 

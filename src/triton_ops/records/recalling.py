@@ -17,7 +17,7 @@ from triton_ops.backend import Kernel, Operation, source_of
 from triton_ops.exceptions import CacheError
 from triton_ops.records.directory import open_store, shared_folders
 from triton_ops.records.record import Record
-from triton_ops.records.store import RECORDS, Store
+from triton_ops.records.store import Store
 from triton_ops.request import TuneRequest, make_request, with_configs
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.values import Argument, Key, Tolerance
@@ -100,14 +100,10 @@ def recalled(
     enough: Callable[[Record], bool] | None = None,
     reference: Callable[..., Any] | None = None,
 ) -> Record | None:
-    """The stored record of a key; None if there is none that holds for this space, run and reference.
+    """The stored record of a key; None if none holds for this space, run and reference, or a part is unknown.
 
-    Args:
-        key: The key of the record. A key with an unknown part has no record.
-        store: The store in which the record is looked up.
-        space: The config space in which the winner was found, and which still allows it; None takes any.
-        enough: Whether the run that found the winner was thorough enough; None takes any.
-        reference: The reference against which the winner was checked; None takes any.
+    The winner was found in that space, which still allows it, by a run that was thorough `enough`, and was checked
+    against that reference; None takes any.
     """
     if key.unknown is not None:
         tell_unknown(key)
@@ -131,11 +127,7 @@ def reference_fingerprint(reference: Callable[..., Any] | None) -> str | None:
 
 
 def cache_folder(cache_dir: str | Path | None) -> str:
-    """The absolute path of the folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
-
-    Raises:
-        CacheError: `cache_dir` is no path, or it is relative to a current folder that is gone.
-    """
+    """The absolute path of the folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder."""
     if cache_dir is not None and not isinstance(cache_dir, (str, os.PathLike)):
         raise CacheError(
             f"cache_dir is {cache_dir!r}; it must be a folder's path, as text or as a Path",
@@ -155,11 +147,6 @@ def cache_folder(cache_dir: str | Path | None) -> str:
 def may_have_records(folder: str) -> bool:
     """True if a look-up has anything to look at: the folder of records, or a shared one."""
     return os.path.isdir(folder) or bool(shared_folders())  # noqa: PTH112 - as text: a path object takes longer
-
-
-def cache_path(key: Key, cache_dir: str | Path | None) -> Path:
-    """The file that holds the record of a key, if there is one."""
-    return Path(cache_folder(cache_dir)) / f"{key.id}.{RECORDS.suffix}.json"
 
 
 def store_in(folder: str) -> Store[Record]:
@@ -196,10 +183,8 @@ def covers(record: Record, effort: Effort) -> bool:
         return False
     if record.effort != effort.name and not _is_greater(record.effort, effort.name):
         return False
-    limits = record.budget
-    enough = _least(effort.budget.trials) <= _least(limits.trials) and _least(effort.budget.seconds) <= _least(
-        limits.seconds
-    )
+    limits, asked = record.budget, effort.budget
+    enough = _least(asked.trials) <= _least(limits.trials) and _least(asked.seconds) <= _least(limits.seconds)
     return record.stopped in ("complete", "settled") or enough
 
 

@@ -8,16 +8,21 @@ Schema history:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Annotated, Any, TypeVar, cast
+from datetime import datetime, timezone
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
 
 import msgspec
 
-from triton_ops.base import Count, Extent, Milliseconds, Nested, NotNegative, Plain, Seconds
+from triton_ops.base import Count, Extent, Milliseconds, Nested, NotNegative, Plain, Seconds, storable
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.space import Config, config_from_json, config_to_json
-from triton_ops.values import Argument, Key, Resources
+from triton_ops.values import Argument, Key, Resources, Trial, totals
+
+if TYPE_CHECKING:
+    from triton_ops.request import Effort
 
 T = TypeVar("T")
 
@@ -26,22 +31,14 @@ class NotedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call of a decorated kernel, of whose arguments the key holds no more than decides the config.
 
     Of a tensor its shape, dtype, strides and alignment are kept, and nothing that is in it.
-
-    Attributes:
-        arguments: Name to plain value: a scalar, or what `triton_ops.values.problem.plain` makes of a tensor's spec.
-        configs: The configs that could be taken, as values by name.
-        grids: The grid of each config, in the same order; a text says why the grid function had none.
     """
 
-    arguments: dict[str, Argument]
+    arguments: dict[str, Argument]  # scalars, and tensors' specs as `plain` makes them
     configs: Annotated[list[dict[str, Plain]], msgspec.Meta(min_length=1)]
-    grids: list[list[Extent] | str]
+    grids: list[list[Extent] | str]  # of each config, in order; a text says why the grid function had none
 
 
-ALONE = "no other config ran, so that nothing was compared"
-"""The confidence where a single program ran; it is the winner of a search that has come to its end."""
-INTERPRETED = "Python was timed, by Triton's interpreter, and no GPU"
-"""Why the winner of interpreted kernels is unproven, whatever their comparison says."""
+_MOST_FAILURES = 32  # that are kept
 _MOST_TUNES = 3  # that go on with each other, before the next call is answered with what they have
 _AT_END = ("complete", "settled")  # searches that no budget has cut off
 
@@ -69,15 +66,10 @@ class BudgetLimits:
 
 @dataclass(frozen=True)
 class Verified:
-    """The source of the expected results, with which every candidate's results were compared before it was timed.
+    """The source of the expected results, with which every candidate's results were compared before it was timed."""
 
-    Attributes:
-        against: The source in words; empty if nothing was compared.
-        reference: Fingerprint of the reference function; None if results were compared with the default config's.
-    """
-
-    against: str = ""
-    reference: str | None = None
+    against: str = ""  # in words; empty if nothing was compared
+    reference: str | None = None  # its fingerprint; None if the default config's results were compared with
 
 
 @dataclass(frozen=True)
@@ -91,55 +83,51 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """The winner of one tune, with what is needed to judge and to repeat the tune.
+    """The winner of one tune, with what is needed to judge and to repeat it; fields of `TuningResult` mean the same."""
 
-    Fields that `TuningResult` has too mean the same.
+    ALONE: ClassVar = "no other config ran, so that nothing was compared"
+    """The confidence where a single program ran; it is the winner of a search that has come to its end."""
+    INTERPRETED: ClassVar = "Python was timed, by Triton's interpreter, and no GPU"
+    """Why the winner of interpreted kernels is unproven, whatever their comparison says."""
+    ENDS: ClassVar = {
+        "complete": "every config tried",
+        "settled": "too little left to gain",
+        "trials": "limit of trials reached",
+        "seconds": "limit of seconds reached",
+        "interrupted": "interrupted",
+    }
+    """Why a search ended, in words."""
 
-    Attributes:
-        key: Kernel, problem, device and cache state for which the winner holds.
-        mode: Clock and state of the caches with which measuring ended, such as `graph-cold`, `event-warm` or `host`.
-        default_timing: The default's times, taken side by side with the winner's; None if the default failed.
-        guard: Readings of the device's sensors during the last comparison.
-        resources: Registers, shared memory and more of the winner, where they are known.
-        space: Fingerprint of the config space that was searched.
-        elapsed_s: Wall seconds of the tune; of one in a list, from when the device was its own.
-        created: UTC time, ISO 8601.
-        versions: The versions of Python, this package, torch and Triton.
-        failures: The first failed configs, 32 at most; `totals` counts all of them.
-        call: The call of a decorated kernel that was tuned, or why it cannot be made again; None for an operation.
-        tunes: How many tunes, of which each went on with the one before, have led to it.
-    """
-
-    key: Key
+    key: Key  # for which the winner holds
     winner: Config
     timing: Timing
-    mode: str = ""
+    mode: str = ""  # clock and caches with which measuring ended, such as `graph-cold`, `event-warm` or `host`
     default: Config | None = None
-    default_timing: Timing | None = None
+    default_timing: Timing | None = None  # side by side with the winner; None if the default failed
     ties: tuple[Config, ...] = ()
     noise: NotNegative = 0.0
     raced_gain: NotNegative | None = None
     gain_interval: tuple[NotNegative, NotNegative] | None = None
     confidence: str = "ok"
-    guard: dict[str, Nested] = field(default_factory=dict)
-    resources: Resources | None = None
-    space: str = ""
+    guard: dict[str, Nested] = field(default_factory=dict)  # readings of sensors during the last comparison
+    resources: Resources | None = None  # of the winner, where they are known
+    space: str = ""  # fingerprint of the config space that was searched
     effort: str = "quick"
     search: str = ""
     budget: BudgetLimits = field(default_factory=BudgetLimits)
     stopped: str = "complete"
     totals: dict[str, Count] = field(default_factory=dict)
-    elapsed_s: Seconds = 0.0
-    created: str = ""
-    versions: dict[str, str] = field(default_factory=dict)
+    elapsed_s: Seconds = 0.0  # wall seconds of the tune; of one in a list, from when the device was its own
+    created: str = ""  # UTC, ISO 8601
+    versions: dict[str, str] = field(default_factory=dict)  # of Python, this package, torch and Triton
     run: str = ""
     verified: Verified = field(default_factory=Verified)
     place: str = ""
     notes: tuple[str, ...] = ()
     waited_s: Seconds = 0.0
-    failures: tuple[Failure, ...] = ()
-    call: NotedCall | str | None = None
-    tunes: Count = 1
+    failures: tuple[Failure, ...] = ()  # the first 32; `totals` counts all of them
+    call: NotedCall | str | None = None  # of a decorated kernel, or why it cannot be made again; None for an operation
+    tunes: Count = 1  # how many, of which each went on with the one before, have led to it
 
     @property
     def id(self) -> str:
@@ -158,7 +146,7 @@ class Record:
     @property
     def unproven(self) -> str:
         """The reason not to rely on the winner: it was timed as Python, or `undecided`; empty for a proven one."""
-        return "; ".join(filter(None, [INTERPRETED if self.key.interpreted else "", self.undecided]))
+        return "; ".join(filter(None, [self.INTERPRETED if self.key.interpreted else "", self.undecided]))
 
     @property
     def undecided(self) -> str:
@@ -167,7 +155,7 @@ class Record:
         It did where the winner beats the default by more than noise, or nothing beats the default; a measured tie is
         such a decision. A config that alone ran in a search that came to its end has nothing to be compared with.
         """
-        if self.confidence == "ok" or (self._at_end and (self.confidence == ALONE or self.totals.get("ok") == 1)):
+        if self.confidence == "ok" or (self._at_end and (self.confidence == self.ALONE or self.totals.get("ok") == 1)):
             return ""
         beats = self.gain_interval is not None and self.gain_interval[0] > 1.0 + self.noise
         return "" if beats else self.confidence
@@ -181,9 +169,27 @@ class Record:
         compared = self.noise > 0.0 or self.raced_gain is not None
         return bool(self.undecided) and self.tunes < _MOST_TUNES and not (compared and self._at_end)
 
+    def with_tune(self, effort: Effort, trials: Sequence[Trial], against: str, reference: str | None) -> Record:
+        """The record with the effort of its tune, how the trials ended, and what results were compared with."""
+        failures = (Failure(each.config, each.status.value, storable(each.error)) for each in trials if each.failed)
+        return replace(
+            self,
+            effort=effort.name,
+            search=effort.search_name,
+            budget=BudgetLimits(effort.budget.trials, effort.budget.seconds),
+            totals=totals(trials),
+            failures=tuple(islice(failures, _MOST_FAILURES)),
+            verified=Verified(against, reference),
+        )
+
     @property
     def _at_end(self) -> bool:
         return self.stopped in _AT_END
+
+
+def time_now() -> str:
+    """The time by UTC, ISO 8601, in whole seconds."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def with_defaults(value: T) -> T:
@@ -206,11 +212,7 @@ def encode(record: Record) -> dict[str, Any]:
 
 
 def decode(content: Mapping[str, Any]) -> Record:
-    """The record in decoded JSON.
-
-    Raises:
-        CacheError: A field is missing or has another type, or a config has a value that none can have.
-    """
+    """The record in decoded JSON; CacheError if a field is missing or ill-typed, or a config has a wrong value."""
     try:
         return msgspec.convert(dict(content), Record, dec_hook=config_from_json)
     except (msgspec.ValidationError, SpaceError) as error:

@@ -20,7 +20,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeGuard
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -38,10 +38,10 @@ from triton_ops.base import (
     usable_cpus,
     whole_lines,
 )
-from triton_ops.device import Calibration, Ceiling, DeviceSpec, Roofline
+from triton_ops.device import Calibration, Ceiling, Roofline
 from triton_ops.exceptions import RunLogError
-from triton_ops.records.log_lines import converted, readable
-from triton_ops.records.record import Record
+from triton_ops.records.record import Record, time_now
+from triton_ops.records.store import converted, readable
 from triton_ops.request import Effort, Task
 from triton_ops.space import Config, ConfigSpace, Constraint, config_to_json
 from triton_ops.values import Compiled, Key, Trial
@@ -62,20 +62,13 @@ class ConstraintFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpaceFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The config space that was searched.
+    """The config space that was searched."""
 
-    Attributes:
-        fingerprint: The fingerprint that records hold of the same config space.
-        tunables: Name to values, in order.
-        default: The default config as declared; None if the first valid config was the default.
-        listed: The configs of an explicit list; None if the config space is the product of its tunables.
-    """
-
-    fingerprint: str
-    tunables: dict[str, list[Any]]
+    fingerprint: str  # as in records
+    tunables: dict[str, list[Any]]  # with their values, in order
     constraints: tuple[ConstraintFacts, ...] = ()
-    default: Config | None = None
-    listed: tuple[Config, ...] | None = None
+    default: Config | None = None  # as declared; None if the first valid config was the default
+    listed: tuple[Config, ...] | None = None  # None if the space is the product of its tunables
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,31 +106,21 @@ class RoofFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
-    """The first line of a run log.
+    """The first line of a run log."""
 
-    Attributes:
-        schema_version: The form of the whole file.
-        id: The run's id, which is the file's name without its ending.
-        key: That key in clear: kernel, problem with its label, identity, device.
-        shape: Extents of an operation's problem; None where the caller's own arguments were given.
-        dtype: Dtype of an operation's problem, as asked for.
-        started: When the run started, by UTC, ISO 8601 with microseconds; the times in further lines count from then.
-        roof: The problem's work beside the device's limits; None if no work was declared.
-    """
-
-    schema_version: int = SCHEMA_VERSION
-    id: str
+    schema_version: int = SCHEMA_VERSION  # of the whole file
+    id: str  # the file's name without its ending
     key_id: str
     key: Key
-    shape: tuple[Extent, ...] | None = None
-    dtype: str | None = None
-    started: str
+    shape: tuple[Extent, ...] | None = None  # of an operation's problem; None where arguments were given
+    dtype: str | None = None  # of an operation's problem, as asked for
+    started: str  # UTC, ISO 8601 with microseconds; the times in further lines count from then
     environment: Environment
     space: SpaceFacts
     effort: dict[str, Nested]
     searcher: str
     seed: int
-    roof: RoofFacts | None = None
+    roof: RoofFacts | None = None  # the problem's work beside the device's limits; None if no work was declared
 
     @classmethod
     def of(
@@ -161,7 +144,11 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run
             shape=None if operation_task is None else tuple(operation_task.operation.full_shape(operation_task.shape)),
             dtype=None if operation_task is None else operation_task.dtype,
             started=started.astimezone(timezone.utc).isoformat(timespec="microseconds"),
-            environment=Environment(versions=dict(versions), host=_host(), device=_device(task.device)),
+            environment=Environment(
+                versions=dict(versions),
+                host={"system": platform.platform(), "machine": platform.machine(), "cpus": usable_cpus()},
+                device={name: value for name, value in asdict(task.device).items() if value not in (None, {})},
+            ),
             space=_space(task.space),
             effort=msgspec.to_builtins(effort, enc_hook=str),
             searcher=effort.search_name,
@@ -181,14 +168,6 @@ def _roof(task: Task, calibration: Calibration | None) -> RoofFacts | None:
     )  # fmt: skip
     memory, units = (None if one is None else CeilingFacts(**asdict(one)) for one in (limits.memory, limits.units))
     return RoofFacts(flops=limits.flops, bytes=limits.bytes, memory=memory, units=units)
-
-
-def _host() -> dict[str, Any]:
-    return {"system": platform.platform(), "machine": platform.machine(), "cpus": usable_cpus()}
-
-
-def _device(device: DeviceSpec) -> dict[str, Any]:
-    return {name: value for name, value in asdict(device).items() if value not in (None, {})}
 
 
 def _space(space: ConfigSpace) -> SpaceFacts:
@@ -260,27 +239,22 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="be
 class Finalist(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="final"):
     """The trial of a finalist after the last comparison, with its samples in rounds.
 
-    `dropped_at` is the number of rounds after which the race dropped the finalist; None for one that stayed to the end.
-    A finalist's status can be `wrong`, since the last comparison checks results again. `process` is 0 for the run's own
-    comparison, and counts the fresh processes that compared the ties again.
+    Its status can be `wrong`, since the last comparison checks results again.
     """
 
     at_s: Seconds
     trial: Trial
-    dropped_at: Count | None = None
-    process: Count = 0
+    dropped_at: Count | None = None  # rounds after which the race dropped it; None for one that stayed to the end
+    process: Count = 0  # 0 is the run's own comparison; else which fresh process compared the ties again
 
 
 class Twins(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="twins"):
-    """The values per round of two further arms of one finalist: the difference between these two arms is noise.
-
-    `process` is that of the finalist.
-    """
+    """The values per round of two further arms of one finalist: the difference between these two arms is noise."""
 
     at_s: Seconds
     config: Config
     medians_ms: tuple[tuple[Milliseconds, ...], ...]
-    process: Count = 0
+    process: Count = 0  # as of the finalist
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="end"):
@@ -298,13 +272,7 @@ _EVENT = Resumed | Preview | Begun | FinishedTrial | Finalist | Twins | RunEnd
 
 @dataclass(frozen=True)
 class Run:
-    """The content of a run log.
-
-    Attributes:
-        path: The file.
-        head: The first line.
-        events: All further lines that could be read, in order.
-    """
+    """The content of a run log; `events` are all further lines that could be read, in order."""
 
     path: Path
     head: Head
@@ -312,14 +280,25 @@ class Run:
 
     @classmethod
     def of(cls, path: Path, lines: Iterable[bytes]) -> Run:
-        """The run in the lines of a file.
-
-        Raises:
-            RunLogError: As `read_run`.
-        """
+        """The run in the lines of a file; RunLogError as of `read_run`."""
         lines = iter(lines)
         head = _head(path, next(lines, b""))
         return cls(path, head, tuple(readable(path, lines, _EVENT, first=2, loss="its trials are run again")))
+
+    @cached_property
+    def finished(self) -> tuple[FinishedTrial, ...]:
+        """The lines of trials, in order; a config may have several."""
+        return tuple(event for event in self.events if isinstance(event, FinishedTrial))
+
+    @cached_property
+    def previews(self) -> dict[Config, Compiled]:
+        """What the compiler made of configs that the searcher looked at."""
+        return {event.compiled.config: event.compiled for event in self.events if isinstance(event, Preview)}
+
+    @cached_property
+    def resumed(self) -> list[str]:
+        """The times by UTC at which the run was continued."""
+        return [event.at for event in self.events if isinstance(event, Resumed)]
 
     @cached_property
     def end(self) -> RunEnd | None:
@@ -340,7 +319,7 @@ class Run:
     @cached_property
     def trials(self) -> dict[Config, Trial]:
         """The trial of each config; if a config has several lines, the last one of the run's own comparison counts."""
-        lines = [event for event in self.events if isinstance(event, FinishedTrial) or _is_of_run(event)]
+        lines = [e for e in self.events if isinstance(e, FinishedTrial) or (isinstance(e, Finalist) and e.process == 0)]
         return {event.trial.config: event.trial for event in lines}
 
     @cached_property
@@ -349,7 +328,7 @@ class Run:
 
         Screenings of different modes are never compared: of a config that was measured again, the last trial counts.
         """
-        last = {event.trial.config: event for event in self.events if isinstance(event, FinishedTrial)}
+        last = {event.trial.config: event for event in self.finished}
         best: list[tuple[float, Trial]] = []
         for event in sorted(last.values(), key=lambda event: event.at_s):
             if event.trial.ok and (not best or event.trial.rank < best[-1][1].rank):
@@ -357,20 +336,12 @@ class Run:
         return best
 
 
-def _is_of_run(event: Event) -> TypeGuard[Finalist]:
-    """True if an event is a finalist of the run's own comparison, and not of a process that confirmed it."""
-    return isinstance(event, Finalist) and event.process == 0
-
-
 class RunLog:
     """Writes the log of one run, safe among threads. There is one writer, since the caller holds the key's lock.
 
-    Args:
-        path: The file; it is made with its first line. None keeps no log.
-        start: When the run started or was resumed, by `clock`; None means now.
-        before_s: Seconds of tuning that the file already holds.
-        clock: A monotonic clock in seconds.
-        root: The cache folder that holds the file; None where the file's folder was chosen by somebody.
+    The file is made with its first line; None keeps no log. The run started or was resumed at `start`, by a monotonic
+    clock in seconds; None means now. The file already holds `before_s` seconds of tuning. The root is the cache folder
+    that holds it; None where the file's folder was chosen by somebody.
     """
 
     def __init__(
@@ -408,7 +379,7 @@ class RunLog:
 
     def resume(self, *, effort: str, searcher: str, seed: int) -> None:
         """Write that an interrupted run is continued."""
-        self._write(Resumed(at_s=self.at_s, at=_now(), effort=effort, searcher=searcher, seed=seed))
+        self._write(Resumed(at_s=self.at_s, at=time_now(), effort=effort, searcher=searcher, seed=seed))
 
     def preview(self, preview: Compiled) -> None:
         """Write what the compiler made of a preview; the line may reach the disk after this returns."""
@@ -428,12 +399,16 @@ class RunLog:
         self._write(FinishedTrial(at_s=self.at_s, origin=origin, trial=trial), durable)
 
     def write(self, event: Event) -> None:
-        """Write an event, such as a finalist or the twins; it is on disk with the next trial, or the run's end."""
+        """Write an event, such as a finalist; it is on disk with the next trial, or the run's end."""
         self._write(event, durable=False)
+
+    def twins(self, config: Config, medians_ms: tuple[tuple[float, ...], ...], process: int) -> None:
+        """Write the values of the two further arms of a finalist, as `write` does."""
+        self.write(Twins(at_s=self.at_s, config=config, medians_ms=medians_ms, process=process))
 
     def ended(self, stopped: str, record: Record | None = None) -> None:
         """Write how the run ended, and its record if it left one."""
-        self._write(RunEnd(at_s=self.at_s, at=_now(), stopped=stopped, record=record))
+        self._write(RunEnd(at_s=self.at_s, at=time_now(), stopped=stopped, record=record))
 
     def _write(self, line: Head | Event, durable: bool = True) -> None:
         with self._writing:
@@ -444,36 +419,23 @@ class RunLog:
 def read_run(path: Path) -> Run:
     """The run in a file. A further line that cannot be read is ignored with a warning.
 
-    Raises:
-        RunLogError: The file cannot be read, or its first line is not that of a run log of this version.
+    RunLogError: the file cannot be read, or its first line is not that of a run log of this version.
     """
     return Run.of(path, _lines(path))
 
 
 def read_head(path: Path) -> Head:
-    """The first line of a run log; further lines are not read.
-
-    Raises:
-        RunLogError: As `read_run`.
-    """
+    """The first line of a run log; further lines are not read. RunLogError as of `read_run`."""
     return _head(path, next(_lines(path), b""))
 
 
 def has_begun(path: Path) -> bool:
-    """True if a file holds a whole line; a process that was killed early may have left a file without one.
-
-    Raises:
-        RunLogError: The file cannot be read.
-    """
+    """True if a file holds a whole line, which a process killed early may not have left, or raise RunLogError."""
     return bool(next(_lines(path), b""))
 
 
 def has_ended(path: Path) -> bool:
-    """True if the last line of a file says that its run has ended.
-
-    Raises:
-        RunLogError: The file cannot be read.
-    """
+    """True if the last line of a file says that its run has ended; RunLogError if it cannot be read."""
     with _reading(path):
         line = last_line(path)
     try:
@@ -498,11 +460,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _head(path: Path, line: bytes) -> Head:
-    """The head in the first line of a file.
-
-    Raises:
-        RunLogError: The line is none, is damaged, or is of another version.
-    """
+    """The head in the first line of a file; RunLogError if the line is none, is damaged, or is of another version."""
     try:
         entry = parsed(line)
     except DamagedError:
@@ -519,7 +477,3 @@ def _head(path: Path, line: bytes) -> Head:
     except DamagedError as error:
         raise RunLogError(f"{path} cannot be read as a run log: its first line: {error}", hint="tune again") from error
     return head
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -37,15 +37,9 @@ _RUN_ID = re.compile(r"\d{8}T\d{12}-[0-9a-f]{8}")
 
 
 class Runs:
-    """The run logs of one key.
+    """The run logs of one key in a cache folder; without a folder none are kept.
 
-    Args:
-        folder: The cache folder; None keeps no runs.
-        key_id: The key's id.
-        resumed: Whether a run without an end may be gone on with. Not so where another process may be writing its log.
-
-    Attributes:
-        root: The cache folder; None if no runs are kept.
+    A run without an end may be gone on with if `resumed`; not so where another process may be writing its log.
     """
 
     FOLDER: ClassVar = "runs"
@@ -65,16 +59,7 @@ class Runs:
 
     @staticmethod
     def find(text: str, folder: Path) -> Path:
-        """The file of a run.
-
-        Args:
-            text: A run log's path; else the start of the ids of runs; else the name of a kernel, whose newest run is
-                meant.
-            folder: The cache folder.
-
-        Raises:
-            RunLogError: No run is meant, or an id's start is that of several.
-        """
+        """The file of a run, by its path, the start of its id, or its kernel, whose newest it is; else RunLogError."""
         path = expanded(text)
         if is_file(path):
             return path
@@ -93,11 +78,7 @@ class Runs:
 
     @staticmethod
     def newest_of(kernel: str, folder: Path) -> list[Path]:
-        """The newest run of every problem of a kernel, device and cache state, the newest first.
-
-        Raises:
-            RunLogError: There is none.
-        """
+        """The newest run of each problem of a kernel, device and cache state, newest first; RunLogError if none."""
         newest: dict[str, Path] = {}
         for path, head in _heads(_newest_first(folder)):
             if _is_of(head, kernel):
@@ -111,10 +92,7 @@ class Runs:
         return None if self._folder is None else self._folder / f"{run_id}.jsonl"
 
     def unfinished(self, space: str) -> Run | None:
-        """The newest run without an end in the space with that fingerprint; None if all have ended.
-
-        A file that cannot be read as a run log is ignored with a warning.
-        """
+        """The newest run without an end in the space with that fingerprint; None if all that can be read have ended."""
         if not self._resumed:
             return None
         runs = (run for path in self._paths() if (run := _readable(path, unfinished=True)) is not None)
@@ -151,12 +129,7 @@ class Runs:
         return [run for path in paths if (run := _readable(path)) is not None and run.trials]
 
     def prune(self, own_run: str, now_s: float | None = None) -> None:
-        """Remove the runs that are not kept by the rule in the description of this module.
-
-        Args:
-            own_run: The run that the key's record names.
-            now_s: Seconds since 1970; None asks the clock.
-        """
+        """Remove the runs that this module's rule does not keep; `own_run` is that which the key's record names."""
         oldest_s = (time.time() if now_s is None else now_s) - KEPT_UNFINISHED_DAYS * _DAY_S
         ended = 0
         for path in self._paths():

@@ -1,4 +1,4 @@
-"""The role of a store, and the codec that turns one kind of value into JSON text and back.
+"""Texts of stored values, with the checks that each passes when it is read.
 
 A codec holds the checks that every stored value passes when it is read: kind, schema version, and an id that is the
 fingerprint of the content. Stores decide where texts are kept; this module reads and writes no file.
@@ -9,14 +9,46 @@ The store keeps texts instead of objects, so that every `get` gives a new copy, 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+import msgspec
+
 from triton_ops.base import DamagedError, ForkSafeLock, parsed, sealed, unsealed
-from triton_ops.exceptions import CacheError
+from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.records.record import KIND, SCHEMA_VERSION, Record, decode, encode, reload
+from triton_ops.space import config_from_json
+
+_log = logging.getLogger("triton_ops")
+_MOST_BAD = 10_000  # damaged lines after which the rest of a file is not read: it is no file of this package
+
+
+def converted(line: bytes, kind: Any) -> Any:
+    """The value of a type, which may be a union, in a line that carries its checksum; DamagedError if there is none."""
+    try:
+        return msgspec.convert(unsealed(parsed(line)), kind, dec_hook=config_from_json)
+    except (msgspec.ValidationError, SpaceError, RecursionError) as error:
+        raise DamagedError(str(error)) from error
+
+
+def readable(path: Path, lines: Iterable[bytes], kind: Any, *, first: int = 1, loss: str) -> Iterator[Any]:
+    """The values in the lines of a file, from number `first` on; one warning says the `loss` of the bad ones."""
+    bad, reason = 0, ""
+    for number, line in enumerate(lines, first):
+        try:
+            yield converted(line, kind)
+        except DamagedError as error:  # noqa: PERF203 - a file has few lines that are bad
+            bad, reason = bad + 1, reason or f"line {number}: {error}"
+            if bad == _MOST_BAD:
+                break
+    if bad:
+        count = "a line is" if bad == 1 else f"{bad} lines are" if bad < _MOST_BAD else f"{bad} lines and the rest are"
+        _log.warning("%s: %s ignored, so that %s (%s)", path, count, loss, reason)
+
 
 T = TypeVar("T")
 
@@ -39,26 +71,19 @@ class Store(Protocol[T]):
 
 @dataclass(frozen=True, kw_only=True)
 class Codec(Generic[T]):
-    """The texts of one kind of stored value.
+    """The texts of one kind of stored value."""
 
-    Attributes:
-        kind: The kind's name inside the text.
-        schema_version: The form that this version writes, and the only one that it reads.
-        suffix: The kind's name in file names: `<id>.<suffix>.json`.
-        encode: The value as plain JSON values.
-        decode: The value in decoded JSON of the right kind and version; raises CacheError if a field is missing or has
-            another type.
-        id_of: The value's id: 32 hexadecimal digits, the fingerprint of the value's key.
-        reload: The value in a text that passed the checks of `loads` before, read without checks; None always checks.
-    """
+    kind: str  # its name inside the text
+    schema_version: int  # the form that this version writes, and the only one that it reads
+    suffix: str  # its name in file names: `<id>.<suffix>.json`
+    encode: Callable[[T], Mapping[str, Any]]  # to plain JSON values
+    decode: Callable[[Mapping[str, Any]], T]  # CacheError for a field that is missing or ill-typed
+    id_of: Callable[[T], str]  # 32 hexadecimal digits: the fingerprint of the value's key
+    reload: Callable[[bytes], T] | None = None  # of a text that passed the checks of `loads` before; None always checks
 
-    kind: str
-    schema_version: int
-    suffix: str
-    encode: Callable[[T], Mapping[str, Any]]
-    decode: Callable[[Mapping[str, Any]], T]
-    id_of: Callable[[T], str]
-    reload: Callable[[bytes], T] | None = None
+    def file_name(self, entry_id: str) -> str:
+        """The name of the file that holds the value of that id, if there is one."""
+        return f"{entry_id}.{self.suffix}.json"
 
     def contents(self, value: T) -> dict[str, Any]:
         """The value as plain JSON values, with kind, schema version and id first, and the checksum last."""
@@ -66,11 +91,7 @@ class Codec(Generic[T]):
         return sealed({**head, **self.encode(value)})
 
     def dumps(self, value: T) -> str:
-        """The value as readable JSON text, indented by two.
-
-        Raises:
-            CacheError: A part of the value has no JSON form, such as NaN.
-        """
+        """The value as JSON text, indented by two; CacheError if a part of it has no JSON form, such as NaN."""
         try:
             text = json.dumps(self.contents(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
             text.encode()
@@ -82,20 +103,14 @@ class Codec(Generic[T]):
         return text
 
     def loads(self, text: str | bytes) -> T:
-        """The value in a text.
-
-        Raises:
-            CacheError: The text is no JSON object, or is refused by `convert`.
-        """
+        """The value in a text; CacheError if it holds no JSON object, or is refused by `convert`."""
         return self.convert(parse_object(text))
 
     def convert(self, content: Mapping[str, Any]) -> T:
         """The value in decoded JSON.
 
-        Raises:
-            CacheError: The text is of another kind or schema version, has no checksum or that of another content, as
-                after an edit by hand, has a field that is ill-typed or out of range, or an id that is not the
-                fingerprint of its key.
+        CacheError: it is of another kind or schema version, has no checksum or that of another content, as after an
+        edit by hand, has a field that is ill-typed or out of range, or an id that is not the fingerprint of its key.
         """
         if content.get("kind") != self.kind:
             raise CacheError(f"its kind is {content.get('kind')!r}, not {self.kind!r}")
@@ -114,8 +129,7 @@ class Codec(Generic[T]):
             raise CacheError(f"it is not well formed: {error}") from error
         if actual != content.get("id"):
             raise CacheError(
-                f"its id {content.get('id')!r} does not name its key ({actual}): edited or damaged",
-                hint="tune again",
+                f"its id {content.get('id')!r} does not name its key ({actual}): edited or damaged", hint="tune again"
             )
         return value
 
@@ -129,11 +143,7 @@ class Codec(Generic[T]):
         return content.get("kind") == self.kind and isinstance(version, int) and version < self.schema_version
 
     def protects(self, text: str | bytes) -> str | None:
-        """The reason why a file with the name of an entry of this kind must not be overwritten; None if it may be.
-
-        A file of another kind, or of a newer version of this kind, is kept. Any other file with such a name is a
-        damaged or older entry.
-        """
+        """The reason why a file, of another kind or a newer version, must not be overwritten; None if it may be."""
         try:
             content = parse_object(text)
         except CacheError:
@@ -158,12 +168,7 @@ RECORDS: Codec[Record] = Codec(
 
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
-    """The JSON object in `text`.
-
-    Raises:
-        CacheError: The text is no valid Unicode, is no JSON, holds NaN or an infinite number, or holds another value
-            than an object.
-    """
+    """The JSON object in a text of valid Unicode, with finite numbers only; CacheError if it is anything else."""
     try:
         return parsed(text)
     except DamagedError as error:
@@ -171,10 +176,7 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
 
 
 class MemoryStore(Generic[T]):
-    """Values in a dict. Safe to share among threads; not seen by other processes.
-
-    Cost: about 50 µs per get or put, for turning the value into text or back.
-    """
+    """Values in a dict, for all threads of one process. Cost: about 50 µs per get or put, for the text and back."""
 
     def __init__(self, codec: Codec[T]) -> None:
         self.codec = codec
@@ -188,11 +190,7 @@ class MemoryStore(Generic[T]):
         return None if text is None else self.codec.loads(text)
 
     def put(self, value: T, /) -> None:
-        """Keep `value` in place of an earlier one of the same id.
-
-        Raises:
-            CacheError: The value has no JSON form; the store is unchanged.
-        """
+        """Keep `value` in place of an earlier one of the same id; CacheError, and no change, if it has no JSON form."""
         text = self.codec.dumps(value)
         with self._guard:
             self._texts[self.codec.id_of(value)] = text

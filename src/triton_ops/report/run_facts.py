@@ -12,11 +12,14 @@ from typing import Any
 from triton_ops.device import Placed, Roofline
 from triton_ops.exceptions import RecordingError
 from triton_ops.lab import Sensitivity, recording_of, sensitivity
-from triton_ops.records import Finalist, FinishedTrial, Preview, Record, Resumed, Run, TrialOrigin, lock_of
+from triton_ops.records import Finalist, Record, Run, TrialOrigin, lock_of
 from triton_ops.ship import OPTIONS
-from triton_ops.space import Config, source_of
+from triton_ops.space import Config
 from triton_ops.timing import Interval, gap, middle_mean
 from triton_ops.values import Status, Trial, totals
+
+_FLOAT = re.compile(r"^(b?)fp?(?=\d)")  # Triton's `fp32` and `bf16` are its `float32` and `bfloat16`
+_NAMED = re.compile(r"(torch|triton\.language):(\w+)|[\w.]+:(\w+(?:\.\w+)+)")
 
 
 def paste_lines(config: Config, record: Record | None) -> dict[str, str]:
@@ -43,7 +46,20 @@ def _config_call(config: Mapping[str, Any]) -> str:
 
 def _source(values: Mapping[str, Any]) -> str:
     """Values as Python's source, with members of an `Enum` and dtypes in place of the names that a config has."""
-    return f"{{{', '.join(f'{name!r}: {source_of(value)}' for name, value in values.items())}}}"
+    return f"{{{', '.join(f'{name!r}: {value_source(value)}' for name, value in values.items())}}}"
+
+
+def value_source(value: Any) -> str:
+    """A value of a config as Python's source: `tl.float32`, `torch.float16`, `Mode.FAST`, else its `repr`."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(value_source, value))}{',' * (len(value) == 1)})"
+    match = _NAMED.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return repr(value)
+    module, dtype, member = match.groups()
+    if module == "triton.language":
+        return "tl." + _FLOAT.sub(r"\1float", dtype)
+    return f"torch.{dtype}" if module else str(member)
 
 
 DROPPED_BY = {
@@ -148,7 +164,7 @@ class Report:
         if self.record is not None:
             config = self.record.default
         else:
-            lines = (event for event in self.run.events if isinstance(event, FinishedTrial))
+            lines = self.run.finished
             config = next((line.trial.config for line in lines if line.origin is TrialOrigin.DEFAULT), None)
         return None if config is None else self.run.trials.get(config)
 
@@ -168,9 +184,9 @@ class Report:
     @cached_property
     def rows(self) -> list[TrialRow]:
         """Every config that was tried, in that order."""
-        lines = {event.trial.config: event for event in self.run.events if isinstance(event, FinishedTrial)}
+        lines = {line.trial.config: (line.at_s, str(line.origin)) for line in self.run.finished}
         return [
-            self._row(number, trial, lines.get(config))
+            self._row(number, trial, *lines.get(config, (None, "")))
             for number, (config, trial) in enumerate(self.run.trials.items(), 1)
         ]
 
@@ -237,8 +253,7 @@ class Report:
     def dropped(self) -> dict[str, int]:
         """The number of candidates that each step of the run dropped, in the order of the steps."""
         fates = Counter(row.fate for row in self.rows)
-        looked_at = {event.compiled.config: event.compiled for event in self.run.events if isinstance(event, Preview)}
-        only = [one for config, one in looked_at.items() if config not in self.run.trials]
+        only = [one for config, one in self.run.previews.items() if config not in self.run.trials]
         counts = {f"only compiled, {'and not tried' if status is Status.OK else DROPPED_BY[status]}": count
                  for status, count in Counter(one.status for one in only).items()}  # fmt: skip
         counts.update({by: fates.pop(by) for by in DROPPED_BY.values() if by in fates})
@@ -250,13 +265,12 @@ class Report:
         """Facts on the machine, the versions and the settings of the run."""
         head = self.run.head
         place = head.environment
-        resumed = [event.at for event in self.run.events if isinstance(event, Resumed)]
         facts = {
             **{f"device {name}": value for name, value in place.device.items()},
             **{f"host {name}": value for name, value in place.host.items()},
             **{f"version of {name}": value for name, value in place.versions.items()},
             "started": head.started,
-            "resumed": ", ".join(resumed),
+            "resumed": ", ".join(self.run.resumed),
             "effort": head.effort.get("name", ""),
             "searcher": head.searcher,
             "seed": head.seed,
@@ -291,8 +305,7 @@ class Report:
         lines = [event for event in self.run.events if isinstance(event, Finalist) and event.process == 0]
         return {line.trial.config: line for line in lines}
 
-    def _row(self, number: int, trial: Trial, line: FinishedTrial | None) -> TrialRow:
-        at_s, origin = (None, "") if line is None else (line.at_s, str(line.origin))
+    def _row(self, number: int, trial: Trial, at_s: float | None, origin: str) -> TrialRow:
         return TrialRow(number=number, at_s=at_s, origin=origin, trial=trial, fate=self._fate(trial))
 
     def _guard(self) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from triton_ops.backend import (
@@ -25,16 +25,14 @@ from triton_ops.device import DeviceSpec, current_gpu, device_named, gpu_missing
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, SpaceError
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.values import (
-    RULE,
-    UNKNOWN,
+    Key,
     Problem,
     Scalar,
     TensorSpec,
     Tolerance,
     Work,
+    as_callable,
     as_tolerance,
-    callable_check,
-    callable_reference,
 )
 
 
@@ -121,7 +119,7 @@ class KernelProblem:
     device_name: str
     arguments: GeneratedArguments | CopiedArguments | OwnedArguments
     reference: Callable[..., Any] | None = None
-    tolerance: Tolerance = RULE
+    tolerance: Tolerance = field(default_factory=Tolerance)
     check: Callable[[Any, Any], Any] | None = None
 
     @property
@@ -256,7 +254,7 @@ def make_request(
             fit.
     """
     arguments, device = Arguments.given(args, kwargs), device_named(device)
-    reference = callable_reference(reference)
+    reference = as_callable("reference", reference)
     if isinstance(target, Operation) and not (arguments.positional or arguments.keyword):
         request = _by_shape(target, None if shape is None else tuple(shape), dtype, device, reference, seed)
     elif shape is not None or dtype is not None:
@@ -270,7 +268,7 @@ def make_request(
         tolerance, check = target.tolerance if tolerance is None else tolerance, check or target.check
     if tolerance is None and check is None:
         return request
-    return replace(request, tolerance=as_tolerance(tolerance), check=callable_check(check))
+    return replace(request, tolerance=as_tolerance(tolerance), check=as_callable("check", check))
 
 
 def _by_shape(
@@ -440,5 +438,5 @@ def _object(value: Any) -> str:
     """The identity of an argument that is neither tensor nor scalar, as text; if it has none, the reason."""
     source = source_of(value)
     if source.unknown is not None:
-        return f"{UNKNOWN}: {source.unknown}"
+        return f"{Key.UNKNOWN}: {source.unknown}"
     return f"{type(value).__module__}.{type(value).__qualname__} {source.fingerprint}"

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import DEFAULT_NAME, LockPlan, merge_into, read_lockfile
+from triton_ops.records import Lockfile, LockPlan, read_lockfile
 from triton_ops.ship.formats import FORMATS, format_named
 from triton_ops.ship.table import Names, Table
 from triton_ops.terminal import Json, group, pairs, say, say_json, tell
@@ -36,7 +36,7 @@ def export(
     kernel: Annotated[
         str | None, typer.Option("--kernel", metavar="NAME", help="The kernel's name in records.")
     ] = None,
-    lockfile: LockOption = Path(DEFAULT_NAME),
+    lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
     run: Annotated[
         Path | None, typer.Option("--run", metavar="FILE", help="A run log, all of whose configs are written.")
     ] = None,
@@ -73,7 +73,7 @@ def import_(
     format_name: FormatName,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A table.")],
     kernel: Kernel,
-    lockfile: LockOption = Path(DEFAULT_NAME),
+    lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
     row: Rows = None,
     facts: Facts = None,
     rename: Renamed = None,
@@ -88,10 +88,11 @@ def import_(
     """Take the fastest configs of a table into a lockfile; entries that are there already stay."""
     names = _names(row, rename)
     plan = LockPlan(buckets=pairs(bucket, "--bucket", "M=measured@2"))
-    table = _with_extents(format_named(format_name).read(file).with_facts(_values(facts, "--set")), names, file)
+    table = _with_extents(format_named(format_name).read(file), names, file)
+    table = replace(table, facts={**table.facts, **_values(facts, "--set")})
     source = f"{format_name}: {file.name}"
     new = table.lockfile(kernel, names, _values(argument, "--argument"), source, plan)
-    count = merge_into(lockfile, new)
+    count = new.add_to(lockfile)
     if as_json:
         say_json({"file": str(lockfile), "rows": len(new.entries), "added": count, "facts": dict(table.facts)})
     else:

@@ -16,7 +16,7 @@ from triton_ops.exceptions import DeviceError, SettingsError, TargetError
 from triton_ops.kernels import load_object
 from triton_ops.kernels import names as kernel_names
 from triton_ops.many import ListedTune
-from triton_ops.records import DEFAULT_NAME, Misses, miss_json, read_lockfile
+from triton_ops.records import Lockfile, Misses, read_lockfile
 from triton_ops.request import module_at
 from triton_ops.ship.from_misses import MissOutcome, tune_misses
 from triton_ops.ship.targets import Targets, as_target, is_declared
@@ -47,11 +47,7 @@ _NONE_TUNED = 1
 
 
 def load_kernels(texts: Iterable[str]) -> dict[str, Any]:
-    """The objects that KERNELS name, by the TARGET of each; those of a file or module are the ones that it declares.
-
-    Raises:
-        TargetError: One does not exist, cannot be imported, or declares no kernel.
-    """
+    """The objects that KERNELS name, by the TARGET of each; those of a file or module are the ones that it declares."""
     objects: dict[str, Any] = {}
     for text in dict.fromkeys(texts):
         if ":" in text or text in kernel_names():
@@ -70,7 +66,7 @@ def load_kernels(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def verify_command(
-    lockfile: Annotated[Path, typer.Argument(metavar="LOCKFILE", help="The lockfile.")] = Path(DEFAULT_NAME),
+    lockfile: Annotated[Path, typer.Argument(metavar="LOCKFILE", help="The lockfile.")] = Path(Lockfile.DEFAULT_NAME),
     kernels: Annotated[
         list[str] | None,
         typer.Option("--kernels", "--target", metavar="KERNELS", help="A file, module or TARGET to load; repeat it."),
@@ -150,20 +146,11 @@ def _verdict_json(verdict: Verdict) -> dict[str, Any]:
 def tune_from_misses(
     run: ListedTune, targets: Sequence[str], most: int | None, kernels: Sequence[str], *, as_json: bool
 ) -> int:
-    """Tune the misses of a cache folder, and return the exit code.
+    """Tune the misses of a cache folder, at most so many, and return the exit code.
 
-    It is 6 if a kernel that a miss names is not loaded, and 1 if there are misses and none was tuned.
-
-    Args:
-        run: What the tunes have in common; a miss has its own device and state of the cache.
-        targets: The TARGETs whose misses are tuned; none for all.
-        most: How many are tuned at most; None is no limit.
-        kernels: KERNELS of further misses, which are loaded and restrict nothing.
-        as_json: Whether one JSON document is printed.
-
-    Raises:
-        SettingsError: An option does not fit.
-        TargetError: A TARGET cannot be found.
+    It is 6 if a kernel that a miss names is not loaded, and 1 if there are misses and none was tuned. The run is what
+    the tunes have in common; a miss has its own device and state of the cache. Only misses of the TARGETs are tuned,
+    where there are some; KERNELS are loaded, and restrict nothing.
     """
     if most is not None and most < 1:
         raise SettingsError(f"--most is {most}; it must be 1 or more", hint="leave it out for all")
@@ -195,7 +182,7 @@ def tune_from_misses(
 def _miss_outcome_json(outcome: MissOutcome) -> dict[str, Any]:
     result = None if outcome.result is None else result_json(outcome.result)
     facts = {"outcome": _word(outcome), "stored": outcome.stored, "reason": outcome.reason}
-    return {**miss_json(outcome.miss), "result": result, **facts}
+    return {**outcome.miss.as_json, "result": result, **facts}
 
 
 def _word(outcome: MissOutcome) -> str:

@@ -88,7 +88,6 @@ def _show(portfolio: Portfolio) -> None:
 
 
 def _tell(portfolio: Portfolio) -> None:
-    """Tell how good the portfolio is, and what is not known of it."""
     proof = "none is better" if portfolio.exact else f"none has less than {portfolio.bound:.1%}"
     regrets = (
         "not all are served" if portfolio.unserved else f"worst regret {portfolio.worst:.1%}, mean {portfolio.mean:.1%}"

@@ -33,17 +33,11 @@ Matrix: TypeAlias = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice of columns.
+    """A choice of columns."""
 
-    Attributes:
-        columns: The chosen ones, those first that serve most rows.
-        value: The worst or the mean regret, as was asked for; infinite if a row is not served.
-        bound: No choice of as many columns has a smaller one.
-    """
-
-    columns: tuple[int, ...]
-    value: float
-    bound: float
+    columns: tuple[int, ...]  # those first that serve most rows
+    value: float  # the worst or the mean regret, as was asked for; infinite if a row is not served
+    bound: float  # no choice of as many columns has a smaller value
 
     @property
     def exact(self) -> bool:
@@ -55,13 +49,9 @@ def least_worst(regrets: Matrix, weights: Sequence[float], k: int, seconds: floa
     """At most k columns with the least worst regret over all rows; of equal ones, one with a small mean regret.
 
     The least worst regret is one of the cells, and k columns reach it if they cover all rows by cells that are no
-    larger: the cells below the regret of a greedy choice are searched by halves, each time for such a cover.
-
-    Args:
-        regrets: Rows of cells.
-        weights: What each row counts in the mean; positive.
-        k: The most columns, 1 or more.
-        seconds: Time of the search; where it does not suffice, the best cover so far counts.
+    larger: the cells below the regret of a greedy choice are searched by halves, each time for such a cover. The
+    weights, all positive, are what each row counts in the mean. Where the seconds do not suffice, the best cover so far
+    counts.
     """
     greedy = _Exchange(regrets, weights, k, worst_first=True)
     columns = greedy.improve(())
@@ -84,14 +74,7 @@ def least_worst(regrets: Matrix, weights: Sequence[float], k: int, seconds: floa
 
 
 def least_mean(regrets: Matrix, weights: Sequence[float], k: int, seconds: float = SECONDS) -> Choice:
-    """At most k columns with the least weighted mean regret over all rows.
-
-    Args:
-        regrets: Rows of cells.
-        weights: What each row counts; positive.
-        k: The most columns, 1 or more.
-        seconds: Time of the search; where it does not suffice, the best choice so far counts.
-    """
+    """At most k columns with the least weighted mean regret over all rows, as far as the seconds suffice."""
     exchange = _Exchange(regrets, weights, k)
     start = exchange.improve(())
     columns, least = _median(exchange, start, seconds)
@@ -127,22 +110,15 @@ def _order(regrets: Matrix, columns: Sequence[int]) -> tuple[int, ...]:
 
 
 class _Exchange:
-    """Additions and exchanges of single columns.
-
-    Attributes:
-        cells: The regrets; where there is none, one that outweighs all others together.
-        weights: What each row counts.
-        k: The most columns.
-        most_served: No choice that serves all rows has a larger total.
-    """
+    """Additions and exchanges of single columns."""
 
     def __init__(self, regrets: Matrix, weights: Sequence[float], k: int, *, worst_first: bool = False) -> None:
         cells = np.array(regrets, dtype=np.float64)
         self.weights, self.k, self._worst_first = np.array(weights, dtype=np.float64), k, worst_first
         largest = cells.max(initial=0.0, where=np.isfinite(cells))
-        self.most_served = float(self.weights.sum() * largest)
+        self.most_served = float(self.weights.sum() * largest)  # no choice that serves all rows has a larger total
         self.unserved = 1.0 + 2.0 * self.most_served / float(self.weights.min(initial=1.0))
-        self.cells = np.minimum(cells, self.unserved)
+        self.cells = np.minimum(cells, self.unserved)  # where there is none, one that outweighs all others
 
     def cost(self, columns: Sequence[int]) -> tuple[float, float]:
         """The worst regret, 0 unless it comes first, and the total.
@@ -221,12 +197,7 @@ def _median(exchange: _Exchange, start: tuple[int, ...], seconds: float) -> tupl
 def _answer(costs: Cells, whole: int, matrix: Any, least: Cells, seconds: float) -> Any:
     """The answer of the solver: variables between 0 and 1 of least cost, with sums of at least `least`.
 
-    Args:
-        costs: What each variable costs.
-        whole: The number of the first variables that are 0 or 1.
-        matrix: The factors of the variables, a row for each sum.
-        least: What each sum is at least.
-        seconds: The time that the solver may take.
+    The first `whole` variables are 0 or 1. The matrix has the factors of the variables, a row for each sum.
     """
     optimize = require("scipy.optimize", _PURPOSE)
     return optimize.milp(

@@ -28,11 +28,7 @@ _OTHERS: dict[str, Any] = {"float": 0.5, "bool": True, "NoneType": None}
 
 
 def stand_ins(problem: Mapping[str, Any]) -> Arguments:
-    """The arguments of a problem by name, with stand-ins for tensors; what is ignored is left out.
-
-    Raises:
-        KernelTypeError: An argument cannot be made.
-    """
+    """The arguments of a problem by name, with stand-ins for tensors; what is ignored is left out."""
     classes = {name.removesuffix(_CLASS): text for name, text in problem.items() if name.endswith(_CLASS)}
     plain = {name: value for name, value in problem.items() if not name.endswith(_CLASS) and value != {"any": True}}
     arguments = {name: _argument(value, classes.get(name)) for name, value in plain.items()}
@@ -117,13 +113,7 @@ UNREACHABLE = "no launch finds it"
 
 @dataclass(frozen=True)
 class BoundEntry:
-    """An entry with its kernel.
-
-    Attributes:
-        entry: The entry.
-        device: Its device.
-        target: The operation or the kernel of its name.
-    """
+    """An entry with its device, and with the operation or the kernel of its name."""
 
     entry: LockEntry
     device: LockedDevice
@@ -144,11 +134,7 @@ class BoundEntry:
 
     @cached_property
     def space(self) -> ConfigSpace | None:
-        """The config space of the problem; None for a kernel without one.
-
-        Raises:
-            SpaceError: The operation cannot make one for this problem.
-        """
+        """The config space of the problem; None for a kernel without one, SpaceError if it cannot be made."""
         if not isinstance(self.target, Operation):
             return None
         if self.specs is None or isinstance(self.target.space, ConfigSpace):
@@ -193,11 +179,7 @@ class BoundEntry:
         return self.kernel.compiled_ahead if isinstance(self.kernel, CompilesAhead) else None
 
     def programs(self, target: Target) -> Iterator[tuple[AheadOfTime, tuple[Any, ...]]]:
-        """The kernels to compile for every launch that the entry answers, each with what tells its code from others.
-
-        Raises:
-            KernelTypeError: The arguments cannot be made.
-        """
+        """The kernels to compile for every launch that the entry answers, each with what tells its code from others."""
         ahead = self.ahead
         if ahead is None:
             return
@@ -241,7 +223,6 @@ class BoundEntry:
         return ", ".join(f"{name}={value}" for name, value in mine.items() if theirs.get(name) != value)
 
     def _key(self) -> Key:
-        """The key of a launch of the very problem on the very device."""
         device, entry = self.device, self.entry
         where = {"kind": device.kind, "name": device.name, "arch": device.arch, "units": device.units}
         where |= {} if device.threads is None else {"threads": device.threads}
@@ -268,11 +249,7 @@ def bound(
 
 
 def target_for(device: LockedDevice, here: DeviceSpec | None) -> Target:
-    """The target of a device: with its limits, where the device is this one or the table has it.
-
-    Raises:
-        DeviceError: It is no GPU, or its architecture is not known.
-    """
+    """The target of a device: with its limits, where the device is this one or the table has it; else DeviceError."""
     spec = here or spec_named(device.name)
     if spec is not None and spec.kind == device.kind:
         return target_of(spec)

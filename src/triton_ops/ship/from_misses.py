@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from triton_ops import dispatch
 from triton_ops.backend import pack
 from triton_ops.device import current_gpu, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, NotLoadedError, TritonKernelError
@@ -23,27 +23,19 @@ from triton_ops.many import (
     tuned,
 )
 from triton_ops.records import Miss, Misses, cache_folder, store_in
-from triton_ops.ship.targets import DECORATED, Targets, check_named, kernel_in, made_on, specs_of
+from triton_ops.ship.targets import Targets, check_named, kernel_in, made_on, specs_of
 from triton_ops.values import Tolerance, TuningResult, unkeyed
 
 
 @dataclass(frozen=True, kw_only=True)
 class MissOutcome:
-    """The outcome of one miss.
-
-    Attributes:
-        miss: The miss.
-        result: The result of its tune; None if it was not tuned.
-        reason: Why it was not tuned, or in what its record's key differs from what was missed; empty otherwise.
-        stored: Whether there is a record now; the miss is off the list then.
-        loaded: Whether its kernel is; False where only the file names it.
-    """
+    """The outcome of one miss."""
 
     miss: Miss
-    result: TuningResult | None = None
-    reason: str = ""
-    stored: bool = False
-    loaded: bool = True
+    result: TuningResult | None = None  # None if it was not tuned
+    reason: str = ""  # why it was not tuned, or in what its record's key differs from what was missed
+    stored: bool = False  # there is a record now; the miss is off the list then
+    loaded: bool = True  # not so where only the file names its kernel
 
 
 def tune_misses(
@@ -55,20 +47,11 @@ def tune_misses(
     budget_s: float | None = None,
     cluster: RayEngine | None = None,
 ) -> tuple[list[MissOutcome], ManyResult]:
-    """Tune misses as one run, and take each off the list when there is a record.
+    """Tune misses as one run, and take each off the list when there is a record; gives the outcomes, and the run.
 
-    A miss of another device, or of a kernel that cannot be found, is passed over with the reason, and stays.
-
-    Args:
-        misses: The misses.
-        targets: The kernels that they name.
-        options: What their tunes have in common; `cache_dir` is the folder of the misses and of the records.
-        tolerance: How far a right result may be from the expected one.
-        budget_s: The limit of seconds of the run; None is no limit.
-        cluster: Measures on the GPUs of a cluster instead.
-
-    Returns:
-        What became of each miss, in their order, and the run.
+    A miss of another device, or of a kernel that cannot be found, is passed over with the reason, and stays. The folder
+    of the options is that of the misses and of the records. Without a budget there is no limit of seconds; a cluster
+    measures on its GPUs instead.
     """
     options = replace(options, cache_dir=cache_folder(options.cache_dir))
     weights = Misses.costs(misses)
@@ -101,19 +84,17 @@ def tune_misses(
         outcomes[outcome.problem.key.id] = _outcome(outcome, options)
 
     run = run_jobs(list(jobs.values()), options, budget_s=budget_s, observer=note, cluster=cluster)
-    return [outcomes.get(miss.key.id, MissOutcome(miss=miss, reason=_unbegun(run))) for miss in misses], run
+    unbegun = "the budget left no time for it" if run.stopped == "seconds" else "it was not begun"
+    return [outcomes.get(miss.key.id, MissOutcome(miss=miss, reason=unbegun)) for miss in misses], run
 
 
 @dataclass(frozen=True, kw_only=True)
 class _MissTune:
-    """The tune of one miss, whose arguments are made only when it begins, since they may take much memory.
-
-    `target` is the operation or the kernel; for a call that was noted, the decorated kernel as it stands in its module.
-    """
+    """The tune of one miss, whose arguments are made only when it begins, since they may take much memory."""
 
     miss: Miss
     device: str
-    target: Any
+    target: Any  # for a call that was noted, the decorated kernel as it stands in its module
     options: RunOptions
     tolerance: float | Tolerance | None
 
@@ -121,10 +102,9 @@ class _MissTune:
         miss, options = self.miss, self.options
         device = self.device if place.device is None else place.device
         if miss.call is not None:
-            calls = importlib.import_module(DECORATED)  # it imports Triton, as the kernel's own module has
             folder = Path(place.cache_dir or cache_folder(options.cache_dir))
-            result, _ = calls.tune_noted(self.target, miss.call, device, folder, self._tune_options(place))
-            return result  # type: ignore[no-any-return]
+            # Its name imports Triton, as the kernel's own module has.
+            return dispatch.tune_noted(self.target, miss.call, device, folder, self._tune_options(place))[0]
         problem = TuneProblem(
             target=self.target, kwargs=made_on(specs_of(unkeyed(miss.key.problem)[0]), device),
             device=device, tolerance=self.tolerance, cold=miss.key.cache_state == "cold",
@@ -156,16 +136,8 @@ def _outcome(outcome: ProblemOutcome, options: RunOptions) -> MissOutcome:
     return MissOutcome(miss=miss, result=result, reason=reason, stored=True)
 
 
-def _unbegun(run: ManyResult) -> str:
-    return "the budget left no time for it" if run.stopped == "seconds" else "it was not begun"
-
-
 def _target(miss: Miss, targets: Targets) -> Any:
-    """The operation or kernel that a miss names.
-
-    Raises:
-        TritonKernelError: It is not found, or its arguments cannot be made.
-    """
+    """The operation or kernel that a miss names, if it is found, and its arguments can be made."""
     if miss.call is not None:
         return targets.decorated(miss.key.kernel)
     target = targets.find(miss.key.kernel)
@@ -174,11 +146,7 @@ def _target(miss: Miss, targets: Targets) -> Any:
 
 
 def _here(miss: Miss, kind: str) -> str:
-    """The device of this machine that a miss is of.
-
-    Raises:
-        DeviceError: It is of another machine.
-    """
+    """The device of this machine that a miss is of; DeviceError if it is of another machine."""
     name = miss.key.device.get("name")
     if kind == "cuda" and (missing := gpu_missing()):
         raise DeviceError(f"it is of {name}, and there is no GPU here: {missing}")

@@ -7,6 +7,7 @@ the same run: by the race, where both were raced, else by their screenings.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,19 +25,12 @@ from triton_ops.values import Key, Trial
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredProblem:
-    """One problem with what was measured on it.
-
-    Attributes:
-        key: The key of its record.
-        ratios: Of each config that ran, its time over that of the default.
-        failed: Configs that were tried and did not run, or were wrong.
-        noise: The relative difference below which two configs count as equal in its tune.
-    """
+    """One problem with what was measured on it."""
 
     key: Key
-    ratios: Mapping[Config, float]
-    failed: frozenset[Config] = frozenset()
-    noise: float = 0.0
+    ratios: Mapping[Config, float]  # of each config that ran, its time over that of the default
+    failed: frozenset[Config] = frozenset()  # configs that were tried and did not run, or were wrong
+    noise: float = 0.0  # relative difference below which two configs count as equal in its tune
 
     @cached_property
     def best(self) -> Config:
@@ -50,12 +44,7 @@ class MeasuredProblem:
 
 
 def measured(record: Record, folder: Path) -> MeasuredProblem | None:
-    """The measurements of a record's problem, from its kept run logs, else from the record; None if there are none.
-
-    Args:
-        record: The record.
-        folder: The cache folder that has the run logs.
-    """
+    """The measurements of a record's problem, from its kept run logs, else from the record; None if there are none."""
     ratios: dict[Config, float] = {}
     failures: set[Config] = set()
     for run in Runs(folder, record.id).with_trials(record.run):
@@ -113,25 +102,15 @@ OBJECTIVES = ("worst", "mean")
 
 @dataclass(frozen=True, kw_only=True)
 class ServedProblem:
-    """One problem, and the config of a portfolio that serves it.
+    """One problem, and the config of a portfolio that serves it."""
 
-    Attributes:
-        label: The problem in words.
-        key: The id of its record.
-        config: The config that serves it; None if none of the portfolio was measured there and ran.
-        regret: The share by which that is slower than the best config that was measured there; infinite without one.
-        gain: The default's time over that of the config; None without one.
-        best: The best config that was measured there.
-        weight: What the problem counts in the mean.
-    """
-
-    label: str
-    key: str
-    config: Config | None
-    regret: float
-    gain: float | None
-    best: Config
-    weight: float = 1.0
+    label: str  # the problem in words
+    key: str  # the id of its record
+    config: Config | None  # None if none of the portfolio was measured there and ran
+    regret: float  # the share by which it is slower than the best one there; infinite without one
+    gain: float | None  # the default's time over that of the config; None without one
+    best: Config  # of all that were measured there
+    weight: float = 1.0  # what the problem counts in the mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,21 +203,9 @@ def choose_portfolio(
 
 
 def portfolio_of(
-    problems: Sequence[MeasuredProblem],
-    k: int,
-    objective: str,
-    weights: Sequence[float],
-    left_out: Mapping[str, int],
+    problems: Sequence[MeasuredProblem], k: int, objective: str, weights: Sequence[float], left_out: Mapping[str, int]
 ) -> Portfolio:
-    """The portfolio of measured problems.
-
-    Args:
-        problems: At least one, all of one kernel on one device.
-        k: The most configs.
-        objective: `worst` or `mean`: the regret that is made least.
-        weights: How much each problem counts in the mean.
-        left_out: The number of records that do not count, by the reason.
-    """
+    """The portfolio of measured problems, at least one, all of one kernel on one device."""
     configs = configs_of(problems)
     regrets = [[problem.regret(config) for config in configs] for problem in problems]
     choice: Choice = (least_worst if objective == "worst" else least_mean)(regrets, weights, k)
@@ -298,11 +265,7 @@ def _name_of(kernel: Any) -> str:
 
 
 def _of_device(name: str, records: Sequence[Record], device: str | None, folder: str) -> list[Record]:
-    """The records of one device, the newest first.
-
-    Raises:
-        TargetError: There are none, or some of several devices.
-    """
+    """The records of one device, the newest first; TargetError if there are none, or some of several devices."""
     devices = sorted({str(record.key.device.get("name", "")) for record in records})
     if device is None and len(devices) > 1:
         raise TargetError(
@@ -321,15 +284,9 @@ def _of_device(name: str, records: Sequence[Record], device: str | None, folder:
 def _alike_records(records: Sequence[Record]) -> tuple[list[Record], dict[str, int]]:
     """The records with the kernel, versions, cache state of the newest one, and why others do not count."""
     newest = records[0].key
-    alike: list[Record] = []
-    left_out: dict[str, int] = {}
-    for record in records:
-        why = _why_unlike(record, newest)
-        if why is None:
-            alike.append(record)
-        else:
-            left_out[why] = left_out.get(why, 0) + 1
-    return alike, left_out
+    reasons = [_why_unlike(record, newest) for record in records]
+    alike = [record for record, why in zip(records, reasons, strict=True) if why is None]
+    return alike, dict(Counter(why for why in reasons if why is not None))
 
 
 def _why_unlike(record: Record, newest: Any) -> str | None:
@@ -348,11 +305,6 @@ def _why_unlike(record: Record, newest: Any) -> str | None:
 
 
 def _weights_of(problems: Sequence[MeasuredProblem], weights: Mapping[str, float]) -> list[float]:
-    """The weight of each problem.
-
-    Raises:
-        SettingsError: A weight is not positive, or no problem has its label.
-    """
     labels = {problem.key.label for problem in problems}
     for label, weight in weights.items():
         if label not in labels:

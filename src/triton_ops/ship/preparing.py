@@ -22,37 +22,20 @@ from triton_ops.values import Compiled, Key
 
 @dataclass(frozen=True)
 class Program:
-    """One config of one kernel for one kind of arguments.
+    """One config of one kernel for one kind of arguments."""
 
-    Attributes:
-        kind: Equal for programs of one kernel whose arguments are of one kind.
-        config: The config.
-        ahead: The kernel with arguments of the kind.
-        entry: An entry that selects it.
-    """
-
-    kind: str
+    kind: str  # equal for programs of one kernel whose arguments are of one kind
     config: Config
-    ahead: AheadOfTime = field(compare=False)
-    entry: BoundEntry = field(compare=False)
+    ahead: AheadOfTime = field(compare=False)  # the kernel with arguments of the kind
+    entry: BoundEntry = field(compare=False)  # one that selects it
 
     def load(self) -> None:
-        """Load the program on the current device, so that its first launch in this process neither compiles nor loads.
-
-        Raises:
-            CandidateError: It cannot be compiled, or the device cannot hold it.
-            CacheError: The compiler cannot write its files.
-        """
+        """Load the program on the current device, so that its first launch neither compiles nor loads."""
         self.entry.kernel.compile(self.config.with_members(self.ahead.members), self.ahead.arguments)
 
 
 def programs_of(entry: BoundEntry, here: DeviceSpec | None) -> list[Program]:
-    """The programs of every launch that an entry answers; none where there is nothing to compile.
-
-    Raises:
-        KernelTypeError: The arguments cannot be made.
-        DeviceError: The architecture of the entry's device is not known.
-    """
+    """The programs of every launch that an entry answers; none where there is nothing to compile."""
     if entry.device.kind == "cpu" or entry.ahead is None:
         return []
     target = target_for(entry.device, here)
@@ -63,12 +46,7 @@ def programs_of(entry: BoundEntry, here: DeviceSpec | None) -> list[Program]:
 
 
 def compiled(programs: Iterable[Program], jobs: int | None, timeout_s: float) -> Iterator[tuple[Program, Compiled]]:
-    """Compile each program once; those of one kernel and one kind of arguments are compiled side by side.
-
-    Raises:
-        TargetError: The kernel cannot be sent to another process.
-        CacheError: The compiler cannot write its files.
-    """
+    """Compile each program once; those of one kernel and one kind of arguments are compiled side by side."""
     groups: dict[str, list[Program]] = {}
     for program in dict.fromkeys(programs):
         groups.setdefault(program.kind, []).append(program)
@@ -175,7 +153,6 @@ def prepare(
 
 
 def _of_device(lock: Lockfile, here: DeviceSpec | None, alias: str | None) -> Lockfile:
-    """The entries of the device of an alias, or of the one that is here."""
     facts = None if here is None else Key.facts_of(here)
     aliases = {
         one.alias for one in lock.devices if (one.alias == alias if facts is None else one.why_not(facts) is None)
@@ -189,24 +166,16 @@ def _plan(
     """The programs of each entry that can be what a launch gets; none where there is nothing to compile."""
     plan: list[list[Program]] = []
     for entry, target in bound(lock, targets):
-        programs = _programs(target, lock, here)
-        if isinstance(programs, str):
-            failures.append((entry, programs))
-        else:
-            plan.append(programs)
+        try:
+            if isinstance(target, TritonKernelError):
+                raise target
+            if (reason := target.why_invalid(lock)) is None:
+                plan.append(programs_of(target, here))
+            else:
+                failures.append((entry, reason))
+        except TritonKernelError as error:  # noqa: PERF203 - of each entry by itself
+            failures.append((entry, str(error)))
     return plan
-
-
-def _programs(target: BoundEntry | TritonKernelError, lock: Lockfile, here: DeviceSpec | None) -> list[Program] | str:
-    """The programs of an entry; the reason where it cannot be what a launch gets."""
-    if isinstance(target, TritonKernelError):
-        return str(target)
-    if (reason := target.why_invalid(lock)) is not None:
-        return reason
-    try:
-        return programs_of(target, here)
-    except TritonKernelError as error:
-        return str(error)
 
 
 def _load(program: Program, failures: list[tuple[LockEntry, str]]) -> bool:

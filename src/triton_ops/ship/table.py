@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from triton_ops.base import DamagedError, ensure_folder, parsed, read_named, write_named
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError
-from triton_ops.records import EntryOrigin, LockedDevice, LockedTiming, LockEntry, Lockfile, LockPlan, read_run
+from triton_ops.records import LockedDevice, LockEntry, Lockfile, LockPlan, read_run
 from triton_ops.space import Config
 from triton_ops.values import ITEM_BYTES, extents_of
 
@@ -46,20 +46,13 @@ _SHOWN = 60
 
 @dataclass(frozen=True)
 class TableRow:
-    """One config of a table.
+    """One config of a table, with the engine's names."""
 
-    Attributes:
-        at: What the config is for, such as `(16,)`, a number of tokens; empty where the table is of one problem.
-        config: The config, with the engine's names.
-        median_ms: Its time; None if the table has none.
-        failure: Why it failed, in the words of `Status`; empty if it did not.
-    """
-
-    at: tuple[Any, ...]
+    at: tuple[Any, ...]  # what it is for, such as `(16,)`, a number of tokens; empty where the table is of one problem
     config: Config
     _: KW_ONLY
-    median_ms: float | None = None
-    failure: str = ""
+    median_ms: float | None = None  # None if the table has none
+    failure: str = ""  # in the words of `Status`; empty if it did not fail
 
     def launches_as(self, entry: Mapping[str, Any] | None) -> bool:
         """True if a config that was looked up launches as the row's does: equal, save for options left to Triton."""
@@ -70,14 +63,9 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Table:
-    """Tuned configs of one kernel.
+    """Tuned configs of one kernel."""
 
-    Attributes:
-        facts: What the engine looks the table up by, such as `E`, `N`, `device_name` and `dtype`.
-        rows: The configs.
-    """
-
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what the engine looks it up by, such as `E`, `N`, `dtype`
     rows: tuple[TableRow, ...] = ()
 
     def best(self) -> tuple[TableRow, ...]:
@@ -96,16 +84,8 @@ class Table:
     ) -> Table:
         """The entries of a kernel on a device as a table. The device's name is a fact, unless it is given.
 
-        Args:
-            lock: The lockfile.
-            kernel: The kernel's name.
-            device: The device's alias; None where all entries of the kernel are of one.
-            names: What names a row, and the tunables.
-            facts: What the engine looks the table up by.
-
-        Raises:
-            SettingsError: There is no such entry, entries of several devices, an entry without an extent of `names`,
-                or two entries for one row.
+        The device goes by its alias; it is None where all entries of the kernel are of one. SettingsError: there is no
+        such entry, there are entries of several devices, one without an extent of `names`, or two for one row.
         """
         entries = [e for e in lock.entries if e.kernel == kernel and device in (None, e.device)]
         if not entries:
@@ -128,17 +108,7 @@ class Table:
 
     @classmethod
     def of_run(cls, path: Path, names: Names, facts: Mapping[str, Any]) -> Table:
-        """The trials of a run as a table, in the order tried; the device's and the kernel's name are facts.
-
-        Args:
-            path: The run log.
-            names: What names a row, and the tunables.
-            facts: What the engine looks the table up by.
-
-        Raises:
-            RunLogError: The file is no run log of this version.
-            SettingsError: The problem lacks an extent of `names`.
-        """
+        """The trials of a run as a table, in the order tried; the device's and the kernel's name are facts."""
         run = read_run(path)
         key = run.head.key
         values = {**key.problem, **extents_of(key.problem)}
@@ -159,53 +129,34 @@ class Table:
     ) -> Lockfile:
         """The fastest configs as a lockfile; they answer any source of the kernel.
 
-        Args:
-            kernel: The name that the kernel has here.
-            names: What names a row, and the tunables.
-            arguments: Further arguments of each problem, which the table has in its name only.
-            source: Where the table comes from, in words.
-            plan: How far each config holds.
-
-        Raises:
-            SettingsError: The number of extents is not that of the table's keys, or the table names no device.
+        Further arguments of each problem are those which the table has in its name only. The source says in words where
+        the table comes from, and the plan how far each config holds. SettingsError: the number of extents is not that
+        of the table's keys, or the table names no device.
         """
         device = _device(self)
         entries = []
         for row in self.best():
-            at = [value for value in row.at if not _is_dtype(value)]
+            at = [value for value in row.at if str(value).removeprefix("torch.") not in ITEM_BYTES]  # without dtypes
             if len(at) != len(names.rows):
                 raise SettingsError(
                     f"a row of the table is for {list(row.at)}, and {len(names.rows)} extents are named",
                     hint="name one extent for each value: --row M",
                 )
-            entries.append(
-                _entry(row, kernel, device, {**dict(zip(names.rows, at, strict=True)), **arguments}, names, source)
-            )
+            problem = {**dict(zip(names.rows, at, strict=True)), **arguments}
+            config = names.inwards(row.config)
+            entries.append(LockEntry.imported(kernel, device.alias, problem, config, row.median_ms, source))
         return Lockfile((device,), tuple((plan or LockPlan()).with_ranges(entries)))
-
-    def with_facts(self, facts: Mapping[str, Any]) -> Table:
-        """The table with further facts, which replace those of the same name."""
-        return replace(self, facts={**self.facts, **facts})
 
 
 class Format(Protocol):
     """The files of one engine's tables."""
 
     def write(self, table: Table, folder: Path) -> Path:
-        """Write a table where the engine looks for it below `folder`, and return the file.
-
-        Raises:
-            SettingsError: A fact is missing, or a config lacks a value that the engine needs.
-            CacheError: The file cannot be written.
-        """
+        """Write a table where the engine looks for it below `folder`, and return the file."""
         ...
 
     def read(self, path: Path) -> Table:
-        """The table in a file.
-
-        Raises:
-            CacheError: The file cannot be read, or is not of this format.
-        """
+        """The table in a file; CacheError if it cannot be read, or is not of this format."""
         ...
 
     def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> Config | None:
@@ -214,11 +165,7 @@ class Format(Protocol):
 
 
 def needed(facts: Mapping[str, Any], *names: str) -> list[Any]:
-    """The values of facts that an engine cannot do without.
-
-    Raises:
-        SettingsError: One is missing.
-    """
+    """The values of facts that an engine cannot do without; SettingsError if one is missing."""
     missing = [name for name in names if facts.get(name) in (None, "")]
     if missing:
         raise SettingsError(f"the table needs {', '.join(missing)}", hint=f"--set {missing[0]}=VALUE")
@@ -226,11 +173,7 @@ def needed(facts: Mapping[str, Any], *names: str) -> list[Any]:
 
 
 def check_values(table: Table, *names: str) -> None:
-    """Check that every config has the values that an engine reads by name.
-
-    Raises:
-        SettingsError: One is missing.
-    """
+    """Check that every config has the values that an engine reads by name."""
     for row in table.rows:
         missing = [name for name in names if name not in row.config]
         if missing:
@@ -241,11 +184,7 @@ def check_values(table: Table, *names: str) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file.
-
-    Raises:
-        CacheError: The file cannot be read, or holds no JSON object.
-    """
+    """The JSON object in a file; CacheError if it cannot be read, or holds none."""
     try:
         return parsed(read_named(path, _LARGEST_BYTES))
     except OSError as error:
@@ -255,12 +194,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def write_object(folder: Path, place: str, content: Mapping[str, Any]) -> Path:
-    """Write a JSON object, indented, to a place below a folder, and return the path.
-
-    Raises:
-        CacheError: The file cannot be written.
-        SettingsError: The place, which is made of facts, is not below the folder.
-    """
+    """Write a JSON object, indented, to a place below a folder, which is made of facts, and return the path."""
     path = folder / place
     if Path(place).is_absolute() or ".." in Path(place).parts:
         raise SettingsError(f"the table would be written to {place}", hint="correct the facts that name it: --set")
@@ -273,22 +207,14 @@ def write_object(folder: Path, place: str, content: Mapping[str, Any]) -> Path:
 
 
 def milliseconds_in(value: Any, path: Path) -> float:
-    """A time in decoded JSON.
-
-    Raises:
-        CacheError: It is none.
-    """
+    """A time in decoded JSON; CacheError if it is none."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LONGEST_MS:
         return float(value)
     raise CacheError(f"{path} has the time {str(value)[:_SHOWN]}", hint="a time is in milliseconds, 0 or more")
 
 
 def config_in(value: Any, path: Path) -> Config:
-    """A config in decoded JSON.
-
-    Raises:
-        CacheError: It is none.
-    """
+    """A config in decoded JSON; CacheError if it is none."""
     try:
         return Config.from_json(value)
     except SpaceError as error:
@@ -299,20 +225,12 @@ def _time(row: TableRow) -> float:
     return float("inf") if row.median_ms is None else row.median_ms
 
 
-_KINDS = {"NVIDIA": "cuda", "AMD": "hip"}
-
-
 @dataclass(frozen=True)
 class Names:
-    """The names that two sides have for the same things.
+    """The names that two sides have for the same things."""
 
-    Attributes:
-        rows: The extents of a problem that stand for a row, in order, such as `("M",)`.
-        renamed: This package's name of a tunable to the engine's.
-    """
-
-    rows: tuple[str, ...] = ()
-    renamed: Mapping[str, str] = field(default_factory=dict)
+    rows: tuple[str, ...] = ()  # the extents of a problem that stand for a row, in order, such as `("M",)`
+    renamed: Mapping[str, str] = field(default_factory=dict)  # this package's name of a tunable to the engine's
 
     def outwards(self, config: Config) -> Config:
         """A config with the engine's names."""
@@ -336,34 +254,13 @@ def _row(entry: LockEntry, names: Names) -> TableRow:
     return TableRow(at, names.outwards(entry.config), median_ms=entry.measured.median_ms if entry.measured else None)
 
 
-def _entry(
-    row: TableRow, kernel: str, device: LockedDevice, problem: Mapping[str, Any], names: Names, source: str
-) -> LockEntry:
-    times = (
-        None if row.median_ms is None else LockedTiming(cache_state="warm", mode="imported", median_ms=row.median_ms)
-    )
-    return LockEntry(
-        kernel=kernel,
-        device=device.alias,
-        label=" ".join(f"{name}={value}" for name, value in problem.items()),
-        config=names.inwards(row.config),
-        measured=times,
-        problem=dict(problem),
-        origin=EntryOrigin(source=source),
-    )
-
-
 def _device(table: Table) -> LockedDevice:
     name = table.facts.get("device_name")
     if not name:
         raise SettingsError("the table names no device", hint='--set "device_name=NVIDIA H200"')
     words = str(name).replace("_", " ")
-    return LockedDevice(alias=str(name).lower().replace("_", "-").replace(" ", "-"), kind=_kind(words), name=words)
-
-
-def _kind(name: str) -> str:
-    return next((kind for vendor, kind in _KINDS.items() if vendor in name), "cuda")
-
-
-def _is_dtype(value: Any) -> bool:
-    return isinstance(value, str) and value.removeprefix("torch.") in ITEM_BYTES
+    return LockedDevice(
+        alias=str(name).lower().replace("_", "-").replace(" ", "-"),
+        kind="hip" if "AMD" in words and "NVIDIA" not in words else "cuda",
+        name=words,
+    )

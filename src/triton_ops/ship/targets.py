@@ -6,19 +6,17 @@ that this package ships, and those that a module of this process has declared.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Iterable, Mapping
 from inspect import getattr_static
 from typing import Any
 
-from triton_ops import kernels
+from triton_ops import dispatch, kernels
 from triton_ops.backend import FunctionKernel, HasOperation, Kernel, Operation, as_kernel
 from triton_ops.exceptions import KernelTypeError, NotLoadedError, TargetError, TritonKernelError
 from triton_ops.values import TensorSpec, from_plain
 
 Target = Operation | Kernel
-DECORATED = "triton_ops.dispatch.noted"
 _NAME_IT = "name its file or module, if you trust it, with --kernels; in Python, give it as a target"
 _LOADING = frozenset({"ir_override", "ptx_options", "extern_libs"})  # by these Triton's compilers are given files
 _OF_A_PROGRAM = "a script or notebook has defined it, and no other program can: define it in a module"
@@ -27,10 +25,9 @@ _OF_A_PROGRAM = "a script or notebook has defined it, and no other program can: 
 class Targets:
     """Kernels by the names that they have in records; nothing is imported or called to find one.
 
-    Args:
-        targets: Operations, kernels, functions, decorated kernels, Triton's own too, and objects that have an
-            operation; they are found before all others, which are shipped kernels, and kernels that a module of this
-            process holds under the name: see `is_declared`.
+    The targets are operations, kernels, functions, decorated kernels, Triton's own too, and objects that have an
+    operation; they are found before all others, which are shipped kernels, and kernels that a module of this process
+    holds under the name: see `is_declared`.
     """
 
     def __init__(self, targets: Iterable[Any] = ()) -> None:
@@ -43,20 +40,12 @@ class Targets:
         self._own_names = tuple(self._targets)
 
     def decorated(self, name: str) -> Any:
-        """The object of that name as it was given or stands in its module, such as a decorated kernel.
-
-        Raises:
-            NotLoadedError: There is none.
-        """
+        """The object of that name as it was given or stands in its module, such as a decorated kernel's."""
         self.find(name)
         return self._targets[name][1]
 
     def find(self, name: str) -> Target:
-        """The operation or the kernel that records call `name`.
-
-        Raises:
-            NotLoadedError: There is none.
-        """
+        """The operation or the kernel that records call `name`; NotLoadedError if there is none."""
         if name not in self._targets:
             target = kernels.load(name) if name in kernels.names() else _declaration(name)
             if target is None or as_target(target).name != name:
@@ -82,19 +71,13 @@ def is_declared(candidate: Any) -> bool:
 
 
 def as_target(source: Any) -> Target:
-    """The operation or the kernel in what a caller gives.
-
-    Raises:
-        KernelTypeError: It is neither, and no callable either.
-    """
+    """The operation or the kernel in what a caller gives; KernelTypeError if it is neither, and no callable either."""
     if isinstance(source, Operation):
         return source
     if isinstance(source, HasOperation):
         return source.operation
     # Triton's own objects have `fn`, and have imported Triton, as what knows them does.
-    operation: Operation | None = (
-        importlib.import_module(DECORATED).operation_of(source) if hasattr(source, "fn") else None
-    )
+    operation = dispatch.operation_of(source) if hasattr(source, "fn") else None
     return as_kernel(source) if operation is None else operation
 
 
@@ -104,14 +87,10 @@ def kernel_in(target: Target) -> Kernel:
 
 
 def check_named(kernel: Kernel, stated: Iterable[str]) -> None:
-    """Check that what a file gives a kernel names no file to its compiler.
+    """Check that what a file gives a kernel names no file to its compiler, as some options do.
 
-    Args:
-        kernel: The kernel.
-        stated: The names of arguments and of values of a config without a space.
-
-    Raises:
-        KernelTypeError: It does, by an option that is no parameter of the kernel.
+    An option that is no parameter of the kernel does. The names are of arguments, and of values of a config without a
+    space.
     """
     names = {name.partition(":")[0] for name in stated}  # of a decorated kernel's, `NAME:class` too
     if loading := _LOADING & names.difference(getattr(kernel, "parameter_names", ())):
@@ -122,11 +101,7 @@ def check_named(kernel: Kernel, stated: Iterable[str]) -> None:
 
 
 def specs_of(problem: Mapping[str, Any]) -> dict[str, Any]:
-    """A problem of a key as arguments by name, with a `TensorSpec` for each tensor; what is ignored is left out.
-
-    Raises:
-        KernelTypeError: An argument cannot be made, as those of a decorated kernel, of which only classes are known.
-    """
+    """A problem of a key as arguments by name, with a `TensorSpec` for each tensor; what is ignored is left out."""
     if any(name.endswith(":class") for name in problem):
         raise KernelTypeError(
             "only the classes of its arguments are known: it is a decorated kernel, and its call could not be noted",

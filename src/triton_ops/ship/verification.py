@@ -6,7 +6,6 @@ for the call that was noted when its config was found.
 
 from __future__ import annotations
 
-import importlib
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from triton_ops import dispatch
 from triton_ops.compilation import TIMEOUT_S
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import (
@@ -27,10 +27,10 @@ from triton_ops.exceptions import (
     UnsupportedDtypeError,
 )
 from triton_ops.records import LockEntry, Lockfile, NotedCall
-from triton_ops.request import Effort, effort_of
+from triton_ops.request import effort_of
 from triton_ops.ship.entries import UNREACHABLE, BoundEntry, bound
 from triton_ops.ship.preparing import Program, compiled, programs_of
-from triton_ops.ship.targets import DECORATED, Targets, made_on
+from triton_ops.ship.targets import Targets, made_on
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import tune, uninterrupted
 from triton_ops.values import Key, TensorSpec, Trial, TuningResult, extents_of, from_plain
@@ -46,15 +46,6 @@ def why_not_again(entry: BoundEntry) -> str | None:
     if call is None:
         return "only the classes of its arguments are known: no call was noted; remove its record, and call it again"
     return f"only the classes of its arguments are known: {call}"
-
-
-def _all_race(most_neighbours: int) -> Effort:
-    """A quick effort in which every config is a finalist.
-
-    A screening alone says little of how much slower a config is: it lasts milliseconds, and a finalist's time, with
-    which it would be compared, was taken seconds later.
-    """
-    return replace(effort_of("quick"), finalists=2 + most_neighbours)
 
 
 def _rivals(entry: LockEntry, space: ConfigSpace | None, most_neighbours: int) -> ConfigSpace:
@@ -95,26 +86,17 @@ _NEIGHBOURS = 8
 class Verdict:
     """The outcome of one entry's checks.
 
-    Attributes:
-        entry: The entry.
-        outcome: `ok`; `unreachable`: no launch can find it; `invalid`: its config is refused, does not compile, fails
-            or computes the wrong thing; `slower`: than the default or a neighbour, beyond noise; `not loaded`: only
-            the file names its kernel, so that nothing was checked; `not measured`: all that can be checked without its
-            device is right.
-        reason: Why, in one sentence; empty for `ok`.
-        result: The result of the measurement; None if nothing was measured.
-        at: The extents that differ from the entry's own problem, such as `M=20`, where it was measured elsewhere in its
-            ranges; empty for its own problem.
-        regret: How much longer the entry's config takes than the fastest that was measured, relative; 0 for a tie, and
-            None if nothing was measured.
+    It is `ok`; `unreachable`: no launch can find it; `invalid`: its config is refused, does not compile, fails or
+    computes the wrong thing; `slower`: than the default or a neighbour, beyond noise; `not loaded`: only the file names
+    its kernel, so that nothing was checked; `not measured`: all that can be checked without its device is right.
     """
 
     entry: LockEntry
     outcome: Outcome
-    reason: str = ""
-    result: TuningResult | None = None
-    at: str = ""
-    regret: float | None = None
+    reason: str = ""  # in one sentence; empty for `ok`
+    result: TuningResult | None = None  # None if nothing was measured
+    at: str = ""  # extents such as `M=20`, where it was measured elsewhere in its ranges; else empty
+    regret: float | None = None  # beside the fastest that was measured, relative; 0 for a tie, None if not measured
 
     @property
     def failed(self) -> bool:
@@ -137,20 +119,11 @@ def verify(
 ) -> Iterator[Verdict]:
     """Check each entry in turn: found, reachable, in its space, taken by its kernel, compiled, right, and fast.
 
-    A measurement is a tune among the entry's config, the default one and the neighbours in the space, with all that a
-    tune checks; an entry passes if nothing among them is faster beyond noise. Nothing is remembered.
-
-    Args:
-        lock: The lockfile.
-        targets: The kernels that it names.
-        here: The device on which entries are measured; None measures none.
-        device: The torch name of that device.
-        kernel: Only entries of this kernel; None takes all.
-        most_neighbours: How many neighbours are measured at most, those next to the config first.
-        held_out: At how many further values in each of its ranges an entry is measured as well.
-        jobs: Compiling processes; None is one for each CPU.
-        timeout_s: Seconds for the compilation of one config.
-        options: Further options of `tune`, such as `effort` and `seed`.
+    A measurement is a tune among the entry's config, the default one and the neighbours in the space, those next to the
+    config first, with all that a tune checks; an entry passes if nothing among them is faster beyond noise. Nothing is
+    remembered. Entries are measured `here`, which torch calls `device`; without it none are. An entry is measured at so
+    many `held_out` values in each of its ranges as well. Further options are those of `tune`, such as `effort` and
+    `seed`.
     """
     entries = [(entry, _check(entry, answer, lock, here)) for entry, answer in bound(lock, targets, kernel)]
     programs = [program for _, (_, own_programs) in entries for program in own_programs]
@@ -214,14 +187,7 @@ def _why_not_measured(case: BoundEntry, here: DeviceSpec | None) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Measuring:
-    """Tunes among an entry's config, the default and the nearest neighbours.
-
-    Attributes:
-        targets: The kernels that the lockfile names.
-        device: Torch's name of the device; None takes one of the entry's kind.
-        most_neighbours: How many neighbours are measured at most.
-        options: Further options of `tune`.
-    """
+    """Tunes among an entry's config, the default and the nearest neighbours, by default on a device of its kind."""
 
     targets: Targets
     device: str | None
@@ -244,7 +210,6 @@ class _Measuring:
         return _judge(case.entry, result)
 
     def verdict_there(self, place: BoundEntry) -> Verdict:
-        """The verdict at a held-out size."""
         if place.specs is None:
             reason = "a decorated kernel is measured at the call that was noted, whose grid is known"
             return Verdict(entry=place.entry, outcome="not measured", reason=reason)
@@ -253,7 +218,9 @@ class _Measuring:
     def _result(self, case: BoundEntry) -> TuningResult:
         """The result of the tune; Ctrl-C ends it with KeyboardInterrupt, even if configs have run by then."""
         device = self.device or ("cpu" if case.device.kind == "cpu" else "cuda")
-        effort = _all_race(self.most_neighbours)
+        # Every config is a finalist: a screening alone says little of how much slower a config is. It lasts
+        # milliseconds, and a finalist's time, with which it would be compared, was taken seconds later.
+        effort = replace(effort_of("quick"), finalists=2 + self.most_neighbours)
         options: dict[str, Any] = {"effort": effort, "search": "exhaustive", "transfer": False, **self.options}
         with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
             if case.specs is None:
@@ -268,11 +235,10 @@ class _Measuring:
             )  # fmt: skip
 
     def _called(self, case: BoundEntry, device: str, folder: Path, options: Mapping[str, Any]) -> TuningResult:
-        """The result for the noted call of a decorated kernel."""
         entry, noted_call = case.entry, case.entry.call
         assert isinstance(noted_call, NotedCall)  # `why_not_again` has looked
-        calls = importlib.import_module(DECORATED)  # it imports Triton, as the kernel's own module has
-        call = calls.made_again(self.targets.decorated(entry.kernel), noted_call, device)
+        # The names of `dispatch` import Triton, as the kernel's own module has.
+        call = dispatch.made_again(self.targets.decorated(entry.kernel), noted_call, device)
         if (other := entry.why_not(call.asked)) is not None:
             raise SpaceError(
                 f"the call that is noted is of another problem: {other}", hint="tune it again, and lock it"
@@ -281,10 +247,7 @@ class _Measuring:
             raise SpaceError(
                 f"its config ({entry.config}) cannot be taken for its call: {reason}", hint="tune it again"
             )
-        result: TuningResult = calls.tuned_again(
-            call, _rivals(entry, call.space, self.most_neighbours), folder, options
-        )
-        return result
+        return dispatch.tuned_again(call, _rivals(entry, call.space, self.most_neighbours), folder, options)
 
 
 def _judge(entry: LockEntry, result: TuningResult) -> Verdict:

@@ -4,7 +4,6 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops._faces import lazy_face as lazy_face
     from triton_ops.space.config import Config as Config
     from triton_ops.space.config import config_from_json as config_from_json
     from triton_ops.space.config import config_to_json as config_to_json
@@ -23,8 +22,5 @@ if TYPE_CHECKING:
     from triton_ops.space.tunable import as_tunable as as_tunable
     from triton_ops.space.tunable import checked_value as checked_value
     from triton_ops.space.tunable import given_back as given_back
-    from triton_ops.space.tunable import members_among as members_among
-    from triton_ops.space.tunable import members_named as members_named
-    from triton_ops.space.tunable import source_of as source_of
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

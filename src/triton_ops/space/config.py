@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from triton_ops.base import canonical_json
 from triton_ops.exceptions import ConfigValueError
-from triton_ops.space.tunable import DEEPEST, Members, Value, checked_value, given_back
+from triton_ops.space.tunable import DEEPEST, Members, Value, checked_value, given_back, members_among, members_named
 
 
 class Config(Mapping[str, Value]):
@@ -43,11 +43,7 @@ class Config(Mapping[str, Value]):
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Config:
-        """A config from decoded JSON, in which tuples have become lists.
-
-        Raises:
-            ConfigValueError: `values` is no mapping, or has a value that a config cannot have.
-        """
+        """A config from decoded JSON, in which tuples have become lists; ConfigValueError if it is none."""
         if type(values) is not dict and not isinstance(values, Mapping):  # asking for an abstract class is slow
             raise ConfigValueError(f"{values!r} is no config", hint='write {"BM": 64}')
         return cls({name: _as_tuples(value) if type(value) is list else value for name, value in values.items()})
@@ -76,6 +72,15 @@ class Config(Mapping[str, Value]):
         for slot, value in (("_values", values), ("_text", self.text), ("_plain", self.plain)):
             object.__setattr__(config, slot, value)
         return config
+
+    def with_named_members(self) -> Config:
+        """This config with the members that it names in full, as of a record whose space is not asked."""
+        return self.with_members(members_named(self))
+
+    @classmethod
+    def with_own_members(cls, values: Mapping[str, Any]) -> Config:
+        """A config with the members of an `Enum` among its values as they are, to call a user's code with."""
+        return cls(values).with_members({name: members_among([value], name) for name, value in values.items()})
 
     def __getitem__(self, name: str) -> Value:
         return cast("Value", self._values[name])
@@ -108,23 +113,14 @@ class Config(Mapping[str, Value]):
 
 
 def config_to_json(value: Any) -> dict[str, Value]:
-    """A config as a plain dict, for an encoder that meets a type that it does not know.
-
-    Raises:
-        TypeError: The value is no config.
-    """
+    """A config as a plain dict, for an encoder that meets a type that it does not know; TypeError for anything else."""
     if isinstance(value, Config):
         return dict(value.plain)
     raise TypeError(f"a value of type {type(value).__name__} has no JSON form")
 
 
 def config_from_json(kind: type, value: Any) -> Config:
-    """A config from decoded JSON, for a decoder that meets a type that it does not know.
-
-    Raises:
-        TypeError: `kind` is not `Config`.
-        ConfigValueError: The value is no config.
-    """
+    """A config from decoded JSON, for a decoder that meets a type that it does not know; TypeError for others."""
     if kind is Config:
         return Config.from_json(value)
     raise TypeError(f"no {kind.__name__} can be made from JSON")

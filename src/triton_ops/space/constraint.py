@@ -41,11 +41,7 @@ class Constraint:
         object.__setattr__(self, "names", _parameter_names(self.name, self.predicate))
 
     def kept_by(self, values: Mapping[str, Any]) -> bool:
-        """True if `values`, which must have all of `names`, keep this rule.
-
-        Raises:
-            ConstraintError: The predicate raised; the error has the constraint and the values.
-        """
+        """True if `values`, which must have all of `names`, keep this rule; ConstraintError if the predicate raised."""
         arguments = {name: values[name] for name in self.names}
         if self.members:
             arguments = {name: given_back(value, self.members.get(name, {})) for name, value in arguments.items()}

@@ -37,11 +37,7 @@ _TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": No
 
 
 def flat_configs(configs: Sequence[Any]) -> Iterator[Config]:
-    """Mappings and `triton.Config` objects as configs with the same names.
-
-    Raises:
-        SpaceError: A config is neither, or has a `pre_hook`, which a stored config cannot have.
-    """
+    """Mappings and `triton.Config` objects as configs with the same names; SpaceError for anything else."""
     triton_configs = [config for config in configs if not isinstance(config, Mapping)]
     optional = [
         name
@@ -149,10 +145,7 @@ class ConfigSpace:
 
     @classmethod
     def from_configs(
-        cls,
-        configs: Iterable[Any],
-        constraints: Iterable[Constraint] = (),
-        default: Mapping[str, Any] | None = None,
+        cls, configs: Iterable[Any], constraints: Iterable[Constraint] = (), default: Mapping[str, Any] | None = None
     ) -> ConfigSpace:
         """A space of exactly these configs, given as mappings or `triton.Config` objects.
 
@@ -402,10 +395,7 @@ class ConfigSpace:
     def _checked_default(self, config: Config) -> Config:
         self._check_names(config, "the default config")
         if missing := [name for name in self.tunables if name not in config]:
-            raise SpaceError(
-                f"the default config lacks {', '.join(missing)}",
-                hint="give it a value for every tunable",
-            )
+            raise SpaceError(f"the default config lacks {', '.join(missing)}", hint="give it a value for every tunable")
         if broken := self.broken(config):
             raise SpaceError(
                 f"the default config ({config}) breaks {broken[0].explain(config)}",
@@ -478,12 +468,8 @@ def all_configs(space: ConfigSpace, most: int) -> list[Config] | None:
     """Every valid config, in the order of enumeration; None if there are more than `most`, or finding them takes long.
 
     Each group of tunables that constraints join is walked by itself, once: the cost goes by what the constraints leave
-    of the groups, and not by the combinations of all values.
-
-    Cost: at most a million asks of constraints, two seconds; for most spaces some hundredths of a second.
-
-    Raises:
-        ConstraintError: A predicate raised.
+    of the groups, and not by the combinations of all values. It is at most a million asks of constraints, two seconds;
+    for most spaces some hundredths of a second.
     """
     if space.size.valid > most:
         return None

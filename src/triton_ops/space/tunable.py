@@ -10,7 +10,6 @@ the member itself is given back. Dtypes are members here too.
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,8 +28,6 @@ Members: TypeAlias = "Mapping[str, Mapping[str, Member]]"
 """For each tunable the members among its values, by their names in a config."""
 
 _TRITON = "triton.language"
-_FLOAT = re.compile(r"^(b?)fp?(?=\d)")  # Triton's `fp32` and `bf16` are its `float32` and `bfloat16`
-_NAMED = re.compile(r"(torch|triton\.language):(\w+)|[\w.]+:(\w+(?:\.\w+)+)")
 
 
 def is_member(value: Any) -> bool:
@@ -39,11 +36,7 @@ def is_member(value: Any) -> bool:
 
 
 def member_name(tunable: str, member: Member) -> str:
-    """The name of a member in a config: `module:Class.NAME`, or that of a dtype.
-
-    Raises:
-        ConfigValueError: The member cannot be found again by that name.
-    """
+    """The name of a member in a config; ConfigValueError if the member cannot be found again by it."""
     if (dtype := _dtype_name(member)) is not None:
         return dtype
     kind = type(member)
@@ -87,19 +80,6 @@ def members_named(config: Mapping[str, Any]) -> dict[str, dict[str, Member]]:
     """The members that a config names in full, as records do: where its space is not asked, no others are known."""
     pairs = {name: (value, member_named(value)) for name, value in config.items()}
     return {name: {value: member} for name, (value, member) in pairs.items() if member is not None}
-
-
-def source_of(value: Any) -> str:
-    """A value of a config as Python's source: `tl.float32`, `torch.float16`, `Mode.FAST`, else its `repr`."""
-    if isinstance(value, tuple):
-        return f"({', '.join(map(source_of, value))}{',' * (len(value) == 1)})"
-    match = _NAMED.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        return repr(value)
-    module, dtype, member = match.groups()
-    if module == _TRITON:
-        return "tl." + _FLOAT.sub(r"\1float", dtype)
-    return f"torch.{dtype}" if module else str(member)
 
 
 def members_among(values: Iterable[Any], tunable: str) -> dict[str, Member]:
@@ -178,10 +158,7 @@ def checked_value(name: str, value: Any, depth: int = 1) -> Value:
 
     A NumPy scalar, a member of `IntEnum` or `StrEnum`, and whatever else is a number or a string by its class becomes
     that number or string; a `torch.device` and a dtype become their names, and a member of another `Enum` its name with
-    its module.
-
-    Raises:
-        ConfigValueError: The value cannot be stored; the error has the tunable, the value, and the allowed types.
+    its module. Any other value is a ConfigValueError.
     """
     if _is_storable(type(value), value):
         return cast("Value", value)
@@ -241,21 +218,14 @@ def _way_out(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Tunable:
-    """An axis of choice with its values.
+    """An axis of choice with its values, at most a million.
 
-    A tunable is made by `Choice`, `IntRange`, `PowerOfTwo` or `Flag`, or by a config space from a plain list.
-
-    Attributes:
-        values: The possible values, all different, in the order of enumeration.
-        ordered: Whether neighbours in `values` have similar effects, as sizes have.
-        members: The members of an `Enum` and the dtypes whose names are among the values, by these names.
-
-    Raises:
-        ConfigValueError: There are more than a million values.
+    It is made by `Choice`, `IntRange`, `PowerOfTwo` or `Flag`, or by a config space from a plain list. Its `members`
+    are those of an `Enum`, and dtypes, whose names are among the values, by these names.
     """
 
-    values: tuple[Value, ...]
-    ordered: bool = False
+    values: tuple[Value, ...]  # all different, in the order of enumeration
+    ordered: bool = False  # neighbours in `values` have similar effects, as sizes have
     members: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -268,17 +238,9 @@ class Tunable:
         return iter(self.values)
 
     def check(self, name: str) -> Tunable:
-        """Check the values and return this tunable, or one with the plain values that they are.
-
-        Raises:
-            EmptySpaceError: The tunable has no values.
-            ConfigValueError: A value cannot be stored, or is listed twice.
-        """
+        """Check the values and return this tunable, or one with the plain values that they are."""
         if not self.values:
-            raise EmptySpaceError(
-                f"tunable {name!r} has no values",
-                hint="give it at least one value, or leave it out",
-            )
+            raise EmptySpaceError(f"tunable {name!r} has no values", hint="give it at least one value, or leave it out")
         texts: set[str] = set()
         plain = tuple(checked_value(name, value) for value in self.values)
         for value in plain:
@@ -341,8 +303,7 @@ def PowerOfTwo(low: int, high: int) -> Tunable:  # noqa: N802
     for bound in (low, high):
         if bound < 1 or bound & (bound - 1):
             raise ConfigValueError(
-                f"PowerOfTwo bound {bound} is not a power of two",
-                hint="use 1, 2, 4, 8, … for both bounds",
+                f"PowerOfTwo bound {bound} is not a power of two", hint="use 1, 2, 4, 8, … for both bounds"
             )
     return Tunable(tuple(1 << n for n in range(low.bit_length() - 1, high.bit_length())), ordered=True)
 
@@ -353,15 +314,7 @@ def Flag() -> Tunable:  # noqa: N802
 
 
 def as_tunable(name: str, source: Any) -> Tunable:
-    """A tunable from a user's tunable or iterable of values.
-
-    Values that are numbers in rising order count as ordered.
-
-    Raises:
-        ConfigValueError: `source` is a single value, a string or a set, a value cannot be stored, or the name is no
-            string.
-        EmptySpaceError: `source` has no values.
-    """
+    """A tunable from a user's tunable or iterable of values, which is ordered if these are numbers in rising order."""
     if not isinstance(name, str):
         raise ConfigValueError(f"a tunable's name must be a string, not {name!r}", hint='write {"BLOCK": [64, 128]}')
     if isinstance(source, Tunable):

@@ -34,23 +34,14 @@ class TooManyAsks(Exception):  # noqa: N818 - no error: it ends a search, and it
 
 
 class Asks:
-    """Counts how often predicates are asked.
-
-    Args:
-        limit: Most asks until `restart`; None is no limit.
-    """
+    """Counts how often predicates are asked; without a limit, for ever."""
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = limit
         self._since = 0
 
     def keeps(self, constraint: Constraint, values: Mapping[str, Any]) -> bool:
-        """True if `values` keep `constraint`.
-
-        Raises:
-            TooManyAsks: The limit is reached.
-            ConstraintError: The predicate raised.
-        """
+        """True if `values` keep `constraint`; TooManyAsks at the limit."""
         if self._since == self._limit:
             raise TooManyAsks
         self._since += 1
@@ -64,14 +55,10 @@ class Asks:
 class SpaceWalk:
     """The combinations of values, one for each name, that keep all constraints.
 
-    Args:
-        names: The tunables in the order in which they are chosen; the last changes fastest.
-        constraints: Constraints over two or more of `names`; `narrowed_alone` answers those over one.
-        domains: The values of each tunable.
-        asks: Counts the asks of this walk.
-        rng: Tries the values of each tunable in random order; None keeps their order.
-        promising: Asked after each choice, with its name and the values chosen so far; False leaves out all rows that
-            begin with them.
+    The names are in the order in which they are chosen; the last changes fastest. The constraints are over two or more
+    of them; `narrowed_alone` answers those over one. With `rng` the values of each tunable are tried in random order.
+    After each choice `promising` is asked, with its name and the values chosen so far; False leaves out all rows that
+    begin with them.
     """
 
     def __init__(
@@ -92,12 +79,7 @@ class SpaceWalk:
         self._narrows_at = _narrowing(names, constraints)
 
     def rows(self, prefix: Mapping[str, Value] | None = None) -> Iterator[dict[str, Value]]:
-        """All combinations that begin with `prefix`, the values of the first names, lazily.
-
-        Raises:
-            TooManyAsks: The limit of asks is reached.
-            ConstraintError: A predicate raised.
-        """
+        """All combinations that begin with `prefix`, values of the first names, lazily; TooManyAsks at the limit."""
         values: dict[str, Value] = {}
         domains = self._domains
         for name, value in (prefix or {}).items():
@@ -113,15 +95,13 @@ class SpaceWalk:
             yield dict(values)
             return
         name = self._names[at]
-        for value in self._in_order(domains[name]):
+        options = domains[name]
+        for value in options if self._rng is None else self._rng.sample(options, len(options)):
             values[name] = value
             rest = self._narrow(name, values, domains)
             if rest is not None and (self._promising is None or self._promising(name, values)):
                 yield from self._below(values, at + 1, rest)
         values.pop(name, None)
-
-    def _in_order(self, values: Sequence[Value]) -> Sequence[Value]:
-        return values if self._rng is None else self._rng.sample(values, len(values))
 
     def _narrow(self, name: str, values: Mapping[str, Value], domains: Domains) -> Domains | None:
         """The values that are left for later tunables once `name` has its value; None if one has none left."""
@@ -147,11 +127,7 @@ def _narrowing(names: Sequence[str], constraints: Sequence[Constraint]) -> dict[
 
 
 def narrowed_alone(constraints: Sequence[Constraint], domains: Domains) -> dict[str, Sequence[Value]]:
-    """`domains` without the values that a constraint over one tunable refuses.
-
-    Raises:
-        ConstraintError: A predicate raised.
-    """
+    """`domains` without the values that a constraint over one tunable refuses."""
     rest = dict(domains)
     for constraint in constraints:
         if len(constraint.names) == 1:
@@ -165,13 +141,8 @@ def narrowed_by_projections(
 ) -> tuple[dict[str, Sequence[Value]], Constraint | None]:
     """`domains` without the values that occur in no combination that one of `constraints` keeps.
 
-    Each constraint over at most 50,000 combinations is asked about all of them.
-
-    Returns:
-        The domains, and the constraint that left none of its combinations, or None.
-
-    Raises:
-        ConstraintError: A predicate raised.
+    Each constraint over at most 50,000 combinations is asked about all of them. The second answer is the constraint
+    that left none of its combinations, or None.
     """
     rest = dict(domains)
     for constraint in constraints:
@@ -204,32 +175,20 @@ COUNT_LIMIT = 50_000  # combinations of a group that are counted in any case, an
 
 @dataclass(frozen=True)
 class RowOutcome:
-    """The outcome of a search for a row of a group.
+    """The outcome of a search for a row of a group."""
 
-    Attributes:
-        row: The row; None if there is none, or none was found.
-        sure: Whether there is none if `row` is None; otherwise the search ended before it knew.
-        refusing: Where `row` is None, the constraints that refused all that was asked.
-    """
-
-    row: Mapping[str, Value] | None
-    sure: bool = True
-    refusing: tuple[Constraint, ...] = ()
+    row: Mapping[str, Value] | None  # None if there is none, or none was found
+    sure: bool = True  # whether there is none if `row` is None; otherwise the search ended before it knew
+    refusing: tuple[Constraint, ...] = ()  # where `row` is None, the constraints that refused all that was asked
 
 
 @dataclass(frozen=True)
 class Group:
-    """Tunables that constraints join, or one tunable that none joins to another.
-
-    Attributes:
-        names: The tunables, in the order of the space.
-        constraints: All constraints over them.
-        values: All values of each tunable.
-    """
+    """Tunables that constraints join, or one tunable that none joins to another, in the order of the space."""
 
     names: tuple[str, ...]
-    constraints: tuple[Constraint, ...]
-    values: Domains
+    constraints: tuple[Constraint, ...]  # all over them
+    values: Domains  # all of each tunable
 
     @cached_property
     def domains(self) -> Domains:
@@ -282,10 +241,7 @@ class Group:
         return self._search(_DRAW_ASKS, self.domains, rng=rng).row or self.first.row
 
     def can_complete(self, prefix: Mapping[str, Value]) -> bool:
-        """True if some row begins with `prefix`, the values of the group's first tunables.
-
-        True may be wrong where the answer takes long; False never is.
-        """
+        """True if some row begins with `prefix`, the values of the group's first tunables; False is never wrong."""
         outcome = self._search(_PREFIX_ASKS, self.domains, prefix)
         return outcome.row is not None or not outcome.sure
 
@@ -308,7 +264,6 @@ class Group:
         rng: random.Random | None = None,
         names: Sequence[str] = (),
     ) -> RowOutcome:
-        """The first row of a walk that begins with `prefix`."""
         walk = SpaceWalk(names or self.names, self.joined, domains, asks=Asks(most_asks), rng=rng)
         try:
             return RowOutcome(next(walk.rows(prefix), None), refusing=self.constraints)

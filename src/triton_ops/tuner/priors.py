@@ -31,10 +31,10 @@ from triton_ops.cost_model import InferredPrior, Readings
 from triton_ops.device import Machine, load_calibration, machine_of
 from triton_ops.kernel_ir import KernelWork
 from triton_ops.processes import WorkerProcess
-from triton_ops.records import model_of
 from triton_ops.request import CopiedArguments, Task
 from triton_ops.search import SMALL, Prior, Searcher, UsesPreviews, expected_gain
 from triton_ops.space import Config, ConfigSpace, all_configs
+from triton_ops.tuner.neighbours import model_of
 from triton_ops.values import Compiled, Trial
 
 _late_priors_log = logging.getLogger("triton_ops")

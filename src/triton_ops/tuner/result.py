@@ -7,20 +7,19 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 import msgspec
 
-from triton_ops.base import available, storable
+from triton_ops.base import available
 from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import Outcome, StationFacts
 from triton_ops.exceptions import TuningFailedError
-from triton_ops.records import BudgetLimits, Failure, NotedCall, Record, Timing, Verified, reference_fingerprint
+from triton_ops.records import NotedCall, Record, Timing, reference_fingerprint
 from triton_ops.request import Effort, Task, TuneRequest
 from triton_ops.space import Config, Members
 from triton_ops.timing import GuardSummary
-from triton_ops.values import KernelMetrics, Key, Measurement, Resources, Status, Trial, TuningResult, Work, totals
+from triton_ops.values import KernelMetrics, Key, Measurement, Resources, Status, Trial, TuningResult, Work
 
 
 def trials_json(trials: Iterable[Trial]) -> list[dict[str, Any]]:
@@ -78,7 +77,6 @@ def result_json(result: TuningResult) -> dict[str, Any]:
 
 _FAILED = frozenset(status.value for status in Status if status is not Status.OK)
 _LISTED_FAILURES = 3
-_KEPT_FAILURES = 32
 _COMPARED_PACKAGES = ("torch", "triton")
 
 
@@ -136,23 +134,17 @@ def record_of(
         guard=msgspec.json.decode(msgspec.json.encode(guard)),  # with lists, as a record that is read has them
         resources=winner.resources,
         space=task.space.fingerprint,
-        effort=effort.name,
-        search=effort.search_name,
-        budget=BudgetLimits(effort.budget.trials, effort.budget.seconds),
         stopped=stopped,
-        totals=totals(outcome.trials),
         elapsed_s=round(elapsed_s, 3),
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         versions=versions(),
         run=run,
-        verified=Verified(facts.against, reference_fingerprint(task.reference) or None),
         place=facts.place,
         notes=(*facts.notes, *notes),
         waited_s=round(facts.waited_s, 3),
-        failures=_failures(outcome.trials),
         call=call,
         tunes=tunes,
-    )
+    ).with_tune(effort, outcome.trials, facts.against, reference_fingerprint(task.reference) or None)
 
 
 def result_of(
@@ -209,11 +201,6 @@ def result_of(
         recalled_failures=() if trials else _failed_of(record),
         record=record.id if stored else "",
     )
-
-
-def _failures(trials: Sequence[Trial]) -> tuple[Failure, ...]:
-    failures = (Failure(trial.config, trial.status.value, storable(trial.error)) for trial in trials if trial.failed)
-    return tuple(islice(failures, _KEPT_FAILURES))
 
 
 def _failed_of(record: Record) -> tuple[Trial, ...]:

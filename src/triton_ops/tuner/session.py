@@ -33,7 +33,6 @@ from triton_ops.records import (
     Quarantine,
     Runs,
     cache_folder,
-    cache_path,
     covers,
     key_of,
     may_have_records,
@@ -326,7 +325,7 @@ def tune(
         transfer=transfer, wait=wait, keep=keep, listener=listener, start=start, reuse=True,
     )  # fmt: skip
     if call is not None and result.from_cache:
-        path = cache_path(key_of(request, cold=cold), cache_dir)
+        path = Path(cache_folder(cache_dir)) / RECORDS.file_name(key_of(request, cold=cold).id)
         checks = checked_of(callers[0], request.reference, request.check)
         by_shape = None if request.named is None else (request.named, request.problem)
         remember(call, *callers, request.kernel, checks, path, result, by_shape)

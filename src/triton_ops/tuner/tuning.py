@@ -38,16 +38,14 @@ from triton_ops.records import (
     Runs,
     Store,
     TrialOrigin,
-    Twins,
     recalled,
-    transfers_to,
-    winners_nearby,
 )
 from triton_ops.request import Effort, RunningBudget, Task
 from triton_ops.search import USES_PRIORS, Prior, Searcher, begin_imports, make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.gate import Gate, Leave, Preparation, Stoppable, nothing_yet, wait_for_one
 from triton_ops.tuner.loop import TuningLoop
+from triton_ops.tuner.neighbours import transfers_to, winners_nearby
 from triton_ops.tuner.priors import coming_priors, readiness, searcher_over
 from triton_ops.tuner.progress import Listener, RunPlan
 from triton_ops.tuner.proposals import Feed, FirstConfigs, feed_over, open_pool, until_one_is_done
@@ -140,7 +138,7 @@ def log_comparison(log: RunLog, outcome: Outcome) -> None:
         for config, dropped_at in raced.dropped_at:
             log.write(Finalist(at_s=log.at_s, trial=trials[config], dropped_at=dropped_at, process=process))
         if raced.twin is not None:
-            log.write(Twins(at_s=log.at_s, config=raced.twin, medians_ms=raced.twins_ms, process=process))
+            log.twins(raced.twin, raced.twins_ms, process)
 
 
 def cut_note(loop: TuningLoop, final: FinalRequest) -> list[str]:

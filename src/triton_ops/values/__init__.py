@@ -4,7 +4,6 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.values.buckets import Bucket as Bucket
     from triton_ops.values.buckets import BucketRule as BucketRule
     from triton_ops.values.buckets import Mapper as Mapper
     from triton_ops.values.buckets import Nearest as Nearest
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
     from triton_ops.values.buckets import extents_of as extents_of
     from triton_ops.values.buckets import rest_of as rest_of
     from triton_ops.values.buckets import unkeyed as unkeyed
-    from triton_ops.values.key import UNKNOWN as UNKNOWN
     from triton_ops.values.key import Argument as Argument
     from triton_ops.values.key import Key as Key
     from triton_ops.values.problem import Problem as Problem
@@ -28,12 +26,9 @@ if TYPE_CHECKING:
     from triton_ops.values.tensors import contiguous_stride as contiguous_stride
     from triton_ops.values.tensors import dtype_name as dtype_name
     from triton_ops.values.tensors import is_fake as is_fake
-    from triton_ops.values.tolerance import RULE as RULE
     from triton_ops.values.tolerance import Tolerance as Tolerance
+    from triton_ops.values.tolerance import as_callable as as_callable
     from triton_ops.values.tolerance import as_tolerance as as_tolerance
-    from triton_ops.values.tolerance import callable_check as callable_check
-    from triton_ops.values.tolerance import callable_reference as callable_reference
-    from triton_ops.values.trial import WASTEFUL_SPILL_BYTES as WASTEFUL_SPILL_BYTES
     from triton_ops.values.trial import Compiled as Compiled
     from triton_ops.values.trial import KernelMetrics as KernelMetrics
     from triton_ops.values.trial import Measurement as Measurement
@@ -42,8 +37,6 @@ if TYPE_CHECKING:
     from triton_ops.values.trial import Trial as Trial
     from triton_ops.values.trial import TuningResult as TuningResult
     from triton_ops.values.trial import totals as totals
-    from triton_ops.values.work import STAGES as STAGES
-    from triton_ops.values.work import WARPS as WARPS
     from triton_ops.values.work import Footprint as Footprint
     from triton_ops.values.work import Schedule as Schedule
     from triton_ops.values.work import Tile as Tile

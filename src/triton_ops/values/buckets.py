@@ -44,18 +44,16 @@ class BucketRule(Protocol):
 
 @dataclass(frozen=True)
 class PowersOfTwo:
-    """Buckets that end at powers of two: 1, 2, 3 to 4, 5 to 8, 9 to 16 and so on; each is measured at its end.
+    """Buckets that end at powers of two: 1, 2, 3 to 4, 5 to 8, 9 to 16 and so on; each is measured at its end."""
 
-    Attributes:
-        low: The least value that is put into a bucket.
-        high: The largest value that is put into a bucket.
-    """
-
-    low: int = 1
-    high: int = LARGEST
+    low: int = 1  # the least value that is put into a bucket
+    high: int = LARGEST  # the largest
 
     def __post_init__(self) -> None:
-        _check_span(self.low, self.high, "pow2")
+        if not 1 <= self.low <= self.high <= LARGEST:
+            raise SettingsError(
+                f"pow2 from {self.low} to {self.high} is no range of 1 or more", hint="for example pow2:16..4096"
+            )
 
     @property
     def first(self) -> int:
@@ -80,11 +78,7 @@ class PowersOfTwo:
 
 @dataclass(frozen=True)
 class UpTo:
-    """Buckets between given ends: `(64, 256)` is 1 to 64 and 65 to 256; above the last end there is none.
-
-    Attributes:
-        ends: The ends, rising; each bucket is measured at its end.
-    """
+    """Buckets between rising ends, at which they are measured: `(64, 256)` is 1 to 64 and 65 to 256; none is above."""
 
     ends: tuple[int, ...]
 
@@ -113,15 +107,10 @@ class UpTo:
 
 @dataclass(frozen=True)
 class Nearest:
-    """Buckets around given points: a value belongs to the point to which its ratio is least; to the smaller of two.
+    """Buckets around given points: a value belongs to the point to which its ratio is least; to the smaller of two."""
 
-    Attributes:
-        points: The points, rising; each bucket is measured at its point.
-        cap: How many times smaller than the first point, or larger than the last, a value may be.
-    """
-
-    points: tuple[int, ...]
-    cap: float = _CAP
+    points: tuple[int, ...]  # rising; each bucket is measured at its point
+    cap: float = _CAP  # how many times smaller than the first point, or larger than the last, a value may be
 
     def __post_init__(self) -> None:
         _check_rising(self.points, "near")
@@ -151,11 +140,7 @@ class Nearest:
 
 
 def rule_of(text: str) -> BucketRule:
-    """The rule that a text names: `pow2`, `pow2:16..4096`, `upto:64,256`, `near:16,64` or `near:16,64@1.5`.
-
-    Raises:
-        SettingsError: The text names none.
-    """
+    """The rule that a text names: `pow2`, `pow2:16..4096`, `upto:64,256`, `near:16,64` or `near:16,64@1.5`."""
     kind, _, rest = text.strip().partition(":")
     try:
         if kind == "pow2":
@@ -179,11 +164,6 @@ def next_power_of_two(value: int) -> int:
 
 def _whole(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
-
-
-def _check_span(low: int, high: int, kind: str) -> None:
-    if not 1 <= low <= high <= LARGEST:
-        raise SettingsError(f"{kind} from {low} to {high} is no range of 1 or more", hint="for example pow2:16..4096")
 
 
 def _check_rising(values: tuple[int, ...], kind: str) -> None:
@@ -230,18 +210,9 @@ def _rest(name: str, argument: Any, free: Collection[str]) -> Any:
 
 @dataclass(frozen=True)
 class Range:
-    """The values that some extents, equal among themselves, may have.
+    """The values that some extents, equal among themselves, may have; ValueError if there are none."""
 
-    Attributes:
-        extents: Names of extents that must all have one value, such as `M`, `a[0]` and `c[0]`.
-        low: The least value.
-        high: The largest value.
-
-    Raises:
-        ValueError: There is no extent, or `low` is above `high`.
-    """
-
-    extents: tuple[str, ...]
+    extents: tuple[str, ...]  # such as `M`, `a[0]` and `c[0]`
     low: Extent
     high: Extent
 
@@ -260,12 +231,7 @@ ANY = {"any": True}  # stands in a key for an argument that makes no difference
 
 @dataclass(frozen=True)
 class Bucket:
-    """A rule for some extents that have one value in every problem.
-
-    Attributes:
-        extents: Their names, such as `M`, `a[0]` and `c[0]`.
-        rule: The rule.
-    """
+    """A rule for some extents, such as `M`, `a[0]` and `c[0]`, that have one value in every problem."""
 
     extents: tuple[str, ...]
     rule: BucketRule
@@ -276,23 +242,14 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Mapper:
-    """The problems that share one key: arguments that make no difference, and extents in buckets.
-
-    Attributes:
-        buckets: The extents that are put into buckets, each with its rule.
-        ignored: Arguments that make no difference.
-    """
+    """The problems that share one key: arguments that make no difference, and extents in buckets."""
 
     buckets: tuple[Bucket, ...] = ()
     ignored: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, buckets: Mapping[str, str | BucketRule | None] | None = None, ignored: Iterable[str] = ()) -> Mapper:
-        """The mapper in plain words: `{"M,a[0],c[0]": "pow2"}`, and names of arguments.
-
-        Raises:
-            SettingsError: An extent without a rule or with two, or what is given is no mapping from names to rules.
-        """
+        """The mapper in plain words: `{"M,a[0],c[0]": "pow2"}`, and names of arguments; else SettingsError."""
         rules = []
         if not isinstance(buckets, (Mapping, type(None))):
             raise SettingsError(f"the buckets are {buckets!r}, which names no extents", hint='write {"M": "pow2"}')
@@ -314,11 +271,7 @@ class Mapper:
         return cls(tuple(rules), tuple(ignored))
 
     def check(self, parameters: Collection[str]) -> None:
-        """Raise unless every name is one of a kernel's arguments, or an axis of one.
-
-        Raises:
-            UnknownTunableError: A name is none.
-        """
+        """Raise UnknownTunableError unless every name is one of a kernel's arguments, or an axis of one."""
         extents = [name for bucket in self.buckets for name in bucket.extents]
         strange = [name for name in (*extents, *self.ignored) if name.partition("[")[0] not in parameters]
         if strange:

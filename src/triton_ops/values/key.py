@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict
 
 from triton_ops.base import Extent, Nested, Plain, cpu_threads, fingerprint
 from triton_ops.values.buckets import Mapper
@@ -17,9 +17,6 @@ from triton_ops.values.problem import Problem, plain
 
 if TYPE_CHECKING:
     from triton_ops.device import DeviceSpec
-
-
-UNKNOWN = "unknown"
 
 
 Span: TypeAlias = list[Extent]  # of two; a tuple of two inside a union makes msgspec 0.22 crash
@@ -46,26 +43,17 @@ Argument: TypeAlias = TensorFacts | bool | int | float | str | None
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """Kernel, problem, device and cache state for which a winner holds.
+    """Kernel, problem, device and cache state for which a winner holds."""
 
-    Attributes:
-        kernel: The kernel's name.
-        problem: Argument name to scalar, or to `{shape, dtype, stride, aligned}`.
-        identity: The fingerprint of the kernel's source, and the versions of what compiles it. `unknown` names a part
-            of the kernel that cannot be told from others, if there is one.
-        device: Kind, name, architecture, units and driver of the device; for a CPU the number of `threads` as well.
-        cache_state: `cold` or `warm`: the state of the caches that was asked for when a launch starts.
-        held_to: The caller's tolerance and check, in place of the rule for verdicts; empty where the rule holds.
-        label: The problem in short, for people; not part of the identity.
-    """
+    UNKNOWN: ClassVar = "unknown"
 
     kernel: str
-    problem: Mapping[str, Argument]
+    problem: Mapping[str, Argument]  # argument name to scalar, or to `{shape, dtype, stride, aligned}`
     identity: Mapping[str, str]
-    device: Mapping[str, Plain]
-    cache_state: str
-    held_to: Mapping[str, Nested] = field(default_factory=dict)
-    label: str = ""
+    device: Mapping[str, Plain]  # kind, name, architecture, units and driver; for a CPU the number of `threads` as well
+    cache_state: str  # `cold` or `warm`, as was asked for when a launch starts
+    held_to: Mapping[str, Nested] = field(default_factory=dict)  # tolerance and check of the caller's, not the rule's
+    label: str = ""  # for people; not part of the identity
 
     @classmethod
     def of(
@@ -108,8 +96,8 @@ class Key:
         A key with such a part is never looked up.
         """
         values = (*self.problem.values(), self.held_to.get("check"))
-        reasons = (value for value in values if isinstance(value, str) and value.startswith(f"{UNKNOWN}: "))
-        return self.identity.get(UNKNOWN) or next(reasons, None)
+        reasons = (value for value in values if isinstance(value, str) and value.startswith(f"{self.UNKNOWN}: "))
+        return self.identity.get(self.UNKNOWN) or next(reasons, None)
 
     @property
     def unknown_note(self) -> str:

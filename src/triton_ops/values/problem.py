@@ -60,13 +60,7 @@ def plain(argument: TensorSpec | Scalar) -> Any:
 
 
 def from_plain(value: Any) -> TensorSpec | Scalar:
-    """The argument that `plain` has turned into `value`.
-
-    Strides that a bucket has left open are those of a row-major tensor.
-
-    Raises:
-        KernelTypeError: The value stands for no argument that can be made, such as a range.
-    """
+    """The argument that `plain` has turned into `value`, with open strides row-major; KernelTypeError for a range."""
     if not isinstance(value, Mapping):
         return value  # type: ignore[no-any-return]
     if "float" in value:

@@ -39,11 +39,7 @@ _SHORT = {
 
 
 def dtype_name(dtype: Any) -> str:
-    """The long name of a dtype: of a `torch.dtype`, a long name, or a short one such as `bf16` or `fp8`.
-
-    Raises:
-        UnsupportedDtypeError: The dtype is not known.
-    """
+    """The long name of a dtype: of a `torch.dtype`, a long name, or a short one such as `bf16` or `fp8`."""
     name = str(dtype).removeprefix("torch.").lower()
     name = _SHORT.get(name, name)
     if name not in ITEM_BYTES:
@@ -66,11 +62,7 @@ def contiguous_stride(shape: Iterable[int]) -> tuple[int, ...]:
 
 
 def check_layout(tensor: Any, name: str = "a tensor") -> None:
-    """Check that a torch tensor lies in memory with strides.
-
-    Raises:
-        KernelTypeError: It is no tensor, sparse, nested, or of another layout without strides.
-    """
+    """Check that a torch tensor lies in memory with strides, and is neither sparse nor nested."""
     if not hasattr(tensor, "layout"):
         raise KernelTypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor")
     nested = getattr(tensor, "is_nested", False)  # what only describes a tensor does not say it
@@ -83,12 +75,7 @@ def check_layout(tensor: Any, name: str = "a tensor") -> None:
 
 
 def check_strided(tensor: Any, name: str = "a tensor") -> None:
-    """Check that a torch tensor is numbers in memory with strides, as kernels read and write them.
-
-    Raises:
-        KernelTypeError: As `check_layout`.
-        UnsupportedDtypeError: It is quantised.
-    """
+    """Check that a torch tensor is plain numbers in memory with strides, as kernels read and write them."""
     check_layout(tensor, name)
     if getattr(tensor, "is_quantized", False):
         raise UnsupportedDtypeError(
@@ -98,13 +85,7 @@ def check_strided(tensor: Any, name: str = "a tensor") -> None:
 
 
 def check_memory(tensor: Any, name: str = "a tensor") -> None:
-    """Check that a torch tensor has memory that a kernel can be launched on.
-
-    Raises:
-        KernelTypeError: It is sparse or nested, or a fake one with which torch traces.
-        UnsupportedDtypeError: It is quantised.
-        DeviceError: It is on the device `meta`.
-    """
+    """Check that a torch tensor has memory that a kernel can be launched on, and is neither fake nor on `meta`."""
     check_strided(tensor, name)
     if tensor.device.type == "meta":
         raise DeviceError(
@@ -269,7 +250,6 @@ class TensorSpec:
             raise MemoryError(f"it takes {needed >> 20} MiB, and {available >> 20} MiB are free")
 
     def _create(self, torch: Any, device: str, seed: int, fill_value: float | None) -> Any:
-        """The tensor, with its values."""
         dtype = getattr(torch, self.dtype)
         room, tensor = self._empty(torch, dtype, device)
         # Elements that share memory, as after `expand`, cannot be written one by one: the memory is filled instead.

@@ -71,7 +71,7 @@ class Tolerance:
     @property
     def content(self) -> dict[str, Any]:
         """The values that differ from the default, as plain values; empty for the default."""
-        if self is RULE or self == RULE:
+        if self is _RULE or self == _RULE:
             return {}
         content = {field.name: getattr(self, field.name) for field in fields(self)}
         default = {field.name: field.default for field in fields(self)}
@@ -104,42 +104,26 @@ def _finite(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-RULE = Tolerance()
-"""The rule for verdicts, unchanged."""
+_RULE = Tolerance()  # for verdicts, unchanged
 
 
-def callable_check(check: Any) -> Callable[[Any, Any], Any] | None:
-    """The caller's own comparison, or None.
-
-    Raises:
-        KernelTypeError: It is not callable.
-    """
-    return _callable("check", check, "give check(result, expected), which returns True or False")
+_CALLABLE = {
+    "check": "give check(result, expected), which returns True or False",
+    "reference": "give a function that returns the right result for the same arguments",
+}
 
 
-def callable_reference(reference: Any) -> Callable[..., Any] | None:
-    """The caller's own reference, or None.
-
-    Raises:
-        KernelTypeError: It is not callable.
-    """
-    return _callable("reference", reference, "give a function that returns the right result for the same arguments")
-
-
-def _callable(what: str, function: Any, hint: str) -> Callable[..., Any] | None:
+def as_callable(what: str, function: Any) -> Callable[..., Any] | None:
+    """The caller's own `check` or `reference`, or None; KernelTypeError if it is not callable."""
     if function is None or callable(function):
         return function  # type: ignore[no-any-return]
-    raise KernelTypeError(f"{what} is {_excerpt(function)}, which is not callable", hint=hint)
+    raise KernelTypeError(f"{what} is {_excerpt(function)}, which is not callable", hint=_CALLABLE[what])
 
 
 def as_tolerance(tolerance: Any) -> Tolerance:
-    """The tolerance that a caller gave: None is the rule, a number a relative error of elements.
-
-    Raises:
-        SettingsError: It is none of these, or out of range.
-    """
+    """The tolerance that a caller gave: None is the rule, a number a relative error of elements."""
     if tolerance is None:
-        return RULE
+        return _RULE
     if isinstance(tolerance, Tolerance):
         return tolerance
     if _is_number(tolerance):

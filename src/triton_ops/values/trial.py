@@ -8,50 +8,41 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from triton_ops.base import Count, NotNegative, Seconds, escaped, gain_text
 from triton_ops.space import Config
 
-WASTEFUL_SPILL_BYTES = 64
-"""A config that spills more than this per thread is tried last.
-
-Source: among 486 configs of a matrix product the spilled bytes fall into two groups, below and above 64; all of 54
-published winners for an H200 are below, and on seven recorded spaces no config above reached 0.51 of the best speed.
-"""
-
 
 @dataclass(frozen=True)
 class Resources:
-    """The resources of a compiled config; a field is None where the backend cannot know it.
+    """The resources of a compiled config; a field is None where the backend cannot know it."""
 
-    Attributes:
-        registers: Registers per thread.
-        spill_bytes: Bytes per thread that registers did not hold, and that lie in local memory.
-        shared_bytes: Shared memory per block.
-        binary: Fingerprint of the machine code; of configs with equal binaries only one is measured.
-        stack_bytes: Stack frame per thread.
-        mma: Matrix instructions used: `wgmma`, `tcgen05`, `mma.sync`, `mfma`, `wmma`, or `none`.
-        load_bytes: Bytes that one thread loads at once, in the commonest load from global memory.
-        serialised: Whether the assembler makes each product of a warp group wait for the one before (`wgmma` alone).
+    WASTEFUL_SPILL_BYTES: ClassVar = 64
+    """A config that spills more than this per thread is tried last.
+
+    Source: among 486 configs of a matrix product the spilled bytes fall into two groups, below and above 64; all of 54
+    published winners for an H200 are below, and on seven recorded spaces no config above reached 0.51 of the best
+    speed.
     """
 
-    registers: Count | None = None
-    spill_bytes: Count | None = None
-    shared_bytes: Count | None = None
+    registers: Count | None = None  # per thread
+    spill_bytes: Count | None = None  # per thread, that registers did not hold, and that lie in local memory
+    shared_bytes: Count | None = None  # per block
     _: KW_ONLY
-    binary: str | None = None
-    stack_bytes: Count | None = None
-    mma: str | None = None
-    load_bytes: Count | None = None
-    serialised: bool | None = None
+    binary: str | None = None  # fingerprint of the machine code; of configs with equal binaries only one is measured
+    stack_bytes: Count | None = None  # frame per thread
+    mma: str | None = None  # matrix instructions used: `wgmma`, `tcgen05`, `mma.sync`, `mfma`, `wmma`, or `none`
+    load_bytes: Count | None = None  # that one thread loads at once, in the commonest load from global memory
+    serialised: bool | None = None  # whether each product of a warp group waits for the one before (`wgmma` alone)
 
     @property
     def wasteful(self) -> bool:
         """True if the config spills so much that it is tried last, and loses ties."""
-        return (self.spill_bytes or 0) > WASTEFUL_SPILL_BYTES
+        return (self.spill_bytes or 0) > self.WASTEFUL_SPILL_BYTES
 
 
 class Status(str, Enum):
@@ -75,31 +66,22 @@ class Status(str, Enum):
 class Compiled:
     """A config that was compiled, or refused before, and was not launched yet.
 
-    Attributes:
-        config: The config.
-        status: `ok` or `deferred` if the config can be launched, as far as can be known without a launch; else the
-            status in which its trial ends: `constraint`, `compile`, `resources`, `timeout` or `crash`. A deferred
-            config is tried only where nothing else works.
-        reason: Why the status is not ok, with the numbers; empty if it is.
-        resources: Resources of the compiled config. They are None for a config that a rule deferred before it was
-            compiled, and may be known in part for one over a limit.
-        compile_s: Seconds of the compilation; None if nothing was compiled.
-        launch: Fingerprint of machine code, memory, grid and plain arguments: configs with equal ones are the same
-            program, and one measurement serves all. None where it is not known.
-        resident: Blocks that one multiprocessor holds at a time; None where registers or device are not known.
-        trace: What the compiler, or code of the user's that it called, raised, with the frames; empty if nothing was
-            raised.
+    The status is `ok` or `deferred` if it can be launched, as far as can be known without a launch; else that in which
+    its trial ends: `constraint`, `compile`, `resources`, `timeout` or `crash`. A deferred config is tried only where
+    nothing else works. Resources are None for one that a rule deferred before it was compiled, and may be known in part
+    for one over a limit. Configs of equal `launch`, the fingerprint of machine code, memory, grid and plain arguments,
+    are the same program, and one measurement serves all; None where it is not known.
     """
 
     config: Config
     status: Status
-    reason: str = ""
+    reason: str = ""  # why the status is not ok, with the numbers; empty if it is
     resources: Resources | None = None
     _: KW_ONLY
-    compile_s: Seconds | None = None
+    compile_s: Seconds | None = None  # None if nothing was compiled
     launch: str | None = None
-    resident: Count | None = None
-    trace: str = ""
+    resident: Count | None = None  # blocks that one multiprocessor holds at a time; None where not known
+    trace: str = ""  # of what the compiler, or code of the user's that it called, raised
 
     @property
     def launchable(self) -> bool:
@@ -244,7 +226,7 @@ class Trial:
         return self.best_measurement.median_ms
 
 
-def totals(trials: list[Trial] | tuple[Trial, ...]) -> dict[str, int]:
+def totals(trials: Sequence[Trial]) -> dict[str, int]:
     """The number of trials for each status that occurred; the values add up to the number of trials."""
     counts = Counter(trial.status for trial in trials)
     return {status.value: counts[status] for status in Status if counts[status]}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Tile: TypeAlias = "str | int"
 """One side of a tile: the name of the tunable that has its length, or its fixed length in elements."""
 
-WARPS, STAGES = 4, 3  # Triton's defaults for a config that names neither
+_WARPS, _STAGES = 4, 3  # Triton's defaults for a config that names neither
 
 
 class UnknownTileError(SpaceError):
@@ -30,72 +30,45 @@ class UnknownTileError(SpaceError):
 
 @dataclass(frozen=True)
 class Footprint:
-    """The resources that one block takes of its multiprocessor.
+    """The resources that one block takes of its multiprocessor."""
 
-    Attributes:
-        registers: Registers per thread.
-        spill_bytes: Bytes of spilled registers per thread.
-        shared_bytes: Bytes of shared memory per block.
-        known: Whether the compiler gave the figures; otherwise they are guessed.
-        serialised: Whether each product of a warp group waits for the one before; None where it is not known.
-    """
-
-    registers: int
-    spill_bytes: float
-    shared_bytes: int
-    known: bool = False
-    serialised: bool | None = None
+    registers: int  # per thread
+    spill_bytes: float  # of registers per thread
+    shared_bytes: int  # per block
+    known: bool = False  # from the compiler; otherwise guessed
+    serialised: bool | None = None  # each product of a warp group waits for the one before; None where not known
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The time of all blocks of a launch.
+    """The time of all blocks of a launch."""
 
-    Attributes:
-        time_ms: Time of the whole launch, without the launch overhead.
-        waves: How often the device is filled with blocks; the last wave may be partial.
-        alone_ms: Time that each resource would take if it were the only one, by name.
-    """
-
-    time_ms: float
-    waves: float
-    alone_ms: dict[str, float] = field(hash=False)
+    time_ms: float  # without the launch overhead
+    waves: float  # how often the device is filled with blocks; the last wave may be partial
+    alone_ms: dict[str, float] = field(hash=False)  # of each resource by name, if it were the only one
 
 
 @dataclass(frozen=True)
 class TilePlan:
-    """The plan of one config's tiles on one device, before the config is compiled.
+    """The plan of one config's tiles on one device, before the config is compiled."""
 
-    Attributes:
-        warps: Warps per block.
-        footprint: A guess of the resources that a block takes; the compiler's figures replace the guess later.
-        schedule: A function from the resources that a block takes to the time of all blocks.
-    """
-
-    warps: int
-    footprint: Footprint
-    schedule: Callable[[Footprint], Schedule]
+    warps: int  # per block
+    footprint: Footprint  # a guess, which the compiler's figures replace later
+    schedule: Callable[[Footprint], Schedule]  # the time of all blocks by what one takes
 
 
 class Tiles(Protocol):
     """The cut of a kernel's work into tiles."""
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
-        """The plan of the tiles by `config` on `machine`.
+        """The plan of the tiles by `config` on `machine`; UnknownTileError if either lacks what it needs.
 
         Cost: the search asks for a plan of every config that it orders, so a plan should take some ten microseconds.
-
-        Raises:
-            UnknownTileError: The config lacks a tunable, or the device has no rate for the dtype.
         """
 
 
 def tile_side(side: Tile | Any, config: Mapping[str, Any]) -> int:
-    """The length of a tile's side in this config.
-
-    Raises:
-        UnknownTileError: The config lacks the tunable, or its value is no length.
-    """
+    """The length of a tile's side in this config; UnknownTileError if it lacks the tunable or a length."""
     value = config.get(side) if isinstance(side, str) else side
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UnknownTileError(f"{side} is {value!r}; the side of a tile must be a whole number of 1 or more")
@@ -103,12 +76,8 @@ def tile_side(side: Tile | Any, config: Mapping[str, Any]) -> int:
 
 
 def warps_and_stages(config: Mapping[str, Any]) -> tuple[int, int]:
-    """The number of warps of a block, and of stages of its pipeline; Triton's defaults if the config names none.
-
-    Raises:
-        UnknownTileError: One of them is no whole number of 1 or more.
-    """
-    return tile_side(config.get("num_warps", WARPS), config), tile_side(config.get("num_stages", STAGES), config)
+    """The number of warps of a block, and of stages of its pipeline; Triton's defaults if the config names none."""
+    return tile_side(config.get("num_warps", _WARPS), config), tile_side(config.get("num_stages", _STAGES), config)
 
 
 def is_power_of_two(number: int) -> bool:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops.base import (
-    append_at,
+    AppendedFile,
     atomic_write,
     ensure_folder,
     locked,
@@ -51,7 +51,7 @@ while True:
 """
 APPEND = """
 import pathlib, sys
-from triton_ops.base import append_line
+from triton_ops.base.files import append_line
 n = 0
 while True:
     n += 1
@@ -379,9 +379,9 @@ def test_what_was_written_survives_a_power_loss_with_its_name_and_its_folder(tmp
     assert on_disk == [("log", None), ("b", ["file", "log"]), ("log", None)]
     on_disk.clear()
     size = (folder / "log").stat().st_size
-    assert not append_at(folder / "log", size - 1, b"lost\n")
-    assert not append_at(folder / "absent", 0, b"lost\n")
-    assert append_at(folder / "log", size, b"fourth\n")
+    assert not AppendedFile.append_at(folder / "log", size - 1, b"lost\n")
+    assert not AppendedFile.append_at(folder / "absent", 0, b"lost\n")
+    assert AppendedFile.append_at(folder / "log", size, b"fourth\n")
     assert on_disk == [("log", None)]
     assert list(whole_lines(folder / "log")) == [b"first", b"second", b"third", b"fourth"]
     on_disk.clear()

@@ -17,19 +17,10 @@ from pathlib import Path
 import pytest
 
 from triton_ops import base as _files
-from triton_ops.base import (
-    atomic_write,
-    folder_within,
-    holds,
-    locked,
-    read_file,
-    read_named,
-    unpacked,
-    whole_lines,
-    write_named,
-)
+from triton_ops.base import atomic_write, folder_within, holds, locked, read_file, read_named, whole_lines, write_named
 from triton_ops.base import locks as locks_module
 from triton_ops.base.files import append_line
+from triton_ops.base.named_files import unpacked
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second user")
 NOBODY = 65534
@@ -305,7 +296,6 @@ AS_NOBODY = """
 import os, sys, logging
 from pathlib import Path
 import fcntl, json, time
-from triton_ops.base.appending import *
 from triton_ops.base.files import *
 from triton_ops.base.folders import *
 from triton_ops.base.locks import *
@@ -457,10 +447,8 @@ TUNED = """
 import json, logging, os, sys, tempfile
 from pathlib import Path
 from triton_ops import tune
-from triton_ops.values import Key; from triton_ops.records import open_store
+from triton_ops.values import Key
 from triton_ops.records import Quarantine
-from triton_ops.values import Key; from triton_ops.records import open_store
-from triton_ops.records import quarantine_of
 from triton_ops.tuner import Silent
 from triton_ops.request import make_task
 import triton_ops.records.directory as directory

@@ -23,8 +23,8 @@ from triton_ops.records import (
     read_lockfile,
     read_run,
 )
-from triton_ops.records import log_lines as lines
-from triton_ops.records.bundle import import_records
+from triton_ops.records import store as lines
+from triton_ops.records.command_cache import import_records
 from triton_ops.request import parse_space
 from triton_ops.space import Config
 from triton_ops.terminal import printable

@@ -13,8 +13,8 @@ import pytest
 import triton_ops
 from triton_ops import kernels, operation
 from triton_ops.backend import compiler_environment
+from triton_ops.base import TemporaryFolder
 from triton_ops.base import folders as private
-from triton_ops.base import own_temporary_folder
 from triton_ops.cli.app import main
 from triton_ops.compile_modes import CompileMode
 from triton_ops.compile_modes.run_folder import run_folder
@@ -29,7 +29,8 @@ from triton_ops.request import effort_of
 from triton_ops.ship import as_target, load_kernels, prepare
 from triton_ops.ship.from_misses import tune_misses
 from triton_ops.ship.targets import Targets, kernel_in
-from triton_ops.space import Config, members_named
+from triton_ops.space import Config
+from triton_ops.space.tunable import members_named
 from triton_ops.values import Key, Problem, TensorSpec
 
 MARK = Path("mark")
@@ -378,7 +379,7 @@ def test_compile_modes_take_no_code_from_a_folder_of_another_user(tmp_path, plan
 def test_without_any_folder_of_its_own_no_process_is_started(home, tmp_path, monkeypatch):
     for path in (home, tmp_path / "tmp"):
         os.chown(path, NOBODY, NOBODY)
-    monkeypatch.setattr(private, "_own_temporary", own_temporary_folder)
+    monkeypatch.setattr(private, "_own_temporary", TemporaryFolder.own)
     with pytest.raises(CacheError, match="no folder for compiled code that only this user can write"):
         environment({}, "mark")
 

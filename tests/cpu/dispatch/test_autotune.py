@@ -21,7 +21,6 @@ from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid, scale  # noqa: E402
 from triton_ops.device import gpu_missing  # noqa: E402
 from triton_ops.dispatch import deciding, launching  # noqa: E402
-from triton_ops.dispatch import ladder as shipped  # noqa: E402
 from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.exceptions import (  # noqa: E402
     ConfigCollisionError,
@@ -35,7 +34,7 @@ from triton_ops.exceptions import (  # noqa: E402
     UnknownTunableError,
     UntunedError,
 )
-from triton_ops.records import LockedDevice, LockEntry, Lockfile, cache_folder, store_in  # noqa: E402
+from triton_ops.records import FollowedLockfile, LockedDevice, LockEntry, Lockfile, cache_folder, store_in  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore::triton_ops.FixedGridWarning")]
@@ -658,7 +657,7 @@ def test_a_decorated_kernel_is_named_where_it_is_tuned_without_a_grid():
 
 
 def test_several_lockfiles_of_packages_with_one_answer_are_told_once(monkeypatch):
-    monkeypatch.setattr(shipped, "shared_lockfiles", lambda: (Lockfile((), ()), Lockfile((), ())))
+    monkeypatch.setattr(FollowedLockfile, "shared", lambda: (Lockfile((), ()), Lockfile((), ())))
     passed = tuned_add().why(*vectors(), 1024).passed
     assert len([why for why in passed if why.startswith("shipped:")]) == 1
 

@@ -15,8 +15,7 @@ from tests.torchless import Mode  # noqa: E402
 from triton_ops import Config, ConfigSpace, TensorSpec, TritonAutoTuner, TritonKernel, autotune, operation, rank  # noqa: E402
 from triton_ops.dispatch.configs import from_triton, to_triton  # noqa: E402
 from triton_ops.exceptions import ConfigValueError  # noqa: E402
-from triton_ops.report.run_facts import paste_lines  # noqa: E402
-from triton_ops.space import source_of  # noqa: E402
+from triton_ops.report.run_facts import paste_lines, value_source  # noqa: E402
 from triton_ops.space.tunable import member_named  # noqa: E402
 
 tl = triton.language
@@ -124,7 +123,7 @@ def test_a_kernel_with_dtypes_is_read_without_a_gpu():
     "kind", [tl.float16, tl.bfloat16, tl.float64, tl.float8e4nv, tl.float8e5, tl.int1, tl.uint64, torch.float8_e4m3fn]
 )
 def test_the_source_of_a_dtype_is_the_dtype(kind):
-    assert eval(source_of(Config(kind=kind)["kind"]), {"tl": tl, "torch": torch}) == kind
+    assert eval(value_source(Config(kind=kind)["kind"]), {"tl": tl, "torch": torch}) == kind
 
 
 def test_lines_to_paste_have_members_and_dtypes():
@@ -132,4 +131,4 @@ def test_lines_to_paste_have_members_and_dtypes():
     assert paste_lines(config, None)["triton.Config"] == (
         "triton.Config({'ACC': tl.float32, 'kind': (torch.int8, 1), 'mode': Mode.FAST, 'drive': 'C:/x.y'}, num_warps=4)"
     )
-    assert source_of((1,)) == "(1,)"
+    assert value_source((1,)) == "(1,)"

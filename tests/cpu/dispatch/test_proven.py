@@ -15,10 +15,11 @@ from triton_ops.base import sealed
 from triton_ops.cli.app import main
 from triton_ops.dispatch import decided, ledger, would_run
 from triton_ops.exceptions import TargetError
-from triton_ops.records import FinishedTrial as Tried
-from triton_ops.records import Lockfile, LockPlan, Record, Runs, Timing, lock_of, open_store, read_lockfile, read_run
+from triton_ops.records import Lockfile, LockPlan, Record, Runs, Timing, lock_of, read_lockfile, read_run
 from triton_ops.records import TrialOrigin as Origin
+from triton_ops.records.directory import open_store
 from triton_ops.records.key_advice import advise
+from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.ship import choose_portfolio
 from triton_ops.space import Config
 from triton_ops.terminal import CHECK_FAILED

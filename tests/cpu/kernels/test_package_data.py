@@ -22,17 +22,9 @@ from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch import ledger, would_run
 from triton_ops.dispatch.ladder import Question
 from triton_ops.kernels import tiles
-from triton_ops.records import (
-    LockPlan,
-    Record,
-    Timing,
-    Verified,
-    key_of,
-    lock_of,
-    open_store,
-    read_lockfile,
-    shared_lockfiles,
-)
+from triton_ops.records import FollowedLockfile, LockPlan, Record, Timing, key_of, lock_of, read_lockfile
+from triton_ops.records.directory import open_store
+from triton_ops.records.record import Verified
 from triton_ops.request import make_request, request
 from triton_ops.space import Config
 from triton_ops.values import Key, dtype_name
@@ -139,7 +131,7 @@ def test_other_versions_and_drivers_are_named(tmp_path):
 def test_only_a_winner_of_these_versions_spares_a_tune_that_is_asked_for(tmp_path):
     path, there = tmp_path / "lock.json", key_here()
     share(path, record(identity={**there.identity, "triton": "3.0.0"}))
-    (lock,) = shared_lockfiles()
+    (lock,) = FollowedLockfile.shared()
     ladder = sources.ladder_of()
     space = kernels.load("softmax").space_for(kernels.load("softmax").problem(SHAPE, "bfloat16"))
     strict = Question(

@@ -25,9 +25,9 @@ from triton_ops.many.executor import ExecutorLostError
 from triton_ops.many.ray_actors import HostFacts
 from triton_ops.many.ray_engine import engine_named
 from triton_ops.many.session import jobs_of
-from triton_ops.records import FinishedTrial as Tried
 from triton_ops.records import Misses, read_run, store_in
 from triton_ops.records.misses import Harvest
+from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.request import effort_of, make_request
 from triton_ops.ship.from_misses import tune_misses
 from triton_ops.ship.targets import Targets

@@ -14,7 +14,7 @@ from shlex import quote
 import pytest
 
 from triton_ops import tune
-from triton_ops.base import TemporaryFolder, make_temporary, remove_temporary
+from triton_ops.base import TemporaryFolder
 from triton_ops.base.folders import sweep_temporary
 from triton_ops.processes import environment
 from triton_ops.request import Patience
@@ -193,14 +193,14 @@ def test_a_temporary_folder_is_private_and_removed_once(temporary):
     folder = TemporaryFolder()
     assert folder.path.parent == temporary
     assert not folder.path.exists(), "a kill leaves nothing before there is a child with a guard"
-    make_temporary(folder.path)
+    TemporaryFolder.make(folder.path)
     assert folder.path.stat().st_mode & 0o777 == 0o700
     (folder.path / "below").mkdir()
     (folder.path / "below" / "file").touch()
     folder.remove()
     folder.remove()
     assert not list(temporary.iterdir())
-    remove_temporary(temporary)
+    TemporaryFolder.discard(temporary)
     assert temporary.is_dir(), "no folder of another name is removed"
 
 
@@ -225,7 +225,7 @@ def test_folders_of_killed_processes_are_swept_and_no_others(temporary):
     young = temporary / "triton-ops-run-2222222222222222"
     young.mkdir()
     held = TemporaryFolder()
-    make_temporary(held.path)
+    TemporaryFolder.make(held.path)
     old(held.path)
     sweep_temporary(temporary)
     assert set(temporary.iterdir()) == {*kept, young, held.path}

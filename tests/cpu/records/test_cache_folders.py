@@ -71,7 +71,7 @@ def test_a_store_opened_for_reading_changes_nothing(
 READ_ONLY = """
 import json, logging, os, sys
 from triton_ops.records import RECORDS, DirectoryStore
-from triton_ops.records import open_store
+from triton_ops.records.directory import open_store
 from triton_ops.records import Record
 from triton_ops.exceptions import CacheError
 from triton_ops.space import Config

@@ -6,13 +6,14 @@ import pytest
 
 from triton_ops import share_lockfile, tune
 from triton_ops.backend import operation
-from triton_ops.records import FinishedTrial as Tried
-from triton_ops.records import LockPlan, Quarantine, lock_of, read_run, shared_lockfiles, winners_nearby
+from triton_ops.records import FollowedLockfile, LockPlan, Quarantine, lock_of, read_run
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.directory import open_store
 from triton_ops.records.followed_lockfiles import without_shared_lockfiles
+from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.request import make_task
 from triton_ops.space import Config
+from triton_ops.tuner.neighbours import winners_nearby
 from triton_ops.values import Key, Status, TensorSpec, Trial
 
 BLOCKS = range(1, 81)
@@ -91,7 +92,7 @@ def test_a_lockfile_that_a_package_brings_has_neighbours_until_it_is_put_aside(r
     share_lockfile(path)
     assert blocks(1024, [record(1030, 7)]) == [6, 7]
     with without_shared_lockfiles():
-        assert shared_lockfiles() == ()
+        assert FollowedLockfile.shared() == ()
         assert blocks(1024, []) == []
     assert blocks(1024, []) == [6]
 

@@ -15,10 +15,10 @@ from tests.runs import ID, a_trial, begun, head
 from tests.strategies import compiled, configs, examples, trials
 from triton_ops import Config, RunLogError
 from triton_ops.base import sealed
-from triton_ops.records import Finalist, RunLog, Twins, read_run
+from triton_ops.records import Finalist, RunLog, read_run
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.run_log import RunEnd as End
-from triton_ops.records.run_log import has_ended
+from triton_ops.records.run_log import Twins, has_ended
 
 CONFIGS = configs()
 RECORDS = st.builds(

@@ -18,7 +18,7 @@ from triton_ops import operation
 from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch import ledger
 from triton_ops.exceptions import LockfileError, UntunedError
-from triton_ops.records import Lockfile, lock_of, read_lockfile, share_lockfile, shared_lockfiles
+from triton_ops.records import FollowedLockfile, Lockfile, lock_of, read_lockfile, share_lockfile
 from triton_ops.records.lockfile import state_of
 
 MOST_S = 30
@@ -149,13 +149,13 @@ def test_a_lockfile_of_a_package_that_was_torn_is_read_when_it_is_whole(tmp_path
     path = tmp_path / "lock.json"
     torn(path, lock(entry()).text)
     share_lockfile(path)
-    assert [shared_lockfiles(), shared_lockfiles()] == [(), ()]
+    assert [FollowedLockfile.shared(), FollowedLockfile.shared()] == [(), ()]
     assert caplog.text.count("a package's lockfile is not used") == 1
     lock(entry()).write(path)
-    (found,) = shared_lockfiles()
+    (found,) = FollowedLockfile.shared()
     assert found == lock(entry())
     path.unlink()
-    assert shared_lockfiles() == (found,)
+    assert FollowedLockfile.shared() == (found,)
 
 
 # Rewrites the file in place without end, slowly enough that most readers meet a part.

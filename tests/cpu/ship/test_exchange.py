@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from triton_ops.cli.app import main
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, read_lockfile
-from triton_ops.records import LockedTiming as Measured
+from triton_ops.records.lock_entry import LockedTiming as Measured
 from triton_ops.ship.formats import FORMATS, format_named
 from triton_ops.ship.table import Table, flat, nested
 from triton_ops.ship.table import TableRow as Row

@@ -15,7 +15,8 @@ from tests.runs import begun
 from triton_ops import Config, FunctionKernel, operation, tune
 from triton_ops.evaluation import Assignment, FinalRequest, confirm_in_fresh_processes
 from triton_ops.evaluation.station import Inline
-from triton_ops.records import Finalist, Twins, read_run
+from triton_ops.records import Finalist, read_run
+from triton_ops.records.run_log import Twins
 from triton_ops.request import chosen_effort, make_task
 from triton_ops.timing import RacePolicy
 from triton_ops.tuner.tuning import log_comparison

@@ -16,7 +16,8 @@ from triton_ops.backend import AheadOfTime, Arguments, TritonKernel
 from triton_ops.compilation import CompilePool
 from triton_ops.device import machine_of, named_target, spec_named
 from triton_ops.evaluation import StationFacts
-from triton_ops.records import Preview, RunLog, read_run
+from triton_ops.records import RunLog, read_run
+from triton_ops.records.run_log import Preview
 from triton_ops.request import Budget, RunningBudget
 from triton_ops.search import make_searcher
 from triton_ops.space import ConfigSpace

@@ -9,9 +9,9 @@ import pytest
 from tests.runs import ID, head
 from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import StationFacts
-from triton_ops.records import FinishedTrial as Tried
 from triton_ops.records import RunLog, read_run
 from triton_ops.records import TrialOrigin as Origin
+from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.request import Budget, RunningBudget
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from triton_ops.records import FinishedTrial as Tried
 from triton_ops.records import read_run
+from triton_ops.records.run_log import FinishedTrial as Tried
 
 KILLS = 8  # `python -m benchmarks.robustness.kills` has a hundred
 CONFIGS = 80

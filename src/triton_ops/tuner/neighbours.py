@@ -12,9 +12,7 @@ from pathlib import Path
 
 from triton_ops.cost_model import Model, ModelPrior
 from triton_ops.device import load_calibration, machine_of
-from triton_ops.records.followed_lockfiles import shared_entries
-from triton_ops.records.record import Record
-from triton_ops.records.runs import Runs
+from triton_ops.records import FollowedLockfile, Record, Runs
 from triton_ops.request import Task
 from triton_ops.search import Prior, ProblemPlace, make_transfer
 from triton_ops.space import Config
@@ -34,14 +32,9 @@ def model_of(task: Task, folder: Path) -> list[Prior]:
 def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) -> list[Prior]:
     """Priors from the records of the same kernel on other problems and devices, the nearest first, four at most.
 
-    Args:
-        task: The task that is going to be tuned.
-        key: The task's key; records of the same problem and device are left out. A key with an unknown part gets no
-            prior, since kernels that cannot be told from each other share a name.
-        records: The records of the cache; those with an unknown part, and those of kernels that run as Python where
-            this one does not, or the other way round, are left out.
-        folder: The cache folder. A record whose run logs are still there contributes every trial, any other only
-            winner, ties and default.
+    A key with an unknown part gets none, and such records give none, since kernels that cannot be told from each other
+    share a name; nor do those that run as Python where this one does not, or the other way round. A record whose run
+    logs are still in the cache folder contributes every trial, any other only winner, ties and default.
     """
     here = place_of(key)
     if key.unknown is not None:
@@ -94,10 +87,7 @@ _FARTHEST = 4.0  # doublings of extents, other dtypes and other choices, togethe
 def winners_nearby(task: Task, key: Key, records: Iterable[Record]) -> list[Config]:
     """The winners for problems nearby that the space allows, the nearest first, three at most.
 
-    Args:
-        task: The task that is going to be tuned.
-        key: The task's key; one with an unknown part has no neighbours, since it may stand for several kernels.
-        records: The records of the cache.
+    A key with an unknown part has no neighbours, since it may stand for several kernels.
     """
     if key.unknown is not None:
         return []
@@ -117,5 +107,5 @@ def _winners(key: Key, records: Iterable[Record]) -> Iterator[tuple[ProblemPlace
             continue
         if record.key.kernel == key.kernel and record.key.device.get("name") == device:
             yield place_of(record.key), record.winner
-    for entry in shared_entries(key):
+    for entry in FollowedLockfile.shared_entries(key):
         yield place_of(replace(key, problem=entry.problem)), entry.config
