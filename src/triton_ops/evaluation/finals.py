@@ -42,15 +42,11 @@ _ROUND_MS = 100.0  # a longer round is avoided by shorter visits where there are
 class FinalRequest:
     """A request for the last comparison.
 
-    Attributes:
-        default: The default config; it is a finalist if its trial is ok.
-        incumbents: Winners of earlier runs; they are finalists if their trials are ok.
-        race: How long the race may last, and when an arm is dropped; None takes the effort's policy.
-        settle: Whether a doubt about the default is resolved in fresh rounds after the race.
-        seconds: How long the whole comparison may last; None leaves it to the race's policy. Where it is short, fewer
-            finalists race, and where not even the default and the fastest can, the default wins.
-        anyway: Whether these two race all the same, for some three rounds: a tune that goes on with an undecided one is
-            to decide.
+    `default` and `incumbents`, winners of earlier runs, are finalists if their trials are ok. `race` None takes the
+    effort's policy. With `settle`, a doubt about the default is resolved in fresh rounds after the race. `seconds`
+    limit the whole comparison, None leaves it to the race's policy: where they are short, fewer finalists race, and
+    where not even the default and the fastest can, the default wins. With `anyway` these two race all the same, for
+    some three rounds: a tune that goes on with an undecided one is to decide.
     """
 
     trials: tuple[Trial, ...]
@@ -70,10 +66,7 @@ def compare_finalists(
     keep_round: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """Race the finalists, check their results again, and decide.
-
-    A round is discarded if `keep_round` answers False.
-    """
+    """Race the finalists, check their results again, and decide; a round is discarded if `keep_round` answers False."""
     end = clock() + (math.inf if final.seconds is None else final.seconds)
     trials, policy = {trial.config: trial for trial in final.trials}, final.race or effort.race
     racing = finalists(trials, effort, {final.default, *final.incumbents})
@@ -126,7 +119,6 @@ class _LastComparison:
     gone: set[Config] = field(default_factory=set)
 
     def race(self) -> None:
-        """Run the race, and check the results of those that were not dropped."""
         timer = self.evaluator.shared_timer.timer
         racing = {config: arm for config, arm in self.arms.items() if config not in self.gone}
         if timer is not None and len(racing) > 1:
@@ -174,7 +166,6 @@ class _LastComparison:
                 return outcome
 
     def _outcome(self) -> Outcome:
-        """The outcome by what is known so far."""
         updated = {**self.trials, **{config: self._update(config, arm) for config, arm in self.arms.items()}}
         alive = [updated[config] for config, arm in self.arms.items() if updated[config].ok and arm.visits]
         if not alive:
@@ -194,7 +185,6 @@ class _LastComparison:
         return outcome_of(standing, tuple(updated.values()), decision, (challenger, self.resolutions[challenger]))
 
     def _doubted(self, standing: Field, decision: RaceDecision) -> Config | None:
-        """The config of which the race cannot say whether it beats the default; None if there is none."""
         challenger = standing.challenger(decision)
         if challenger is None or not standing.default_ms or not self.final.settle:
             return None
@@ -222,7 +212,6 @@ class _LastComparison:
         return True
 
     def _wrong_again(self, config: Config, launches: int, seconds: float) -> Difference | None:
-        """The difference of a finalist's timed launches; None if their results are right, or the finalist failed."""
         arm = self.arms[config]
         if arm.error is not None:
             return None
@@ -244,10 +233,9 @@ class _LastComparison:
 
 
 def finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection[Config]) -> list[Trial]:
-    """The configs that race, fastest screening first.
+    """The configs that race, fastest screening first: those near the fastest, the effort's least number, and `always`.
 
-    They are every config within the effort's share `near` of the fastest, at least as many as the effort asks for, and
-    the configs in `always`. Of configs with the same machine code only the one that was measured takes part.
+    Of configs with the same machine code only the one that was measured takes part.
     """
     ranked = sorted(
         (t for t in trials.values() if t.ok and t.same_code_as is None), key=lambda t: (t.rank, t.config.text)
@@ -277,7 +265,6 @@ def _visits_ms(trials: Sequence[Trial], policy: RacePolicy) -> float:
 
 
 def _room_ms(seconds: float) -> float:
-    """The longest round of which a few fit into `seconds`."""
     return 1e3 * seconds / _FEW_ROUNDS
 
 

@@ -121,13 +121,9 @@ _ROUNDED_BLUR, _OWN_BLUR = 1.5, 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """The reference's answers for one case.
+    """The reference's answers for one case, in the precision asked for and, if there are any, in higher precision.
 
-    Attributes:
-        low: Its results, in order, in the precision that is asked for.
-        golden: Its results in higher precision; None for each where there is none.
-        precision: In what precision results are computed, with the blur that follows from the golden results.
-        disturbed: The golden results with other rounding errors; empty where nothing was rounded on the way to them.
+    `disturbed` are golden results with other rounding errors; empty where nothing was rounded on the way to them.
     """
 
     low: list[Any]
@@ -146,7 +142,7 @@ class _Way:
 
 @dataclass(frozen=True, kw_only=True)
 class _Truth:
-    """A golden result, the way to it, what of it is in the tensors' own precision, and the reference's own error."""
+    """A golden result; `rounded` is what of it is in the tensors' own precision, `own` the reference's own error."""
 
     golden: list[Any]
     way: _Way
@@ -155,18 +151,11 @@ class _Truth:
 
 
 class Referee:
-    """Asks a reference for its results.
+    """Asks a reference for its results; `outputs` names the arguments that a kernel writes.
 
-    Args:
-        reference: The reference; it is called with the arguments of a case.
-        outputs: The names of the arguments that a kernel writes; empty where results are returned.
-
-    Attributes:
-        used: The precision of the last golden result, with what has no form in it; empty if there was none.
-        rounded: What of the last golden result was computed in the tensors' own precision, and what that costs, in
-            words; empty if nothing was.
-        unstable: Whether rounding alone makes its result another one: the same steps give it in higher precision.
-        why_own: Why there is no golden result, in words; empty if there is one, or if inputs have no higher precision.
+    Of the last golden result, `used` is the precision in words, `rounded` what of it was computed in the tensors' own
+    precision and what that costs, and `why_own` why there is none; each may be empty. It is `unstable` where rounding
+    alone makes its result another one: the same steps give it in higher precision.
     """
 
     def __init__(self, reference: Callable[..., Any], outputs: Sequence[str] = ()) -> None:
@@ -184,21 +173,13 @@ class Referee:
             KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError: Its results do not fit the outputs.
             TargetError: It gives another result each time.
             Exception: Whatever the reference raises.
-
-        Cost: two calls of the reference, one of them in higher precision as well; a third where the two differ by more
-        than rounding, or where there is only one; two more where a part of it has no higher precision.
         """
         low = self._ask(argument_set)
         with _comparing():
             return self._answers(low, argument_set, precision)
 
     def answers_for(self, check: Check, argument_set: ArgumentSet, precision: Precision) -> Answers:
-        """The reference's results for the caller's own comparison, which needs no golden result.
-
-        Raises:
-            TargetError: The check does not accept what the reference gives when it is asked again.
-            Exception: As `answers`.
-        """
+        """The reference's results for the caller's own comparison, without a golden one; raises as `answers`."""
         low = self._ask(argument_set)
         self._check_fit(low, argument_set)
         if refusal(check, low, low) is None and (reason := refusal(check, self._ask(argument_set), low)) is not None:
@@ -298,9 +279,7 @@ class Referee:
     ) -> tuple[list[Any], tuple[str, ...]]:  # fmt: skip
         """The results in one way, and what was computed in the tensors' own precision.
 
-        Raises:
-            MemoryError: The raised inputs, and results like `low`, alone would take half of the free memory.
-            Exception: Whatever the reference raises.
+        A `MemoryError` says that the raised inputs and results alone would take half of the free memory.
         """
         torch = require("torch", "checking results")
         arguments = argument_set.arguments
@@ -370,11 +349,7 @@ def _random(how: str) -> TargetError:
 
 @contextmanager
 def _comparing() -> Iterator[None]:
-    """Turn what torch raises inside into an error: the reference's results are of a kind that cannot be compared.
-
-    Raises:
-        TargetError: In place of what torch raises.
-    """
+    """Turn what torch raises inside into an error: the reference's results are of a kind that cannot be compared."""
     try:
         yield
     except TritonKernelError:
@@ -395,7 +370,6 @@ def _own_error(low: Sequence[Any], golden: Sequence[Any], precision: Precision) 
 
 
 def _others_differ(low: Sequence[Any], golden: Sequence[Any] | None, precision: Precision) -> bool:
-    """True if some value that is no floating-point tensor differs between the precisions."""
     if golden is None:
         return False
     criteria = Criteria(precision=precision)
@@ -429,7 +403,6 @@ def _not_wider(golden: Any, low: Any) -> bool:
 
 
 def _applies(way: _Way, arguments: Arguments, low: Sequence[Any]) -> bool:
-    """True if a way may lead to results in higher precision than those that are there."""
     if not way.lifts:
         return raises_any(arguments, way.name)
     either = arguments, Arguments(tuple(low))

@@ -50,11 +50,8 @@ class NotPortableError(Exception):
 class Isolated:
     """A station in a worker process, which is started again after it has died.
 
-    Args:
-        assignment: The work of the station.
-        process: A process from `process_started_early`, if there is one already.
-        reuse: Whether the worker is left to the next tune, if nothing has died or hung in it.
-        wait: Whether to wait until the worker has loaded the task; else `open` waits, and raises what is raised then.
+    `process` is one from `process_started_early`. With `reuse` the worker is left to the next tune, if nothing has died
+    or hung in it. Without `wait`, `open` waits until the worker has loaded the task, and raises what is raised then.
 
     Raises:
         NotPortableError: The task exists in this process only.
@@ -95,12 +92,7 @@ class Isolated:
             self.open()
 
     def open(self) -> None:
-        """Wait until the worker has loaded the task.
-
-        Raises:
-            NotPortableError: The task exists in this process only.
-            TritonKernelError: The arguments or the reference fail, as with `Inline`.
-        """
+        """Wait until the worker has loaded the task."""
         self._ready()
 
     @property
@@ -185,7 +177,6 @@ class Isolated:
                 yield again
 
     def _race_alone(self, trial: Trial, final: FinalRequest) -> Trial:
-        """The trial of a finalist after a last comparison in which it was the only one."""
         try:
             question = replace(final, trials=(trial,), incumbents=())
             outcome: Outcome = self._ask(question, self._patience.trial_s, RACE).value
@@ -219,11 +210,7 @@ class Isolated:
             self._worker = None
 
     def _ready(self) -> WorkerProcess:
-        """The worker, started and set up if there is none.
-
-        Raises:
-            TargetError: The task itself, such as its reference, ended the process.
-        """
+        """The worker, started and set up if there is none; a `TargetError` if the task itself ended it."""
         for turn in range(_STARTS):
             if self._worker is not None:
                 return self._worker
@@ -279,8 +266,7 @@ def process_started_early(
 ) -> Iterator[WorkerProcess | None]:
     """Start a process for `begin_station` ahead, so that its imports run meanwhile; it is killed at the end.
 
-    Where candidates are not isolated, which `isolate` decides as in `begin_station`, no process is started and None is
-    given. With `reuse`, a worker that the tune before has left may serve.
+    None is given where candidates are not isolated. With `reuse`, a worker that the tune before has left may serve.
     """
     if not wants_isolation(kernel, device, isolate):
         yield None
@@ -311,20 +297,12 @@ def begin_station(
     """Begin to open the station for an assignment: in a worker, or in this process.
 
     A worker loads the task and makes the arguments as soon as its imports are done, while this process does other
-    things.
+    things. `note_config` is as of `Inline`, and not called for a worker, which a config ends alone. `turns` None takes
+    turns of its own.
 
-    Args:
-        assignment: The work of the station.
-        isolate: Whether candidates run in a worker; None isolates kernels that may crash, such as Triton's on a GPU.
-        process: A process from `process_started_early`, if there is one already.
-        note_config: As of `Inline`; it is not called for a worker, which a config ends alone.
-        turns: The turns that the station takes on its device; None takes turns of its own.
-        reuse: Whether the worker is left to the next tune.
-
-    Returns:
-        A function that waits for the station and gives it. It raises `KernelTypeError` if isolation is asked for and
-        the task exists in this process only, and `TritonKernelError` if the arguments or the reference fail, as with
-        `Inline`. Until it is called, the given process is the caller's to kill.
+    What is returned waits for the station. It raises `KernelTypeError` if isolation is asked for and the task exists in
+    this process only, and `TritonKernelError` if the arguments or the reference fail, as with `Inline`. Until it is
+    called, the given process is the caller's to kill.
     """
     own_turns = turns or Turns(assignment.device_name)
 
@@ -380,11 +358,9 @@ def confirm_in_fresh_processes(
 ) -> Outcome:
     """The outcome after fresh processes, as many as the effort asks for, have compared the tied configs.
 
-    A process that fails is left out with a warning. An outcome without ties is returned unchanged.
-
-    `final` is the request that the station was given, and `mode` the one in which it timed: times of other modes would
-    not be comparable. `turns` None takes turns of its own. Nothing is confirmed in less than 10 s per process of
-    `left_s`; None is no limit.
+    A process that fails is left out with a warning. An outcome without ties is returned unchanged. `mode` is that in
+    which the station timed: times of other modes would not be comparable. Nothing is confirmed in less than 10 s per
+    process of `left_s`; None is no limit.
 
     Cost: about 10 s per process on a GPU, one after another.
     """

@@ -47,8 +47,7 @@ _PIECE, _PIECE_ON_CPU = 1 << 24, 1 << 17  # elements; on a CPU as many as its ca
 def dense(tensor: Any) -> Any:
     """A tensor with strides and real elements: sparse ones filled up, quantised ones as numbers, complex ones in parts.
 
-    Raises:
-        RuntimeError: Torch cannot make it, as for nested tensors.
+    A `RuntimeError` is torch's where it cannot make it, as for nested tensors.
     """
     torch = require("torch", "checking results")
     if tensor.is_quantized:
@@ -101,12 +100,7 @@ _SLACK = {_FLOAT64: 2.0**-36, _FLOAT32: 2.0**-18}
 
 @dataclass(frozen=True)
 class Difference:
-    """The error of a result.
-
-    Attributes:
-        text: For people, with the numbers.
-        excess: The error divided by what is allowed; infinite where no tolerance applies, such as for another shape.
-    """
+    """The error of a result in words, and divided by what is allowed; infinite where no tolerance applies."""
 
     text: str
     excess: float = math.inf
@@ -116,12 +110,9 @@ class Difference:
 class Precision:
     """In what precision results are computed.
 
-    Attributes:
-        inputs: Dtypes of the inputs, by their long names.
-        reduction: How many terms are added up for an element.
-        tf32: Whether products of float32 are computed in TF32.
-        blur: Factor of f: 1 for a golden result; 2 where results are compared with one of their own precision, whose
-            error is unknown; between for a golden result that was rounded to that precision.
+    `reduction` is how many terms are added up for an element; `tf32` whether products of float32 are computed in TF32.
+    `blur` is a factor of f: 1 for a golden result; 2 where results are compared with one of their own precision, whose
+    error is unknown; between for a golden result that was rounded to that precision.
     """
 
     inputs: tuple[str, ...] = ()
@@ -179,14 +170,9 @@ _CUT = 128
 
 
 class Rounded:
-    """Judges floating-point results by the rule.
+    """Judges floating-point results by the rule; the error of `peers`, of which there may be none, is the yardstick.
 
-    Args:
-        golden: The golden result, of any float dtype; the result of the peer itself where there is no better one.
-        peers: Results of the reference in the precision allowed, whose error is the yardstick; may be empty.
-        dtype: Dtype of the results to be judged.
-        precision: In what precision they are computed.
-        times: Factor of all limits.
+    `golden` is the result of the peer itself where there is no better one, and `times` a factor of all limits.
 
     Cost: keeps the golden result in float32, or float64 for results of 32 bits or more, and one number per row.
     """
@@ -326,7 +312,6 @@ class Rounded:
             yield slice(part.start // self._width, -(-part.stop // self._width))
 
     def _row_sums(self, values: Any) -> Any:
-        """The sum of squares of each row; the last row may be shorter."""
         return self._in_rows(values).square().sum(1)
 
     def _in_rows(self, values: Any) -> Any:
@@ -373,7 +358,6 @@ class _OddPlaces:
         return ~self._torch.stack([self._torch.isfinite(each) for each in self._held(part)]).all(0)
 
     def _held(self, part: slice) -> list[Any]:
-        """The golden result, rounded, and the peers."""
         golden = self._golden[part]
         return [golden.to(self._dtype).to(golden.dtype), *(peer[part].to(golden.dtype) for peer in self._peers)]
 
@@ -387,21 +371,19 @@ class _OddPlaces:
         return self._torch.where(near, clamped, values)
 
     def without(self, values: Any, part: slice) -> Any:
-        """The values with zeros at the odd places."""
         return values if self._mask is None else self._torch.where(self._mask[part], 0.0, values)
 
     def strange(self, values: Any, part: slice, limits: tuple[float, float]) -> Any:
         """The number of elements that are not finite where they should be, or not what they must be at an odd place.
 
-        Without odd places none is counted: what is not finite there has an error that is not finite either.
-        `limits` are the largest errors of an element, and of one beside the largest number of the dtype.
+        Without odd places none is counted: what is not finite there has an error that is not finite either. `limits`
+        are the largest errors of an element, and of one beside the largest number of the dtype.
         """
         if self._mask is None:
             return self._torch.zeros((), device=values.device)
         return self.wrong(values, part, limits).sum()
 
     def wrong(self, values: Any, part: slice, limits: tuple[float, float]) -> Any:
-        """A mask of these elements."""
         torch = self._torch
         wide = values.double()
         closed = self.closed(wide, part, limits[1])
@@ -418,10 +400,7 @@ class _OddPlaces:
 
 
 class ByElement:
-    """Judges floating-point results element by element, by a caller's tolerance.
-
-    An element may be near the golden result or near `peer`, the reference's own.
-    """
+    """Judges floating-point results by a caller's tolerance, near the golden result or near `peer`."""
 
     def __init__(self, golden: Any, peer: Any, tolerance: Tolerance) -> None:
         self._torch = require("torch", "checking results")
@@ -469,10 +448,8 @@ class ByElement:
 class Equal:
     """Judges results that must be equal: integers, Booleans, and floats of problems that are exact.
 
-    Args:
-        peers: The right results; an element may be that of any of them, since a reference may round differently in
-            another precision.
-        codes: Whether one code of a thousand may be one apart, as where quantisers round values that lie between two.
+    An element may be that of any of `peers`, since a reference may round differently in another precision. With `codes`
+    one of a thousand may be one apart, as where quantisers round values that lie between two.
     """
 
     _MOST_CODES = 1e-3

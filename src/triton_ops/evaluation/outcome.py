@@ -42,11 +42,9 @@ _CHANCE = 0.003  # of a gain that is none, as with three standard errors: every 
 
 @dataclass(frozen=True)
 class Resolution:
-    """The answer to a doubt.
+    """The answer to a doubt: whether the candidate is proven faster by more than the indifference zone.
 
-    Attributes:
-        faster: Whether the candidate is proven faster than the default by more than the indifference zone.
-        over: The default's time over the candidate's, as a difference of logarithms with its 95 % interval.
+    `over` is the default's time over the candidate's, as a difference of logarithms with its 95 % interval.
     """
 
     faster: bool
@@ -74,12 +72,9 @@ def resolve(
     keep_round: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = time.monotonic,
 ) -> Resolution:
-    """Compare a challenger with the default in fresh rounds.
+    """Compare a challenger with the default in fresh rounds; an `ArmFailedError` if a launch raised.
 
     No round is started after `seconds`, except for the first six. A round is discarded if `keep_round` answers False.
-
-    Raises:
-        ArmFailedError: A launch raised.
     """
     configs = (challenger, default, challenger)
     first, second, twin = (_arm(evaluator, config, visit_samples) for config in configs)
@@ -108,11 +103,9 @@ _UNTOLD = math.log(1.02)  # a gain that may be larger than this and was not told
 class RaceSummary:
     """The course of the last comparison; the times of the finalists are in their trials.
 
-    Attributes:
-        dropped_at: Each finalist, in the order of the screenings, with the number of rounds after which it was
-            dropped; None for a finalist that stayed to the end.
-        twin: The config of which two arms ran in every round, to measure the noise; None if there was none.
-        twins_ms: For each of the two arms, its value in every round.
+    `dropped_at` has each finalist, in the order of the screenings, with the number of rounds after which it was
+    dropped; None for one that stayed to the end. `twin` is the config of which two arms ran in every round, to measure
+    the noise, and `twins_ms` the value of each of the two in every round.
     """
 
     dropped_at: tuple[tuple[Config, int | None], ...] = ()
@@ -124,18 +117,12 @@ class RaceSummary:
 class Outcome:
     """The result of the last comparison.
 
-    Attributes:
-        winner: The trial of the winner; None if no trial is ok.
-        ties: Configs that could not be told from the fastest, best first.
-        noise: Half-width of a typical 95 % interval, or the difference of a config from its twin if that is larger; 0
-            if nothing was compared.
-        gain: The default's time divided by the winner's, with its 95 % interval; None if they were not compared.
-        confidence: `ok`, or in words why the comparison should not be relied on.
-        trials: All trials; those of finalists have their times of the race.
-        itself: The relative difference between the two twins, with its 95 % interval; None without twins.
-        guard: Summary of the device's sensors during the race; None if they were not read.
-        raced: The course of the race; without finalists if nothing was compared.
-        elsewhere: The outcomes of the fresh processes that compared the ties again.
+    `ties` are best first. `noise` is the half-width of a typical 95 % interval, or the difference of a config from its
+    twin if that is larger; 0 if nothing was compared. `gain` is the default's time divided by the winner's, and
+    `itself` the relative difference between the two twins, each with its 95 % interval. `confidence` is `ok`, or says
+    why the comparison should not be relied on. `trials` of finalists have their times of the race. `guard` is None if
+    the device's sensors were not read. `elsewhere` has the outcomes of the fresh processes that compared the ties
+    again.
     """
 
     winner: Trial | None
@@ -172,14 +159,9 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """The finalists whose results are right, with their rounds.
+    """The finalists whose results are right, fastest screening first, with their arms in the race.
 
-    Attributes:
-        trials: Their trials, fastest screening first.
-        arms: Their arms in the race, by config.
-        twins: The two arms of one config, or none.
-        default: The default config, which may have failed.
-        incumbents: Winners of earlier runs.
+    `twins` are two arms of one config, or none; `default` may have failed; `incumbents` are winners of earlier runs.
     """
 
     trials: Sequence[Trial]
@@ -218,10 +200,7 @@ class Field:
 def outcome_of(
     field: Field, trials: Sequence[Trial], decision: RaceDecision, resolution: tuple[Config, Resolution] | None = None
 ) -> Outcome:
-    """The outcome of a race.
-
-    `resolution` is the challenger of the default with the answer to the doubt about it; None without a doubt.
-    """
+    """The outcome of a race; `resolution` is the challenger of the default with the answer to the doubt about it."""
     winner, ties = field.trials[decision.winner].config, [field.trials[i].config for i in decision.ties]
     over = None if winner == field.default or not field.default_ms else _over(field, winner)
     if resolution is not None:
@@ -256,9 +235,8 @@ def with_further_processes(
 ) -> Outcome:
     """The decision made again with the outcomes of further processes; a process counts as one round.
 
-    A config that failed in one of the processes, or gave wrong results there, is no longer among the ties.
-
-    `elsewhere` has for each further process its outcome, of a comparison of `outcome.ties`.
+    A config that failed in one of them, or gave wrong results there, is no longer among the ties. `elsewhere` has for
+    each further process its outcome, of a comparison of `outcome.ties`.
     """
     failed = {trial.config: trial for process in elsewhere for trial in process.trials if not trial.ok}
     trials = tuple(failed.get(trial.config, trial) for trial in outcome.trials)
@@ -304,7 +282,6 @@ def preference(trial: Trial, default: Config, incumbents: Collection[Config]) ->
 
 
 def _over(field: Field, config: Config) -> Interval:
-    """The default's time over a config's, as a difference of logarithms."""
     return gain(field.default_ms, field.arms[config].values_ms)
 
 

@@ -35,15 +35,10 @@ RACE = "race"
 class Assignment(KernelProblem):
     """The part of a task that a station needs; it can be sent to another process.
 
-    Attributes:
-        work: The least operations and bytes of the problem; None if not known.
-        shape: Extents of an operation's problem, as asked for; None for the caller's own arguments.
-        effort: How long screenings and the last comparison may take.
-        cold: Whether L2 holds nothing of the kernel's data when a timed launch starts.
-        baseline: A config that has worked before, next to which others are timed; None takes the first that works.
-        mode: The mode of times that were taken before; None leaves the choice of the timer open.
-        members: Members of an `Enum` that kernels are given in place of their names.
-        trusted: The config whose results are right where there is no reference; None takes the first that runs.
+    `shape` are the extents of an operation's problem, as asked for; None for the caller's own arguments. With `cold`,
+    L2 holds nothing of the kernel's data when a timed launch starts. `baseline` has worked before, and others are timed
+    next to it; None takes the first that works. `mode` is that of times that were taken before; None leaves the choice
+    of the timer open. Where there is no reference, the results of `trusted` are right; None takes the first that runs.
     """
 
     work: Work | None
@@ -74,17 +69,11 @@ class Assignment(KernelProblem):
 class StationFacts:
     """The facts that a station has found out so far.
 
-    Attributes:
-        mode: The mode in which the station times; None before the first config has worked.
-        baseline: The config next to which others are timed; None before the first config has worked.
-        against: What results are compared with, in words.
-        lost: Why this station cannot use the device any more; None if it can.
-        place: Where candidates run, in words.
-        notes: Remarks for the caller, such as that inputs are restored before every launch.
-        suspicion: Why the reference rather than every config is wrong; empty if nothing says so.
-        waited_s: Seconds in which nothing could be tried because nothing was compiled yet.
-        turn_key: The name under which measurements on the device take turns; empty where they take none.
-        apart: Whether configs are tried in another process.
+    `mode` and `baseline` are None before the first config has worked. `against` says what results are compared with,
+    `place` where candidates run, and `lost` why this station cannot use the device any more; None if it can.
+    `suspicion` says why the reference rather than every config is wrong; it may be empty. In `waited_s` nothing could
+    be tried because nothing was compiled yet. Measurements on the device take turns under `turn_key`; empty where they
+    take none. `apart` tells that configs are tried in another process.
     """
 
     mode: str | None = None
@@ -120,14 +109,9 @@ class Inline:
     """A station in this process: for debugging, and for callables that exist in this process only.
 
     A candidate that crashes ends this process, and one that hangs is not ended. Whatever runs here runs with the
-    station's GPU as the current one of the thread.
-
-    Args:
-        assignment: The work of the station.
-        tell: Called with each step that begins, as `Evaluator.tell` is.
-        place: Why candidates run inline, in words.
-        note_config: Called with a config that is going to run, which may end this process, and with None when one that
-            leaves no trial has ended without that: in the last comparison, or after Ctrl-C.
+    station's GPU as the current one of the thread. `note_config` is called with a config that is going to run, which
+    may end this process, and with None when one that leaves no trial has ended without that: in the last comparison, or
+    after Ctrl-C.
 
     Raises:
         ShapeMismatchError: The arguments cannot be made on the device.

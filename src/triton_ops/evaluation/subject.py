@@ -34,10 +34,8 @@ from triton_ops.timing import Launch, Timer, choose_timer, sets_needed, timer_of
 def poison(values: Any, pattern: int = 0) -> None:
     """Fill a tensor or a NumPy array with values that no right result holds; arrays of other things stay as they are.
 
-    Args:
-        values: The tensor or array to fill.
-        pattern: 0 fills with NaN, an integer type's largest value, or False; 1 with the largest finite number, the
-            largest integer less 90, or True.
+    Pattern 0 is NaN, an integer type's largest value, or False; 1 the largest finite number, the largest integer less
+    90, or True.
     """
     if is_array(values):
         _poison_array(values, pattern)
@@ -70,14 +68,8 @@ Choose: TypeAlias = Callable[..., Timer]
 class ArgumentSet:
     """Arguments that one measurement owns, and the means to find and undo what a launch did to them.
 
-    Args:
-        arguments: The arguments; nothing else may write them.
-        outputs: Names of the arguments that launches write; the outputs get canaries around them.
-        protected: Whether changes of inputs can be found and undone.
-
-    Attributes:
-        arguments: The same values; outputs lie between their canaries.
-        outputs: The tensors and NumPy arrays that launches write.
+    Nothing else may write them. Arguments named in `outputs` are those that launches write, tensors and NumPy arrays;
+    they get canaries around them. Changes of inputs can be found and undone if `protected`.
 
     Cost: a copy of every output with its canaries, and, if `protected`, of every input.
     """
@@ -98,7 +90,7 @@ class ArgumentSet:
         return [str(value.dtype).removeprefix("torch.") for value in inputs]
 
     def written_by(self, executable: Executable) -> list[Any]:
-        """The values of the arguments that an executable writes; empty for an executable that returns its result."""
+        """The values of the arguments that an executable writes."""
         return [self.arguments.result(name) for name in executable.outputs]
 
     def poison(self, pattern: int) -> None:
@@ -111,10 +103,7 @@ class ArgumentSet:
         return self._canaries.stray_writes()
 
     def changed(self) -> dict[str, Any]:
-        """The inputs whose content has changed, and the outputs that were resized or replaced, by name.
-
-        Contents are not looked at where inputs are not protected.
-        """
+        """The inputs that have changed, if protected, and the outputs that were resized or replaced, by name."""
         differing = self._before.differing()
         inputs = {name: value for name, value in self._inputs.items() if id(value) in differing}
         return inputs | {name: form.tensor for name, form in self._forms.items() if form.changed()}
@@ -138,10 +127,7 @@ class SharedTimer:
 
     `cold` says for a GPU whether L2 holds nothing of the arguments when a launch starts. `mode` is that of times taken
     before, with which new times must be comparable; None leaves the choice open. `choose` is other than `choose_timer`
-    only in simulations.
-
-    Attributes:
-        timer: The timer; None until it is chosen.
+    only in simulations. `timer` is None until it is chosen.
     """
 
     def __init__(
@@ -192,12 +178,9 @@ class SharedTimer:
 class Subject:
     """The argument set on which executables are launched and checked, and further sets of equal content for timing.
 
-    Attributes:
-        first: The argument set that is launched on and checked.
-        sets: Says for given arguments through how many argument sets launches rotate; called when the first launch is
-            timed.
-        restores: Whether launches change what they read. If so, the arguments are restored before every launch,
-            outside the timed region, and there is a single argument set.
+    `sets` says for given arguments through how many argument sets launches rotate; it is called when the first launch
+    is timed. Where launches change what they read, `restores` is set: the arguments are restored before every launch,
+    outside the timed region, and there is a single argument set.
     """
 
     first: ArgumentSet
@@ -212,12 +195,9 @@ class Subject:
         return self.first.arguments
 
     def launch(self, executable: Executable, outputs: Sequence[Any] | None = None) -> Launch:
-        """A launch that is ready to be timed.
+        """A launch that is ready to be timed; `outputs` None takes those that the executable names.
 
-        `outputs` are tensors of the first set that the executable writes; None takes those that it names.
-
-        Raises:
-            RuntimeError, MemoryError: There is no room for the further argument sets.
+        A `RuntimeError` or `MemoryError` says that there is no room for the further argument sets.
         """
         call = executable.bind(self.arguments)
         if outputs is None:

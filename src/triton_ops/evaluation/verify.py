@@ -42,9 +42,7 @@ _FEWEST = 2  # that agree with one another, before what they are compared with i
 class Dissent:
     """Counts configs whose results are right, and those that agree with one another and are wrong.
 
-    Args:
-        precision: In what precision results are computed.
-        most: The excess beyond which a wrong result is not compared with others.
+    A wrong result whose excess is beyond `most` is not compared with others.
 
     Cost: keeps the results of the first config that is wrong.
     """
@@ -108,13 +106,10 @@ _OTHER_BITS = "launched again on the same inputs, it gives other bits: it has a 
 class Case:
     """One check: arguments, a poison pattern, and the expected results.
 
-    Attributes:
-        pattern: The poison pattern of the outputs, 0 or 1.
-        label: Stands before the description of a difference; empty for the tuned problem with its own data.
-        whole: Whether the inputs are whole numbers; the case is left out unless its results are exact.
-        expected: The right results; None until they are known.
-        effects: For each input that a launch may change, by name, its right content afterwards.
-        holds: Says whether a config is valid for the problem of this case.
+    These are None until they are known. `label` stands before the description of a difference; empty for the tuned
+    problem with its own data. With `whole` numbers as inputs, the case is left out unless its results are exact.
+    `effects` has for each input that a launch may change its right content afterwards. `holds` says whether a config is
+    valid for the problem of this case.
     """
 
     argument_set: ArgumentSet
@@ -131,22 +126,13 @@ class Case:
 class Verifier:
     """Checks executables of one kernel.
 
-    Attributes:
-        subject: The subject on which the executables are timed. Its argument set is the first case, and its `restores`
-            is set if launches change what they read.
-        reference: Called with the arguments of a case for the right results; None takes the results of the base config.
-        ragged: The case of odd extents; it is used only once the same code is known to serve it.
-        trusted: The default config, whose results are the right ones where there is no reference; None, or a config
-            that does not run, leaves that to the first that does.
-        base: The first config that ran, which defines the effects, and without a reference the right results.
-        not_compared: Why results are not compared; empty if they are.
-        tell: Called with the step that begins, `LAUNCH`, `ODD` or `BASELINE`; a failure during the latter two is not
-            the candidate's fault.
-
-    Raises:
-        TritonKernelError: The reference's results do not fit the outputs, or differ from call to call; the check does
-            not accept them.
-        Exception: Whatever the reference raises.
+    What the reference raises is raised, and a `TritonKernelError` if its results do not fit. The argument set of
+    `subject`, on which executables are timed, is the first case, and its `restores` is set if launches change what they
+    read. `ragged` is the case of odd extents, used only once the same code is known to serve it. Where there is no
+    `reference`, the results of the default config `trusted` are the right ones; None, or a config that does not run,
+    leaves that to `base`, the first config that ran, which defines the effects too. `not_compared` says why results are
+    not compared. `tell` is called with the step that begins, `LAUNCH`, `ODD` or `BASELINE`; a failure during the latter
+    two is not the candidate's fault.
     """
 
     kernel: Kernel
@@ -173,11 +159,7 @@ class Verifier:
         self._dissent = Dissent(self.standard.precision, math.inf if doubted else LITTLE)
 
     def wrong(self, executable: Executable) -> Difference | None:
-        """Launch an executable on every case; how it is wrong, or None if it is right.
-
-        Raises:
-            Exception: Whatever a launch raises.
-        """
+        """Launch an executable on every case; its first difference, or None if it is right."""
         if self.base is None:
             self._take_base(executable)
         for case in self.cases:
@@ -193,11 +175,9 @@ class Verifier:
     ) -> Difference | None:
         """The difference of the results that timed launches left behind; None if they are right.
 
-        Args:
-            executable: The executable that was launched.
-            sets: Further argument sets that it was launched on.
-            last: Whether the last launch on every set was this executable's, and not that of what it was measured
-                beside. If not, it is launched once more, where its results must have equal bits.
+        `sets` are further argument sets that were launched on. Unless the `last` launch on every set was this
+        executable's, and not that of what it was measured beside, it is launched once more, where its results must have
+        equal bits.
         """
         first, argument_set = self.cases[0], self.subject.first
         if (stray := argument_set.stray_writes()) is not None:
@@ -509,14 +489,8 @@ _MEMORY_SHARE = 0.25  # of the free memory: a further set of data may take so mu
 def further_cases(first: ArgumentSet, source: object, device_name: str) -> list[Case]:
     """Cases of the tuned shape with other data: a second draw, without outliers, and whole numbers.
 
-    An error that shows without outliers may fade beside them, and the other way round.
-
-    Without a second draw, the first data serves again, with outputs that hold another poison.
-
-    Args:
-        first: The arguments of the tuned problem.
-        source: What made them.
-        device_name: Torch's name of the device that they are on.
+    An error that shows without outliers may fade beside them, and the other way round. Without a second draw, as for
+    the caller's own arguments, the first data serves again, with outputs that hold another poison.
     """
     if not isinstance(source, GeneratedArguments):
         return [Case(first, 1)]
@@ -562,9 +536,8 @@ def _whole(argument: TensorSpec | Scalar) -> TensorSpec | Scalar:
 def odd_case(source: object, shape: tuple[int, ...] | None, dtype: str | None) -> Case | None:
     """The case of odd extents, for configs that the operation's space holds there; None where there is no such problem.
 
-    Only problems that an operation makes from a shape have one.
-
-    `source` is what made the arguments of the tuned problem, of which `shape` and `dtype` are as asked for.
+    Only problems that an operation makes from a shape have one. `source` is what made the arguments of the tuned
+    problem, of which `shape` and `dtype` are as asked for.
     """
     if shape is None or not isinstance(source, GeneratedArguments):
         return None

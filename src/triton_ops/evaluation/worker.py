@@ -53,12 +53,7 @@ _OWN_LOG = logging.getLogger("triton_ops")
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a process.
-
-    Attributes:
-        read: Gives its value, which can be compared.
-        write: Puts a value back; None for what cannot be put back.
-    """
+    """One setting of a process; `write` puts a value back, and is None for what cannot be put back."""
 
     name: str
     read: Callable[[], Any]
@@ -224,9 +219,9 @@ def callables_of(modules: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def replaced(before: dict[str, dict[str, Any]]) -> str:
-    """The name of a function or a class of a module that is gone, or that code of the user's has replaced.
+    """The name of a function or a class of a module that is gone, or that code of the user's has replaced; else empty.
 
-    It is empty if there is none. Libraries replace functions of Python's when they are imported, as torch does.
+    Libraries replace functions of Python's when they are imported, as torch does.
     """
     for module, callables in before.items():
         now = vars(sys.modules[module]) if module in sys.modules else {}
@@ -289,13 +284,9 @@ _NUMPY_FRESH = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessState:
-    """The settings of a process.
+    """The settings of a process, torch's as text; these are empty as long as torch is not imported.
 
-    Attributes:
-        standard: The settings of Python and of the process, by name.
-        torch: Torch's settings as text, by name; empty as long as torch is not imported.
-        threads: Its threads that Python knows.
-        functions: The functions and classes of Python's own modules, and of torch, Triton and NumPy, by module.
+    `functions` has the functions and classes of Python's own modules, and of torch, Triton and NumPy, by module.
     """
 
     standard: dict[str, Any]
@@ -363,16 +354,12 @@ def _changed_in_numpy() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """The question to load a task.
+    """The question to load a task, an `Assignment` as bytes, with `changes` of some of its fields by name.
 
-    Attributes:
-        packed: An `Assignment` as bytes.
-        changes: New values of some of its fields, by name.
-        allocator: The allocator that the user has given to Triton, packed; None if there is none.
-        imports: Packages that its compilations need and that a worker need not have imported, such as one that has
-            served other tunes.
-        surroundings: Search path, `sys.argv` and bytecode settings for the user's code; the worker has imported its own
-            modules before it takes them over.
+    `allocator` is the one that the user has given to Triton, packed. `imports` are packages that compilations need and
+    that a worker need not have imported, such as one that has served other tunes. `surroundings` are search path,
+    `sys.argv` and bytecode settings for the user's code; the worker has imported its own modules before it takes them
+    over.
     """
 
     packed: bytes
@@ -392,11 +379,9 @@ class Attempt:
 
 @dataclass(frozen=True)
 class WorkerAnswer:
-    """The answer to a question.
+    """The answer to a question: a trial, an outcome, or None.
 
-    Attributes:
-        value: A trial, an outcome, or None.
-        unloadable: Whether the error says that the task cannot be made in another process.
+    `unloadable` says that the task cannot be made in another process.
     """
 
     value: Any = None

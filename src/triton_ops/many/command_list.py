@@ -41,13 +41,8 @@ Loader: TypeAlias = Callable[[str], Operation | Callable[..., Any]]
 class ListedTune:
     """Options that the problems of a list have in common.
 
-    Attributes:
-        options: The options of every tune.
-        device: Where problems that name no device are tuned; None follows the operation.
-        warm: Whether problems are timed with their data in L2.
-        tolerance: How far a right result may be from the expected one.
-        budget_s: The limit of seconds of the run; None is no limit.
-        cluster: The GPUs of a cluster, where the problems are measured; None measures on this machine.
+    `device` None follows the operation. With `warm`, problems are timed with their data in L2. `budget_s` is the limit
+    of the run; None is no limit. `cluster` None measures on this machine.
     """
 
     options: RunOptions
@@ -70,11 +65,7 @@ class ListedTune:
         cache_dir: str | None,
         **options: Any,
     ) -> ListedTune:
-        """The options as they were typed, those of `RunOptions` among them.
-
-        Raises:
-            TritonKernelError: One cannot be used.
-        """
+        """The options as they were typed, those of `RunOptions` too; a `TritonKernelError` if one is wrong."""
         cluster = chosen_engine(engine, gpus)
         common = RunOptions(devices=chosen_gpus(gpus), cache_dir=cache_dir, **options)
         folder_of(cache_dir)
@@ -90,15 +81,8 @@ class ListedTune:
 def tune_list(run: ListedTune, problems: str | None, targets: Sequence[str], load: Loader, *, as_json: bool) -> int:
     """Tune a list of problems as one run, print what became of them, and return the exit code: 1 if one failed.
 
-    Args:
-        run: What the problems have in common.
-        problems: A file with one problem in a line; None takes the named problems of the targets.
-        targets: TARGETs.
-        load: Finds what a TARGET names.
-        as_json: Whether one JSON document is printed.
-
-    Raises:
-        TritonKernelError: A problem does not fit; raised before any work.
+    `problems` is a file with one problem in a line; None takes the named problems of the targets. `load` finds what a
+    TARGET names. A `TritonKernelError` says before any work that a problem does not fit.
     """
     with only_data_on_stdout():
         lines = _named_problems(targets, load) if problems is None else read_problems(Path(problems))
@@ -112,7 +96,6 @@ def tune_list(run: ListedTune, problems: str | None, targets: Sequence[str], loa
 
 
 def _named_problems(targets: Sequence[str], load: Loader) -> list[ProblemLine]:
-    """The problems that operations have names for."""
     lines: list[ProblemLine] = []
     for target in dict.fromkeys(targets):
         names = _names(load(target))

@@ -30,12 +30,8 @@ class ExecutorLostError(Exception):
 class JobPlace:
     """The place of a job in this process.
 
-    Attributes:
-        device: Torch's name of the device; None takes the problem's own.
-        gate: Lets the tune have the device, and may end it.
-        shared_cpus: The CPUs that compile, shared with the other jobs.
-        listener: Is told of the tune's events.
-        cache_dir: The folder of records and run logs, in place of the run's; None takes the run's.
+    `device` None takes the problem's own, and `cache_dir` None the run's. `gate` lets the tune have the device, and may
+    end it.
     """
 
     device: str | None
@@ -49,14 +45,10 @@ class JobPlace:
 class Job:
     """One problem of a run, checked and ready to be tuned.
 
-    Attributes:
-        name: The id of its record's key, which tells it from all others.
-        label: Kernel and problem in words.
-        problem: What the caller gave, from which the job can be made again elsewhere.
-        recall: Gives the result if the winner is known; None if it is to be tuned.
-        weight: How much the problem counts beside the others.
-        devices: The devices that can measure it; None for all.
-        worker: What a worker process for it imports, and the device that it readies; None if it runs in this process.
+    `name` is the id of its record's key, which tells it from all others. From `problem`, which the caller gave, the job
+    can be made again elsewhere. `recall` gives the result if the winner is known. `devices` can measure it; None for
+    all. `worker` says what a worker process for it imports, and the device that it readies; None if it runs in this
+    process.
     """
 
     name: str
@@ -119,8 +111,7 @@ _dropped: weakref.WeakValueDictionary[str, threading.Thread] = weakref.WeakValue
 class OpensLater:
     """The gate of one job: closed while the job is prepared, open when the device is its own, or locked for good.
 
-    Args:
-        ready: Is called when enough of the job is prepared, and when all is, which its argument tells; in any thread.
+    `ready` is called when enough of the job is prepared, and when all is, which its argument tells; in any thread.
     """
 
     def __init__(self, ready: Callable[[bool], None] = lambda _: None) -> None:
@@ -129,14 +120,7 @@ class OpensLater:
         self._ended = False
 
     def wait(self, prepared: Preparation | None = None) -> Leave:
-        """Wait until the job is let in, which may be before enough is prepared.
-
-        Args:
-            prepared: Tells when enough is prepared; None says that all is.
-
-        Raises:
-            KeyboardInterrupt: The job is to end.
-        """
+        """Wait until the job is let in, which may be before enough is prepared."""
         if prepared is None:
             self._ready(True)
         else:
@@ -154,11 +138,7 @@ class OpensLater:
             self._changed.wait_for(lambda: self._ended or self._leave is not None, timeout=seconds)
 
     def check(self) -> None:
-        """Do nothing, as long as the job may go on.
-
-        Raises:
-            KeyboardInterrupt: The job is to end.
-        """
+        """Do nothing, as long as the job may go on."""
         if self._ended:
             raise KeyboardInterrupt
 
@@ -190,10 +170,9 @@ class _Tune:
         start_thread(self.thread)
 
     def drop(self) -> None:
-        """Have it end; whoever begins the job again waits for that, or for the thread that this one waits for."""
         self.gate.end()
         if self._begins:
-            _dropped[self.job.name] = self.thread
+            _dropped[self.job.name] = self.thread  # waited for by whoever begins the job again
 
     def _run(self) -> None:
         try:

@@ -43,10 +43,7 @@ _COMMENT = re.compile(r"""(?P<kept>"(?:\\.|[^"\\])*"|'[^']*'|\\.)|\s\#.*""")  # 
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemLine:
-    """One problem of a file.
-
-    Fields that the line does not give are None. `where` names the file and the number of the line, for errors.
-    """
+    """One problem of a file; `where` names the file and the number of the line, for errors."""
 
     where: str
     target: str
@@ -62,8 +59,7 @@ class ProblemLine:
 def read_problems(path: Path) -> list[ProblemLine]:
     """The problems in a file.
 
-    Raises:
-        SettingsError: The file cannot be read, has no problem, or has a line that is none; the message has its number.
+    A `SettingsError` says that the file cannot be read, has no problem, or has a line that is none, with its number.
     """
     try:
         text = read_named(path, _LARGEST_BYTES).decode("utf-8")
@@ -78,11 +74,7 @@ def read_problems(path: Path) -> list[ProblemLine]:
 
 
 def problems_in(lines: Iterable[str], name: str) -> Iterator[ProblemLine]:
-    """The problems in some lines of a file of that name.
-
-    Raises:
-        SettingsError: A line is no problem; the message begins with the file's name and the line's number.
-    """
+    """The problems in some lines of a file of that name; a `SettingsError` names the line that is none."""
     for number, text in enumerate(lines, 1):
         where = f"{name}, line {number}"
         stripped = text.strip().removeprefix("\ufeff").strip()
@@ -233,11 +225,7 @@ class TuneProblem:
             )
 
     def request(self, device: str | None, seed: int) -> tuple[TuneRequest, ConfigSpace]:
-        """The request on a device, or on the problem's own for None, and the config space.
-
-        Raises:
-            TritonKernelError: A field does not fit, as of `tune`; raised before any work.
-        """
+        """The request on a device, or on the problem's own for None, and the config space; raises as `tune`."""
         target, space = with_configs(self.target, self.space)
         for tensor in Arguments.given(self.args, self.kwargs).tensors():
             check_memory(tensor, "an argument")
@@ -252,8 +240,7 @@ class TuneProblem:
 class RunOptions:
     """The options that all problems of a run have in common, as the parameters of `tune_many`.
 
-    Attributes:
-        devices: Torch's names of the GPUs that measure; empty measures each problem on its own device.
+    `devices` are torch's names of the GPUs that measure; empty measures each problem on its own device.
     """
 
     plan: Effort
@@ -269,8 +256,7 @@ class RunOptions:
 def as_problem(item: Any) -> TuneProblem:
     """A problem as it stands in a list: a `TuneProblem`, an `Operation`, or a mapping of a problem's fields.
 
-    Raises:
-        KernelTypeError: It is none of these, or a field is not known.
+    A `KernelTypeError` says that it is none of these, or that a field is not known.
     """
     if isinstance(item, TuneProblem):
         return item
@@ -306,10 +292,7 @@ def tuned(problem: TuneProblem, options: RunOptions, place: JobPlace, *, own_dev
 def job_of(problem: TuneProblem, options: RunOptions) -> Job:
     """The job of a problem, which is checked as `tune` checks its arguments; nothing is run or compiled.
 
-    Problems whose records have one key have jobs of one name.
-
-    Raises:
-        TritonKernelError: The problem does not fit.
+    Problems whose records have one key have jobs of one name. A `TritonKernelError` says that the problem does not fit.
     """
     request, space = problem.request(None, options.seed)
     request.task(space)
@@ -331,11 +314,7 @@ def job_of(problem: TuneProblem, options: RunOptions) -> Job:
 
 
 def _places(problem: TuneProblem, request: TuneRequest, devices: tuple[str, ...]) -> frozenset[str] | None:
-    """The devices of a run that can measure a problem; None for all.
-
-    Raises:
-        DeviceError: It stays on a GPU that is not among them.
-    """
+    """The devices of a run that can measure a problem; None for all, a `DeviceError` if its GPU is not among them."""
     if not devices:
         return None
     kind, _, index = request.device_name.partition(":")

@@ -47,13 +47,7 @@ _COPIED = re.compile(
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a file.
-
-    Attributes:
-        path: The file's path inside the cache folder.
-        at: Where in the file it begins, in bytes; the file ends with the piece.
-        content: The bytes.
-    """
+    """A part of a file, by its path inside the cache folder: the bytes from `at` to its end."""
 
     path: str
     at: int
@@ -84,12 +78,7 @@ class WatchedFolder:
 
 
 def apply(folder: Path, pieces: Iterable[Piece]) -> None:
-    """Write pieces into a cache folder.
-
-    Raises:
-        ValueError: A piece is of no file that is copied.
-        OSError: A file cannot be written.
-    """
+    """Write pieces into a cache folder; a `ValueError` if one is of no file that is copied."""
     for piece in pieces:
         if not _COPIED.fullmatch(piece.path):
             raise ValueError(f"{piece.path} is no file of records, run logs or configs that crash")
@@ -127,11 +116,7 @@ SIMULATED = "simulated"
 
 @dataclass(frozen=True, kw_only=True)
 class HostFacts:
-    """The host of an actor, and the versions that must be equal on all hosts of a run.
-
-    Attributes:
-        triton: Triton's version; empty if it is not installed.
-    """
+    """The host of an actor, and the versions that must be equal on all hosts; Triton's is empty if it is missing."""
 
     host: str
     model: str
@@ -140,13 +125,9 @@ class HostFacts:
 
 
 def facts_here(model: str | None = None) -> HostFacts:
-    """The facts of this process.
+    """The facts of this process; a `model` of None asks the first GPU that it sees.
 
-    Args:
-        model: The GPU's model; None asks the first GPU that this process sees.
-
-    Raises:
-        DeviceError: There is no GPU.
+    A `DeviceError` says that there is none.
     """
     try:
         triton = importlib.metadata.version("triton")
@@ -162,11 +143,9 @@ def facts_here(model: str | None = None) -> HostFacts:
 class SentWork:
     """One problem as it is sent to a measurer.
 
-    Attributes:
-        turn: Counts how often problems were sent; of two measurers that have the same problem, the later may write.
-        pieces: The problem's files, and those of other problems that may guide its search.
-        limit_s: Seconds that it may take at most; None is no further limit.
-        cpus: How many processes may compile for it.
+    `turn` counts how often problems were sent; of two measurers that have the same problem, the later may write.
+    `pieces` are the problem's files, and those of other problems that may guide its search. `cpus` is how many
+    processes may compile for it.
     """
 
     name: str
@@ -205,11 +184,7 @@ class Keeper:
             self._last_news[turn] = time.monotonic()
 
     def keep(self, name: str, turn: int, pieces: Sequence[Piece]) -> bool:
-        """Write pieces, and return whether the measurer may go on.
-
-        Raises:
-            OSError: A file cannot be written.
-        """
+        """Write pieces, and return whether the measurer may go on; an `OSError` if a file cannot be written."""
         with self._of(name):
             if self._turns.setdefault(name, turn) != turn:
                 return False
@@ -231,10 +206,8 @@ class Keeper:
 class Measurer:
     """Tunes one problem after the other on the GPU that this process sees.
 
-    Args:
-        keep: Has the keeper write pieces of a problem, by its name and turn, and returns whether to go on.
-        model: The GPU's model, where it is not asked for.
-        threads: The driver's `OMP_NUM_THREADS`; Ray sets one of its own, by which records of a CPU would differ.
+    `keep` has the keeper write pieces of a problem, by its name and turn, and returns whether to go on. `threads` is
+    the driver's `OMP_NUM_THREADS`; Ray sets one of its own, by which records of a CPU would differ.
     """
 
     def __init__(
@@ -247,11 +220,7 @@ class Measurer:
         self._watched = WatchedFolder(self._folder)
 
     def facts(self) -> HostFacts:
-        """The facts of this process.
-
-        Raises:
-            DeviceError: There is no GPU.
-        """
+        """The facts of this process; a `DeviceError` if there is no GPU."""
         return facts_here(self._model)
 
     def usable_cpus(self) -> int:
@@ -296,15 +265,9 @@ class _OpenGate:
         self.ended = False
 
     def wait(self, prepared: Preparation | None = None) -> Leave:  # noqa: ARG002 - the role's signature
-        """The device is free."""
         return self._leave
 
     def check(self) -> None:
-        """Do nothing, as long as the problem is this measurer's.
-
-        Raises:
-            KeyboardInterrupt: Another measurer has it.
-        """
         if self.ended:
             raise KeyboardInterrupt
 
@@ -314,11 +277,9 @@ class _Sends:
         self._send = send
 
     def started(self, plan: RunPlan) -> None:  # noqa: ARG002 - the role's signature
-        """Send the head of the run log."""
         self._send()
 
     def tried(self, trial: Trial, progress: RunProgress) -> None:  # noqa: ARG002 - the role's signature
-        """Send the trial."""
         self._send()
 
     def ended(self, result: TuningResult | None) -> None:

@@ -62,12 +62,9 @@ class Ledger:
         self._guides: dict[str, list[Piece]] = {}  # of the last problems of each kernel, which have ended
 
     def begin(self, job: Job) -> int:
-        """The turn of a problem that is about to be sent.
+        """The turn of a problem that is about to be sent; an `ExecutorLostError` if the keeper is gone.
 
         The keeper hears of it before, and is waited for, where an earlier measurer may still send something.
-
-        Raises:
-            ExecutorLostError: The keeper is gone.
         """
         turn = next(self._turns)
         if job.name not in self._sent:
@@ -115,11 +112,7 @@ class ActorExecutor:
         """Nothing is prepared: an actor has one call at a time, and what is queued behind a death is lost with it."""
 
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
-        """Send a job.
-
-        Raises:
-            ExecutorLostError: The keeper is gone.
-        """
+        """Send a job; an `ExecutorLostError` if the keeper is gone."""
         future: Future[TuningResult] = Future()
         try:
             content = pack(job.tune).content
@@ -212,10 +205,9 @@ _FRAME_BYTES, _SETTINGS_FRAME = 9, 4  # the head of a frame, and the kind of the
 class RayEngine:
     """Measures on the GPUs of a Ray cluster, one actor for each.
 
-    Attributes:
-        address: HOST:PORT of the cluster's head; empty is the cluster of `RAY_ADDRESS`, or else one of this machine
-            alone, which is started for the run.
-        simulated: Actors that stand in for GPUs of the cluster; they ask for no GPU. None takes the cluster's GPUs.
+    `address` is HOST:PORT of the cluster's head; empty is the cluster of `RAY_ADDRESS`, or else one of this machine
+    alone, which is started for the run. `simulated` actors stand in for GPUs, and ask for none; None takes the
+    cluster's GPUs.
     """
 
     address: str = ""
@@ -252,11 +244,7 @@ class RayEngine:
 
 
 def engine_named(text: Any) -> RayEngine | None:
-    """The engine that `--engine` names, or None for None.
-
-    Raises:
-        SettingsError: There is none of that name, or the address is none.
-    """
+    """The engine that `--engine` names, or None for None; a `SettingsError` if there is none."""
     if text is None:
         return None
     name, _, address = text.partition(":") if isinstance(text, str) else ("", "", "")
@@ -293,8 +281,7 @@ def _connect(ray: Any, address: str, modules: Iterable[Path]) -> None:
 def check_answer(address: str) -> None:
     """Ask an address for the greeting of a server that speaks HTTP/2, as Ray's head does.
 
-    Raises:
-        SettingsError: Nothing answers, or something else.
+    A `SettingsError` says that nothing answers, or something else.
     """
     host, _, port = address.rpartition(":")
     try:
@@ -349,11 +336,6 @@ def _ledger(ray: Any, options: RunOptions) -> Ledger:
 
 
 def _actors(ray: Any, keeper: Any, simulated: int | None) -> list[Any]:
-    """An actor for each GPU of the cluster.
-
-    Raises:
-        DeviceError: There is none.
-    """
     count = int(ray.cluster_resources().get("GPU", 0)) if simulated is None else simulated
     if not count:
         raise DeviceError("the cluster has no GPU", hint="`ray status` lists what its hosts have")
@@ -375,12 +357,6 @@ class _Keep:
 
 
 def _facts_of(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostFacts]:
-    """The facts of each actor.
-
-    Raises:
-        SettingsError: An actor does not start, or its host has other versions than this one.
-        DeviceError: Its GPU is of another model.
-    """
     try:
         facts: list[HostFacts] = ray.get([actor.facts.remote() for actor in actors], timeout=_READY_S)
     except ray.exceptions.RayError as error:
@@ -394,12 +370,7 @@ def _facts_of(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[Ho
 
 
 def check_alike(hosts: Iterable[HostFacts], here: HostFacts) -> None:
-    """Compare the hosts of actors with this one.
-
-    Raises:
-        SettingsError: A host has other versions.
-        DeviceError: It has a GPU of another model.
-    """
+    """Compare the hosts of actors with this one; an error if a host has other versions or another model of GPU."""
     for facts in hosts:
         for what, there, own in (
             ("Python", facts.python, here.python), ("Triton", facts.triton, here.triton),
@@ -417,11 +388,7 @@ def check_alike(hosts: Iterable[HostFacts], here: HostFacts) -> None:
 
 
 def _check_loading(ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], packed: Mapping[str, bytes]) -> None:
-    """Have one actor of each host load each kernel.
-
-    Raises:
-        TargetError: One cannot.
-    """
+    """Have one actor of each host load each kernel."""
     for host, actor in dict(zip((facts.host for facts in hosts), actors, strict=True)).items():
         whys = ray.get([actor.loads.remote(content) for content in packed.values()])
         for kernel, why in zip(packed, whys, strict=True):

@@ -19,14 +19,7 @@ from triton_ops.values import TuningResult
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """The end of a job.
-
-    Attributes:
-        device: The device that measured it; empty if none did.
-        result: Its result; None if there is none.
-        began_s: When its measuring began, in seconds of the run.
-        ended_s: When it ended.
-    """
+    """The end of a job, in seconds of the run; `device` is empty if none measured it."""
 
     job: Job
     device: str = ""
@@ -73,9 +66,8 @@ _LOOK_S = 0.5  # between two looks at the clock while a device waits until somet
 class ManyRun:
     """Carries out a schedule.
 
-    Attributes:
-        ended: What became of each job that was begun, by its name.
-        stopped: `complete`, `seconds`, `interrupted`, or `no device` if all devices were lost.
+    `ended` tells what became of each job that was begun, by its name. It `stopped` with `complete`, `seconds`,
+    `interrupted`, or `no device` if all devices were lost.
     """
 
     def __init__(

@@ -91,12 +91,8 @@ class OrderStep(str, Enum):
 class Planned:
     """One problem of a run.
 
-    Attributes:
-        name: Tells it from all others.
-        group: Its kernel: problems of one group guide each other's search.
-        weight: How much it counts beside the others, such as how often it is launched.
-        gain: The share of its time that a tune is expected to save, 0 to 1.
-        devices: The devices that can measure it; None for all.
+    Problems of one `group`, its kernel, guide each other's search. `gain` is the share of its time that a tune is
+    expected to save, 0 to 1. `devices` can measure it; None for all.
     """
 
     name: str
@@ -120,12 +116,8 @@ class Planned:
 class Order:
     """An order to one device.
 
-    Attributes:
-        step: What it is to do.
-        device: Which device.
-        names: The problem that it is to measure; or all that it is to have prepared, the next one first, and what else
-            was prepared there is dropped.
-        limit_s: Seconds that the measuring may take; None for no limit but the problem's own.
+    `names` are the problem that it is to measure, for `limit_s` at most if that is not None; or all that it is to have
+    prepared, the next one first, and what else was prepared there is dropped.
     """
 
     step: OrderStep
@@ -145,7 +137,6 @@ class _Device:
     ready: dict[str, bool] = field(default_factory=dict)  # whether all is prepared
 
     def gives_up(self, name: str) -> None:
-        """A problem is not prepared any more."""
         self.ahead.remove(name)
         self.ready.pop(name, None)
 
@@ -175,20 +166,12 @@ class _KernelGroup:
 
 
 class Schedule:
-    """The schedule of one run.
+    """The schedule of one run; `problems` of equal worth are measured in their order.
 
-    Args:
-        problems: The problems, in the order in which those of equal worth are measured.
-        budget_s: Seconds of the whole run, after which nothing is begun; None is no limit.
-        ahead: How many problems a device prepares while it measures one; one that tells when they are ready prepares
-            some more as long as none is.
-
-    Attributes:
-        unbegun: Problems that the budget left no time for.
-        lost: Problems that were given up, since devices were lost with them again and again.
-
-    Raises:
-        ValueError: Two problems have one name.
+    Nothing is begun after `budget_s`; None is no limit. A device prepares `ahead` problems while it measures one; one
+    that tells when they are ready prepares some more as long as none is. The budget left no time for those in
+    `unbegun`; those in `lost` were given up, since devices were lost with them again and again. A `ValueError` says
+    that two problems have one name.
     """
 
     def __init__(self, problems: Iterable[Planned], *, budget_s: float | None = None, ahead: int = 1) -> None:
@@ -220,13 +203,10 @@ class Schedule:
         return [*prepared, *(each.name for group in self._groups.values() for each in group.waiting)]
 
     def joined(self, devices: Iterable[str], now_s: float, telling: Collection[str] = ()) -> list[Order]:
-        """Devices are there, and free.
+        """Devices are there, and free; a `ValueError` if there is one of that name.
 
         `ready` is going to be told of the devices in `telling`. `now_s` counts from the start of the run, as in the
         other methods.
-
-        Raises:
-            ValueError: There is a device of that name.
         """
         for device in devices:
             if device in self._devices:
@@ -236,10 +216,9 @@ class Schedule:
         return list(self._orders(now_s))
 
     def ready(self, device: str, name: str, now_s: float, *, whole: bool = True) -> list[Order]:
-        """A device has prepared a problem so far that measuring it hardly has to wait.
+        """A device has prepared a problem so far, or the whole of it, that measuring it hardly has to wait.
 
-        Nothing happens if the device is gone, or if the problem is not prepared there any more. `whole` says that all
-        of it is prepared.
+        Nothing happens if the device is gone, or if the problem is not prepared there any more.
         """
         state = self._devices.get(device)
         if state is None or name not in state.ahead:
@@ -260,10 +239,7 @@ class Schedule:
         """A device has measured a problem, which is finished whether it succeeded or not.
 
         Its tune took `seconds` on the device and saved the share `gain` of its time; None if it failed, or had nothing
-        to compare with.
-
-        Raises:
-            ValueError: The device measures no such problem.
+        to compare with. A `ValueError` says that the device measures no such problem.
         """
         self._frees(device, name, now_s)
         planned = self._problems[name]
@@ -272,11 +248,7 @@ class Schedule:
         return list(self._orders(now_s))
 
     def gone(self, device: str, now_s: float) -> list[Order]:
-        """A device is gone: what it measured and prepared goes on elsewhere.
-
-        Raises:
-            ValueError: There is no such device.
-        """
+        """A device is gone: what it measured and prepared goes on elsewhere; a `ValueError` if there is none."""
         if device not in self._devices:
             raise ValueError(f"there is no device {device}")
         state = self._devices.pop(device)
@@ -366,13 +338,11 @@ class Schedule:
         return several and now_s - state.free_s < _PATIENCE_S
 
     def _taken_from(self, other: _Device, device: str) -> str:
-        """A problem that another device has prepared, the last one that this one can measure."""
         name = next(each for each in reversed(other.ahead) if self._problems[each].runs_on(device))
         other.gives_up(name)
         return name
 
     def _spares(self, other: _Device, device: str) -> bool:
-        """True if a device has prepared something that another device can measure."""
         return any(self._problems[name].runs_on(device) for name in other.ahead)
 
     def _best(self, device: str) -> str | None:

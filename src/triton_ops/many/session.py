@@ -35,10 +35,7 @@ _log = logging.getLogger("triton_ops")
 
 
 class SilentRun:
-    """Follows a run, and shows nothing but warnings.
-
-    `tell` is called with each job that has ended.
-    """
+    """Follows a run, and shows nothing but warnings; `tell` is called with each job that has ended."""
 
     def __init__(self, tell: Callable[[Ended], object] = lambda _: None) -> None:
         self._tell = tell
@@ -63,9 +60,7 @@ def display(
     """A display on stderr while the block runs: a line for each problem that has ended, and below them a bar.
 
     The bar shows how many problems have ended, with a line for each one that is being measured. It is drawn on a
-    terminal only; elsewhere nothing is written.
-
-    `console` None is stderr. `tell` is called with each job that has ended.
+    terminal only; elsewhere nothing is written. `tell` is called with each job that has ended.
     """
     console = console or Console(file=sys.stderr)
     if not console.is_terminal:
@@ -80,10 +75,7 @@ def display(
 
 
 class Display:
-    """Draws a run of many problems in a terminal.
-
-    `tell` is called with each job that has ended.
-    """
+    """Draws a run of many problems in a terminal; `tell` is called with each job that has ended."""
 
     def __init__(self, progress: Progress, problems: int, tell: Callable[[Ended], object] = lambda _: None) -> None:
         self._progress, self._problems, self._tell = progress, problems, tell
@@ -117,16 +109,13 @@ class _ProblemRow:
         self._task: TaskID | None = None
 
     def started(self, plan: RunPlan) -> None:
-        """Draw the line."""
         self._task = self._progress.add_task("", total=None, said=self._text(plan.resumed), best="")
 
     def tried(self, trial: Trial, progress: RunProgress) -> None:  # noqa: ARG002 - the role's signature
-        """Count a trial."""
         if self._task is not None:
             self._progress.update(self._task, said=self._text(progress.trials), best=progress.best_text)
 
     def ended(self, result: TuningResult | None) -> None:  # noqa: ARG002 - the role's signature
-        """Remove the line."""
         if self._task is not None:
             self._progress.remove_task(self._task)
 
@@ -278,11 +267,7 @@ def tune_many(
 
 
 def jobs_of(problems: Iterable[Any], options: RunOptions) -> list[Job]:
-    """The jobs of problems, each checked.
-
-    Raises:
-        TritonKernelError: A problem does not fit; the message begins with its number, from 1.
-    """
+    """The jobs of problems, each checked; a `TritonKernelError` begins with the problem's number, from 1."""
     if isinstance(problems, (str, bytes, Mapping)) or not isinstance(problems, Iterable):
         raise SettingsError(f"problems is {problems!r}; it must be a list of problems", hint="[TuneProblem(target=…)]")
     return [_job(number, item, options) for number, item in enumerate(problems, 1)]
@@ -306,18 +291,12 @@ def run_jobs(
     executors_of: ExecutorsOf | None = None,
     cluster: RayEngine | None = None,
 ) -> ManyResult:
-    """Run jobs that are checked.
+    """Run jobs that are checked; those of one name are the same problem, and are measured once.
 
-    Args:
-        jobs: The jobs; those of one name are the same problem, and are measured once.
-        options: What they have in common.
-        budget_s: The limit of seconds of the run; None is no limit.
-        told: Is called with each problem that has ended; None draws a display instead.
-        observer: Is called with each problem that has ended, beside the display.
-        start: When the run began, by `time.monotonic`; None is now.
-        executors_of: Makes what measures, by the names of the devices; it is called if anything is to be measured. None
-            measures in this process, on the GPUs of the options, or each job on its own device.
-        cluster: Measures on the GPUs of a cluster instead.
+    `budget_s` is the limit of seconds of the run. `told` is called with each problem that has ended, in place of a
+    display, and `observer` beside one. `start` is when the run began, by `time.monotonic`. `executors_of` makes what
+    measures, by the names of the devices; it is called if anything is to be measured. None measures in this process, on
+    the GPUs of the options, or each job on its own device; `cluster` on the GPUs of a cluster instead.
     """
     start = time.monotonic() if start is None else start
     distinct = {job.name: job for job in jobs}
@@ -398,11 +377,7 @@ def planned(jobs: Iterable[Job], options: RunOptions) -> list[Planned]:
 
 
 def chosen_engine(engine: str | None, gpus: Any) -> RayEngine | None:
-    """The engine that a run names, or None for this machine.
-
-    Raises:
-        SettingsError: There is none of that name, or GPUs of this machine are named too.
-    """
+    """The engine that a run names, or None for this machine; a `SettingsError` if it cannot be."""
     cluster = engine_named(engine)
     if cluster is not None and gpus is not None:
         raise SettingsError("an engine measures on all GPUs of its cluster", hint="leave out gpus, or the engine")
@@ -424,11 +399,7 @@ def _unbegun(job: Job) -> ProblemOutcome:
 
 
 def _plan(effort: Any, search: Any, trials: int | None, each_s: float | None) -> Effort:
-    """The effort of each problem.
-
-    Raises:
-        SettingsError: As `tune`; or one searcher is to search all spaces.
-    """
+    """The effort of each problem; a `SettingsError` if one searcher is to search all spaces."""
     plan = chosen_effort(effort, search, trials, each_s)
     if not (isinstance(plan.search, str) or callable(plan.search)):
         raise SettingsError(
@@ -439,11 +410,7 @@ def _plan(effort: Any, search: Any, trials: int | None, each_s: float | None) ->
 
 
 def checked_budget(budget_s: Any) -> float | None:
-    """The seconds of a run, or None for no limit.
-
-    Raises:
-        SettingsError: They are not a positive number.
-    """
+    """The seconds of a run, or None for no limit; a `SettingsError` if they are not a positive number."""
     if budget_s is None:
         return None
     if not is_positive(budget_s):

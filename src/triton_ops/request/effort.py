@@ -54,11 +54,7 @@ class Budget:
 
 
 def checked_seed(seed: Any) -> int:
-    """`seed` as an int.
-
-    Raises:
-        SettingsError: It is no whole number of 0 or more.
-    """
+    """`seed` as an int; a `SettingsError` if it is no whole number of 0 or more."""
     if not isinstance(seed, Integral) or int(seed) < 0:
         raise SettingsError(f"the seed is {seed!r}; it must be a whole number of 0 or more", hint="0 is the default")
     return int(seed)
@@ -67,11 +63,8 @@ def checked_seed(seed: Any) -> int:
 class RunningBudget:
     """A budget and the clock that counts its seconds.
 
-    Args:
-        budget: The limits.
-        clock: Returns monotonic seconds.
-        start: When the run began, by that clock; None is now.
-        reserve_s: Seconds that the search leaves for the last comparison; at most a third of the budget.
+    The run began at `start` by that clock; None is now. The search leaves `reserve_s` for the last comparison; at most
+    a third of the budget.
     """
 
     def __init__(
@@ -286,8 +279,7 @@ PRESETS = {
 def effort_of(effort: str | Effort | None = None) -> Effort:
     """The shipped effort of that name, or `effort` itself; None takes the environment's, or else `quick`.
 
-    Raises:
-        SettingsError: There is no effort of that name, or `effort` is neither a name nor an effort.
+    A `SettingsError` says that there is no such effort.
     """
     if isinstance(effort, Effort):
         return effort
@@ -305,10 +297,8 @@ def chosen_effort(
     """The effort that a call of `tune` asks for; nothing is measured.
 
     `effort` None takes the environment's, or else `quick`. `search`, `trials` and `budget_s`, the seconds of the whole
-    tune, replace the effort's.
-
-    Raises:
-        SettingsError: There is no such effort or search, or a limit is not a positive number.
+    tune, replace the effort's. A `SettingsError` says that there is no such effort or search, or that a limit is not a
+    positive number.
     """
     chosen = effort_of(effort)
     if search is None and trials is None and budget_s is None:

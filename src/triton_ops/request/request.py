@@ -40,12 +40,7 @@ from triton_ops.values import (
 
 @dataclass(frozen=True)
 class NamedProblem:
-    """A problem of an operation by its shape, which another process can make again.
-
-    Attributes:
-        shape: Extents as asked for; None is the operation's default.
-        dtype: Dtype as asked for; None is the operation's default.
-    """
+    """A problem of an operation by its shape, which another process can make again; None is a default."""
 
     operation: Operation
     shape: tuple[int, ...] | None
@@ -90,11 +85,7 @@ class OwnedArguments:
         self._arguments: Arguments | None = arguments
 
     def __call__(self) -> Arguments:
-        """The arguments themselves.
-
-        Raises:
-            RuntimeError: The arguments were handed over before.
-        """
+        """The arguments themselves; a `RuntimeError` the second time."""
         arguments, self._arguments = self._arguments, None
         if arguments is None:
             raise RuntimeError("the arguments of this process are in use already")
@@ -103,16 +94,10 @@ class OwnedArguments:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelProblem:
-    """A problem of a kernel on a device.
+    """A problem of a kernel on a device, which has the torch name `device_name`.
 
-    Attributes:
-        kernel: The kernel; it turns a config into a launch.
-        device: The device's capabilities.
-        device_name: The device's torch name.
-        arguments: Makes the private arguments; called only when a config is about to run.
-        reference: Computes the right result; None if there is none.
-        tolerance: How far results may be from the right one.
-        check: The caller's own comparison; None takes the tolerance.
+    `arguments` makes the private ones, and is called only when a config is about to run. `reference` computes the right
+    result. `check` is the caller's own comparison; None takes the tolerance.
     """
 
     kernel: Kernel
@@ -141,10 +126,7 @@ class KernelProblem:
 class Task(KernelProblem):
     """A problem of a kernel on a device, with everything else that a tune needs.
 
-    Attributes:
-        space: The config space.
-        work: The least operations and bytes of the problem; None if not known.
-        named: The problem by its shape; None for the caller's own arguments.
+    `work` is the least operations and bytes of the problem, if known; `named` is None for the caller's own arguments.
     """
 
     space: ConfigSpace
@@ -154,8 +136,7 @@ class Task(KernelProblem):
     def ahead_of_time(self) -> AheadOfTime | None:
         """The part that processes without a GPU can compile; None for a kernel that is not compiled, or without a GPU.
 
-        Raises:
-            TargetError: Triton's compiler for the device is not known.
+        A `TargetError` says that Triton's compiler for the device is not known.
         """
         kernel = self.kernel.compiled_ahead if isinstance(self.kernel, CompilesAhead) else None
         if self.device.kind == "cpu" or kernel is None:
@@ -167,20 +148,14 @@ class Task(KernelProblem):
 class TuneRequest(KernelProblem):
     """Kernel, problem and device of a call of `tune` or `recall`, before a config space is chosen.
 
-    Attributes:
-        operation: The operation that the caller gave; None for a kernel or a callable.
-        named: The problem by its shape; None for the caller's own arguments.
+    `operation` is None for a kernel or a callable, and `named` for the caller's own arguments.
     """
 
     operation: Operation | None
     named: NamedProblem | None = None
 
     def space(self, space: Any) -> ConfigSpace:
-        """The config space: the given one, or else the operation's.
-
-        Raises:
-            SpaceError: There is neither, or the given object is no config space.
-        """
+        """The config space: the given one, or else the operation's; a `SpaceError` if there is neither."""
         if space is not None:
             return as_space(space)
         if self.operation is None:
@@ -210,8 +185,8 @@ class TuneRequest(KernelProblem):
     def task(self, space: ConfigSpace) -> Task:
         """The task of this request in a config space.
 
-        Raises:
-            KernelTypeError, SpaceError: The kernel does not take the space's tunables beside the arguments.
+        A `KernelTypeError` or `SpaceError` says that the kernel does not take the space's tunables beside the
+        arguments.
         """
         self.kernel.check(space.tunables, self.arguments_or_specs)
         return Task(**self.common, space=space, work=self.work, named=self.named)
@@ -225,12 +200,7 @@ def make_task(
     space: Any = None,
     **options: Any,
 ) -> Task:
-    """The task of a call of `tune`, which describes the parameters; the options are those of `make_request`.
-
-    Raises:
-        KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SpaceError: A parameter does not fit;
-            raised before any work.
-    """
+    """The task of a call of `tune`; the options are those of `make_request`."""
     target, space = with_configs(target, space)
     request = make_request(target, args, kwargs, **options)
     return request.task(request.space(space))
@@ -326,8 +296,7 @@ def with_configs(
 ) -> tuple[Operation | Kernel | Callable[..., Any], Any]:
     """`target` with what the configs of `space` bring, hooks and files, and the space without hooks.
 
-    Raises:
-        KernelTypeError: The configs have hooks, and the target is no Triton kernel.
+    A `KernelTypeError` says that the configs have hooks, and the target is no Triton kernel.
     """
     if isinstance(target, Operation):
         kernel, plain = kernel_and_space(target.kernel, space)
@@ -340,8 +309,7 @@ def with_configs(
 def device_for(device: str | None, runs_on: str, who: str) -> str:
     """The torch name of the device for an operation that runs on `cuda`, `cpu` or `any`.
 
-    Raises:
-        DeviceError: The operation does not run on the device that is asked for, or there is no GPU.
+    A `DeviceError` says that the operation does not run on the device that is asked for, or that there is no GPU.
     """
     if device is not None and runs_on != "any" and device.partition(":")[0] != runs_on:
         raise DeviceError(
@@ -367,8 +335,7 @@ def device_for(device: str | None, runs_on: str, who: str) -> str:
 def device_of(arguments: Arguments, device: str | None) -> str:
     """The torch name of the device that the tensors in `arguments` are on; `device`, or else `cpu`, if there are none.
 
-    Raises:
-        DeviceError: The tensors are on several GPUs, or not on the device that is asked for.
+    A `DeviceError` says that the tensors are on several GPUs, or not on the device that is asked for.
     """
     places = sorted({str(tensor.device) for tensor in arguments.tensors()})
     if len({place for place in places if place != "cpu"}) > 1:

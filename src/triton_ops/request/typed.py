@@ -43,8 +43,7 @@ _JSON_HINT = 'write {"BM": [64, 128]}'
 def parse_space(texts: list[str] | None) -> dict[str, Any] | None:
     """The space on the command line: `NAME=v1,v2` for every tunable, a JSON object, or a JSON file; None if not given.
 
-    Raises:
-        SpaceError: The text is none of these, or names a tunable twice.
+    A `SpaceError` says that the text is none of these, or names a tunable twice.
     """
     if not texts:
         return None
@@ -64,8 +63,7 @@ def parse_space(texts: list[str] | None) -> dict[str, Any] | None:
 def parse_config(texts: list[str] | None, option: str) -> dict[str, Any] | None:
     """The config on the command line: `NAME=V,NAME=V`, the option repeated, or a JSON object; None if not given.
 
-    Raises:
-        SpaceError: The text is none of these, or names a tunable twice.
+    A `SpaceError` says that the text is none of these, or names a tunable twice.
     """
     if not texts:
         return None
@@ -87,8 +85,7 @@ def parse_config(texts: list[str] | None, option: str) -> dict[str, Any] | None:
 def parse_shapes(text: str | None) -> list[tuple[int, ...]]:
     """The shapes in `4096x4096` or, with one shape per argument, in `64x128,128`; empty if not given.
 
-    Raises:
-        ShapeMismatchError: An extent is not a whole number of 1 or more.
+    A `ShapeMismatchError` says that an extent is not a whole number of 1 or more.
     """
     if text is None:
         return []
@@ -117,8 +114,7 @@ def operation_of(
     Raises:
         TargetError: A function of the operation raised, or the parameters of a callable cannot be found out.
         SpaceError: A callable has no space, or the operation lacks a tunable of the space.
-        ShapeMismatchError: The shapes do not fit.
-        UnsupportedDtypeError: The dtype does not fit.
+        ShapeMismatchError, UnsupportedDtypeError: The shapes or the dtype do not fit.
     """
     if not isinstance(target, Operation):
         return _from_callable(target, space, shapes, dtype), None, None, None
@@ -195,7 +191,6 @@ def tensors_of(
 
 
 def _required(kernel: FunctionKernel) -> list[str]:
-    """The names of the parameters without a default, which every call must give."""
     try:
         parameters = inspect.signature(kernel.function).parameters.values()
     except (TypeError, ValueError) as error:
@@ -274,11 +269,7 @@ def _tuples(value: Any) -> Any:
 
 
 def named_object(text: str) -> Any:
-    """The object that a text names after its last colon, whatever it is.
-
-    Raises:
-        TargetError: It does not exist, or its module cannot be imported.
-    """
+    """The object that a text names after its last colon; a `TargetError` if it is not to be had."""
     place, _, name = text.rpartition(":")
     if not place or not name:
         raise TargetError(
@@ -301,20 +292,12 @@ def named_object(text: str) -> Any:
 
 
 def module_at(place: str) -> ModuleType:
-    """The imported module of a name, or of a file whose name ends in `.py`.
-
-    Raises:
-        TargetError: It does not exist, or cannot be imported.
-    """
+    """The imported module of a name, or of a file whose name ends in `.py`; a `TargetError` if it cannot be imported."""
     return _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
 
 
 def operations_in(path: Path) -> list[Operation]:
-    """The operations that a file has at its top level, in their order, each once; the file is imported.
-
-    Raises:
-        TargetError: It cannot be imported.
-    """
+    """The operations that a file has at its top level, in their order, each once; the file is imported."""
     values = [value for value in vars(_from_file(path)).values() if not isinstance(value, type)]
     operations = [value.operation if isinstance(value, HasOperation) else value for value in values]
     return list({id(one): one for one in operations if isinstance(one, Operation)}.values())

@@ -22,12 +22,9 @@ _LOOK_S = 0.2  # between two looks whether the tune is to end, while compilers a
 class Leave:
     """The terms on which a tune gets its device.
 
-    Attributes:
-        since_s: When the device became the tune's, by `time.monotonic()`: what was prepared before, beside another
-            tune, its budget does not count.
-        limit_s: A further limit of seconds for the tune; None is none.
-        overlaps: Whether a trial may begin in another process before the search and the listener know of the one
-            before, which is on disk. Ctrl-C then waits for the trial.
+    It became the tune's at `since_s`, by `time.monotonic()`: what was prepared before, beside another tune, its budget
+    does not count. `limit_s` is a further limit for the tune. With `overlaps` a trial may begin in another process
+    before the search and the listener know of the one before, which is on disk; Ctrl-C then waits for the trial.
     """
 
     since_s: float = 0.0
@@ -39,9 +36,8 @@ class Leave:
 class Preparation:
     """The progress of a tune that waits for its device.
 
-    Attributes:
-        enough: Is done once so much is prepared that measuring hardly has to wait for the rest.
-        whole: Is done once nothing more is prepared until the device is the tune's.
+    `enough` is done once measuring hardly has to wait for the rest, `whole` once nothing more is prepared until the
+    device is the tune's.
     """
 
     enough: Future[None]
@@ -49,24 +45,13 @@ class Preparation:
 
 
 class Gate(Protocol):
-    """Lets one tune have its device, and says when it is to end."""
+    """Lets one tune have its device, and says when it is to end, by a `KeyboardInterrupt` of each method."""
 
     def wait(self, prepared: Preparation | None = None) -> Leave:
-        """Wait until the device is this tune's, which has begun to prepare all that it can without.
-
-        Args:
-            prepared: Tells when enough is prepared; None says that all is.
-
-        Raises:
-            KeyboardInterrupt: The tune is to end.
-        """
+        """Wait until the device is this tune's; `prepared` tells when enough is prepared, and None that all is."""
 
     def check(self) -> None:
-        """Do nothing, as long as the tune may go on.
-
-        Raises:
-            KeyboardInterrupt: The tune is to end, as by Ctrl-C.
-        """
+        """Do nothing, as long as the tune may go on."""
 
 
 class Stoppable:
@@ -96,20 +81,12 @@ class Stoppable:
 
 
 def wait_for_one(gate: Gate, futures: Sequence[Future[Any]]) -> None:
-    """Wait until one of some futures is done.
-
-    Raises:
-        KeyboardInterrupt: The tune is to end.
-    """
+    """Wait until one of some futures is done, unless the tune is to end."""
     while not wait(futures, timeout=_LOOK_S, return_when=FIRST_COMPLETED).done:
         gate.check()
 
 
 def nothing_yet(gate: Gate) -> bool:
-    """Answer that nothing could be measured yet, as long as the gate was not waited for.
-
-    Raises:
-        KeyboardInterrupt: The tune is to end.
-    """
+    """Answer that nothing could be measured yet, unless the tune is to end."""
     gate.check()
     return False

@@ -145,8 +145,6 @@ class _TrialThread:
 
 @dataclass(frozen=True)
 class _UnderWay:
-    """A proposal that is being tried."""
-
     ready: Ready
     begun_s: float
     trial: _Attempt  # waits for its trial, or makes it
@@ -156,14 +154,9 @@ class _UnderWay:
 class TuningLoop:
     """The loop of one search.
 
-    Attributes:
-        space: The config space; it refuses configs that break a constraint.
-        default: The default config, which is tried first.
-        quarantine: Configs that ended their process before and are not run.
-        thorough: Whether deferred configs are run at the end even if another config has worked.
-        worthwhile: The search ends when the searcher expects to gain less than this share of the best's time.
-        stopped: Why the search ended.
-        doubts: What speaks against the verdicts so far.
+    The `default` config is tried first. Configs in `quarantine` ended their process before and are not run. With
+    `thorough`, deferred configs are run at the end even if another config has worked. The search ends when the searcher
+    expects to gain less than the share `worthwhile` of the best's time.
     """
 
     space: ConfigSpace
@@ -214,10 +207,8 @@ class TuningLoop:
     def run(self, station: TriesConfigs, *, overlaps: bool = False) -> None:
         """Search until nothing is left or the budget is spent; Ctrl-C ends the search and keeps all trials.
 
-        Args:
-            station: The station that tries configs.
-            overlaps: Whether a thread begins with the next config before the searcher and the listener know of the
-                trial before, which is on disk. Ctrl-C then waits for the trial under way.
+        With `overlaps` a thread begins with the next config before the searcher and the listener know of the trial
+        before, which is on disk. Ctrl-C then waits for the trial under way.
         """
         with closing(_TrialThread()) if overlaps else nullcontext() as thread:
             if thread is not None:
@@ -322,7 +313,6 @@ class TuningLoop:
         return trial
 
     def _finish(self, under_way: _UnderWay, station: TriesConfigs) -> None:
-        """Wait for a trial, and let the searcher and the listener know of it."""
         trial, compiled = under_way.trial(), under_way.ready.compiled
         self.budget.note(self.budget.elapsed_s - under_way.begun_s, (compiled and compiled.compile_s) or 0.0)
         self._take(trial)

@@ -49,11 +49,9 @@ Make = Callable[[Sequence[Prior]], Searcher]
 
 
 def readiness(process: WorkerProcess | None) -> Callable[[], bool]:
-    """A test if something could be measured now: the worker has answered or ended, or no worker is waited for.
+    """A test if something could be measured now.
 
-    Args:
-        process: The worker, which has been given its task; None where this process measures, which is ready after two
-            seconds.
+    The worker has answered or ended; without one this process measures, and is ready after two seconds.
     """
     if process is not None:
         return lambda: process.has_written
@@ -69,11 +67,7 @@ def searcher_over(
 ) -> Searcher:
     """The searcher with its priors if they come before something can be measured, else one that takes them later.
 
-    The priors may come later or never. `ready` says whether something could be measured now, and `budget_s` are the
-    seconds of the whole run; None is no limit.
-
-    Raises:
-        Exception: What went wrong with the priors.
+    `budget_s` are the seconds of the whole run; None is no limit. What went wrong with the priors is raised.
     """
     while not priors.done() and not ready():
         wait([priors], timeout=_LOOK_S)
@@ -83,12 +77,9 @@ def searcher_over(
 
 
 class LatePriors:
-    """A searcher that proposes nothing until the default was tried, and then waits for its priors for a moment.
+    """A searcher that proposes nothing until the default was tried, and then waits once for its priors.
 
-    It waits for `patience_s`, once.
-
-    Raises:
-        Exception: By `ask` and the others: what went wrong with the priors, before the search has begun without them.
+    What went wrong with the priors, before the search has begun without them, is raised by every method.
     """
 
     def __init__(self, make: Make, priors: Future[list[Prior]], patience_s: float) -> None:
@@ -174,12 +165,10 @@ _PROBED = 2  # configs that are read with other launch options
 
 @dataclass(frozen=True)
 class SurveyLimits:
-    """The limits of a survey's cost.
+    """The limits of a survey's cost: different texts that are read, spread over the space.
 
-    Attributes:
-        texts: Different texts that are read, spread over the space.
-        promising: Further texts that are read because they are expected to be fast.
-        seconds: Seconds after the first answer, for all that follows.
+    Then come `promising` ones, which are expected to be fast. `seconds` count from the first answer, for all that
+    follows.
     """
 
     texts: int = 400
@@ -206,7 +195,7 @@ def survey(
 
     `ask` starts reading one config. `contents` gives the elements of small tensors of whole numbers, and is asked if
     the kernel's loops depend on data. `expected` leads from what was read to the expected times of configs; None reads
-    no promising ones. `limits` None takes the default limits.
+    no promising ones.
     """
     limits = limits or SurveyLimits()
     reader = _SurveyReader(ask, limits.seconds)
@@ -226,10 +215,7 @@ def survey(
 
 
 class _SurveyReader:
-    """Reads configs, and ends in time.
-
-    Reading may go on for so many seconds after the first answer.
-    """
+    """Reads configs, for so many seconds after the first answer."""
 
     def __init__(self, ask: Ask, seconds: float) -> None:
         self._ask, self._seconds = ask, seconds
@@ -253,7 +239,6 @@ class _SurveyReader:
         return readings
 
     def read(self, readings: Readings, configs: Sequence[Config], share: float = 1.0) -> None:
-        """Add what is read of configs in this share of the time that is left."""
         todo = [config for config in configs if readings.key(config) not in readings.works]
         for config, work in self._in_time(self._futures(todo), share).items():
             readings.works[readings.key(config)] = work
@@ -272,7 +257,6 @@ class _SurveyReader:
         return {config: self._ask(config, self._contents) for config in configs}
 
     def _in_time(self, futures: Mapping[Config, Future[KernelWork]], share: float = 1.0) -> dict[Config, KernelWork]:
-        """Works that are read within a share of the time that is left."""
         wait(futures.values(), timeout=max(self._end_s - time.monotonic(), 0.0) * share)
         for future in futures.values():
             future.cancel()
@@ -311,9 +295,8 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
 
     Work that the kernel's author has declared comes first, and is known at once. Otherwise the configs are read in the
     compile processes, which takes a second and more and is done in a thread, unless the space is so small that it is
-    tried whole. The thread ends soon after the pool was closed, and its result is then nobody's.
-
-    The cache folder may hold the device's calibration. `pool` is None if there are no compile processes.
+    tried whole. The thread ends soon after the pool was closed, and its result is then nobody's. The cache folder may
+    hold the device's calibration.
     """
     priors: Future[list[Prior]] = Future()
     if (task.work is not None and task.work.tiles is not None) or pool is None:
@@ -347,10 +330,7 @@ def inferred_prior(
     contents: Callable[[], Contents] = dict,
     limits: SurveyLimits | None = None,
 ) -> InferredPrior:
-    """The model of the work that is read of configs, at least one; its `silent` says why it orders nothing.
-
-    `contents` and `limits` are as those of `survey`.
-    """
+    """The model of the work that is read of configs, at least one; its `silent` says why it orders nothing."""
 
     def expected(readings: Readings) -> Callable[[Sequence[Config]], Sequence[float]]:
         return InferredPrior(readings, machine, configs).score

@@ -23,12 +23,9 @@ from triton_ops.values import Problem, Trial, TuningResult
 class RunPlan:
     """The plan of a run, which a listener gets before any work.
 
-    Attributes:
-        size: Configs before and after the constraints.
-        device: The device on which the run takes place.
-        resumed: The number of trials that were taken over from an interrupted run.
-        isolated: Whether candidates are meant to run in a process of their own.
-        log: The run log; None if none is kept.
+    `size` has the configs before and after the constraints; `resumed` counts the trials taken over from an interrupted
+    run; `isolated` says whether candidates are meant to run in a process of their own; `log` is None if no run log is
+    kept.
     """
 
     problem: Problem
@@ -43,14 +40,9 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class RunProgress:
-    """The progress of a run after a trial.
+    """The progress of a run after a trial: the number of finished ones, failures included.
 
-    Attributes:
-        trials: The number of finished trials, failures included.
-        best: The fastest trial so far; None until a config ran.
-        default: The default config's trial; None if it failed or has not finished.
-        elapsed_s: Seconds since the start.
-        failed: How many of the trials failed.
+    `best` is None until a config ran, and `default` if it failed or has not finished.
     """
 
     trials: int
@@ -89,11 +81,7 @@ class Listener(Protocol):
 
 
 def checked_listener(listener: Any) -> Listener | None:
-    """The listener, or None for None.
-
-    Raises:
-        SettingsError: It lacks a method of the role.
-    """
+    """The listener, or None for None; a `SettingsError` if it lacks a method of the role."""
     methods = ("started", "tried", "ended")
     if listener is not None and (
         isinstance(listener, type) or not all(callable(getattr(listener, method, None)) for method in methods)

@@ -40,10 +40,8 @@ _BATCH = 8  # proposals asked for at a time
 class Ready:
     """A proposal whose turn has come.
 
-    Attributes:
-        config: The config that was proposed.
-        compiled: The compiler's result; None if the process that runs the config compiles it.
-        dropped: The finished trial of a proposal that is not to be run; None if it is to be run.
+    `compiled` is None if the process that runs the config compiles it; `dropped` is the finished trial of a proposal
+    that is not to be run.
     """
 
     config: Config
@@ -78,10 +76,8 @@ class Feed(Protocol):
     def next(self, run_deferred: bool, patient: bool = True) -> Ready | None:
         """The proposal to try next, waiting until one is ready; None if no proposal is left.
 
-        Args:
-            run_deferred: Whether deferred proposals are run when nothing else is left; otherwise they are dropped.
-            patient: Whether to wait for proposals that are not ready; otherwise they are forgotten, except those that
-                are run anyway.
+        Deferred proposals are dropped when nothing else is left, or else run. Without `patient`, proposals that are not
+        ready are forgotten, except those that are run anyway.
         """
 
 
@@ -118,17 +114,9 @@ _PREVIEWS_AHEAD = 8  # previews per compiling process that wait or run: enough t
 class Previews:
     """Submits a searcher's previews to the compile pool, and tells the searcher the results. No method waits.
 
-    Args:
-        searcher: The searcher that wants previews.
-        pool: The processes that compile.
-        most: The limit of previews in one run.
-        machine: The device's limits, from which the number of resident blocks of a config follows; None leaves that
-            number out.
-        log: Takes every preview, for the run log.
-
-    Attributes:
-        told_count: The number of configs of which the searcher was told, proposals included.
-        has_begun: Whether the searcher has wanted any.
+    `most` is the limit of previews in one run. From the limits of `machine` follows the number of resident blocks of a
+    config; None leaves that number out. `log` takes every preview, for the run log. `told_count` counts the configs of
+    which the searcher was told, proposals included, and `has_begun` says whether it has wanted any.
     """
 
     def __init__(
@@ -188,10 +176,8 @@ _PROPOSALS = 32  # of a searcher without previews, which proposes most of a smal
 class FirstConfigs:
     """A compile pool as the first configs of a problem are submitted to it, which are counted.
 
-    Attributes:
-        workers: How many configs are compiled at a time, from which the number of previews follows.
-        enough: Is done once enough of all that was submitted is compiled, whatever became of it.
-        whole: Is done once all of it is.
+    From `workers` follows the number of previews. `enough` is done once enough of all that was submitted is compiled,
+    whatever became of it; `whole` once all of it is.
     """
 
     def __init__(self, pool: Compiles) -> None:
@@ -264,7 +250,6 @@ class CompiledFeed:
     """A feed whose proposals are compiled when they are given.
 
     It holds `ahead` proposals, 8 at most once there are previews; `previews` is None where the searcher uses none.
-    `wait` waits until one of some futures is done.
     """
 
     def __init__(
@@ -292,8 +277,8 @@ class CompiledFeed:
     def room(self) -> int:
         """The number of proposals that the compilers could begin soon; 0 for a few, since each question takes time.
 
-        Where no proposal is ready to be tried, that time is free.
-        It is also 0 until the searcher was told of its first preview, since the searcher then knows more.
+        Where no proposal is ready to be tried, that time is free. It is also 0 until the searcher was told of its first
+        preview, since the searcher then knows more.
         """
         if self._previews is not None:
             self._previews.update()
@@ -405,7 +390,7 @@ def feed_over(
     """The feed for a search: `CompiledFeed` over a pool, else `DirectFeed`.
 
     `pool` is None if nothing is compiled ahead, and `machine` where the device's limits are not known. `log` takes
-    every preview, and `wait` waits until one of some futures is done.
+    every preview.
     """
     if pool is None:
         return DirectFeed()

@@ -24,7 +24,7 @@ from triton_ops.values import KernelMetrics, Key, Measurement, Resources, Status
 
 
 def trials_json(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """Trials as plain JSON values: config, status, error, median, spread, resources."""
+    """Trials as plain JSON values."""
     return [
         {
             "config": dict(trial.config),
@@ -107,14 +107,11 @@ def record_of(
     call: NotedCall | str | None = None,
     tunes: int = 1,
 ) -> Record:
-    """The record of a finished tune.
+    """The record of a finished tune; a `TuningFailedError` if its outcome has no winner.
 
-    `elapsed_s` are wall seconds, of a tune in a list from when the device was its own; `run` is the id of the run log,
-    `notes` are remarks beside those of the station, `call` is the call of a decorated kernel or why it cannot be made
-    again, and `tunes` counts the tunes of which each went on with the one before.
-
-    Raises:
-        TuningFailedError: The outcome has no winner.
+    `elapsed_s` are wall seconds, of a tune in a list from when the device was its own; `notes` are remarks beside those
+    of the station; `call` is the call of a decorated kernel or why it cannot be made again; `tunes` counts the tunes of
+    which each went on with the one before.
     """
     winner = outcome.winner
     if winner is None:
@@ -166,14 +163,9 @@ def result_of(
 ) -> TuningResult:
     """The result that `tune` returns, whether its record is new or was recalled.
 
-    Args:
-        record: The record of the tune that found the winner.
-        task: The task of this call, or its request if the record was recalled.
-        elapsed_s: Wall seconds of this call.
-        trials: Every trial of the tune; empty if the record was recalled, which keeps of its trials only the times of
-            the winner and of the default.
-        members: Members of an `Enum` that `best_config` and `all_results` hold; None leaves their names.
-        stored: Whether later calls find the record.
+    A recalled record has no `trials`: it keeps only the times of the winner and of the default. `elapsed_s` are wall
+    seconds of this call. `best_config` and `all_results` hold the `members` of an `Enum`; None leaves their names.
+    `stored` says whether later calls find the record.
     """
     work, device, members = task.work, task.device, members or {}
     winner = _trial_of(record.winner, trials) if trials else _winner_of(record)
@@ -237,7 +229,6 @@ def _default_of(record: Record) -> Trial | None:
 
 
 def _recalled(config: Config, timing: Timing, mode: str, resources: Resources | None = None) -> Trial:
-    """A trial with the three times that a record keeps, and the winner's resources."""
     times = Measurement((timing.p20_ms, timing.median_ms, timing.p80_ms), mode)
     return Trial(config, Status.OK, times, resources=resources)
 

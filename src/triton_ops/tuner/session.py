@@ -69,8 +69,6 @@ class _OtherwiseError(Exception):
 
 @dataclass(frozen=True)
 class _Hit:
-    """The result of a call, with all that must be as it was."""
-
     holds: Any
     kernel: Kernel
     identity: dict[str, str]
@@ -156,7 +154,6 @@ def remember(
 
 
 def _another_problem(by_shape: tuple[NamedProblem, Problem] | None) -> bool:
-    """True if the operation makes another problem of a shape than it did."""
     if by_shape is None:
         return False
     named, problem = by_shape
@@ -336,8 +333,7 @@ def tune(
 def uninterrupted(result: TuningResult) -> TuningResult:
     """The result of a tune that is a step of something longer, which Ctrl-C ends as a whole.
 
-    Raises:
-        KeyboardInterrupt: Ctrl-C has ended the tune early.
+    A `KeyboardInterrupt` is raised if Ctrl-C has ended the tune early.
     """
     if result.stopped == "interrupted":
         raise KeyboardInterrupt
@@ -367,11 +363,10 @@ def tune_request(
 ) -> TuningResult:
     """Find the fastest config for a request that is checked already, or recall it.
 
-    `tune` describes the parameters that it has too. Beside them, `plan` is the effort, `start` the time of the call by
-    `time.monotonic` (None is now), and `key` the key of the record (None takes the request's). With `reuse`, processes
-    of tunes before may serve, and are left to the next for some seconds. `call` is the call of a decorated kernel,
-    which the record keeps, or why it cannot be made again. `gate` lets this tune have its device, and may end it; None
-    has the device at once. `shared_cpus` are the CPUs that the compilers share with those of other tunes.
+    `tune` describes the parameters that it has too. `start` is the time of the call by `time.monotonic`. With `reuse`,
+    processes of tunes before may serve, and are left to the next for some seconds. `call` is the call of a decorated
+    kernel, which the record keeps, or why it cannot be made again. `gate` lets this tune have its device, and may end
+    it; None has the device at once. `shared_cpus` are the CPUs that the compilers share with those of other tunes.
     """
     start = time.monotonic() if start is None else start
     key = key_of(request, cold=cold) if key is None else key
@@ -410,11 +405,7 @@ def tune_request(
 
 
 def _check_addresses(request: TuneRequest, isolate: bool | None) -> None:
-    """Refuse arguments that hold addresses where configs are tried in another process; else say what is not checked.
-
-    Raises:
-        TargetError: They would be tried in another process.
-    """
+    """Refuse arguments that hold addresses where configs are tried in another process; else say what is not checked."""
     names = ", ".join(request.addresses)
     if names and wants_isolation(request.kernel, request.device, isolate):
         raise not_for_another_process(f"{names} of {request.kernel.name}")
@@ -434,10 +425,7 @@ def known_result(
     force: bool = False,
     start: float | None = None,
 ) -> TuningResult | None:
-    """The result of a request whose winner is known; None if it is not, or if a search is asked for in any case.
-
-    The parameters are as those of `tune_request`.
-    """
+    """The result of a request whose winner is known; None if it is not, or if a search is asked for in any case."""
     folder, start_s = cache_folder(cache_dir), time.monotonic() if start is None else start
     if force or not may_have_records(folder):
         return None

@@ -59,11 +59,9 @@ from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 class Before:
     """The legacy of earlier runs.
 
-    Attributes:
-        unfinished: The interrupted run that is resumed; None if there is none.
-        trials: The finished trials that are not repeated.
-        further: How many trials a limit of trials does not count: those of the undecided tunes before.
-        tunes: How many tunes have led to the undecided record that is gone on with; 0 without one.
+    `unfinished` is the interrupted run that is resumed, and `trials` are the finished ones that are not repeated. A
+    limit of trials does not count `further` ones: those of the undecided tunes before. `tunes` have led to the
+    undecided record that is gone on with; 0 without one.
     """
 
     unfinished: Run | None = None
@@ -81,10 +79,8 @@ def left_before(runs: Runs, record: Record | None, space: ConfigSpace, default: 
     """The legacy of earlier runs of a problem to a tune of a space.
 
     That is the first of these: an interrupted run, with its trials; the trials of the run whose record is undecided;
-    and those of a run over another space, since a config that joins a list is then the only one that is tried.
-
-    `record` is that of the problem in this space; None if there is none, or if it does not count. The space decides
-    which trials still hold, whose times are relative to that of the default config.
+    and those of a run over another space, since a config that joins a list is then the only one that is tried. The
+    space decides which trials still hold, whose times are relative to that of the default config.
     """
     undecided = record if record is not None and record.goes_on and record.default == default else None
     own = None if undecided is None else runs.run(undecided.run)
@@ -96,7 +92,6 @@ def left_before(runs: Runs, record: Record | None, space: ConfigSpace, default: 
 
 
 def _of_another_space(runs: Runs, space: ConfigSpace, default: Config, effort: str) -> Run | None:
-    """The last run, if it searched another space with this default."""
     run = runs.of_another_space(space.fingerprint, effort)
     own = None if run is None else run.trials.get(default)
     return run if own is not None and own.ok else None
@@ -252,17 +247,11 @@ class _Findings:
 
 @dataclass(kw_only=True)
 class Tuning:
-    """One run of a search, with its last comparison and its record.
+    """One run of a search, with its last comparison and its record; `tune_request` describes its parameters.
 
-    Attributes that are parameters of `tune_request` too are described there.
-
-    Attributes:
-        key: The key of the record that the tune will store.
-        quarantine: Configs of the problem that ended their process before.
-        start: When `tune` was called, by `time.monotonic`, or when the device became this tune's, if that was later.
-        load: How busy other programs keep the CPUs.
-        keep: Whether later calls find what is put into `store`.
-        anew: Whether an undecided tune before is not gone on with.
+    `quarantine` has configs of the problem that ended their process before. `start` is when `tune` was called, by
+    `time.monotonic`, or when the device became this tune's, if that was later. Later calls find what is put into
+    `store` if `keep`. With `anew` an undecided tune before is not gone on with.
     """
 
     task: Task
@@ -295,11 +284,7 @@ class Tuning:
         return self.task.space.default_config
 
     def run(self) -> TuningResult:
-        """Search, compare the finalists, and keep the winner.
-
-        Raises:
-            TuningFailedError, DeviceError, KeyboardInterrupt: As `tune`.
-        """
+        """Search, compare the finalists, and keep the winner; raises as `tune`."""
         task = self.task
         begin_imports(self.effort.search, task.space)
         early = process_started_early(task.kernel, task.device, task.device_name, self.isolate, reuse=self.reuse)
@@ -360,7 +345,6 @@ class Tuning:
         return left_before(self.runs, record, space, self.default, self.effort.name)
 
     def _tell_of_a_sudden_end(self, unfinished: Run | None) -> None:
-        """Warn if the process of the interrupted run ended while a config ran in it."""
         if unfinished is not None and (config := unfinished.under_way) is not None:
             _log.warning(
                 "the process that tuned %s before ended while config (%s) ran in it, and %s names it: if it was not "
@@ -465,11 +449,7 @@ class Tuning:
         )
 
     def _record(self, findings: _Findings, log: RunLog, before: Before) -> Record:
-        """The record of the run.
-
-        Raises:
-            TuningFailedError, DeviceError, KeyboardInterrupt: There is no winner, or the device was lost.
-        """
+        """The record of the run; raises as `tune` if there is no winner, or the device was lost."""
         outcome, stopped = findings.outcome, findings.loop.stopped
         for trial in outcome.trials:
             self.quarantine.add(trial)  # a finalist may have crashed in the last comparison
@@ -505,7 +485,6 @@ class Tuning:
         self.runs.prune(log.id)
 
     def _why_not_remembered(self, outcome: Outcome) -> list[str]:
-        """Reasons why the winner cannot be stored; empty if it can."""
         if outcome.guard is not None and outcome.guard.status == "shared":
             return [f"the winner is not remembered, since {outcome.guard.others} while the finalists were compared"]
         key = self.key
