@@ -95,7 +95,7 @@ class Evaluator:
         return replace(plain, queue=queue)
 
     def take_baseline(self, config: Config) -> None:
-        """Take a config that has worked in another process as the baseline; one that does not work here is warned of."""
+        """Take a config that has worked in another process as the baseline; a warning says if it fails here."""
         self._working_on_baseline = True
         self.announce(BASELINE)
         try:

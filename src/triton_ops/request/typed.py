@@ -292,7 +292,7 @@ def named_object(text: str) -> Any:
 
 
 def module_at(place: str) -> ModuleType:
-    """The imported module of a name, or of a file whose name ends in `.py`; a `TargetError` if it cannot be imported."""
+    """The imported module of a name, or of a file whose name ends in `.py`; a `TargetError` if it cannot be."""
     return _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
 
 
