@@ -59,12 +59,7 @@ class Isolated:
     """
 
     def __init__(
-        self,
-        assignment: Assignment,
-        process: WorkerProcess | None = None,
-        *,
-        reuse: bool = False,
-        wait: bool = True,
+        self, assignment: Assignment, process: WorkerProcess | None = None, *, reuse: bool = False, wait: bool = True
     ) -> None:
         try:
             packed = pack(assignment)

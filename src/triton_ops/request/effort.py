@@ -258,12 +258,7 @@ PRESETS = {
         finalists=4,
         doubt_s=1.5,
     ),
-    "full": Effort(
-        name="full",
-        budget=Budget(trials=1000, seconds=600),
-        race=RacePolicy(seconds=20.0),
-        previews=4096,
-    ),
+    "full": Effort(name="full", budget=Budget(trials=1000, seconds=600), race=RacePolicy(seconds=20.0), previews=4096),
     "exhaustive": Effort(
         name="exhaustive",
         search="exhaustive",
@@ -305,7 +300,6 @@ def chosen_effort(
         checked_search(chosen.search)
         return chosen
     limits = Budget(
-        chosen.budget.trials if trials is None else trials,
-        chosen.budget.seconds if budget_s is None else budget_s,
+        chosen.budget.trials if trials is None else trials, chosen.budget.seconds if budget_s is None else budget_s
     )
     return replace(chosen, search=checked_search(chosen.search if search is None else search), budget=limits)

@@ -160,8 +160,7 @@ class TuneRequest(KernelProblem):
             return as_space(space)
         if self.operation is None:
             raise SpaceError(
-                f"there is no config space for {self.kernel.name}",
-                hint='give one: space={"BLOCK": [64, 128]}',
+                f"there is no config space for {self.kernel.name}", hint='give one: space={"BLOCK": [64, 128]}'
             )
         return self.operation.space_for(self.problem)
 
@@ -312,12 +311,7 @@ def device_for(device: str | None, runs_on: str, who: str) -> str:
     A `DeviceError` says that the operation does not run on the device that is asked for, or that there is no GPU.
     """
     if device is not None and runs_on != "any" and device.partition(":")[0] != runs_on:
-        raise DeviceError(
-            f"{who} runs on {runs_on}, not on {device}",
-            runs_on,
-            device,
-            hint=f"use --device {runs_on}",
-        )
+        raise DeviceError(f"{who} runs on {runs_on}, not on {device}", runs_on, device, hint=f"use --device {runs_on}")
     if device is not None:
         return _with_index(device)
     if runs_on == "any":
@@ -347,12 +341,7 @@ def device_of(arguments: Arguments, device: str | None) -> str:
             hint="give tensors that are on the device for which a winner is asked",
         )  # fmt: skip
     if device is not None and places and device not in (place, place.partition(":")[0]):
-        raise DeviceError(
-            f"the arguments are on {place}, not on {device}",
-            device,
-            place,
-            hint=f"use device={place!r}",
-        )
+        raise DeviceError(f"the arguments are on {place}, not on {device}", device, place, hint=f"use device={place!r}")
     return place if places or device is None else _with_index(device)
 
 

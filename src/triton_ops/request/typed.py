@@ -154,10 +154,7 @@ def _narrowed(name: str, space: ConfigSpace, values: Mapping[str, Any]) -> Confi
 
 
 def _from_callable(
-    function: Callable[..., Any],
-    space: Mapping[str, Any] | None,
-    shapes: list[tuple[int, ...]],
-    dtype: str | None,
+    function: Callable[..., Any], space: Mapping[str, Any] | None, shapes: list[tuple[int, ...]], dtype: str | None
 ) -> Operation:
     kernel = FunctionKernel(function)
     if space is None:

@@ -60,10 +60,7 @@ def readiness(process: WorkerProcess | None) -> Callable[[], bool]:
 
 
 def searcher_over(
-    make: Make,
-    priors: Future[list[Prior]],
-    ready: Callable[[], bool],
-    budget_s: float | None = None,
+    make: Make, priors: Future[list[Prior]], ready: Callable[[], bool], budget_s: float | None = None
 ) -> Searcher:
     """The searcher with its priors if they come before something can be measured, else one that takes them later.
 

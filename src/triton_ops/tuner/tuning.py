@@ -354,11 +354,7 @@ class Tuning:
             )  # fmt: skip
 
     def _search(
-        self,
-        log: RunLog,
-        before: Before,
-        process: WorkerProcess | None,
-        prepared: CompilePool | None,
+        self, log: RunLog, before: Before, process: WorkerProcess | None, prepared: CompilePool | None
     ) -> _Findings:
         """Run the search and the last comparison; nothing of this problem is compiled while the finalists race.
 
