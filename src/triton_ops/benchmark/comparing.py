@@ -25,7 +25,6 @@ from triton_ops.benchmark.contestant import (
     prepare,
 )
 from triton_ops.device import CpuLoad, Turns, current_device, probe, turn_key
-from triton_ops.evaluation import Choose
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import checked_seed
 from triton_ops.timing import (
@@ -36,6 +35,7 @@ from triton_ops.timing import (
     GuardSummary,
     Pending,
     Sampler,
+    Timer,
     Verdict,
     duel,
     fitting,
@@ -258,7 +258,7 @@ def compare_contestants(
     cold: bool = True,
     seed: int = 0,
     wait: bool = True,
-    choose: Choose | None = None,
+    choose: Callable[..., Timer] | None = None,
     clock: Callable[[], float] = time.monotonic,
     follow: Follow = lambda _rounds, _elapsed_s: None,
 ) -> Comparison:
@@ -293,7 +293,7 @@ def _duel_of(
     policy: DuelPolicy,
     cold: bool,
     rng: random.Random,
-    choose: Choose | None,
+    choose: Callable[..., Timer] | None,
     clock: Callable[[], float],
     follow: Follow,
 ) -> Comparison:

@@ -41,11 +41,6 @@ class Needs(NamedTuple):
         packages = tuple(dict.fromkeys([*own, *(["torch"] if device.kind != "cpu" else [])]))
         return cls(packages, "cuda:0" if device_name == "cuda" else device_name)
 
-    def start_worker(self) -> None:
-        """Start a worker for a tune that is about to come, unless one waits; a `DeviceError` if it cannot be."""
-        if not waits(self):
-            start(self)
-
 
 TRITON_ON_THE_FIRST_GPU = Needs(("triton", "torch"), "cuda:0")
 

@@ -249,10 +249,10 @@ def _own_arguments(assignment: Assignment, arguments: Callable[[], Arguments]) -
 
 
 class TakesTurns:
-    """A station whose trials and comparisons each take a turn on the device."""
+    """A station whose trials and comparisons each take a turn on the device; `check` raises before if it is to end."""
 
-    def __init__(self, station: Station, turns: Turns) -> None:
-        self._station, self._turns = station, turns
+    def __init__(self, station: Station, turns: Turns, check: Callable[[], None] = lambda: None) -> None:
+        self._station, self._turns, self._check = station, turns, check
 
     @property
     def facts(self) -> StationFacts:
@@ -262,11 +262,13 @@ class TakesTurns:
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config` in a turn."""
+        self._check()
         with self._turns.turn(self._station.facts.turn_key):
             return self._station.attempt(config, best)
 
     def finals(self, final: FinalRequest) -> Outcome:
         """Run the last comparison in one turn."""
+        self._check()
         with self._turns.turn(self._station.facts.turn_key):
             return self._station.finals(final)
 

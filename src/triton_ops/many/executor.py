@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from triton_ops.compilation import SharedCpus
-from triton_ops.evaluation import Needs
 from triton_ops.processes import start_thread
 from triton_ops.request import GRACE_S
-from triton_ops.tuner import Gate, Leave, Listener, Preparation
+from triton_ops.tuner import Gate, Listener
 from triton_ops.values import TuningResult
 
 
@@ -47,8 +46,7 @@ class Job:
 
     `name` is the id of its record's key, which tells it from all others. From `problem`, which the caller gave, the job
     can be made again elsewhere. `recall` gives the result if the winner is known. `devices` can measure it; None for
-    all. `worker` says what a worker process for it imports, and the device that it readies; None if it runs in this
-    process.
+    all. `start_worker` starts a worker process on a device, or on the job's own for None, if it runs in one.
     """
 
     name: str
@@ -59,7 +57,7 @@ class Job:
     recall: Callable[[], TuningResult | None] = field(default=lambda: None)
     weight: float = 1.0
     devices: frozenset[str] | None = None
-    worker: Needs | None = None
+    start_worker: Callable[[str | None], None] = lambda _: None
 
 
 class Executor(Protocol):
@@ -108,60 +106,11 @@ _dropped: weakref.WeakValueDictionary[str, threading.Thread] = weakref.WeakValue
 """The threads of jobs that were prepared on one device and dropped there, since another device took them, by name."""
 
 
-class OpensLater:
-    """The gate of one job: closed while the job is prepared, open when the device is its own, or locked for good.
-
-    `ready` is called when enough of the job is prepared, and when all is, which its argument tells; in any thread.
-    """
-
-    def __init__(self, ready: Callable[[bool], None] = lambda _: None) -> None:
-        self._changed, self._ready = threading.Condition(), ready
-        self._leave: Leave | None = None
-        self._ended = False
-
-    def wait(self, prepared: Preparation | None = None) -> Leave:
-        """Wait until the job is let in, which may be before enough is prepared."""
-        if prepared is None:
-            self._ready(True)
-        else:
-            prepared.enough.add_done_callback(lambda _: self._ready(False))
-            prepared.whole.add_done_callback(lambda _: self._ready(True))
-        with self._changed:
-            self._changed.wait_for(lambda: self._ended or self._leave is not None)
-            self.check()
-            assert self._leave is not None
-            return self._leave
-
-    def hold(self, seconds: float) -> None:
-        """Wait for so many seconds, or until the job is let in or is to end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._ended or self._leave is not None, timeout=seconds)
-
-    def check(self) -> None:
-        """Do nothing, as long as the job may go on."""
-        if self._ended:
-            raise KeyboardInterrupt
-
-    def let_in(self, limit_s: float | None) -> None:
-        """Let the job have the device, for at most so many seconds."""
-        with self._changed:
-            self._leave = Leave(time.monotonic(), limit_s, overlaps=True)
-            self._changed.notify_all()
-
-    def end(self) -> None:
-        """Have the job end."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
-
-
 class _Tune:
     """One job in its thread, which begins once the job's former thread has ended: both would tune the same problem."""
 
-    def __init__(
-        self, job: Job, tuned: Callable[[OpensLater], TuningResult], ready: Ready, held_s: float = 0.0
-    ) -> None:
-        self.job, self.gate = job, OpensLater(partial(ready, job.name))
+    def __init__(self, job: Job, tuned: Callable[[Gate], TuningResult], ready: Ready, held_s: float = 0.0) -> None:
+        self.job, self.gate = job, Gate(partial(ready, job.name))
         self._ready, self._held_s = ready, held_s
         self.future: Future[TuningResult] = Future()
         self._tuned, self._before, self._begins = tuned, _dropped.get(job.name), False
@@ -216,7 +165,7 @@ class LocalExecutor:
             self._ahead[name].drop()
             self._dropped.append(self._ahead.pop(name))
         if jobs and self._now is None:
-            self._start_worker(jobs[0])
+            jobs[0].start_worker(self._device)  # it imports while the first configs compile
         for job in jobs:
             if job.name not in self._ahead:
                 self._ahead[job.name] = self._begun(job, held_s=_HELD_S if self._now is not None else 0.0)
@@ -225,7 +174,7 @@ class LocalExecutor:
         """Tune a job when the one before has ended."""
         prepared = self._ahead.pop(job.name, None)
         if prepared is None:
-            self._start_worker(job)
+            job.start_worker(self._device)
         self._now = prepared or self._begun(job)
         self._now.gate.let_in(limit_s)
         return self._now.future
@@ -252,9 +201,3 @@ class LocalExecutor:
             self._ready,
             held_s,
         )
-
-    def _start_worker(self, job: Job) -> None:
-        """Start the worker of a job that is measured soon, so that it imports while the first configs compile."""
-        if job.worker is not None:
-            needs = job.worker if self._device is None else job.worker._replace(device=self._device)
-            needs.start_worker()

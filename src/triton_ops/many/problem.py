@@ -24,7 +24,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments, Kernel, Operation
 from triton_ops.base import read_named
-from triton_ops.evaluation import Needs, wants_isolation
+from triton_ops.evaluation import Stations
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError
 from triton_ops.many.executor import Job, JobPlace
 from triton_ops.records import key_of
@@ -307,9 +307,7 @@ def job_of(problem: TuneProblem, options: RunOptions) -> Job:
         recall=lambda: known_result(request, space, plan, key, cache_dir=options.cache_dir, force=options.force),
         weight=float(problem.weight),
         devices=_places(problem, request, options.devices),
-        worker=Needs.of(request.kernel, request.device, request.device_name)
-        if wants_isolation(request.kernel, request.device, options.isolate)
-        else None,
+        start_worker=Stations(problem=request, isolate=options.isolate).start_worker,
     )
 
 

@@ -36,7 +36,7 @@ from triton_ops.device import gpus_here
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.many.executor import JobPlace
 from triton_ops.records import Quarantine, Runs
-from triton_ops.tuner import Leave, Preparation, RunPlan, RunProgress
+from triton_ops.tuner import Gate, RunPlan, RunProgress
 from triton_ops.values import Trial, TuningResult
 
 RUNS, QUARANTINE = Runs.FOLDER, Quarantine.FOLDER
@@ -239,7 +239,8 @@ class Measurer:
         """Tune a problem; every trial is with the keeper before the next one begins."""
         apply(self._folder, work.pieces)
         self._watched.changes()  # these are known there
-        gate = _OpenGate(work.limit_s)
+        gate = Gate()
+        gate.let_in(work.limit_s, overlaps=False)
         place = JobPlace(
             device=None, gate=gate, shared_cpus=SharedCpus(work.cpus),
             listener=_Sends(lambda: self._send(work, gate)), cache_dir=self._folder,
@@ -252,24 +253,9 @@ class Measurer:
             self._send(work, gate)
         return WorkResult(result)
 
-    def _send(self, work: SentWork, gate: _OpenGate) -> None:
+    def _send(self, work: SentWork, gate: Gate) -> None:
         if (pieces := self._watched.changes()) and not self._keep(work.name, work.turn, pieces):
-            gate.ended = True
-
-
-class _OpenGate:
-    """The gate of a problem that has the device, until another measurer has its problem."""
-
-    def __init__(self, limit_s: float | None) -> None:
-        self._leave = Leave(limit_s=limit_s)
-        self.ended = False
-
-    def wait(self, prepared: Preparation | None = None) -> Leave:  # noqa: ARG002 - the role's signature
-        return self._leave
-
-    def check(self) -> None:
-        if self.ended:
-            raise KeyboardInterrupt
+            gate.end()  # another measurer has the problem
 
 
 class _Sends:

@@ -5,8 +5,6 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.tuner.gate import Gate as Gate
-    from triton_ops.tuner.gate import Leave as Leave
-    from triton_ops.tuner.gate import Preparation as Preparation
     from triton_ops.tuner.loop import TuningLoop as TuningLoop
     from triton_ops.tuner.priors import SurveyLimits as SurveyLimits
     from triton_ops.tuner.priors import considered as considered

@@ -6,14 +6,12 @@ waits at its gate; and a tune in a thread of its own, which Ctrl-C does not reac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-from triton_ops.evaluation import FinalRequest, Outcome, Station, StationFacts
-from triton_ops.space import Config
-from triton_ops.values import Trial
+from typing import Any
 
 _LOOK_S = 0.2  # between two looks whether the tune is to end, while compilers are waited for
 
@@ -44,40 +42,52 @@ class Preparation:
     whole: Future[None]
 
 
-class Gate(Protocol):
-    """Lets one tune have its device, and says when it is to end, by a `KeyboardInterrupt` of each method."""
+class Gate:
+    """The gate of one tune: closed while it is prepared, open when the device is its own, or locked for good.
+
+    `ready` is called when enough of the tune is prepared, and when all is, which its argument tells; in any thread.
+    A tune that is to end hears of it by a `KeyboardInterrupt` of each method that it calls.
+    """
+
+    def __init__(self, ready: Callable[[bool], None] = lambda _: None) -> None:
+        self._changed, self._ready = threading.Condition(), ready
+        self._leave: Leave | None = None
+        self._ended = False
 
     def wait(self, prepared: Preparation | None = None) -> Leave:
-        """Wait until the device is this tune's; `prepared` tells when enough is prepared, and None that all is."""
+        """Wait until the tune is let in, which may be before enough is prepared; None says that all is."""
+        if prepared is None:
+            self._ready(True)
+        else:
+            prepared.enough.add_done_callback(lambda _: self._ready(False))
+            prepared.whole.add_done_callback(lambda _: self._ready(True))
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._leave is not None)
+            self.check()
+            assert self._leave is not None
+            return self._leave
+
+    def hold(self, seconds: float) -> None:
+        """Wait for so many seconds, or until the tune is let in or is to end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._leave is not None, timeout=seconds)
 
     def check(self) -> None:
         """Do nothing, as long as the tune may go on."""
+        if self._ended:
+            raise KeyboardInterrupt
 
+    def let_in(self, limit_s: float | None, *, overlaps: bool = True) -> None:
+        """Let the tune have the device, for at most so many seconds."""
+        with self._changed:
+            self._leave = Leave(time.monotonic(), limit_s, overlaps)
+            self._changed.notify_all()
 
-class Stoppable:
-    """A station that measures nothing more once its tune is to end."""
-
-    def __init__(self, station: Station, gate: Gate) -> None:
-        self._station, self._gate = station, gate
-
-    @property
-    def facts(self) -> StationFacts:
-        """The facts of the station that measures."""
-        return self._station.facts
-
-    def attempt(self, config: Config, best: Trial | None) -> Trial:
-        """Try `config`."""
-        self._gate.check()
-        return self._station.attempt(config, best)
-
-    def finals(self, final: FinalRequest) -> Outcome:
-        """Run the last comparison."""
-        self._gate.check()
-        return self._station.finals(final)
-
-    def close(self) -> None:
-        """Close the station that measures."""
-        self._station.close()
+    def end(self) -> None:
+        """Have the tune end."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
 
 
 def wait_for_one(gate: Gate, futures: Sequence[Future[Any]]) -> None:

@@ -23,7 +23,7 @@ from triton_ops.backend import Arguments, Kernel, Operation, is_kept, is_tensor,
 from triton_ops.base import cpu_threads, ensure_folder, folder_within, locked, writable
 from triton_ops.compilation import SharedCpus, drop_idle_servers
 from triton_ops.device import Turns, current_index
-from triton_ops.evaluation import drop_idle_workers, wants_isolation
+from triton_ops.evaluation import Stations
 from triton_ops.exceptions import CacheError
 from triton_ops.processes import cleaned_up_on_sigterm
 from triton_ops.records import (
@@ -202,7 +202,7 @@ def release_processes() -> None:
 
     Cost: some milliseconds for each process.
     """
-    drop_idle_workers()
+    Stations.drop_idle()
     drop_idle_servers()
 
 
@@ -375,7 +375,8 @@ def tune_request(
     forced = force or not keep
     if (result := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
         return result
-    _check_addresses(request, isolate)
+    stations = Stations(problem=request, isolate=isolate, reuse=reuse, turns=Turns(request.device_name, wait))
+    _check_addresses(request, stations)
     task, own_folder = request.task(space), ensure_folder(folder) if keep else Path(folder)
     with cleaned_up_on_sigterm(), _only_one(own_folder if keep else None, key) as (runs, quarantine):
         if (result := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
@@ -386,7 +387,7 @@ def tune_request(
             key=key,
             seed=seed,
             cold=cold,
-            isolate=isolate,
+            stations=stations,
             transfer=transfer and keep,
             folder=own_folder,
             store=store_in(folder) if keep else MemoryStore(RECORDS),
@@ -394,20 +395,18 @@ def tune_request(
             quarantine=quarantine,
             listener=listener or ProgressBar(),
             start=start,
-            turns=Turns(task.device_name, wait),
             keep=keep,
             gate=gate,
-            reuse=reuse,
             call=call,
             shared_cpus=shared_cpus,
             anew=force,
         ).run()
 
 
-def _check_addresses(request: TuneRequest, isolate: bool | None) -> None:
+def _check_addresses(request: TuneRequest, stations: Stations) -> None:
     """Refuse arguments that hold addresses where configs are tried in another process; else say what is not checked."""
     names = ", ".join(request.addresses)
-    if names and wants_isolation(request.kernel, request.device, isolate):
+    if names and stations.isolated:
         raise not_for_another_process(f"{names} of {request.kernel.name}")
     if names:
         _log.warning(

@@ -13,18 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from triton_ops.compilation import CompilePool, Compiles, SharedCpus
-from triton_ops.device import CpuLoad, DeviceSpec, Turns, load_calibration, machine_of
-from triton_ops.evaluation import (
-    Assignment,
-    FinalRequest,
-    Outcome,
-    Station,
-    StationFacts,
-    begin_station,
-    confirm_in_fresh_processes,
-    process_started_early,
-    wants_isolation,
-)
+from triton_ops.device import CpuLoad, DeviceSpec, load_calibration, machine_of
+from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes import WorkerProcess
 from triton_ops.records import (
@@ -46,7 +36,7 @@ from triton_ops.records import (
 from triton_ops.request import Effort, RunningBudget, Task
 from triton_ops.search import USES_PRIORS, Prior, Searcher, begin_imports, make_searcher
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.tuner.gate import Gate, Leave, Preparation, Stoppable, nothing_yet, wait_for_one
+from triton_ops.tuner.gate import Gate, Leave, Preparation, nothing_yet, wait_for_one
 from triton_ops.tuner.loop import TuningLoop
 from triton_ops.tuner.priors import coming_priors, readiness, searcher_over
 from triton_ops.tuner.progress import Listener, RunPlan
@@ -223,14 +213,14 @@ def may_overlap(leave: Leave, facts: StationFacts, device: DeviceSpec) -> bool:
 _CUT_OFF = ("interrupted", "device lost")  # ends of a search after which nothing more is measured
 
 
-def _compare(loop: TuningLoop, station: Station, final: FinalRequest) -> Outcome:
-    """The last comparison, or the fastest screening if the run was interrupted."""
-    if loop.stopped not in _CUT_OFF and any(trial.ok for trial in final.trials):
+def _compared(loop: TuningLoop, compare: Callable[[], Outcome], otherwise: Outcome) -> Outcome:
+    """The outcome of a comparison, or the other one if the run was cut off before or is interrupted meanwhile."""
+    if loop.stopped not in _CUT_OFF:
         try:
-            return station.finals(final)
+            return compare()
         except KeyboardInterrupt:
             loop.stopped = "interrupted"
-    return Outcome.of_screenings(final.trials)
+    return otherwise
 
 
 @dataclass(frozen=True)
@@ -259,7 +249,7 @@ class Tuning:
     key: Key
     seed: int
     cold: bool
-    isolate: bool | None
+    stations: Stations
     transfer: bool
     folder: Path
     store: Store[Record]
@@ -267,11 +257,9 @@ class Tuning:
     quarantine: Quarantine
     listener: Listener
     start: float
-    turns: Turns
     load: CpuLoad = field(default_factory=CpuLoad)
     keep: bool = True
     gate: Gate | None = None
-    reuse: bool = False
     call: NotedCall | str | None = None
     shared_cpus: SharedCpus | None = None
     anew: bool = False
@@ -287,8 +275,7 @@ class Tuning:
         """Search, compare the finalists, and keep the winner; raises as `tune`."""
         task = self.task
         begin_imports(self.effort.search, task.space)
-        early = process_started_early(task.kernel, task.device, task.device_name, self.isolate, reuse=self.reuse)
-        with self._prepare() as pool, early as process:
+        with self._prepare() as pool, self.stations.early_process() as process:
             before = self._before()
             trials = before.trials
             self._tell_of_a_sudden_end(before.unfinished)
@@ -320,7 +307,7 @@ class Tuning:
         if self.gate is None:
             yield None
             return
-        with open_pool(self.task, self.effort, reuse=self.reuse, shared_cpus=self.shared_cpus) as pool:
+        with open_pool(self.task, self.effort, reuse=self.stations.reuse, shared_cpus=self.shared_cpus) as pool:
             prepared = None
             if pool is not None:
                 first = FirstConfigs(pool)
@@ -366,9 +353,8 @@ class Tuning:
         with ExitStack() as stack:
             if (pool := stack.enter_context(self._pool(prepared))) is not None:
                 self._compile_first(pool, nearby)
-            wait_for_station = begin_station(
-                assignment, self.isolate, process, log.begun, turns=self.turns, reuse=self.reuse
-            )
+            check = (lambda: None) if self.gate is None else self.gate.check
+            wait_for_station = self.stations.begin(assignment, process, log.begun, check)
             searcher = self._searcher(pool, readiness(process))
             waits = until_one_is_done if self.gate is None else partial(wait_for_one, self.gate)
             machine = machine_of(self.task.device)
@@ -376,8 +362,6 @@ class Tuning:
             loop = self._loop(log, searcher, feed)
             loop.prepare(incumbents, trials, nearby)
             station = stack.enter_context(closing(wait_for_station()))
-            if self.gate is not None:
-                station = Stoppable(station, self.gate)
             loop.run(station, overlaps=may_overlap(self._leave, station.facts, self.task.device))
             if pool is not None:
                 pool.close() if process is None else pool.end()  # inline, the wait would run beside the race
@@ -389,13 +373,15 @@ class Tuning:
                 seconds=loop.budget.comparison_s,
                 anyway=before.tunes > 0,
             )
-            outcome = _compare(loop, station, final)
+            screened = Outcome.of_screenings(final.trials)
+            outcome = screened if screened.winner is None else _compared(loop, partial(station.finals, final), screened)
             facts, load_notes = station.facts, self.load.notes(self.task.device)
             pitfalls = pitfall_notes(final.trials, self.task.work)
             notes = (*facts.notes, *loop.doubts.notes, *cut_note(loop, final), *load_notes, *pitfalls)
             facts = replace(facts, waited_s=feed.waited_s, notes=notes)
         # The station has freed its memory.
-        outcome = self._confirm(loop, outcome, assignment, final, facts.mode)
+        confirm = partial(self.stations.confirm, outcome, assignment, final, facts.mode, loop.budget.left_s)
+        outcome = _compared(loop, confirm, outcome)
         return _Findings(loop, outcome, facts)
 
     def _assignment(self, trials: Sequence[Trial]) -> Assignment:
@@ -403,19 +389,6 @@ class Tuning:
         successes = [trial.config for trial in trials if trial.ok]
         baseline = self.default if self.default in successes else next(iter(successes), None)
         return Assignment.of(self.task, self.effort, self.cold, baseline)
-
-    def _confirm(
-        self, loop: TuningLoop, outcome: Outcome, assignment: Assignment, final: FinalRequest, mode: str | None
-    ) -> Outcome:
-        if loop.stopped in _CUT_OFF:
-            return outcome
-        try:
-            return confirm_in_fresh_processes(
-                outcome, assignment, final, mode, turns=self.turns, left_s=loop.budget.left_s
-            )
-        except KeyboardInterrupt:
-            loop.stopped = "interrupted"
-        return outcome
 
     def _compile_first(self, pool: Compiles, nearby: Sequence[Config] = ()) -> None:
         """Have the configs compiled that are tried first, in spare time until they are proposed."""
@@ -426,7 +399,7 @@ class Tuning:
     def _pool(self, prepared: CompilePool | None) -> AbstractContextManager[CompilePool | None]:
         """The compile pool, the prepared one if there is one, which has ended its processes after the block."""
         if self.gate is None:
-            return open_pool(self.task, self.effort, reuse=self.reuse)
+            return open_pool(self.task, self.effort, reuse=self.stations.reuse)
         return nullcontext() if prepared is None else prepared
 
     def _loop(self, log: RunLog, searcher: Searcher, feed: Feed) -> TuningLoop:
@@ -532,6 +505,6 @@ class Tuning:
             budget=effort.budget,
             device=f"{task.device.name} ({task.device_name})",
             resumed=resumed,
-            isolated=wants_isolation(task.kernel, task.device, self.isolate),
+            isolated=self.stations.isolated,
             log=log,
         )

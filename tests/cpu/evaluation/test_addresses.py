@@ -16,7 +16,7 @@ from triton_ops.backend.portable import holds_addresses  # noqa: E402
 from triton_ops.device import DeviceSpec  # noqa: E402
 from triton_ops.evaluation import (  # noqa: E402
     Assignment,
-    begin_station,
+    Stations,
     isolated,
 )
 from triton_ops.request import (  # noqa: E402
@@ -201,7 +201,7 @@ def test_what_code_closes_over_is_neither_sent_nor_tried_here(held, isolate):
         dtype=None, effort=chosen_effort(),
     )  # fmt: skip
     with pytest.raises(TargetError, match="the addresses in a tensor"):
-        begin_station(assignment, isolate)
+        Stations(problem=assignment, isolate=isolate).begin(assignment)
     assert all(not each.any() for each in tensors)
 
 

@@ -30,7 +30,8 @@ from triton_ops.many.problem import problems_in
 from triton_ops.records import FinishedTrial as Tried
 from triton_ops.records import Resumed, read_run
 from triton_ops.request import effort_of
-from triton_ops.tuner import Leave, Silent
+from triton_ops.tuner import Silent
+from triton_ops.tuner.gate import Leave
 
 WORK = """
 import os, time

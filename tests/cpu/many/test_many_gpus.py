@@ -15,10 +15,11 @@ from triton_ops.compilation import SharedCpus
 from triton_ops.device import DeviceSpec, chosen_gpus
 from triton_ops.device import probing as chosen
 from triton_ops.many import Job, RunOptions, TuneProblem, run_jobs
-from triton_ops.many.executor import LocalExecutor, OpensLater
+from triton_ops.many.executor import LocalExecutor
 from triton_ops.many.problem import job_of
 from triton_ops.request import effort_of
-from triton_ops.tuner import Preparation, Silent
+from triton_ops.tuner import Gate, Silent
+from triton_ops.tuner.gate import Preparation
 
 
 def spec(name="H200"):
@@ -214,7 +215,7 @@ def test_jobs_that_are_prepared_side_by_side_begin_once_and_those_no_longer_want
 
 
 def test_a_gate_tells_when_it_let_the_job_in_also_who_comes_later():
-    gate, before = OpensLater(), time.monotonic()
+    gate, before = Gate(), time.monotonic()
     gate.let_in(3.0)
     after = time.monotonic()
     time.sleep(0.02)
