@@ -55,7 +55,7 @@ class NotPortableError(Exception):
 class Isolated:
     """A station in a worker process, which is started again after it has died.
 
-"""The race in each fresh process; it drops no arm as slower, so that the results of all are checked again."""
+    `process` is one from `Stations.early_process`. With `reuse` the worker is left to the next tune, if nothing died
     or hung in it. Without `wait`, `open` waits until the worker has loaded the task, and raises what is raised then.
 
     Raises:
