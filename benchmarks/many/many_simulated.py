@@ -38,7 +38,7 @@ from triton_ops.cost_model import Model
 from triton_ops.device import machine_of, spec_named
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts
 from triton_ops.kernel_ir import KernelWork
-from triton_ops.many import ManyResult, RunOptions, jobs_of, run_jobs, session
+from triton_ops.many import ManyResult, RunOptions, run_jobs, session
 from triton_ops.many.executor import Executor, LocalExecutor
 from triton_ops.many.run import Follows
 from triton_ops.records.followed_lockfiles import without_shared_lockfiles
@@ -251,7 +251,11 @@ def simulate(gpus: int, cpus: int, ahead: int, folder: str) -> dict[str, Any]:
     session.AHEAD = ahead
     with simulated_machine(cpus, clocks), without_shared_lockfiles():
         found = run_jobs(
-            jobs_of(problems().values(), common), common, told=lambda _: None, start=start_s, executors_of=executors
+            session.jobs_of(problems().values(), common),
+            common,
+            told=lambda _: None,
+            start=start_s,
+            executors_of=executors,
         )
     wall_s = time.monotonic() - start_s
     return {

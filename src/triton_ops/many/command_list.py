@@ -17,8 +17,8 @@ from triton_ops.device import chosen_gpus, probe
 from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.many.executor import Job
 from triton_ops.many.problem import ProblemLine, RunOptions, TuneProblem, job_of, read_problems
-from triton_ops.many.ray_engine import RayEngine
-from triton_ops.many.session import ManyResult, ProblemOutcome, checked_budget, chosen_engine, run_jobs
+from triton_ops.many.run import ProblemOutcome
+from triton_ops.many.session import ManyResult, checked_budget, chosen_engine, run_jobs
 from triton_ops.request import operation_of
 from triton_ops.space import Config
 from triton_ops.terminal import INTERRUPTED, folder_of, headed_table, only_data_on_stdout, say, say_json, tell, width
@@ -41,16 +41,13 @@ Loader: TypeAlias = Callable[[str], Operation | Callable[..., Any]]
 class ListedTune:
     """Options that the problems of a list have in common.
 
-    `device` None follows the operation. With `warm`, problems are timed with their data in L2. `budget_s` is the limit
-    of the run; None is no limit. `cluster` None measures on this machine.
+    `device` None follows the operation. With `warm`, problems are timed with their data in L2.
     """
 
     options: RunOptions
     device: str | None = None
     warm: bool = False
     tolerance: float | None = None
-    budget_s: float | None = None
-    cluster: RayEngine | None = None
 
     @classmethod
     def checked(
@@ -67,15 +64,13 @@ class ListedTune:
     ) -> ListedTune:
         """The options as they were typed, those of `RunOptions` too; a `TritonKernelError` if one is wrong."""
         cluster = chosen_engine(engine, gpus)
-        common = RunOptions(devices=chosen_gpus(gpus), cache_dir=cache_dir, **options)
+        devices, limit_s = chosen_gpus(gpus), checked_budget(budget_s)
         folder_of(cache_dir)
         if device is not None:
             probe(device)
         as_tolerance(tolerance)
-        return cls(
-            options=common, device=device, warm=warm, tolerance=tolerance, budget_s=checked_budget(budget_s),
-            cluster=cluster,
-        )  # fmt: skip
+        common = RunOptions(devices=devices, cache_dir=cache_dir, budget_s=limit_s, cluster=cluster, **options)
+        return cls(options=common, device=device, warm=warm, tolerance=tolerance)
 
 
 def tune_list(run: ListedTune, problems: str | None, targets: Sequence[str], load: Loader, *, as_json: bool) -> int:
@@ -87,7 +82,7 @@ def tune_list(run: ListedTune, problems: str | None, targets: Sequence[str], loa
     with only_data_on_stdout():
         lines = _named_problems(targets, load) if problems is None else read_problems(Path(problems))
         jobs = [_job(line, run, load) for line in lines]
-        result = run_jobs(jobs, run.options, budget_s=run.budget_s, cluster=run.cluster)
+        result = run_jobs(jobs, run.options)
     _show(result, as_json=as_json)
     if result.stopped == "interrupted":
         raise typer.Exit(INTERRUPTED)

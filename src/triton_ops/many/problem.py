@@ -16,7 +16,7 @@ import re
 import shlex
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Real
 from pathlib import Path
@@ -27,6 +27,7 @@ from triton_ops.base import read_named
 from triton_ops.evaluation import Stations
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError
 from triton_ops.many.executor import Job, JobPlace
+from triton_ops.many.ray_engine import RayEngine
 from triton_ops.records import key_of
 from triton_ops.request import Effort, TuneRequest, make_request, with_configs
 from triton_ops.space import ConfigSpace
@@ -240,7 +241,8 @@ class TuneProblem:
 class RunOptions:
     """The options that all problems of a run have in common, as the parameters of `tune_many`.
 
-    `devices` are torch's names of the GPUs that measure; empty measures each problem on its own device.
+    `devices` are torch's names of the GPUs that measure; empty measures each problem on its own device, or on those of
+    a cluster. `budget_s` is the limit of the run; None is no limit.
     """
 
     plan: Effort
@@ -251,6 +253,21 @@ class RunOptions:
     transfer: bool = True
     wait: bool = True
     devices: tuple[str, ...] = field(default=())
+    budget_s: float | None = None
+    cluster: RayEngine | None = None
+
+    def tuned(self, problem: TuneProblem, place: JobPlace, own_device: str | None = None) -> TuningResult:
+        """The result of a problem's tune in a place of this process, or of its record.
+
+        `own_device` is the device where the place leaves it open: the GPU that was the current one when the run began,
+        as each thread has a current one of its own. None takes the problem's.
+        """
+        request, space = problem.request(place.device or own_device, self.seed)
+        return tune_request(
+            request, space, self.plan, cache_dir=place.cache_dir or self.cache_dir, force=self.force, seed=self.seed,
+            cold=problem.cold, isolate=self.isolate, transfer=self.transfer, wait=self.wait, listener=place.listener,
+            reuse=True, gate=place.gate, shared_cpus=place.shared_cpus,
+        )  # fmt: skip
 
 
 def as_problem(item: Any) -> TuneProblem:
@@ -275,20 +292,6 @@ def as_problem(item: Any) -> TuneProblem:
     )
 
 
-def tuned(problem: TuneProblem, options: RunOptions, place: JobPlace, *, own_device: str | None = None) -> TuningResult:
-    """The result of a problem's tune in a place of this process, or of its record.
-
-    `own_device` is the device where the place leaves it open: the GPU that was the current one when the run began, as
-    each thread has a current one of its own. None takes the problem's.
-    """
-    request, space = problem.request(place.device or own_device, options.seed)
-    return tune_request(
-        request, space, options.plan, cache_dir=place.cache_dir or options.cache_dir, force=options.force,
-        seed=options.seed, cold=problem.cold, isolate=options.isolate, transfer=options.transfer, wait=options.wait,
-        listener=place.listener, reuse=True, gate=place.gate, shared_cpus=place.shared_cpus,
-    )  # fmt: skip
-
-
 def job_of(problem: TuneProblem, options: RunOptions) -> Job:
     """The job of a problem, which is checked as `tune` checks its arguments; nothing is run or compiled.
 
@@ -303,7 +306,7 @@ def job_of(problem: TuneProblem, options: RunOptions) -> Job:
         label=f"{key.kernel} {key.label}".rstrip(),
         kernel=key.kernel,
         problem=problem,
-        tune=partial(tuned, problem, options, own_device=request.device_name),
+        tune=partial(replace(options, cluster=None).tuned, problem, own_device=request.device_name),
         recall=lambda: known_result(request, space, plan, key, cache_dir=options.cache_dir, force=options.force),
         weight=float(problem.weight),
         devices=_places(problem, request, options.devices),

@@ -27,7 +27,6 @@ from triton_ops.backend import NEEDS, is_installed, is_listed, pack
 from triton_ops.base import ensure_folder, require
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
 from triton_ops.many.executor import Executor, ExecutorLostError, Job
-from triton_ops.many.problem import RunOptions
 from triton_ops.many.ray_actors import (
     SIMULATED,
     HostFacts,
@@ -40,6 +39,7 @@ from triton_ops.many.ray_actors import (
     files_of_problem,
 )
 from triton_ops.records import cache_folder, store_in
+from triton_ops.request import Effort
 from triton_ops.values import TuningResult
 
 _log = logging.getLogger("triton_ops")
@@ -214,7 +214,9 @@ class RayEngine:
     simulated: int | None = None
 
     @contextmanager
-    def executors(self, jobs: Sequence[Job], options: RunOptions) -> Iterator[Mapping[str, Executor]]:
+    def executors(
+        self, jobs: Sequence[Job], plan: Effort, cache_dir: str | Path | None
+    ) -> Iterator[Mapping[str, Executor]]:
         """The executors by the names of their devices; at the end all actors are gone.
 
         Raises:
@@ -230,7 +232,7 @@ class RayEngine:
         _connect(ray, self.address, [_PACKAGE, *_modules_in(packed.values())])
         over = threading.Event()
         try:
-            ledger = _ledger(ray, options)
+            ledger = _ledger(ray, plan, cache_dir)
             actors = _actors(ray, ledger.keeper, self.simulated)
             facts = _facts_of(ray, actors, self.simulated)
             _check_loading(ray, actors, facts, packed)
@@ -321,8 +323,8 @@ def _modules_in(packed: Iterable[bytes]) -> list[Path]:
     return paths
 
 
-def _ledger(ray: Any, options: RunOptions) -> Ledger:
-    folder = ensure_folder(cache_folder(options.cache_dir)).resolve()
+def _ledger(ray: Any, plan: Effort, cache_dir: str | Path | None) -> Ledger:
+    folder = ensure_folder(cache_folder(cache_dir)).resolve()
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), False)
     keeper = (
         ray.remote(Keeper).options(num_cpus=0, scheduling_strategy=here, max_concurrency=_AT_ONCE).remote(str(folder))
@@ -330,8 +332,7 @@ def _ledger(ray: Any, options: RunOptions) -> Ledger:
     problems: dict[str, list[str]] = {}
     for record in store_in(str(folder)):
         problems.setdefault(record.key.kernel, []).append(record.id)
-    patience = options.plan.patience
-    silence_s = _SILENCE_S + patience.setup_s + patience.trial_s + options.plan.race.seconds
+    silence_s = _SILENCE_S + plan.patience.setup_s + plan.patience.trial_s + plan.race.seconds
     return Ledger(ray, keeper, folder, problems, silence_s)
 
 

@@ -2,61 +2,91 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any
 
 from triton_ops.exceptions import DeviceError
 from triton_ops.many.executor import Executor, ExecutorLostError, Job, TellsReady
 from triton_ops.many.schedule import Order, OrderStep, Schedule
-from triton_ops.tuner import Listener
+from triton_ops.tuner import Listener, Silent
 from triton_ops.values import TuningResult
+
+_log = logging.getLogger("triton_ops")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
-    """The end of a job, in seconds of the run; `device` is empty if none measured it."""
+class ProblemOutcome:
+    """The outcome of one problem of a run.
 
-    job: Job
-    device: str = ""
+    Attributes:
+        problem: The problem as it was given.
+        label: Kernel and problem in words.
+        status: `tuned`, `known` (a record answered), `failed`, `interrupted`, or `not begun`.
+        result: The result; None if there is none. That of an interrupted problem is the best so far.
+        error: Why it failed; None otherwise.
+        device: The device that measured it; empty if none did, and for the problem's own.
+        began_s: When its measuring began, in seconds of the run.
+        ended_s: When it ended.
+    """
+
+    problem: Any
+    label: str
+    status: str
     result: TuningResult | None = None
     error: BaseException | None = None
+    device: str = ""
     began_s: float = 0.0
     ended_s: float = 0.0
 
-    @property
-    def gain(self) -> float | None:
-        """The share of the default's time that the tune saved; None if not known."""
-        gain = None if self.result is None or self.result.unproven else self.result.gain
-        return None if gain is None or gain <= 0 else 1.0 - 1.0 / gain
 
-    @property
-    def status(self) -> str:
-        """`tuned`, `known`, `failed` or `interrupted`."""
-        if isinstance(self.error, KeyboardInterrupt):
-            return "interrupted"
-        if self.result is None:
-            return "failed"
-        if self.result.from_cache:
-            return "known"
-        return "interrupted" if self.result.stopped == "interrupted" else "tuned"
+def outcome_of(
+    job: Job, *, result: TuningResult | None = None, error: BaseException | None = None, **place: Any
+) -> ProblemOutcome:
+    """The outcome of a job that has ended; `place` are the fields of where and when."""
+    status = _status(result, error)
+    failure = error if status == "failed" else None
+    return ProblemOutcome(problem=job.problem, label=job.label, status=status, result=result, error=failure, **place)
 
 
-class Follows(Protocol):
-    """Follows a run of many problems."""
+def _status(result: TuningResult | None, error: BaseException | None) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if result is None:
+        return "failed"
+    if result.from_cache:
+        return "known"
+    return "interrupted" if result.stopped == "interrupted" else "tuned"
 
-    def listener(self, job: Job) -> Listener:
+
+def share_saved(result: TuningResult | None) -> float | None:
+    """The share of the default's time that a tune saved; None if not known."""
+    gain = None if result is None or result.unproven else result.gain
+    return None if gain is None or gain <= 0 else 1.0 - 1.0 / gain
+
+
+class Follows:
+    """Follows a run of many problems, and shows nothing but warnings; `tell` is called with each outcome."""
+
+    def __init__(self, tell: Callable[[ProblemOutcome], object] = lambda _: None) -> None:
+        self._tell = tell
+
+    def listener(self, job: Job) -> Listener:  # noqa: ARG002 - for those that show single trials
         """The listener of one job, which may be told by another thread than the run's."""
+        return Silent()
 
-    def ended(self, ended: Ended) -> None:
+    def ended(self, outcome: ProblemOutcome) -> None:
         """A job has ended; called by the run's thread."""
+        self._tell(outcome)
 
     def lost(self, device: str, why: BaseException) -> None:
         """A device is gone, and what it measured goes on elsewhere; called by the run's thread."""
+        _log.warning("%s is lost, and what it measured goes on elsewhere: %s", device, why)
 
 
 _GATHERED_S = 5.0  # for what closed executors hand over
@@ -83,7 +113,7 @@ class ManyRun:
         self._clock, self._start_s = clock, clock()
         self._messages: queue.SimpleQueue[tuple[str, str, bool | None]] = queue.SimpleQueue()
         self._running: dict[str, tuple[str, float, Future[TuningResult]]] = {}
-        self.ended: dict[str, Ended] = {}
+        self.ended: dict[str, ProblemOutcome] = {}
         self.stopped = "complete"
 
     def run(self) -> None:
@@ -170,19 +200,19 @@ class ManyRun:
         if isinstance(error, DeviceError) and len(self._executors) > 1:  # the next ones would fail there too
             self._lose(device, error)
             return
-        ended = self._gather(name, device)
-        seconds = ended.ended_s - ended.began_s
-        self._do(self._schedule.ended(device, name, self._now_s(), seconds=seconds, gain=ended.gain))
+        outcome = self._gather(name, device)
+        seconds, gain = outcome.ended_s - outcome.began_s, share_saved(outcome.result)
+        self._do(self._schedule.ended(device, name, self._now_s(), seconds=seconds, gain=gain))
 
-    def _gather(self, name: str, device: str) -> Ended:
+    def _gather(self, name: str, device: str) -> ProblemOutcome:
         _, began_s, future = self._running.pop(name)
         error = future.exception()
-        ended = self.ended[name] = Ended(
-            job=self._jobs[name], device=device, error=error, result=None if error else future.result(),
+        outcome = self.ended[name] = outcome_of(
+            self._jobs[name], device=device, error=error, result=None if error else future.result(),
             began_s=began_s, ended_s=self._now_s(),
         )  # fmt: skip
-        self._follower.ended(ended)
-        return ended
+        self._follower.ended(outcome)
+        return outcome
 
     def _lose(self, device: str, why: BaseException) -> None:
         """A device is gone or put aside; what ran there goes on elsewhere."""
@@ -194,8 +224,8 @@ class ManyRun:
         now_s, before = self._now_s(), len(self._schedule.lost)
         orders = self._schedule.gone(device, now_s)
         for name in self._schedule.lost[before:]:
-            ended = self.ended[name] = Ended(job=self._jobs[name], device=device, error=why, ended_s=now_s)
-            self._follower.ended(ended)
+            self.ended[name] = outcome_of(self._jobs[name], device=device, error=why, ended_s=now_s)
+            self._follower.ended(self.ended[name])
         self._do(orders)
 
     def _now_s(self) -> float:

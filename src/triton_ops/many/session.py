@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,40 +22,21 @@ from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.many.executor import Executor, Job, LocalExecutor
 from triton_ops.many.problem import RunOptions, TuneProblem, as_problem, is_positive, job_of
 from triton_ops.many.ray_engine import RayEngine, engine_named
-from triton_ops.many.run import Ended, Follows, ManyRun
+from triton_ops.many.run import Follows, ManyRun, ProblemOutcome, outcome_of
 from triton_ops.many.schedule import Estimate, Planned, Schedule, estimates_of
 from triton_ops.processes import cleaned_up_on_sigterm
 from triton_ops.records import cache_folder, may_have_records, store_in
 from triton_ops.request import Effort, checked_seed, chosen_effort
 from triton_ops.search import AnySearch
-from triton_ops.tuner import Listener, RunPlan, RunProgress, Silent
+from triton_ops.tuner import Listener, RunPlan, RunProgress
 from triton_ops.values import Trial, TuningResult
 
 _log = logging.getLogger("triton_ops")
 
 
-class SilentRun:
-    """Follows a run, and shows nothing but warnings; `tell` is called with each job that has ended."""
-
-    def __init__(self, tell: Callable[[Ended], object] = lambda _: None) -> None:
-        self._tell = tell
-
-    def listener(self, job: Job) -> Listener:  # noqa: ARG002 - the role's signature
-        """Nobody follows single trials."""
-        return Silent()
-
-    def ended(self, ended: Ended) -> None:
-        """Tell of the job, which is not shown."""
-        self._tell(ended)
-
-    def lost(self, device: str, why: BaseException) -> None:
-        """Warn."""
-        _log.warning("%s is lost, and what it measured goes on elsewhere: %s", device, why)
-
-
 @contextmanager
 def display(
-    problems: int, console: Console | None = None, tell: Callable[[Ended], object] = lambda _: None
+    problems: int, console: Console | None = None, tell: Callable[[ProblemOutcome], object] = lambda _: None
 ) -> Iterator[Follows]:
     """A display on stderr while the block runs: a line for each problem that has ended, and below them a bar.
 
@@ -64,7 +45,7 @@ def display(
     """
     console = console or Console(file=sys.stderr)
     if not console.is_terminal:
-        yield SilentRun(tell)
+        yield Follows(tell)
         return
     columns = (
         TextColumn("{task.fields[said]}", markup=False), BarColumn(bar_width=16),
@@ -74,11 +55,12 @@ def display(
         yield Display(progress, problems, tell)
 
 
-class Display:
+class Display(Follows):
     """Draws a run of many problems in a terminal; `tell` is called with each job that has ended."""
 
-    def __init__(self, progress: Progress, problems: int, tell: Callable[[Ended], object] = lambda _: None) -> None:
-        self._progress, self._problems, self._tell = progress, problems, tell
+    def __init__(self, progress: Progress, problems: int, tell: Callable[[ProblemOutcome], object]) -> None:
+        super().__init__(tell)
+        self._progress, self._problems = progress, problems
         self._ended = self._failed = 0
         self._whole = progress.add_task("", total=problems, said=self._text(), best="")
 
@@ -86,13 +68,13 @@ class Display:
         """A line for the job while it is measured."""
         return _ProblemRow(self._progress, job.label)
 
-    def ended(self, ended: Ended) -> None:
+    def ended(self, outcome: ProblemOutcome) -> None:
         """Write what became of a job, and move the bar."""
         self._ended += 1
-        self._failed += ended.status == "failed"
-        self._progress.console.print(ended_text(ended), markup=False, highlight=False)
+        self._failed += outcome.status == "failed"
+        self._progress.console.print(_text_of(outcome), markup=False, highlight=False)
         self._progress.update(self._whole, completed=self._ended, said=self._text())
-        self._tell(ended)
+        super().ended(outcome)
 
     def lost(self, device: str, why: BaseException) -> None:
         """Write that a device is gone."""
@@ -123,17 +105,17 @@ class _ProblemRow:
         return f"{self._label}: {trials} trials"
 
 
-def ended_text(ended: Ended) -> str:
-    """The end of a job in one line."""
-    if ended.error is not None and ended.status == "failed":
-        return f"failed       {ended.job.label}: {str(ended.error).splitlines()[0] if str(ended.error) else 'error'}"
-    result = ended.result
+def _text_of(outcome: ProblemOutcome) -> str:
+    """The outcome of a job in one line."""
+    if outcome.error is not None:
+        return f"failed       {outcome.label}: {str(outcome.error).splitlines()[0] if str(outcome.error) else 'error'}"
+    result = outcome.result
     if result is None:
-        return f"{ended.status:12} {ended.job.label}"
+        return f"{outcome.status:12} {outcome.label}"
     gain = "" if result.gain is None else f", {gain_text(result.gain, result.gain_interval)}"
     gain = ", unproven" if result.unproven else gain
-    took = "" if result.from_cache else f", {ended.ended_s - ended.began_s:.1f} s"
-    return f"{ended.status:12} {ended.job.label}: {result.metrics.latency_ms:.4g} ms{gain}{took}"
+    took = "" if result.from_cache else f", {outcome.ended_s - outcome.began_s:.1f} s"
+    return f"{outcome.status:12} {outcome.label}: {result.metrics.latency_ms:.4g} ms{gain}{took}"
 
 
 ExecutorsOf: TypeAlias = Callable[[SharedCpus, Follows], Mapping[str, Executor]]
@@ -141,31 +123,6 @@ ExecutorsOf: TypeAlias = Callable[[SharedCpus, Follows], Mapping[str, Executor]]
 AHEAD = 3
 """How many problems a device of this machine prepares while it measures one, and two more as long as none is ready."""
 _SPARED = 2  # CPUs for each problem that is measured, which configs of later problems leave alone
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProblemOutcome:
-    """The outcome of one problem of a run.
-
-    Attributes:
-        problem: The problem as it was given.
-        label: Kernel and problem in words.
-        status: `tuned`, `known` (a record answered), `failed`, `interrupted`, or `not begun`.
-        result: The result; None if there is none. That of an interrupted problem is the best so far.
-        error: Why it failed; None otherwise.
-        device: The device that measured it; empty if none did, and for the problem's own.
-        began_s: When its measuring began, in seconds of the run.
-        ended_s: When it ended.
-    """
-
-    problem: Any
-    label: str
-    status: str
-    result: TuningResult | None = None
-    error: BaseException | None = None
-    device: str = ""
-    began_s: float = 0.0
-    ended_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,86 +214,76 @@ def tune_many(
         raise SettingsError(
             f"told is {told!r}, which cannot be called", hint="pass a function of one problem's outcome"
         )
-    cluster, limit_s = chosen_engine(engine, gpus), checked_budget(budget_s)
     options = RunOptions(
         plan=_plan(effort, search, trials, each_s), cache_dir=cache_dir, seed=checked_seed(seed), force=force,
-        isolate=isolate, transfer=transfer, wait=wait, devices=chosen_gpus(gpus),
+        isolate=isolate, transfer=transfer, wait=wait, devices=chosen_gpus(gpus), budget_s=checked_budget(budget_s),
+        cluster=chosen_engine(engine, gpus),
     )  # fmt: skip
-    jobs = jobs_of(problems, options)
-    return run_jobs(jobs, options, budget_s=limit_s, told=told, start=start, cluster=cluster)
+    return run_jobs(jobs_of(problems, options), options, told=told, start=start)
 
 
 def jobs_of(problems: Iterable[Any], options: RunOptions) -> list[Job]:
     """The jobs of problems, each checked; a `TritonKernelError` begins with the problem's number, from 1."""
     if isinstance(problems, (str, bytes, Mapping)) or not isinstance(problems, Iterable):
         raise SettingsError(f"problems is {problems!r}; it must be a list of problems", hint="[TuneProblem(target=…)]")
-    return [_job(number, item, options) for number, item in enumerate(problems, 1)]
-
-
-def _job(number: int, item: Any, options: RunOptions) -> Job:
-    try:
-        return job_of(as_problem(item), options)
-    except TritonKernelError as error:
-        raise error.about(f"problem {number}") from None
+    jobs: list[Job] = []
+    for number, item in enumerate(problems, 1):
+        try:
+            jobs.append(job_of(as_problem(item), options))
+        except TritonKernelError as error:  # noqa: PERF203 - it names its problem
+            raise error.about(f"problem {number}") from None
+    return jobs
 
 
 def run_jobs(
     jobs: Sequence[Job],
     options: RunOptions,
     *,
-    budget_s: float | None = None,
     told: Callable[[ProblemOutcome], None] | None = None,
     observer: Callable[[ProblemOutcome], None] | None = None,
     start: float | None = None,
     executors_of: ExecutorsOf | None = None,
-    cluster: RayEngine | None = None,
 ) -> ManyResult:
     """Run jobs that are checked; those of one name are the same problem, and are measured once.
 
-    `budget_s` is the limit of seconds of the run. `told` is called with each problem that has ended, in place of a
-    display, and `observer` beside one. `start` is when the run began, by `time.monotonic`. `executors_of` makes what
-    measures, by the names of the devices; it is called if anything is to be measured. None measures in this process, on
-    the GPUs of the options, or each job on its own device; `cluster` on the GPUs of a cluster instead.
+    `told` is called with each problem that has ended, in place of a display, and `observer` beside one. `start` is when
+    the run began, by `time.monotonic`. `executors_of` makes what measures, by the names of the devices; it is called if
+    anything is to be measured. None measures in this process, on the GPUs of the options, or each job on its own
+    device, unless the options name a cluster.
     """
     start = time.monotonic() if start is None else start
     distinct = {job.name: job for job in jobs}
     results = {name: result for name, job in distinct.items() if (result := job.recall()) is not None}
-    ended = {name: Ended(job=distinct[name], result=result) for name, result in results.items()}
+    ended = {name: outcome_of(distinct[name], result=result) for name, result in results.items()}
     new = [job for name, job in distinct.items() if name not in results]
     if new:
         ensure_folder(cache_folder(options.cache_dir))  # without it each problem would fail, one after the other
     stopped = "complete"
-    call = told or observer or (lambda _: None)
-    tell = lambda each: call(_outcome(each))  # noqa: E731 - one line
-    with display(len(distinct), tell=tell) if told is None else nullcontext(SilentRun(tell)) as view:
+    tell = told or observer or (lambda _: None)
+    with display(len(distinct), tell=tell) if told is None else nullcontext(Follows(tell)) as view:
         for each in ended.values():
             view.ended(each)
         if new:
-            run = _run(new, options, view, budget_s, start, executors_of, cluster)
+            run = _run(new, options, view, start, executors_of)
             ended.update(run.ended)
             stopped = run.stopped
-    outcomes = tuple(_outcome(ended[job.name], job) if job.name in ended else _unbegun(job) for job in jobs)
+    outcomes = tuple(_outcome_for(job, ended.get(job.name)) for job in jobs)
     return ManyResult(outcomes=outcomes, elapsed_s=time.monotonic() - start, stopped=stopped)
 
 
 def _run(
-    jobs: Sequence[Job],
-    options: RunOptions,
-    view: Follows,
-    budget_s: float | None,
-    start: float,
-    executors_of: ExecutorsOf | None,
-    cluster: RayEngine | None,
+    jobs: Sequence[Job], options: RunOptions, view: Follows, start: float, executors_of: ExecutorsOf | None
 ) -> ManyRun:
     """The run of jobs whose winners are not known, when it has ended."""
     with cleaned_up_on_sigterm():
         count = max(1, len(options.devices))
         shared_cpus = SharedCpus(usable_cpus(), _SPARED * count, count)
+        budget_s, cluster = options.budget_s, options.cluster
         left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
         schedule = Schedule(planned(jobs, options), budget_s=left_s, ahead=AHEAD if cluster is None else 0)
         with contextlib.ExitStack() as stack:
             if cluster is not None:
-                executors = stack.enter_context(cluster.executors(jobs, options))
+                executors = stack.enter_context(cluster.executors(jobs, options.plan, options.cache_dir))
             elif executors_of is not None:
                 executors = executors_of(shared_cpus, view)
             else:
@@ -384,18 +331,11 @@ def chosen_engine(engine: str | None, gpus: Any) -> RayEngine | None:
     return cluster
 
 
-def _outcome(ended: Ended, job: Job | None = None) -> ProblemOutcome:
-    """The outcome for the caller, of the job that was run or of another one of the same name."""
-    job = job or ended.job
-    return ProblemOutcome(
-        problem=job.problem, label=job.label, status=ended.status, result=ended.result,
-        error=ended.error if ended.status == "failed" else None, device=ended.device,
-        began_s=ended.began_s, ended_s=ended.ended_s,
-    )  # fmt: skip
-
-
-def _unbegun(job: Job) -> ProblemOutcome:
-    return ProblemOutcome(problem=job.problem, label=job.label, status="not begun")
+def _outcome_for(job: Job, outcome: ProblemOutcome | None) -> ProblemOutcome:
+    """The outcome of a job that was run, or of another one of the same name; None for one that was not begun."""
+    if outcome is None:
+        return ProblemOutcome(problem=job.problem, label=job.label, status="not begun")
+    return replace(outcome, problem=job.problem, label=job.label)
 
 
 def _plan(effort: Any, search: Any, trials: int | None, each_s: float | None) -> Effort:

@@ -16,11 +16,9 @@ from triton_ops.many import (
     JobPlace,
     ManyResult,
     ProblemOutcome,
-    RayEngine,
     RunOptions,
     TuneProblem,
     run_jobs,
-    tuned,
 )
 from triton_ops.records import Miss, Misses, cache_folder, store_in
 from triton_ops.ship.targets import DECORATED, Targets, check_named, kernel_in, made_on, specs_of
@@ -52,8 +50,6 @@ def tune_misses(
     options: RunOptions,
     *,
     tolerance: float | Tolerance | None = None,
-    budget_s: float | None = None,
-    cluster: RayEngine | None = None,
 ) -> tuple[list[MissOutcome], ManyResult]:
     """Tune misses as one run, and take each off the list when there is a record.
 
@@ -64,8 +60,6 @@ def tune_misses(
         targets: The kernels that they name.
         options: What their tunes have in common; `cache_dir` is the folder of the misses and of the records.
         tolerance: How far a right result may be from the expected one.
-        budget_s: The limit of seconds of the run; None is no limit.
-        cluster: Measures on the GPUs of a cluster instead.
 
     Returns:
         What became of each miss, in their order, and the run.
@@ -81,10 +75,10 @@ def tune_misses(
                 miss=miss,
                 device=_here(miss, device),
                 target=_target(miss, targets),
-                options=options,
+                options=replace(options, cluster=None),
                 tolerance=tolerance,
             )
-            if cluster is not None:
+            if options.cluster is not None:
                 pack(work.tuned)  # each is sent when its turn comes
         except TritonKernelError as error:
             outcomes[miss.key.id] = MissOutcome(
@@ -100,7 +94,7 @@ def tune_misses(
     def note(outcome: ProblemOutcome) -> None:
         outcomes[outcome.problem.key.id] = _outcome(outcome, options)
 
-    run = run_jobs(list(jobs.values()), options, budget_s=budget_s, observer=note, cluster=cluster)
+    run = run_jobs(list(jobs.values()), options, observer=note)
     return [outcomes.get(miss.key.id, MissOutcome(miss=miss, reason=_unbegun(run))) for miss in misses], run
 
 
@@ -129,7 +123,7 @@ class _MissTune:
             target=self.target, kwargs=made_on(specs_of(unkeyed(miss.key.problem)[0]), device),
             device=device, tolerance=self.tolerance, cold=miss.key.cache_state == "cold",
         )  # fmt: skip
-        return tuned(problem, options, replace(place, device=None))
+        return options.tuned(problem, replace(place, device=None))
 
     def _tune_options(self, place: JobPlace) -> Mapping[str, Any]:
         options = self.options

@@ -17,8 +17,9 @@ from triton_ops.compilation import pool
 from triton_ops.compilation.fork_server import ForkServer
 from triton_ops.device import spec_named
 from triton_ops.evaluation import Stations
-from triton_ops.many import RunOptions, jobs_of, run_jobs
+from triton_ops.many import RunOptions, run_jobs
 from triton_ops.many.executor import LocalExecutor
+from triton_ops.many.session import jobs_of
 from triton_ops.records import read_run
 from triton_ops.request import effort_of, request
 

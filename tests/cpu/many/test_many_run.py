@@ -10,7 +10,7 @@ import pytest
 from triton_ops.exceptions import DeviceError, TuningFailedError
 from triton_ops.many import Job
 from triton_ops.many.executor import ExecutorLostError
-from triton_ops.many.run import ManyRun
+from triton_ops.many.run import ManyRun, share_saved
 from triton_ops.many.schedule import Planned, Schedule
 
 
@@ -96,7 +96,7 @@ def test_each_job_is_measured_once_and_the_next_two_are_prepared_meanwhile():
     assert executor.prepared == [["p1", "p2"], ["p2", "p3"]]
     assert told.statuses == dict.fromkeys(executor.measured, "tuned")
     assert run.stopped == "complete"
-    assert run.ended["p0"].gain == pytest.approx(0.2)
+    assert share_saved(run.ended["p0"].result) == pytest.approx(0.2)
 
 
 def test_what_is_ready_first_is_measured_first():
