@@ -225,8 +225,8 @@ def _verifier(assignment: Assignment, subject: Subject, tell: Callable[[str], No
         return Verifier(
             kernel=assignment.kernel, subject=subject, reference=assignment.reference, tell=tell,
             trusted=None if assignment.trusted is None else assignment.trusted.with_members(assignment.members),
-            others=further_cases(subject.first, assignment.arguments, assignment.device_name),
-            ragged=odd_case(assignment.arguments, assignment.shape, assignment.dtype) if assignment.odd else None,
+            others=further_cases(subject.first, assignment),
+            ragged=odd_case(assignment, assignment.shape, assignment.dtype) if assignment.odd else None,
             standard=Standard(precision=precision, tolerance=assignment.tolerance, check=assignment.check),
         )  # fmt: skip
     except TritonKernelError:

@@ -32,7 +32,7 @@ from triton_ops.evaluation.judges import LITTLE, Difference, Precision
 from triton_ops.evaluation.standard import ExpectedResults, Standard, own_answers
 from triton_ops.evaluation.subject import ArgumentSet, Subject, synchronize
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.request import GeneratedArguments
+from triton_ops.request import KernelProblem
 from triton_ops.space import Config
 from triton_ops.values import Problem, Scalar, TensorSpec
 
@@ -486,22 +486,23 @@ _COPIES_OF_A_SET = 5  # the arguments, the copies that restore them, and golden 
 _MEMORY_SHARE = 0.25  # of the free memory: a further set of data may take so much
 
 
-def further_cases(first: ArgumentSet, source: object, device_name: str) -> list[Case]:
+def further_cases(first: ArgumentSet, problem: KernelProblem) -> list[Case]:
     """Cases of the tuned shape with other data: a second draw, without outliers, and whole numbers.
 
     An error that shows without outliers may fade beside them, and the other way round. Without a second draw, as for
     the caller's own arguments, the first data serves again, with outputs that hold another poison.
     """
-    if not isinstance(source, GeneratedArguments):
+    source = problem.generated
+    if source is None:
         return [Case(first, 1)]
     outputs = source.operation.kernel.outputs
     need = _COPIES_OF_A_SET * _bytes_of(first.arguments)
-    if need > _MEMORY_SHARE * free_bytes_of(device_name):
+    if need > _MEMORY_SHARE * free_bytes_of(problem.device_name):
         return [Case(first, 1)]
     even = replace(source.problem, arguments=tuple((name, _even(it)) for name, it in source.problem.arguments))
     cases = [Case(ArgumentSet(replace(source, problem=even, seed=source.seed + 1)(), outputs), 1)]
     whole = _of_whole_numbers(source.problem)
-    if whole is not None and need <= _MEMORY_SHARE * free_bytes_of(device_name):
+    if whole is not None and need <= _MEMORY_SHARE * free_bytes_of(problem.device_name):
         arguments = replace(source, problem=whole, seed=source.seed + 2)()
         cases.append(Case(ArgumentSet(arguments, outputs), 0, "on whole numbers, ", whole=True))
     return cases
@@ -533,13 +534,13 @@ def _whole(argument: TensorSpec | Scalar) -> TensorSpec | Scalar:
     return argument
 
 
-def odd_case(source: object, shape: tuple[int, ...] | None, dtype: str | None) -> Case | None:
+def odd_case(tuned: KernelProblem, shape: tuple[int, ...] | None, dtype: str | None) -> Case | None:
     """The case of odd extents, for configs that the operation's space holds there; None where there is no such problem.
 
-    Only problems that an operation makes from a shape have one. `source` is what made the arguments of the tuned
-    problem, of which `shape` and `dtype` are as asked for.
+    Only problems that an operation makes from a shape have one. `shape` and `dtype` are as asked for.
     """
-    if shape is None or not isinstance(source, GeneratedArguments):
+    source = tuned.generated
+    if shape is None or source is None:
         return None
     operation: Operation = source.operation
     odd = ragged_shape(operation, shape, dtype)

@@ -78,34 +78,14 @@ class Setting:
             return False
 
 
-def _write_umask(mask: int) -> None:
-    os.umask(mask)
-
-
 def _umask() -> int:
     os.umask(mask := os.umask(0o077))  # it is only told where it is set
     return mask
 
 
-def _folder() -> str:
-    return settings.current_folder() or ""
-
-
 def _write_environment(before: dict[str, str]) -> None:
     settings.restore_environment(before)
     time.tzset()
-
-
-def _decimals() -> tuple[str, str]:
-    return repr(decimal.getcontext()), repr(decimal.DefaultContext)
-
-
-def _write_decimals(_: object) -> None:
-    decimal.setcontext(decimal.Context())  # of the default context, which is compared as well
-
-
-def _locale() -> str:
-    return locale.setlocale(locale.LC_ALL)
 
 
 _Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
@@ -171,19 +151,17 @@ def _write_interpreter(before: tuple[int, float, int]) -> None:
 
 STANDARD: tuple[Setting, ...] = (
     Setting("the environment", settings.environment_but_cudas, _write_environment),
-    Setting("the working folder", _folder, os.chdir),
+    Setting("the working folder", lambda: settings.current_folder() or "", os.chdir),
     Setting("the CPUs", lambda: os.sched_getaffinity(0), lambda cpus: os.sched_setaffinity(0, cpus)),
-    Setting("the umask", _umask, _write_umask),
+    Setting("the umask", _umask, os.umask),
     Setting("the priority", lambda: os.getpriority(os.PRIO_PROCESS, 0)),
     Setting("limits of resources", _limits, _write_limits),
     Setting(
         "limits of the interpreter",
-        lambda: (sys.getrecursionlimit(), sys.getswitchinterval(), sys.getdlopenflags()),
-        _write_interpreter,
+        lambda: (sys.getrecursionlimit(), sys.getswitchinterval(), sys.getdlopenflags()), _write_interpreter,
     ),
     Setting(
-        "the most digits of a number",
-        lambda: sys.get_int_max_str_digits(),
+        "the most digits of a number", lambda: sys.get_int_max_str_digits(),
         lambda most: sys.set_int_max_str_digits(most),
     ),
     Setting("signal handlers", _handlers, _write_handlers),
@@ -196,8 +174,13 @@ STANDARD: tuple[Setting, ...] = (
     ),
     Setting("tracing", lambda: (sys.gettrace(), sys.getprofile()), _write_traces),
     Setting("tracing of threads", lambda: (threading.gettrace(), threading.getprofile())),
-    Setting("decimal's context", _decimals, _write_decimals),
-    Setting("the locale", _locale, lambda before: locale.setlocale(locale.LC_ALL, before)),
+    Setting(
+        "decimal's context", lambda: (repr(decimal.getcontext()), repr(decimal.DefaultContext)),
+        lambda _: decimal.setcontext(decimal.Context()),  # of the default context, which is compared as well
+    ),
+    Setting(
+        "the locale", lambda: locale.setlocale(locale.LC_ALL), lambda before: locale.setlocale(locale.LC_ALL, before)
+    ),
     Setting("random's state", random.getstate, random.setstate),
     Setting("filters of warnings", lambda: tuple(warnings.filters), _write_filters),
     Setting("logging", _logging, _write_logging),
@@ -215,7 +198,8 @@ def _subnormal(least: float, one: float) -> bool:
 
 def callables_of(modules: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The functions and classes of modules that are imported, by name, as they are now."""
-    return {name: _callables(module) for name in modules if (module := sys.modules.get(name)) is not None}
+    there = {name: vars(sys.modules[name]) for name in modules if sys.modules.get(name) is not None}
+    return {module: {name: value for name, value in own.items() if callable(value)} for module, own in there.items()}
 
 
 def replaced(before: dict[str, dict[str, Any]]) -> str:
@@ -235,10 +219,6 @@ def _of_a_library(value: Any) -> bool:
     """True for a function or class of an installed package that is none of Python's own."""
     home = str(getattr(value, "__module__", None))
     return home.partition(".")[0] not in sys.stdlib_module_names and is_installed(home)
-
-
-def _callables(module: Any) -> dict[str, Any]:
-    return {name: value for name, value in vars(module).items() if callable(value)}
 
 
 _TORCH_SEED = 67280421310721  # of torch's generators in a new process

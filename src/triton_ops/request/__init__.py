@@ -12,10 +12,7 @@ if TYPE_CHECKING:
     from triton_ops.request.effort import checked_seed as checked_seed
     from triton_ops.request.effort import chosen_effort as chosen_effort
     from triton_ops.request.effort import effort_of as effort_of
-    from triton_ops.request.request import CopiedArguments as CopiedArguments
-    from triton_ops.request.request import GeneratedArguments as GeneratedArguments
     from triton_ops.request.request import KernelProblem as KernelProblem
-    from triton_ops.request.request import NamedProblem as NamedProblem
     from triton_ops.request.request import Task as Task
     from triton_ops.request.request import TuneRequest as TuneRequest
     from triton_ops.request.request import device_for as device_for

@@ -46,6 +46,10 @@ class NamedProblem:
     shape: tuple[int, ...] | None
     dtype: str | None
 
+    def makes(self, problem: Problem) -> bool:
+        """True if the operation makes this problem of the shape now, too."""
+        return self.operation.problem(self.shape, self.dtype) == problem
+
 
 @dataclass(frozen=True, eq=False)
 class GeneratedArguments:
@@ -115,11 +119,20 @@ class KernelProblem:
         return {each.name: getattr(self, each.name) for each in fields(KernelProblem)}
 
     @property
+    def generated(self) -> GeneratedArguments | None:
+        """The maker of an operation's arguments; None for the caller's own."""
+        return self.arguments if isinstance(self.arguments, GeneratedArguments) else None
+
+    @property
+    def originals(self) -> Arguments | None:
+        """The caller's own arguments; None if they are generated."""
+        return self.arguments.originals if isinstance(self.arguments, CopiedArguments) else None
+
+    @property
     def arguments_or_specs(self) -> Arguments:
         """The caller's own arguments, or the specs of those that are generated."""
-        if isinstance(self.arguments, CopiedArguments):
-            return self.arguments.originals
-        return Arguments(keyword=dict(self.problem.arguments))
+        originals = self.originals
+        return Arguments(keyword=dict(self.problem.arguments)) if originals is None else originals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +192,7 @@ class TuneRequest(KernelProblem):
     @property
     def addresses(self) -> list[str]:
         """The names of the caller's own arguments that hold addresses of memory, as of `names_of_addresses`."""
-        return names_of_addresses(self.arguments.originals) if isinstance(self.arguments, CopiedArguments) else []
+        return [] if self.originals is None else names_of_addresses(self.originals)
 
     def task(self, space: ConfigSpace) -> Task:
         """The task of this request in a config space.

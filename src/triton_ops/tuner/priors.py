@@ -32,7 +32,7 @@ from triton_ops.device import Machine, load_calibration, machine_of
 from triton_ops.kernel_ir import KernelWork
 from triton_ops.processes import WorkerProcess
 from triton_ops.records import model_of
-from triton_ops.request import CopiedArguments, Task
+from triton_ops.request import Task
 from triton_ops.search import SMALL, Prior, Searcher, UsesPreviews, expected_gain
 from triton_ops.space import Config, ConfigSpace, all_configs
 from triton_ops.values import Compiled, Trial
@@ -337,9 +337,9 @@ def inferred_prior(
 
 def small_contents(task: Task) -> Contents:
     """The elements of the caller's small tensors of whole numbers, by their parameters' names."""
-    if not isinstance(task.arguments, CopiedArguments):
+    if task.originals is None:
         return {}
-    arguments = task.arguments.originals.by_name(task.kernel).keyword
+    arguments = task.originals.by_name(task.kernel).keyword
     small = {name: value for name, value in arguments.items() if is_tensor(value) and _is_small(value)}
     return {name: value.flatten().tolist() for name, value in small.items()}
 

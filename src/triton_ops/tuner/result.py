@@ -168,8 +168,11 @@ def result_of(
     `stored` says whether later calls find the record.
     """
     work, device, members = task.work, task.device, members or {}
-    winner = _trial_of(record.winner, trials) if trials else _winner_of(record)
-    default = _trial_of(record.default, trials) if trials else _default_of(record)
+    by_config: dict[Config | None, Trial] = {trial.config: trial for trial in trials}
+    winner, default = by_config.get(record.winner), by_config.get(record.default)
+    if not trials:
+        winner = _recalled(record.winner, record.timing, record.mode, record.resources)
+        default = _recalled(record.default, record.default_timing, record.mode)
     return TuningResult(
         best_config=dict(record.winner.with_members(members)),
         metrics=metrics_of(record.timing, work, device),
@@ -214,21 +217,12 @@ def _failed_of(record: Record) -> tuple[Trial, ...]:
     )
 
 
-def _trial_of(config: Config | None, trials: Sequence[Trial]) -> Trial | None:
-    return next((trial for trial in trials if trial.config == config), None)
-
-
-def _winner_of(record: Record) -> Trial:
-    return _recalled(record.winner, record.timing, record.mode, record.resources)
-
-
-def _default_of(record: Record) -> Trial | None:
-    if record.default is None or record.default_timing is None:
+def _recalled(
+    config: Config | None, timing: Timing | None, mode: str, resources: Resources | None = None
+) -> Trial | None:
+    """A trial with the three times that a record keeps."""
+    if config is None or timing is None:
         return None
-    return _recalled(record.default, record.default_timing, record.mode)
-
-
-def _recalled(config: Config, timing: Timing, mode: str, resources: Resources | None = None) -> Trial:
     times = Measurement((timing.p20_ms, timing.median_ms, timing.p80_ms), mode)
     return Trial(config, Status.OK, times, resources=resources)
 

@@ -42,7 +42,6 @@ from triton_ops.records import (
 )
 from triton_ops.request import (
     Effort,
-    NamedProblem,
     Patience,
     TuneRequest,
     checked_seed,
@@ -56,7 +55,7 @@ from triton_ops.tuner.gate import Gate
 from triton_ops.tuner.progress import Listener, ProgressBar, checked_listener
 from triton_ops.tuner.result import result_of
 from triton_ops.tuner.tuning import Tuning
-from triton_ops.values import ALIGNMENT_BYTES, Key, Problem, Tolerance, TuningResult, check_memory, is_fake
+from triton_ops.values import ALIGNMENT_BYTES, Key, Tolerance, TuningResult, check_memory, is_fake
 
 _MOST = 1_024
 _PLAIN = frozenset({bool, int, float, str, type(None)})
@@ -77,7 +76,7 @@ class _Hit:
     stamp: tuple[int, int, int]
     threads: int
     result: TuningResult
-    by_shape: tuple[NamedProblem, Problem] | None
+    makes_the_same: Callable[[], bool]
 
 
 _hits: dict[Any, _Hit] = {}
@@ -106,7 +105,7 @@ def hit(call: Any, start: float) -> TuningResult | None:
         or entry.kernel.identity != entry.identity
         or any(source_of(check).fingerprint != fingerprint for check, fingerprint in entry.checks)
         or cpu_threads() != entry.threads
-        or _another_problem(entry.by_shape)
+        or not entry.makes_the_same()
     ):
         del _hits[call]
         return None
@@ -126,13 +125,12 @@ def remember(
     checks: Sequence[Callable[..., Any]],
     path: Path,
     result: TuningResult,
-    by_shape: tuple[NamedProblem, Problem] | None,
+    makes_the_same: Callable[[], bool],
 ) -> None:
     """Keep what a call has found on disk.
 
     `target` and `space` are kept as long as the hit, so that no other object gets their places. The identity of
-    `kernel` and the meaning of `checks` must stay equal. `by_shape` is the shape of a call with the problem that the
-    operation made of it; None for the caller's arguments, which are not kept.
+    `kernel` and the meaning of `checks` must stay equal, and `makes_the_same` true.
     """
     stamp = _stamp(path)
     if stamp is None:
@@ -149,15 +147,16 @@ def remember(
         return
     fingerprints = tuple((check, source.fingerprint) for check, source in sources)
     _hits[call] = _Hit(
-        (target, space), kernel, dict(kernel.identity), fingerprints, path, stamp, cpu_threads(), result, by_shape
+        (target, space),
+        kernel,
+        dict(kernel.identity),
+        fingerprints,
+        path,
+        stamp,
+        cpu_threads(),
+        result,
+        makes_the_same,
     )
-
-
-def _another_problem(by_shape: tuple[NamedProblem, Problem] | None) -> bool:
-    if by_shape is None:
-        return False
-    named, problem = by_shape
-    return named.operation.problem(named.shape, named.dtype) != problem
 
 
 def _token(value: Any) -> Any:
@@ -325,8 +324,8 @@ def tune(
     if call is not None and result.from_cache:
         path = cache_path(key_of(request, cold=cold), cache_dir)
         checks = checked_of(callers[0], request.reference, request.check)
-        by_shape = None if request.named is None else (request.named, request.problem)
-        remember(call, *callers, request.kernel, checks, path, result, by_shape)
+        same = partial(request.named.makes, request.problem) if request.named is not None else lambda: True
+        remember(call, *callers, request.kernel, checks, path, result, same)
     return result
 
 
@@ -373,13 +372,14 @@ def tune_request(
     folder = cache_folder(cache_dir)
 
     forced = force or not keep
-    if (result := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
+    known = partial(known_result, request, space, plan, key, cache_dir=folder, force=forced, start=start)
+    if (result := known()) is not None:
         return result
     stations = Stations(problem=request, isolate=isolate, reuse=reuse, turns=Turns(request.device_name, wait))
     _check_addresses(request, stations)
     task, own_folder = request.task(space), ensure_folder(folder) if keep else Path(folder)
     with cleaned_up_on_sigterm(), _only_one(own_folder if keep else None, key) as (runs, quarantine):
-        if (result := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
+        if (result := known()) is not None:
             return result
         return Tuning(
             task=task,

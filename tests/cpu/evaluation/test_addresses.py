@@ -19,10 +19,8 @@ from triton_ops.evaluation import (  # noqa: E402
     Stations,
     isolated,
 )
-from triton_ops.request import (  # noqa: E402
-    CopiedArguments,
-    chosen_effort,
-)
+from triton_ops.request import chosen_effort  # noqa: E402
+from triton_ops.request.request import CopiedArguments  # noqa: E402
 
 START = 0x7F00_0000_0000
 PIECES = [range(START, START + 4096), range(START + 8192, START + 8192 + 512), range(0x3_0200_0000, 0x3_0200_2000)]

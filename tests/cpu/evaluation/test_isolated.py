@@ -44,7 +44,8 @@ from triton_ops.evaluation import Assignment, Stations
 from triton_ops.evaluation.isolated import Isolated
 from triton_ops.evaluation.worker import Setup
 from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess, worker_process
-from triton_ops.request import CopiedArguments, Patience, chosen_effort
+from triton_ops.request import Patience, chosen_effort
+from triton_ops.request.request import CopiedArguments
 from triton_ops.space import Config
 
 PATIENCE = Patience(launch_s=2.0)

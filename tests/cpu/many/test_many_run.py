@@ -24,8 +24,8 @@ class Told:
         raise AssertionError("the executors of these tests have no listeners")
 
     def ended(self, ended):
-        assert ended.job.name not in self.statuses
-        self.statuses[ended.job.name] = ended.status
+        assert ended.label not in self.statuses
+        self.statuses[ended.label] = ended.status
 
     def lost(self, device, why):
         self.losses.append(device)

@@ -29,7 +29,8 @@ from triton_ops.cost_model.inferred import InferredTiles, why_silent  # noqa: E4
 from triton_ops.device import machine_of, named_target, spec_named  # noqa: E402
 from triton_ops.kernel_ir import KernelWork  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
-from triton_ops.request import CopiedArguments, Task  # noqa: E402
+from triton_ops.request import Task  # noqa: E402
+from triton_ops.request.request import CopiedArguments  # noqa: E402
 from triton_ops.space import Config, as_space  # noqa: E402
 from triton_ops.tuner import (  # noqa: E402
     SurveyLimits,
