@@ -4,7 +4,6 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.evaluation.expected import as_list as as_list
     from triton_ops.evaluation.expected import kept as kept
     from triton_ops.evaluation.expected import leaf_pairs as leaf_pairs
     from triton_ops.evaluation.finals import FinalRequest as FinalRequest
@@ -21,6 +20,5 @@ if TYPE_CHECKING:
     from triton_ops.evaluation.subject import ArgumentSet as ArgumentSet
     from triton_ops.evaluation.subject import SharedTimer as SharedTimer
     from triton_ops.evaluation.subject import Subject as Subject
-    from triton_ops.evaluation.subject import poison as poison
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -16,6 +16,7 @@ from triton_ops.device import free_bytes_of
 from triton_ops.evaluation.expected import (
     Check,
     Criteria,
+    as_list,
     difference,
     expected,
     is_exact,
@@ -113,6 +114,8 @@ class ExpectedResults:
         self.opaque, self.empty = tuple(opaque), not some
         if standard.check is not None:
             try_check(standard.check, answers.low)
+
+    as_list = staticmethod(as_list)
 
     @property
     def exact(self) -> bool:

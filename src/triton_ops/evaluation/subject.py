@@ -74,6 +74,8 @@ class ArgumentSet:
     Cost: a copy of every output with its canaries, and, if `protected`, of every input.
     """
 
+    fill_with_poison = staticmethod(poison)
+
     def __init__(self, arguments: Arguments, outputs: Sequence[str] = (), *, protected: bool = True) -> None:
         self.arguments, self._canaries = with_canaries(arguments, outputs)
         values = [self.arguments.keyword.get(name) for name in outputs]

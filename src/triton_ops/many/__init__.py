@@ -5,7 +5,6 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.many.command_list import ListedTune as ListedTune
-    from triton_ops.many.command_list import tune_list as tune_list
     from triton_ops.many.executor import Job as Job
     from triton_ops.many.executor import JobPlace as JobPlace
     from triton_ops.many.problem import RunOptions as RunOptions

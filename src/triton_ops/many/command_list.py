@@ -72,22 +72,20 @@ class ListedTune:
         common = RunOptions(devices=devices, cache_dir=cache_dir, budget_s=limit_s, cluster=cluster, **options)
         return cls(options=common, device=device, warm=warm, tolerance=tolerance)
 
+    def tune(self, problems: str | None, targets: Sequence[str], load: Loader, *, as_json: bool) -> int:
+        """Tune a list of problems, print what became of them, and return the exit code: 1 if one failed.
 
-def tune_list(run: ListedTune, problems: str | None, targets: Sequence[str], load: Loader, *, as_json: bool) -> int:
-    """Tune a list of problems as one run, print what became of them, and return the exit code: 1 if one failed.
-
-    `problems` is a file with one problem in a line; None takes the named problems of the targets. `load` finds what a
-    TARGET names. A `TritonKernelError` says before any work that a problem does not fit.
-    """
-    with only_data_on_stdout():
-        lines = _named_problems(targets, load) if problems is None else read_problems(Path(problems))
-        jobs = [_job(line, run, load) for line in lines]
-        result = run_jobs(jobs, run.options)
-    _show(result, as_json=as_json)
-    if result.stopped == "interrupted":
-        raise typer.Exit(INTERRUPTED)
-    nothing = not any(outcome.result for outcome in result.outcomes)
-    return _SOME_FAILED if result.failures or nothing else 0
+        `problems` is a file with one problem in a line; None takes the named problems of the targets. `load` finds what
+        a TARGET names. A `TritonKernelError` says before any work that a problem does not fit.
+        """
+        with only_data_on_stdout():
+            lines = _named_problems(targets, load) if problems is None else read_problems(Path(problems))
+            result = run_jobs([_job(line, self, load) for line in lines], self.options)
+        _show(result, as_json=as_json)
+        if result.stopped == "interrupted":
+            raise typer.Exit(INTERRUPTED)
+        nothing = not any(outcome.result for outcome in result.outcomes)
+        return _SOME_FAILED if result.failures or nothing else 0
 
 
 def _named_problems(targets: Sequence[str], load: Loader) -> list[ProblemLine]:

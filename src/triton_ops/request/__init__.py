@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from triton_ops.request.typed import module_at as module_at
     from triton_ops.request.typed import named_object as named_object
     from triton_ops.request.typed import operation_of as operation_of
-    from triton_ops.request.typed import operations_in as operations_in
     from triton_ops.request.typed import parse_config as parse_config
     from triton_ops.request.typed import parse_shapes as parse_shapes
     from triton_ops.request.typed import parse_space as parse_space

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from triton_ops import settings
-from triton_ops.backend import FunctionKernel, HasOperation, Operation
+from triton_ops.backend import FunctionKernel, Operation
 from triton_ops.base import fingerprint, read_named
 from triton_ops.exceptions import (
     ShapeMismatchError,
@@ -291,13 +291,6 @@ def named_object(text: str) -> Any:
 def module_at(place: str) -> ModuleType:
     """The imported module of a name, or of a file whose name ends in `.py`; a `TargetError` if it cannot be."""
     return _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
-
-
-def operations_in(path: Path) -> list[Operation]:
-    """The operations that a file has at its top level, in their order, each once; the file is imported."""
-    values = [value for value in vars(_from_file(path)).values() if not isinstance(value, type)]
-    operations = [value.operation if isinstance(value, HasOperation) else value for value in values]
-    return list({id(one): one for one in operations if isinstance(one, Operation)}.values())
 
 
 def _from_file(path: Path) -> ModuleType:

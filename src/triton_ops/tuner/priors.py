@@ -161,54 +161,63 @@ _PROBED = 2  # configs that are read with other launch options
 
 
 @dataclass(frozen=True)
-class SurveyLimits:
-    """The limits of a survey's cost: different texts that are read, spread over the space.
+class Survey:
+    """A survey of the work of configs, with the limits of its cost.
 
-    Then come `promising` ones, which are expected to be fast. `seconds` count from the first answer, for all that
-    follows.
+    So many different texts are read, spread over the space; then `promising` ones, which are expected to be fast.
+    `seconds` count from the first answer, for all that follows.
     """
 
     texts: int = 400
     promising: int = 100
     seconds: float = 1.0
 
+    @staticmethod
+    def considered(space: ConfigSpace, seed: int = 0) -> list[Config]:
+        """The configs that a survey considers: all of a small space, some of a large one in random order."""
+        if configs := all_configs(space, WHOLE):
+            return configs
+        rng = random.Random(seed)
+        return list(dict.fromkeys(space.sample(rng) for _ in range(_DRAWN)))
 
-def considered(space: ConfigSpace, seed: int = 0) -> list[Config]:
-    """The configs that a survey considers: all of a small space, some of a large one in random order."""
-    if configs := all_configs(space, WHOLE):
-        return configs
-    rng = random.Random(seed)
-    return list(dict.fromkeys(space.sample(rng) for _ in range(_DRAWN)))
+    def read(
+        self,
+        configs: Sequence[Config],
+        ask: Ask,
+        contents: Callable[[], Contents] = dict,
+        expected: Callable[[Readings], Callable[[Sequence[Config]], Sequence[float]]] | None = None,
+    ) -> Readings:
+        """The work of the configs, as far as it can be read in time.
 
+        `ask` starts reading one config. `contents` gives the elements of small tensors of whole numbers, and is asked
+        if the kernel's loops depend on data. `expected` leads from what was read to the expected times of configs;
+        None reads no promising ones.
+        """
+        reader = _SurveyReader(ask, self.seconds)
+        readings = reader.begun(configs, contents)
+        if not readings.works:
+            return readings
+        todo = readings.representatives(configs)
+        capped = len(todo) > self.texts
+        spread = random.Random(0).sample(todo, self.texts) if capped else todo
+        reader.read(readings, spread, _SPREAD_SHARE if capped and self.promising else 1.0)
+        if capped and expected is not None and not readings.silent:
+            rest = [config for config in todo if readings.key(config) not in readings.works]
+            times = expected(readings)(rest)
+            best = sorted(range(len(rest)), key=lambda at: times[at])[: self.promising]
+            reader.read(readings, [rest[at] for at in best])
+        return replace(readings, capped=len(todo) > len(readings.works))
 
-def survey(
-    configs: Sequence[Config],
-    ask: Ask,
-    contents: Callable[[], Contents] = dict,
-    expected: Callable[[Readings], Callable[[Sequence[Config]], Sequence[float]]] | None = None,
-    limits: SurveyLimits | None = None,
-) -> Readings:
-    """The work of the configs, as far as it can be read in time.
-
-    `ask` starts reading one config. `contents` gives the elements of small tensors of whole numbers, and is asked if
-    the kernel's loops depend on data. `expected` leads from what was read to the expected times of configs; None reads
-    no promising ones.
-    """
-    limits = limits or SurveyLimits()
-    reader = _SurveyReader(ask, limits.seconds)
-    readings = reader.begun(configs, contents)
-    if not readings.works:
-        return readings
-    todo = readings.representatives(configs)
-    capped = len(todo) > limits.texts
-    spread = random.Random(0).sample(todo, limits.texts) if capped else todo
-    reader.read(readings, spread, _SPREAD_SHARE if capped and limits.promising else 1.0)
-    if capped and expected is not None and not readings.silent:
-        rest = [config for config in todo if readings.key(config) not in readings.works]
-        times = expected(readings)(rest)
-        best = sorted(range(len(rest)), key=lambda at: times[at])[: limits.promising]
-        reader.read(readings, [rest[at] for at in best])
-    return replace(readings, capped=len(todo) > len(readings.works))
+    def prior(
+        self,
+        configs: Sequence[Config],
+        machine: Machine,
+        pool: CompilePool,
+        contents: Callable[[], Contents] = dict,
+    ) -> InferredPrior:
+        """The model of the work that is read of configs, at least one; its `silent` says why it orders nothing."""
+        readings = self.read(configs, pool.read, contents, lambda some: InferredPrior(some, machine, configs).score)
+        return InferredPrior(readings, machine, configs)
 
 
 class _SurveyReader:
@@ -300,7 +309,7 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
         priors.set_result(model_of(task, folder))
         return priors
     machine = machine_of(task.device, load_calibration(folder, task.device.name))
-    configs = considered(task.space) if machine is not None else []
+    configs = Survey.considered(task.space) if machine is not None else []
     if machine is None or len(configs) <= SMALL:
         priors.set_result([])
         return priors
@@ -309,7 +318,7 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
 
     def read() -> None:
         try:
-            prior = inferred_prior(configs, machine, pool, lambda: contents)
+            prior = Survey().prior(configs, machine, pool, lambda: contents)
             if prior.silent:
                 _log.info("the search begins without a model: %s", prior.silent)
             priors.set_result([] if prior.silent else [prior])
@@ -318,21 +327,6 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
 
     threading.Thread(target=read, name="triton-ops reading", daemon=True).start()
     return priors
-
-
-def inferred_prior(
-    configs: Sequence[Config],
-    machine: Machine,
-    pool: CompilePool,
-    contents: Callable[[], Contents] = dict,
-    limits: SurveyLimits | None = None,
-) -> InferredPrior:
-    """The model of the work that is read of configs, at least one; its `silent` says why it orders nothing."""
-
-    def expected(readings: Readings) -> Callable[[Sequence[Config]], Sequence[float]]:
-        return InferredPrior(readings, machine, configs).score
-
-    return InferredPrior(survey(configs, pool.read, contents, expected, limits), machine, configs)
 
 
 def small_contents(task: Task) -> Contents:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from functools import lru_cache
 from itertools import islice
@@ -21,26 +21,6 @@ from triton_ops.request import Effort, Task, TuneRequest
 from triton_ops.space import Config, Members
 from triton_ops.timing import GuardSummary
 from triton_ops.values import KernelMetrics, Key, Measurement, Resources, Status, Trial, TuningResult, Work, totals
-
-
-def trials_json(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """Trials as plain JSON values."""
-    return [
-        {
-            "config": dict(trial.config),
-            "status": trial.status.value,
-            "error": trial.error,
-            "trace": trial.trace,
-            "median_ms": trial.median_ms if trial.ok else None,
-            "spread": trial.best_measurement.spread if trial.ok else None,
-            "final": trial.final is not None,
-            "compile_s": trial.compile_s,
-            "resources": None if trial.resources is None else msgspec.to_builtins(trial.resources),
-            "same_code_as": None if trial.same_code_as is None else dict(trial.same_code_as),
-            "excess": trial.excess,
-        }
-        for trial in trials
-    ]
 
 
 def result_json(result: TuningResult) -> dict[str, Any]:
