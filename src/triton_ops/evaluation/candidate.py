@@ -63,10 +63,9 @@ class Evaluator:
     _baseline_failed: bool = False  # which is said once
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
-        """Compile, verify and time `config`; an error of the candidate becomes the trial's status.
+        """Compile, verify and time `config`; the screening of one much slower than `best` ends early.
 
-        The screening of a config that is much slower than `best`, the best trial so far, ends early. A `CacheError` is
-        raised: the compiler cannot write its cache, so that no config can be compiled.
+        An error of the candidate becomes the trial's status; a `CacheError` is raised, as no config can be compiled.
         """
         executable: Executable | None = None
         self.note_config(config)
@@ -181,7 +180,6 @@ class Evaluator:
         return self._timer(launch).prepare(launch)
 
     def _warm(self, config: Config) -> Launch:
-        """A launch of a config that has worked, after it has run once."""
         launch = self.subject.launch(self._compile(config))
         self.announce(LAUNCH)
         return run_once(launch)

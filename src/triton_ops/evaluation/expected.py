@@ -58,10 +58,7 @@ _EXACT_INTEGERS = 2.0**24  # float32 holds every whole number up to here
 
 @dataclass(frozen=True, kw_only=True)
 class Criteria:
-    """The way in which values are judged.
-
-    With `exact` floats must be equal too, since the problem has whole numbers only.
-    """
+    """The way in which values are judged; `exact` floats must be equal too, as of whole numbers."""
 
     precision: Precision = field(default_factory=Precision)
     tolerance: Tolerance = field(default_factory=Tolerance)
@@ -75,10 +72,7 @@ class _Judge(Protocol):
 
 @dataclass(frozen=True)
 class ExpectedTensor:
-    """The expectation of a tensor; what has the bits of `own`, the reference's own result, need not be judged.
-
-    Cost: keeps the reference's result beside what the judge keeps.
-    """
+    """The expectation of a tensor; what has the bits of `own`, the reference's own result, is not judged."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -169,10 +163,7 @@ def _whole(low: Any, golden: Any) -> bool:
 
 
 def leaf_pairs(low: Any, golden: Any) -> Iterator[tuple[Any, Any]]:
-    """The values in a result that are no containers, each with what stands in its place in another result, or None.
-
-    Arrays are given as tensors, where torch is there and has their dtype.
-    """
+    """The values in a result that are no containers, arrays as tensors, each with its counterpart or None."""
     if isinstance(low, Mapping):
         for name, each in low.items():
             yield from leaf_pairs(each, _at(golden, name))
@@ -211,7 +202,6 @@ def uncompared(results: Sequence[Any]) -> tuple[list[str], bool]:
 
 
 def _comparable(value: Any) -> bool:
-    """True if equality tells a value from others of its type."""
     if isinstance(value, (Enum, NoneType, type)):
         return True
     if getattr(type(value), "__eq__", None) is object.__eq__:  # equal only to itself
@@ -297,8 +287,6 @@ def _same_elements(array: Any, right: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Number:
-    """A Python float or complex number, and how far a right one may be from it."""
-
     value: Any
     margin: float
 
@@ -366,10 +354,7 @@ Check = Callable[[Any, Any], Any]
 
 
 def refusal(check: Check, results: Sequence[Any], expected: Sequence[Any]) -> Difference | None:
-    """The reason why a check does not accept some results, of which it is given copies; None if it does.
-
-    The check is called with a result and the expected one; with tuples of them where there is not exactly one.
-    """
+    """The reason why a check refuses results; it gets copies, in tuples where there is not exactly one result."""
     try:
         answer = check(_one_or_all(results), _one_or_all(expected))
         truth = _truth(answer)

@@ -97,10 +97,7 @@ def compare_finalists(
 
 @dataclass(kw_only=True)
 class _LastComparison:
-    """One last comparison: the arms, and what is found out about them after the race.
-
-    Of the two arms `twins` of one config, those in `beside` are no finalists' own.
-    """
+    """One last comparison; of the two arms `twins` of one config, those in `beside` are no finalists' own."""
 
     evaluator: Evaluator
     final: FinalRequest

@@ -277,10 +277,7 @@ class Referee:
         self, way: _Way, argument_set: ArgumentSet, low: Sequence[Any],
         change: Callable[[Any], Any] = lambda t: t, seed: int | None = None,
     ) -> tuple[list[Any], tuple[str, ...]]:  # fmt: skip
-        """The results in one way, and what was computed in the tensors' own precision.
-
-        A `MemoryError` says that the raised inputs and results alone would take half of the free memory.
-        """
+        """The results in one way, and what was computed in the tensors' own precision; `MemoryError` without room."""
         torch = require("torch", "checking results")
         arguments = argument_set.arguments
         raised = [*arguments.tensors(), *Arguments(tuple(low)).tensors()]
@@ -362,7 +359,6 @@ def _comparing() -> Iterator[None]:
 
 
 def _own_error(low: Sequence[Any], golden: Sequence[Any], precision: Precision) -> float:
-    """The largest error of a floating-point result, by root mean square, relative to the golden one."""
     pairs = [(dense(a), dense(b)) for a, b in leaf_pairs(low, golden) if _is_float(a) and _is_float(b)]
     return max(
         (Rounded(b, [a], a.dtype, precision=precision).own_error for a, b in pairs if a.shape == b.shape), default=0.0

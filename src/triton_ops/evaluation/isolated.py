@@ -203,7 +203,6 @@ class Isolated:
         return answer
 
     def _lose(self, why: str) -> None:
-        """Kill the worker; the next question starts another."""
         self._deaths.append(why)
         if self._worker is not None:
             self._worker.kill()
@@ -295,10 +294,7 @@ class Stations:
 
     @contextmanager
     def early_process(self) -> Iterator[WorkerProcess | None]:
-        """Start a process for `begin` ahead, so that its imports run meanwhile; it is killed at the end.
-
-        None is given where candidates are not isolated.
-        """
+        """Start a process for `begin` ahead, so that its imports run meanwhile; None without isolation."""
         if not self.isolated:
             yield None
             return

@@ -45,10 +45,7 @@ _PIECE, _PIECE_ON_CPU = 1 << 24, 1 << 17  # elements; on a CPU as many as its ca
 
 
 def dense(tensor: Any) -> Any:
-    """A tensor with strides and real elements: sparse ones filled up, quantised ones as numbers, complex ones in parts.
-
-    A `RuntimeError` is torch's where it cannot make it, as for nested tensors.
-    """
+    """A tensor with strides and real elements; `RuntimeError` where torch cannot make it, as for nested tensors."""
     torch = require("torch", "checking results")
     if tensor.is_quantized:
         tensor = tensor.dequantize()
@@ -63,10 +60,7 @@ def kind_of(tensor: Any) -> str:
 
 
 def pieces(tensor: Any, width: int = 1) -> Iterator[slice]:
-    """Slices of a flat tensor, each a multiple of `width` long but for the last, that are worked on at a time.
-
-    Little memory is needed beside the tensor, and on a CPU the work stays in its cache.
-    """
+    """Slices of a flat tensor, multiples of `width` long, that are worked on at a time, in memory or in cache."""
     step = (_PIECE_ON_CPU if tensor.device.type == "cpu" else _PIECE) // width * width
     for start in range(0, tensor.numel(), step):
         yield slice(start, min(start + step, tensor.numel()))
@@ -244,7 +238,6 @@ class Rounded:
         return None if excess <= 1 else Difference(self._text(flat, measured), excess)
 
     def _measured(self, flat: Any, closed: Callable[[Any, slice], Any]) -> _Errors:
-        """The errors of a result whose values are taken as `closed` gives them."""
         torch, columns = self._torch, []
         for part, rows in zip(self._parts(), self._row_parts(), strict=True):
             wide = flat[part].double()
@@ -424,7 +417,6 @@ class ByElement:
         )
 
     def _ratios(self, values: Any, part: slice) -> Any:
-        """The error of each element divided by what is allowed, for the nearer of the expected results."""
         torch, least = self._torch, None
         for one, size in self._either:
             expected = one[part].double()
@@ -437,7 +429,6 @@ class ByElement:
         return least
 
     def _size(self, expected: Any) -> float:
-        """The root mean square of the finite elements, the others counted as 0."""
         torch, total = self._torch, 0.0
         for part in pieces(expected):
             wide = expected[part].double()

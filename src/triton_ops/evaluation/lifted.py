@@ -72,10 +72,7 @@ class Lifted:
         self.rounded: dict[str, None] = {}
 
     def run(self, reference: Callable[..., Any], arguments: Arguments) -> Any:
-        """The reference's answer for arguments that it may write; `wide` has its numbers in higher precision.
-
-        A `MemoryError` or `RuntimeError` says that the device has no room for the wide tensors.
-        """
+        """The reference's answer for arguments that it may write; `MemoryError` or `RuntimeError` without room."""
         try:
             for tensor in arguments.tensors():
                 self._of(tensor)
@@ -94,11 +91,7 @@ class Lifted:
         return answer
 
     def wide(self, value: Any) -> Any:
-        """A result of the run with the wide tensors in place of its tensors, also within containers.
-
-        A `TypeError` says that no function of torch has made a tensor in it, such as one that is closed over and
-        returned.
-        """
+        """A result of the run with wide tensors; `TypeError` for one that no function made, as if closed over."""
         return rebuilt(value, lambda part: mapped(part, self._result))
 
     def _result(self, tensor: Any) -> Any:
@@ -189,7 +182,6 @@ class Lifted:
         return answer
 
     def _pair(self, answer: Any, wide: Any, name: str, tensors: Sequence[Any], beside: Sequence[Any]) -> Any:
-        """The results of a function, each with the wide one beside it."""
         results, others = list(tensors_in((answer,))), list(tensors_in((wide,)))
         if [t.shape for t in results] != [t.shape for t in others]:
             if len(results) != len(others) or (is_tensor(answer) and any(answer is tensor for tensor in tensors)):
@@ -287,7 +279,6 @@ class Lifted:
         return wide.requires_grad_() if tensor.requires_grad else wide
 
     def _disturb(self, wide: Any, dtype: Any) -> Any:
-        """Wide numbers with an error of up to one rounding unit of a dtype each."""
         if wide.is_complex():
             return wide
         generator = self._generators.get(wide.device)

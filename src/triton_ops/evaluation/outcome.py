@@ -42,10 +42,7 @@ _CHANCE = 0.003  # of a gain that is none, as with three standard errors: every 
 
 @dataclass(frozen=True)
 class Resolution:
-    """The answer to a doubt: whether the candidate is proven faster by more than the indifference zone.
-
-    `over` is the default's time over the candidate's, as a difference of logarithms with its 95 % interval.
-    """
+    """The answer to a doubt: `over` is the default's time over the candidate's, as a difference of logarithms."""
 
     faster: bool
     over: Interval
@@ -72,10 +69,7 @@ def resolve(
     keep_round: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = time.monotonic,
 ) -> Resolution:
-    """Compare a challenger with the default in fresh rounds; an `ArmFailedError` if a launch raised.
-
-    No round is started after `seconds`, except for the first six. A round is discarded if `keep_round` answers False.
-    """
+    """Compare a challenger with the default in fresh rounds, six at least; an `ArmFailedError` if a launch raised."""
     configs = (challenger, default, challenger)
     first, second, twin = (_arm(evaluator, config, visit_samples) for config in configs)
     policy = DuelPolicy(checkpoints=_CHECKPOINTS, seconds=seconds, chance=_CHANCE)
@@ -103,9 +97,8 @@ _UNTOLD = math.log(1.02)  # a gain that may be larger than this and was not told
 class RaceSummary:
     """The course of the last comparison; the times of the finalists are in their trials.
 
-    `dropped_at` has each finalist, in the order of the screenings, with the number of rounds after which it was
-    dropped; None for one that stayed to the end. `twin` is the config of which two arms ran in every round, to measure
-    the noise, and `twins_ms` the value of each of the two in every round.
+    An arm was dropped after `dropped_at` rounds; None if it stayed. `twins_ms` are the values of the two arms of `twin`
+    in every round, which measure the noise.
     """
 
     dropped_at: tuple[tuple[Config, int | None], ...] = ()
@@ -118,11 +111,9 @@ class Outcome:
     """The result of the last comparison.
 
     `ties` are best first. `noise` is the half-width of a typical 95 % interval, or the difference of a config from its
-    twin if that is larger; 0 if nothing was compared. `gain` is the default's time divided by the winner's, and
-    `itself` the relative difference between the two twins, each with its 95 % interval. `confidence` is `ok`, or says
-    why the comparison should not be relied on. `trials` of finalists have their times of the race. `guard` is None if
-    the device's sensors were not read. `elsewhere` has the outcomes of the fresh processes that compared the ties
-    again.
+    twin if that is larger. `gain` is the default's time divided by the winner's, and `itself` the relative difference
+    between the two twins, each with its 95 % interval. `confidence` is `ok`, or says why the comparison should not be
+    relied on. `elsewhere` has the outcomes of fresh processes.
     """
 
     winner: Trial | None
@@ -159,10 +150,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """The finalists whose results are right, fastest screening first, with their arms in the race.
-
-    `twins` are two arms of one config, or none; `default` may have failed; `incumbents` are winners of earlier runs.
-    """
+    """The finalists whose results are right, fastest screening first; `default` may have failed."""
 
     trials: Sequence[Trial]
     arms: Mapping[Config, Arm]
@@ -233,10 +221,9 @@ def unraced(trials: Sequence[Trial], default: Config) -> Outcome:
 def with_further_processes(
     outcome: Outcome, elsewhere: Sequence[Outcome], default: Config, incumbents: Collection[Config]
 ) -> Outcome:
-    """The decision made again with the outcomes of further processes; a process counts as one round.
+    """The decision made again with the outcomes of further processes, each of which counts as one round.
 
-    A config that failed in one of them, or gave wrong results there, is no longer among the ties. `elsewhere` has for
-    each further process its outcome, of a comparison of `outcome.ties`.
+    A config that failed in one of them, or gave wrong results there, is no longer among the ties.
     """
     failed = {trial.config: trial for process in elsewhere for trial in process.trials if not trial.ok}
     trials = tuple(failed.get(trial.config, trial) for trial in outcome.trials)

@@ -70,10 +70,9 @@ class StationFacts:
     """The facts that a station has found out so far.
 
     `mode` and `baseline` are None before the first config has worked. `against` says what results are compared with,
-    `place` where candidates run, and `lost` why this station cannot use the device any more; None if it can.
-    `suspicion` says why the reference rather than every config is wrong; it may be empty. In `waited_s` nothing could
-    be tried because nothing was compiled yet. Measurements on the device take turns under `turn_key`; empty where they
-    take none. `apart` tells that configs are tried in another process.
+    `lost` why this station cannot use the device any more, `suspicion` why the reference rather than every config is
+    wrong. In `waited_s` nothing was compiled yet. Measurements on the device take turns under `turn_key`. `apart` tells
+    that configs are tried in another process.
     """
 
     mode: str | None = None
@@ -111,13 +110,8 @@ class Inline:
     A candidate that crashes ends this process, and one that hangs is not ended. Whatever runs here runs with the
     station's GPU as the current one of the thread. `note_config` is called with a config that is going to run, which
     may end this process, and with None when one that leaves no trial has ended without that: in the last comparison, or
-    after Ctrl-C.
-
-    Raises:
-        ShapeMismatchError: The arguments cannot be made on the device.
-        TargetError: The reference raises.
-        KernelTypeError: The reference does not fit the kernel.
-        DeviceError: The GPU cannot be used by this process.
+    after Ctrl-C. A `TritonKernelError` says that the arguments cannot be made, or that the reference raises or does not
+    fit.
     """
 
     def __init__(

@@ -164,11 +164,7 @@ class SharedTimer:
         return self.timer
 
     def sets(self, arguments: Arguments) -> int:
-        """The number of argument sets that keep L2 cold.
-
-        It is 1 on a CPU, where warm launches are wanted, where no more fit, and where the mode of times taken before is
-        a flush: a timer that flushes launches on the first set only.
-        """
+        """The number of argument sets that keep L2 cold; 1 on a CPU and for a timer that flushes."""
         if not self.cold or (self.mode or "").endswith("flushed") or self.device.kind == "cpu":
             return 1
         touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in arguments.tensors()}
@@ -180,9 +176,8 @@ class SharedTimer:
 class Subject:
     """The argument set on which executables are launched and checked, and further sets of equal content for timing.
 
-    `sets` says for given arguments through how many argument sets launches rotate; it is called when the first launch
-    is timed. Where launches change what they read, `restores` is set: the arguments are restored before every launch,
-    outside the timed region, and there is a single argument set.
+    `sets` says through how many of them launches rotate; it is called when the first launch is timed. Where launches
+    change what they read, `restores` is set: arguments are restored before every launch, and there is a single set.
     """
 
     first: ArgumentSet
@@ -197,10 +192,7 @@ class Subject:
         return self.first.arguments
 
     def launch(self, executable: Executable, outputs: Sequence[Any] | None = None) -> Launch:
-        """A launch that is ready to be timed; `outputs` None takes those that the executable names.
-
-        A `RuntimeError` or `MemoryError` says that there is no room for the further argument sets.
-        """
+        """A launch that is ready to be timed, of the executable's outputs for None; it may lack memory."""
         call = executable.bind(self.arguments)
         if outputs is None:
             outputs = tuple(Arguments(tuple(self.first.written_by(executable))).tensors())
@@ -225,11 +217,7 @@ class Subject:
         return reset
 
     def further(self, executable: Executable | None = None) -> list[Arguments]:
-        """The argument sets after the first; none where launches change what they read.
-
-        There are none either if something must be done before each launch of the executable, for which `launch` was
-        asked.
-        """
+        """The argument sets after the first; none where work, as to restore inputs, precedes each launch."""
         if self.restores or (executable is not None and executable.config in self._with_reset):
             return []
         if self._further is None:

@@ -42,9 +42,7 @@ _FEWEST = 2  # that agree with one another, before what they are compared with i
 class Dissent:
     """Counts configs whose results are right, and those that agree with one another and are wrong.
 
-    A wrong result whose excess is beyond `most` is not compared with others.
-
-    Cost: keeps the results of the first config that is wrong.
+    A wrong result whose excess is beyond `most` is not compared with others; the first one's results are kept.
     """
 
     def __init__(self, precision: Precision, most: float = math.inf) -> None:
@@ -264,10 +262,7 @@ class Verifier:
         return case.expected.difference(results, bool(executable.tf32))
 
     def _is_last(self, case: Case, executable: Executable, results: list[Any]) -> bool:
-        """True if results have the bits of the executable's first ones on these arguments, which were right.
-
-        Equal bits need no second judgement, which costs many times as much as this comparison.
-        """
+        """True if results have the bits of the executable's last right ones, which spares a costly judgement."""
         if self.not_compared or case.expected is not self.cases[0].expected:
             return False
         return self._last is not None and self._last[0] is executable and same_bits(results, self._last[1])
@@ -535,10 +530,7 @@ def _whole(argument: TensorSpec | Scalar) -> TensorSpec | Scalar:
 
 
 def odd_case(tuned: KernelProblem, shape: tuple[int, ...] | None, dtype: str | None) -> Case | None:
-    """The case of odd extents, for configs that the operation's space holds there; None where there is no such problem.
-
-    Only problems that an operation makes from a shape have one. `shape` and `dtype` are as asked for.
-    """
+    """The case of odd extents, for configs that the operation's space holds there; None if it has none."""
     source = tuned.generated
     if shape is None or source is None:
         return None

@@ -203,10 +203,7 @@ def callables_of(modules: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def replaced(before: dict[str, dict[str, Any]]) -> str:
-    """The name of a function or a class of a module that is gone, or that code of the user's has replaced; else empty.
-
-    Libraries replace functions of Python's when they are imported, as torch does.
-    """
+    """The name of a function or class that is gone, or that was replaced, but not by a library as torch does."""
     for module, callables in before.items():
         now = vars(sys.modules[module]) if module in sys.modules else {}
         for name, value in callables.items():
@@ -216,7 +213,6 @@ def replaced(before: dict[str, dict[str, Any]]) -> str:
 
 
 def _of_a_library(value: Any) -> bool:
-    """True for a function or class of an installed package that is none of Python's own."""
     home = str(getattr(value, "__module__", None))
     return home.partition(".")[0] not in sys.stdlib_module_names and is_installed(home)
 
@@ -264,10 +260,7 @@ _NUMPY_FRESH = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessState:
-    """The settings of a process, torch's as text; these are empty as long as torch is not imported.
-
-    `functions` has the functions and classes of Python's own modules, and of torch, Triton and NumPy, by module.
-    """
+    """The settings of a process, torch's as text, and the functions and classes of modules that must stay."""
 
     standard: dict[str, Any]
     torch: dict[str, str]
@@ -317,7 +310,6 @@ def _process_state_answer(ask: Callable[[Any], object], torch: Any) -> str:
 
 
 def _fresh() -> dict[str, str]:
-    """Torch's settings when it is imported here."""
     text = settings.openmp_text() or ""
     return {**_FRESH, "threads": text if text.isdigit() else str(usable_cpus())}
 
@@ -359,10 +351,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class WorkerAnswer:
-    """The answer to a question: a trial, an outcome, or None.
-
-    `unloadable` says that the task cannot be made in another process.
-    """
+    """The answer to a question; `unloadable` if the task cannot be made in another process."""
 
     value: Any = None
     facts: StationFacts | None = None

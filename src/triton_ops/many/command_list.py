@@ -39,10 +39,7 @@ Loader: TypeAlias = Callable[[str], Operation | Callable[..., Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class ListedTune:
-    """Options that the problems of a list have in common.
-
-    `device` None follows the operation. With `warm`, problems are timed with their data in L2.
-    """
+    """Options that the problems of a list have in common; `warm` ones are timed with their data in L2."""
 
     options: RunOptions
     device: str | None = None
@@ -75,8 +72,7 @@ class ListedTune:
     def tune(self, problems: str | None, targets: Sequence[str], load: Loader, *, as_json: bool) -> int:
         """Tune a list of problems, print what became of them, and return the exit code: 1 if one failed.
 
-        `problems` is a file with one problem in a line; None takes the named problems of the targets. `load` finds what
-        a TARGET names. A `TritonKernelError` says before any work that a problem does not fit.
+        `problems` is a file; None takes the named problems of the targets. `load` finds what a TARGET names.
         """
         with only_data_on_stdout():
             lines = _named_problems(targets, load) if problems is None else read_problems(Path(problems))

@@ -27,11 +27,7 @@ class ExecutorLostError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class JobPlace:
-    """The place of a job in this process.
-
-    `device` None takes the problem's own, and `cache_dir` None the run's. `gate` lets the tune have the device, and may
-    end it.
-    """
+    """The place of a job in this process; `device` None is the problem's own, `cache_dir` None the run's."""
 
     device: str | None
     gate: Gate
@@ -44,9 +40,8 @@ class JobPlace:
 class Job:
     """One problem of a run, checked and ready to be tuned.
 
-    `name` is the id of its record's key, which tells it from all others. From `problem`, which the caller gave, the job
-    can be made again elsewhere. `recall` gives the result if the winner is known. `devices` can measure it; None for
-    all. `start_worker` starts a worker process on a device, or on the job's own for None, if it runs in one.
+    `name` is the id of its record's key. From `problem`, which the caller gave, the job can be made again elsewhere.
+    `devices` None are all. `start_worker` starts a worker process on a device, or on the job's own for None.
     """
 
     name: str
@@ -67,19 +62,14 @@ class Executor(Protocol):
     """
 
     def prepare(self, jobs: Sequence[Job]) -> None:
-        """Begin with what jobs need before they are measured, such as compiling, while another one is measured.
-
-        All `jobs` are to be prepared, the next one first. What was prepared before for others is dropped.
-        """
+        """Begin with what jobs need before they are measured, the next one first; drop what others needed."""
 
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
-        """Tune a job, which may have been prepared.
+        """Tune a job, which may have been prepared, within `limit_s`.
 
         The future has the result, which says `interrupted` if the executor was closed meanwhile and a config had run.
         Its exception is a `TritonKernelError` if the tune failed, `KeyboardInterrupt` if the executor was closed before
         any config ran, and an `ExecutorLostError` if the executor or its device is gone.
-
-        The job may take `limit_s` seconds at most; None is no further limit.
         """
 
     def close(self) -> None:
@@ -140,11 +130,7 @@ class _Tune:
 
 
 class LocalExecutor:
-    """Measures jobs on a device of this machine, in worker processes or in this process, as `tune` does.
-
-    With `device` None each job is measured on its own device. The CPUs that compile are shared with the other executors
-    of this process.
-    """
+    """Measures jobs on a device of this machine, or on each job's own for None, as `tune` does."""
 
     def __init__(self, shared_cpus: SharedCpus, device: str | None, listener_of: Callable[[Job], Listener]) -> None:
         self._shared_cpus, self._device, self._listener_of = shared_cpus, device, listener_of

@@ -58,10 +58,7 @@ class ProblemLine:
 
 
 def read_problems(path: Path) -> list[ProblemLine]:
-    """The problems in a file.
-
-    A `SettingsError` says that the file cannot be read, has no problem, or has a line that is none, with its number.
-    """
+    """The problems in a file; a `SettingsError` if there is none, or a line is none."""
     try:
         text = read_named(path, _LARGEST_BYTES).decode("utf-8")
     except OSError as error:
@@ -241,8 +238,7 @@ class TuneProblem:
 class RunOptions:
     """The options that all problems of a run have in common, as the parameters of `tune_many`.
 
-    `devices` are torch's names of the GPUs that measure; empty measures each problem on its own device, or on those of
-    a cluster. `budget_s` is the limit of the run; None is no limit.
+    Empty `devices` measure each problem on its own, or on those of the cluster.
     """
 
     plan: Effort
@@ -271,10 +267,7 @@ class RunOptions:
 
 
 def as_problem(item: Any) -> TuneProblem:
-    """A problem as it stands in a list: a `TuneProblem`, an `Operation`, or a mapping of a problem's fields.
-
-    A `KernelTypeError` says that it is none of these, or that a field is not known.
-    """
+    """A problem as it stands in a list: a `TuneProblem`, an `Operation`, or a mapping of a problem's fields."""
     if isinstance(item, TuneProblem):
         return item
     if isinstance(item, Operation):
@@ -293,10 +286,7 @@ def as_problem(item: Any) -> TuneProblem:
 
 
 def job_of(problem: TuneProblem, options: RunOptions) -> Job:
-    """The job of a problem, which is checked as `tune` checks its arguments; nothing is run or compiled.
-
-    Problems whose records have one key have jobs of one name. A `TritonKernelError` says that the problem does not fit.
-    """
+    """The job of a problem, which is only checked; problems whose records have one key have jobs of one name."""
     request, space = problem.request(None, options.seed)
     request.task(space)
     key = key_of(request, cold=problem.cold)

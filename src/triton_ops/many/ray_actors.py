@@ -125,10 +125,7 @@ class HostFacts:
 
 
 def facts_here(model: str | None = None) -> HostFacts:
-    """The facts of this process; a `model` of None asks the first GPU that it sees.
-
-    A `DeviceError` says that there is none.
-    """
+    """The facts of this process; a `model` of None asks the first GPU that it sees, or raises a `DeviceError`."""
     try:
         triton = importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:
@@ -144,8 +141,7 @@ class SentWork:
     """One problem as it is sent to a measurer.
 
     `turn` counts how often problems were sent; of two measurers that have the same problem, the later may write.
-    `pieces` are the problem's files, and those of other problems that may guide its search. `cpus` is how many
-    processes may compile for it.
+    `pieces` are its files, and those of other problems that may guide its search.
     """
 
     name: str
@@ -165,10 +161,7 @@ class WorkResult:
 
 
 class Keeper:
-    """Writes what measurers find into the cache folder of the run; it runs on the driver's host.
-
-    Its methods may be called by several threads: pieces of different problems wait for the disk at the same time.
-    """
+    """Writes what measurers find into the cache folder of the run, on the driver's host, in several threads."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)

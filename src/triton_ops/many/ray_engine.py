@@ -51,7 +51,7 @@ _LOOK_S = 5.0  # between two looks for actors that hang
 class Ledger:
     """State that the executors of one run share: the keeper, the cache folder, and which problems have ended.
 
-    `problems` has for each kernel the ids of its records. An actor of which nothing is heard for `patience_s` has hung.
+    An actor of which nothing is heard for `patience_s` has hung.
     """
 
     def __init__(self, ray: Any, keeper: Any, folder: Path, problems: dict[str, list[str]], patience_s: float) -> None:
@@ -97,10 +97,7 @@ class Ledger:
 
 
 class ActorExecutor:
-    """Measures jobs in an actor of Ray, which has a GPU of its own.
-
-    `cpus` is the number of processes that may compile for one problem on the actor's host.
-    """
+    """Measures jobs in an actor of Ray, which has a GPU of its own, with so many `cpus` to compile."""
 
     def __init__(self, actor: Any, ledger: Ledger, cpus: int) -> None:
         self._actor, self._ledger, self._cpus = actor, ledger, cpus
@@ -219,11 +216,8 @@ class RayEngine:
     ) -> Iterator[Mapping[str, Executor]]:
         """The executors by the names of their devices; at the end all actors are gone.
 
-        Raises:
-            MissingDependencyError: Ray is not installed.
-            SettingsError: The address does not answer, or a host has other versions.
-            DeviceError: The cluster has no GPU, or GPUs of another model than this machine.
-            TargetError: A host cannot load a kernel.
+        A `TritonKernelError` says that Ray, a GPU or the cluster is missing, or that a host has other versions, or GPUs
+        of another model, or cannot load a kernel.
         """
         ray = require("ray", "--engine ray")
         packed = {job.kernel: pack(job.tune).content for job in jobs}
@@ -281,10 +275,7 @@ def _connect(ray: Any, address: str, modules: Iterable[Path]) -> None:
 
 
 def check_answer(address: str) -> None:
-    """Ask an address for the greeting of a server that speaks HTTP/2, as Ray's head does.
-
-    A `SettingsError` says that nothing answers, or something else.
-    """
+    """Ask an address for the greeting of a server of HTTP/2, as Ray's head is; a `SettingsError` without."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS_S) as connection:
@@ -389,7 +380,6 @@ def check_alike(hosts: Iterable[HostFacts], here: HostFacts) -> None:
 
 
 def _check_loading(ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], packed: Mapping[str, bytes]) -> None:
-    """Have one actor of each host load each kernel."""
     for host, actor in dict(zip((facts.host for facts in hosts), actors, strict=True)).items():
         whys = ray.get([actor.loads.remote(content) for content in packed.values()])
         for kernel, why in zip(packed, whys, strict=True):

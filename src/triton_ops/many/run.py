@@ -94,11 +94,7 @@ _LOOK_S = 0.5  # between two looks at the clock while a device waits until somet
 
 
 class ManyRun:
-    """Carries out a schedule.
-
-    `ended` tells what became of each job that was begun, by its name. It `stopped` with `complete`, `seconds`,
-    `interrupted`, or `no device` if all devices were lost.
-    """
+    """Carries out a schedule. It `stopped` with `complete`, `seconds`, `interrupted`, or `no device`."""
 
     def __init__(
         self,
@@ -117,10 +113,7 @@ class ManyRun:
         self.stopped = "complete"
 
     def run(self) -> None:
-        """Measure what there is time for; Ctrl-C ends the run, and what was begun can be gone on with later.
-
-        When this returns or raises, all executors are closed.
-        """
+        """Measure what there is time for, and close all executors; Ctrl-C ends the run, to be gone on with later."""
         try:
             self._join()
             while self._running or self._schedule.waits:

@@ -89,11 +89,7 @@ class OrderStep(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """One problem of a run.
-
-    Problems of one `group`, its kernel, guide each other's search. `gain` is the share of its time that a tune is
-    expected to save, 0 to 1. `devices` can measure it; None for all.
-    """
+    """One problem of a run; those of one `group`, its kernel, guide each other's search."""
 
     name: str
     group: str
@@ -114,11 +110,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Order:
-    """An order to one device.
-
-    `names` are the problem that it is to measure, for `limit_s` at most if that is not None; or all that it is to have
-    prepared, the next one first, and what else was prepared there is dropped.
-    """
+    """An order to one device, to measure a problem or have all these prepared, the next one first, and no others."""
 
     step: OrderStep
     device: str
@@ -168,10 +160,9 @@ class _KernelGroup:
 class Schedule:
     """The schedule of one run; `problems` of equal worth are measured in their order.
 
-    Nothing is begun after `budget_s`; None is no limit. A device prepares `ahead` problems while it measures one; one
-    that tells when they are ready prepares some more as long as none is. The budget left no time for those in
-    `unbegun`; those in `lost` were given up, since devices were lost with them again and again. A `ValueError` says
-    that two problems have one name.
+    A device prepares `ahead` problems while it measures one; one that tells when they are ready prepares some more as
+    long as none is. The budget left no time for those in `unbegun`; those in `lost` were given up, since devices were
+    lost with them again and again.
     """
 
     def __init__(self, problems: Iterable[Planned], *, budget_s: float | None = None, ahead: int = 1) -> None:
@@ -203,10 +194,9 @@ class Schedule:
         return [*prepared, *(each.name for group in self._groups.values() for each in group.waiting)]
 
     def joined(self, devices: Iterable[str], now_s: float, telling: Collection[str] = ()) -> list[Order]:
-        """Devices are there, and free; a `ValueError` if there is one of that name.
+        """Devices are there, and free; those in `telling` are going to tell what is `ready`.
 
-        `ready` is going to be told of the devices in `telling`. `now_s` counts from the start of the run, as in the
-        other methods.
+        `now_s` counts from the start of the run, as in the other methods.
         """
         for device in devices:
             if device in self._devices:
@@ -216,10 +206,7 @@ class Schedule:
         return list(self._orders(now_s))
 
     def ready(self, device: str, name: str, now_s: float, *, whole: bool = True) -> list[Order]:
-        """A device has prepared a problem so far, or the whole of it, that measuring it hardly has to wait.
-
-        Nothing happens if the device is gone, or if the problem is not prepared there any more.
-        """
+        """A device has prepared a problem so far, or the whole of it, that measuring it hardly has to wait."""
         state = self._devices.get(device)
         if state is None or name not in state.ahead:
             return []
@@ -236,11 +223,7 @@ class Schedule:
         return any(each.measuring is None and each.ahead for each in self._devices.values())
 
     def ended(self, device: str, name: str, now_s: float, *, seconds: float, gain: float | None = None) -> list[Order]:
-        """A device has measured a problem, which is finished whether it succeeded or not.
-
-        Its tune took `seconds` on the device and saved the share `gain` of its time; None if it failed, or had nothing
-        to compare with. A `ValueError` says that the device measures no such problem.
-        """
+        """A device has measured a problem, which saved `gain` of its time; None if it failed, or compared nothing."""
         self._frees(device, name, now_s)
         planned = self._problems[name]
         if gain is not None:

@@ -106,7 +106,6 @@ class _ProblemRow:
 
 
 def _text_of(outcome: ProblemOutcome) -> str:
-    """The outcome of a job in one line."""
     if outcome.error is not None:
         return f"failed       {outcome.label}: {str(outcome.error).splitlines()[0] if str(outcome.error) else 'error'}"
     result = outcome.result
@@ -274,7 +273,6 @@ def run_jobs(
 def _run(
     jobs: Sequence[Job], options: RunOptions, view: Follows, start: float, executors_of: ExecutorsOf | None
 ) -> ManyRun:
-    """The run of jobs whose winners are not known, when it has ended."""
     with cleaned_up_on_sigterm():
         count = max(1, len(options.devices))
         shared_cpus = SharedCpus(usable_cpus(), _SPARED * count, count)
@@ -297,10 +295,7 @@ def _run(
 def _executors(
     jobs: Iterable[Job], devices: Sequence[str], shared_cpus: SharedCpus, view: Follows
 ) -> Mapping[str, Executor]:
-    """An executor for each GPU, and one for the CPU if a job is measured there.
-
-    Without devices there is one executor, which measures each job on its own device.
-    """
+    """An executor for each GPU, and one for the CPU if a job is measured there; one for all without devices."""
     if not devices:
         return {"": LocalExecutor(shared_cpus, None, view.listener)}
     others = {place for job in jobs for place in job.devices or ()}.difference(devices)

@@ -61,11 +61,7 @@ def checked_seed(seed: Any) -> int:
 
 
 class RunningBudget:
-    """A budget and the clock that counts its seconds.
-
-    The run began at `start` by that clock; None is now. The search leaves `reserve_s` for the last comparison; at most
-    a third of the budget.
-    """
+    """A budget and its clock, by which the run began at `start`; `reserve_s` are left for the last comparison."""
 
     def __init__(
         self,
@@ -272,10 +268,7 @@ PRESETS = {
 
 
 def effort_of(effort: str | Effort | None = None) -> Effort:
-    """The shipped effort of that name, or `effort` itself; None takes the environment's, or else `quick`.
-
-    A `SettingsError` says that there is no such effort.
-    """
+    """The shipped effort of that name, or `effort` itself; None takes the environment's, or else `quick`."""
     if isinstance(effort, Effort):
         return effort
     if effort is not None and not isinstance(effort, str):
@@ -289,12 +282,7 @@ def chosen_effort(
     trials: int | None = None,
     budget_s: float | None = None,
 ) -> Effort:
-    """The effort that a call of `tune` asks for; nothing is measured.
-
-    `effort` None takes the environment's, or else `quick`. `search`, `trials` and `budget_s`, the seconds of the whole
-    tune, replace the effort's. A `SettingsError` says that there is no such effort or search, or that a limit is not a
-    positive number.
-    """
+    """The effort that a call of `tune` asks for, with `search`, `trials` and `budget_s` in place of its own."""
     chosen = effort_of(effort)
     if search is None and trials is None and budget_s is None:
         checked_search(chosen.search)

@@ -67,10 +67,7 @@ class GeneratedArguments:
 
 @dataclass(frozen=True, eq=False)
 class CopiedArguments:
-    """Makes copies of the caller's own arguments.
-
-    In another process, where the arguments belong to the worker alone, unpickling gives an `OwnedArguments` instead.
-    """
+    """Makes copies of the caller's own arguments; unpickled, where they are a worker's alone, an `OwnedArguments`."""
 
     originals: Arguments
 
@@ -98,10 +95,10 @@ class OwnedArguments:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelProblem:
-    """A problem of a kernel on a device, which has the torch name `device_name`.
+    """A problem of a kernel on a device.
 
-    `arguments` makes the private ones, and is called only when a config is about to run. `reference` computes the right
-    result. `check` is the caller's own comparison; None takes the tolerance.
+    `arguments` makes the private ones, and is called only when a config is about to run. `check` None takes the
+    tolerance.
     """
 
     kernel: Kernel
@@ -137,20 +134,14 @@ class KernelProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class Task(KernelProblem):
-    """A problem of a kernel on a device, with everything else that a tune needs.
-
-    `work` is the least operations and bytes of the problem, if known; `named` is None for the caller's own arguments.
-    """
+    """A problem of a kernel on a device, with everything else that a tune needs."""
 
     space: ConfigSpace
     work: Work | None = None
     named: NamedProblem | None = None
 
     def ahead_of_time(self) -> AheadOfTime | None:
-        """The part that processes without a GPU can compile; None for a kernel that is not compiled, or without a GPU.
-
-        A `TargetError` says that Triton's compiler for the device is not known.
-        """
+        """The part that processes without a GPU can compile; None if there is none, or no GPU."""
         kernel = self.kernel.compiled_ahead if isinstance(self.kernel, CompilesAhead) else None
         if self.device.kind == "cpu" or kernel is None:
             return None
@@ -159,10 +150,7 @@ class Task(KernelProblem):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest(KernelProblem):
-    """Kernel, problem and device of a call of `tune` or `recall`, before a config space is chosen.
-
-    `operation` is None for a kernel or a callable, and `named` for the caller's own arguments.
-    """
+    """Kernel, problem and device of a call, before a config space is chosen; `operation` is None for a callable."""
 
     operation: Operation | None
     named: NamedProblem | None = None
@@ -195,11 +183,7 @@ class TuneRequest(KernelProblem):
         return [] if self.originals is None else names_of_addresses(self.originals)
 
     def task(self, space: ConfigSpace) -> Task:
-        """The task of this request in a config space.
-
-        A `KernelTypeError` or `SpaceError` says that the kernel does not take the space's tunables beside the
-        arguments.
-        """
+        """The task of this request in a config space, whose tunables must fit the kernel's parameters."""
         self.kernel.check(space.tunables, self.arguments_or_specs)
         return Task(**self.common, space=space, work=self.work, named=self.named)
 
@@ -231,12 +215,7 @@ def make_request(
     check: Callable[[Any, Any], Any] | None = None,
     seed: int = 0,
 ) -> TuneRequest:
-    """The request of a call of `tune` or `recall`, which describe the parameters.
-
-    Raises:
-        KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SettingsError: A parameter does not
-            fit.
-    """
+    """The request of a call of `tune` or `recall`, which describe the parameters and the errors."""
     arguments, device = Arguments.given(args, kwargs), device_named(device)
     reference = callable_reference(reference)
     if isinstance(target, Operation) and not (arguments.positional or arguments.keyword):
@@ -306,10 +285,7 @@ def _by_arguments(
 def with_configs(
     target: Operation | Kernel | Callable[..., Any], space: Any
 ) -> tuple[Operation | Kernel | Callable[..., Any], Any]:
-    """`target` with what the configs of `space` bring, hooks and files, and the space without hooks.
-
-    A `KernelTypeError` says that the configs have hooks, and the target is no Triton kernel.
-    """
+    """`target` with what the configs of `space` bring, hooks and files, and the space without hooks."""
     if isinstance(target, Operation):
         kernel, plain = kernel_and_space(target.kernel, space)
         return target if kernel is target.kernel else replace(target, kernel=kernel), plain
@@ -319,10 +295,7 @@ def with_configs(
 
 
 def device_for(device: str | None, runs_on: str, who: str) -> str:
-    """The torch name of the device for an operation that runs on `cuda`, `cpu` or `any`.
-
-    A `DeviceError` says that the operation does not run on the device that is asked for, or that there is no GPU.
-    """
+    """The torch name of the device for an operation that runs on `cuda`, `cpu` or `any`; a `DeviceError` without."""
     if device is not None and runs_on != "any" and device.partition(":")[0] != runs_on:
         raise DeviceError(f"{who} runs on {runs_on}, not on {device}", runs_on, device, hint=f"use --device {runs_on}")
     if device is not None:
@@ -340,10 +313,7 @@ def device_for(device: str | None, runs_on: str, who: str) -> str:
 
 
 def device_of(arguments: Arguments, device: str | None) -> str:
-    """The torch name of the device that the tensors in `arguments` are on; `device`, or else `cpu`, if there are none.
-
-    A `DeviceError` says that the tensors are on several GPUs, or not on the device that is asked for.
-    """
+    """The torch name of the device of the tensors, one and the named one; without any, `device` or `cpu`."""
     places = sorted({str(tensor.device) for tensor in arguments.tensors()})
     if len({place for place in places if place != "cpu"}) > 1:
         raise DeviceError(f"the arguments are on several devices: {', '.join(places)}", places[0], places[-1])

@@ -41,10 +41,7 @@ _JSON_HINT = 'write {"BM": [64, 128]}'
 
 
 def parse_space(texts: list[str] | None) -> dict[str, Any] | None:
-    """The space on the command line: `NAME=v1,v2` for every tunable, a JSON object, or a JSON file; None if not given.
-
-    A `SpaceError` says that the text is none of these, or names a tunable twice.
-    """
+    """The space typed: `NAME=v1,v2` for every tunable, a JSON object, or a JSON file; None if not given."""
     if not texts:
         return None
     if any(_is_json(item) for item in texts):
@@ -61,10 +58,7 @@ def parse_space(texts: list[str] | None) -> dict[str, Any] | None:
 
 
 def parse_config(texts: list[str] | None, option: str) -> dict[str, Any] | None:
-    """The config on the command line: `NAME=V,NAME=V`, the option repeated, or a JSON object; None if not given.
-
-    A `SpaceError` says that the text is none of these, or names a tunable twice.
-    """
+    """The config typed: `NAME=V,NAME=V`, the option repeated, or a JSON object; None if not given."""
     if not texts:
         return None
     try:
@@ -83,10 +77,7 @@ def parse_config(texts: list[str] | None, option: str) -> dict[str, Any] | None:
 
 
 def parse_shapes(text: str | None) -> list[tuple[int, ...]]:
-    """The shapes in `4096x4096` or, with one shape per argument, in `64x128,128`; empty if not given.
-
-    A `ShapeMismatchError` says that an extent is not a whole number of 1 or more.
-    """
+    """The shapes in `4096x4096` or, with one shape per argument, in `64x128,128`; empty if not given."""
     if text is None:
         return []
     try:
@@ -111,10 +102,7 @@ def operation_of(
 ) -> tuple[Operation, Any, tuple[int, ...] | None, str | None]:
     """The arguments of `tune`: the operation, the space that replaces its own if any, the shape and the dtype.
 
-    Raises:
-        TargetError: A function of the operation raised, or the parameters of a callable cannot be found out.
-        SpaceError: A callable has no space, or the operation lacks a tunable of the space.
-        ShapeMismatchError, UnsupportedDtypeError: The shapes or the dtype do not fit.
+    Also errors that the operation's own functions raise become a `TritonKernelError`.
     """
     if not isinstance(target, Operation):
         return _from_callable(target, space, shapes, dtype), None, None, None
@@ -169,13 +157,7 @@ def _from_callable(
 def tensors_of(
     kernel: FunctionKernel, tunables: Collection[str], shapes: list[tuple[int, ...]], dtype: str | None
 ) -> dict[str, TensorSpec]:
-    """A function's tensor arguments by name: its parameters without a default that are no tunables, in their order.
-
-    Raises:
-        TargetError: The function's parameters cannot be found out, or some are taken by position only.
-        ShapeMismatchError: The number of shapes is not that of the tensor arguments.
-        UnsupportedDtypeError: The dtype is not known, or the function takes no tensor.
-    """
+    """A function's tensor arguments by name: its parameters without a default that are no tunables, in their order."""
     names = [name for name in _required(kernel) if name not in tunables]
     if len(names) != len(shapes):
         raise _wrong_number(kernel.name, names, shapes)

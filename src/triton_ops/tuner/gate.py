@@ -32,11 +32,7 @@ class Leave:
 
 @dataclass(frozen=True)
 class Preparation:
-    """The progress of a tune that waits for its device.
-
-    `enough` is done once measuring hardly has to wait for the rest, `whole` once nothing more is prepared until the
-    device is the tune's.
-    """
+    """The progress of a tune that waits for its device: `enough` not to wait for the rest, or the `whole` of it."""
 
     enough: Future[None]
     whole: Future[None]

@@ -108,10 +108,7 @@ class TriesConfigs(Protocol):
 
 
 class _TrialThread:
-    """A thread that makes attempts one after the other, in the context of the thread that has made it.
-
-    A worker that is started there after a death finds what the caller has set, such as Triton's allocator.
-    """
+    """A thread that makes attempts in order, in its maker's context: a restarted worker finds Triton's allocator."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[tuple[_Attempt, Future[Trial]] | None] = SimpleQueue()
@@ -154,9 +151,8 @@ class _UnderWay:
 class TuningLoop:
     """The loop of one search.
 
-    The `default` config is tried first. Configs in `quarantine` ended their process before and are not run. With
-    `thorough`, deferred configs are run at the end even if another config has worked. The search ends when the searcher
-    expects to gain less than the share `worthwhile` of the best's time.
+    Configs in `quarantine` ended their process before and are not run. With `thorough`, deferred configs are run at the
+    end even if another has worked. It ends when the searcher expects to gain less than the share `worthwhile`.
     """
 
     space: ConfigSpace
@@ -207,8 +203,8 @@ class TuningLoop:
     def run(self, station: TriesConfigs, *, overlaps: bool = False) -> None:
         """Search until nothing is left or the budget is spent; Ctrl-C ends the search and keeps all trials.
 
-        With `overlaps` a thread begins with the next config before the searcher and the listener know of the trial
-        before, which is on disk. Ctrl-C then waits for the trial under way.
+        With `overlaps` a thread begins with the next config before the search knows of the trial before; Ctrl-C waits
+        for it.
         """
         with closing(_TrialThread()) if overlaps else nullcontext() as thread:
             if thread is not None:

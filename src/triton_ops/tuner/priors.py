@@ -49,10 +49,7 @@ Make = Callable[[Sequence[Prior]], Searcher]
 
 
 def readiness(process: WorkerProcess | None) -> Callable[[], bool]:
-    """A test if something could be measured now.
-
-    The worker has answered or ended; without one this process measures, and is ready after two seconds.
-    """
+    """A test if something could be measured: the worker has answered or ended; without one, two seconds are over."""
     if process is not None:
         return lambda: process.has_written
     end_s = time.monotonic() + _INLINE_S
@@ -62,10 +59,7 @@ def readiness(process: WorkerProcess | None) -> Callable[[], bool]:
 def searcher_over(
     make: Make, priors: Future[list[Prior]], ready: Callable[[], bool], budget_s: float | None = None
 ) -> Searcher:
-    """The searcher with its priors if they come before something can be measured, else one that takes them later.
-
-    `budget_s` are the seconds of the whole run; None is no limit. What went wrong with the priors is raised.
-    """
+    """The searcher with its priors if they come before something can be measured, else one that takes them later."""
     while not priors.done() and not ready():
         wait([priors], timeout=_LOOK_S)
     if priors.done():
@@ -74,10 +68,7 @@ def searcher_over(
 
 
 class LatePriors:
-    """A searcher that proposes nothing until the default was tried, and then waits once for its priors.
-
-    What went wrong with the priors, before the search has begun without them, is raised by every method.
-    """
+    """A searcher that proposes nothing until the default was tried, and then waits once for its priors."""
 
     def __init__(self, make: Make, priors: Future[list[Prior]], patience_s: float) -> None:
         self._make, self._priors, self._patience_s = make, priors, patience_s

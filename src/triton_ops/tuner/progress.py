@@ -23,9 +23,8 @@ from triton_ops.values import Problem, Trial, TuningResult
 class RunPlan:
     """The plan of a run, which a listener gets before any work.
 
-    `size` has the configs before and after the constraints; `resumed` counts the trials taken over from an interrupted
-    run; `isolated` says whether candidates are meant to run in a process of their own; `log` is None if no run log is
-    kept.
+    `resumed` counts the trials taken over from an interrupted run; `isolated` says whether candidates are meant to run
+    in a process of their own; `log` is None if no run log is kept.
     """
 
     problem: Problem
@@ -40,10 +39,7 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class RunProgress:
-    """The progress of a run after a trial: the number of finished ones, failures included.
-
-    `best` is None until a config ran, and `default` if it failed or has not finished.
-    """
+    """The progress of a run after a trial; `best` and `default` are None until they ran, if they do."""
 
     trials: int
     best: Trial | None

@@ -38,11 +38,7 @@ _BATCH = 8  # proposals asked for at a time
 
 @dataclass(frozen=True)
 class Ready:
-    """A proposal whose turn has come.
-
-    `compiled` is None if the process that runs the config compiles it; `dropped` is the finished trial of a proposal
-    that is not to be run.
-    """
+    """A proposal whose turn has come; `dropped` is its finished trial if it is not to be run."""
 
     config: Config
     compiled: Compiled | None = None
@@ -114,9 +110,8 @@ _PREVIEWS_AHEAD = 8  # previews per compiling process that wait or run: enough t
 class Previews:
     """Submits a searcher's previews to the compile pool, and tells the searcher the results. No method waits.
 
-    `most` is the limit of previews in one run. From the limits of `machine` follows the number of resident blocks of a
-    config; None leaves that number out. `log` takes every preview, for the run log. `told_count` counts the configs of
-    which the searcher was told, proposals included, and `has_begun` says whether it has wanted any.
+    `most` is the limit in one run. `machine` None leaves out the number of resident blocks. `told_count` counts
+    proposals too.
     """
 
     def __init__(
@@ -176,8 +171,8 @@ _PROPOSALS = 32  # of a searcher without previews, which proposes most of a smal
 class FirstConfigs:
     """A compile pool as the first configs of a problem are submitted to it, which are counted.
 
-    From `workers` follows the number of previews. `enough` is done once enough of all that was submitted is compiled,
-    whatever became of it; `whole` once all of it is.
+    `enough` is done once enough of all that was submitted is compiled, whatever became of it; `whole` once all of it
+    is.
     """
 
     def __init__(self, pool: Compiles) -> None:
@@ -247,10 +242,7 @@ def until_one_is_done(futures: Sequence[Future[Compiled]]) -> None:
 
 
 class CompiledFeed:
-    """A feed whose proposals are compiled when they are given.
-
-    It holds `ahead` proposals, 8 at most once there are previews; `previews` is None where the searcher uses none.
-    """
+    """A feed whose proposals are compiled when they are given; 8 at most wait once there are previews."""
 
     def __init__(
         self, pool: Compiles, ahead: int, previews: Previews | None = None, wait: Wait = until_one_is_done
@@ -387,11 +379,7 @@ def feed_over(
     log: Callable[[Compiled], None] = lambda _: None,
     wait: Wait = until_one_is_done,
 ) -> Feed:
-    """The feed for a search: `CompiledFeed` over a pool, else `DirectFeed`.
-
-    `pool` is None if nothing is compiled ahead, and `machine` where the device's limits are not known. `log` takes
-    every preview.
-    """
+    """The feed for a search: `CompiledFeed` over a pool, else `DirectFeed`; `log` takes every preview."""
     if pool is None:
         return DirectFeed()
     previews = None

@@ -200,7 +200,6 @@ def _failed_of(record: Record) -> tuple[Trial, ...]:
 def _recalled(
     config: Config | None, timing: Timing | None, mode: str, resources: Resources | None = None
 ) -> Trial | None:
-    """A trial with the three times that a record keeps."""
     if config is None or timing is None:
         return None
     times = Measurement((timing.p20_ms, timing.median_ms, timing.p80_ms), mode)

@@ -330,10 +330,7 @@ def tune(
 
 
 def uninterrupted(result: TuningResult) -> TuningResult:
-    """The result of a tune that is a step of something longer, which Ctrl-C ends as a whole.
-
-    A `KeyboardInterrupt` is raised if Ctrl-C has ended the tune early.
-    """
+    """The result of a tune that is a step of something longer, which Ctrl-C ends by a `KeyboardInterrupt`."""
     if result.stopped == "interrupted":
         raise KeyboardInterrupt
     return result

@@ -49,8 +49,7 @@ from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 class Before:
     """The legacy of earlier runs.
 
-    `unfinished` is the interrupted run that is resumed, and `trials` are the finished ones that are not repeated. A
-    limit of trials does not count `further` ones: those of the undecided tunes before. `tunes` have led to the
+    A limit of trials does not count `further` ones: those of the undecided tunes before. `tunes` have led to the
     undecided record that is gone on with; 0 without one.
     """
 
@@ -239,9 +238,8 @@ class _Findings:
 class Tuning:
     """One run of a search, with its last comparison and its record; `tune_request` describes its parameters.
 
-    `quarantine` has configs of the problem that ended their process before. `start` is when `tune` was called, by
-    `time.monotonic`, or when the device became this tune's, if that was later. Later calls find what is put into
-    `store` if `keep`. With `anew` an undecided tune before is not gone on with.
+    `start` is when `tune` was called, or when the device became this tune's, if that was later. Later calls find what
+    is put into `store` if `keep`. With `anew` an undecided tune before is not gone on with.
     """
 
     task: Task
@@ -385,7 +383,6 @@ class Tuning:
         return _Findings(loop, outcome, facts)
 
     def _assignment(self, trials: Sequence[Trial]) -> Assignment:
-        """The assignment of the station; its baseline is a config that worked in the interrupted run."""
         successes = [trial.config for trial in trials if trial.ok]
         baseline = self.default if self.default in successes else next(iter(successes), None)
         return Assignment.of(self.task, self.effort, self.cold, baseline)
@@ -418,7 +415,6 @@ class Tuning:
         )
 
     def _record(self, findings: _Findings, log: RunLog, before: Before) -> Record:
-        """The record of the run; raises as `tune` if there is no winner, or the device was lost."""
         outcome, stopped = findings.outcome, findings.loop.stopped
         for trial in outcome.trials:
             self.quarantine.add(trial)  # a finalist may have crashed in the last comparison
