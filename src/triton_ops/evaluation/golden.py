@@ -201,9 +201,7 @@ class Referee:
         disturbed = self._disturbed(truth, argument_set, precision) if truth.rounded else []
         blur = _ROUNDED_BLUR if disturbed or any(map(_not_wider, truth.golden, low)) else 1.0
         blur = _OWN_BLUR if truth.rounded and not disturbed else blur
-        return Answers(
-            low=low, golden=truth.golden, precision=replace(precision, blur=blur), disturbed=disturbed,
-        )  # fmt: skip
+        return Answers(low=low, golden=truth.golden, precision=replace(precision, blur=blur), disturbed=disturbed)
 
     def cut_to_tf32(self, argument_set: ArgumentSet) -> list[Any] | None:
         """The golden results for float32 inputs cut to the bits that TF32 keeps; None if there are none."""

@@ -364,9 +364,7 @@ def _facts_of(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[Ho
 def check_alike(hosts: Iterable[HostFacts], here: HostFacts) -> None:
     """Compare the hosts of actors with this one; an error if a host has other versions or another model of GPU."""
     for facts in hosts:
-        for what, there, own in (
-            ("Python", facts.python, here.python), ("Triton", facts.triton, here.triton),
-        ):  # fmt: skip
+        for what, there, own in (("Python", facts.python, here.python), ("Triton", facts.triton, here.triton)):
             if there != own:
                 raise SettingsError(
                     f"{facts.host} has {what} {there or '(none)'}, and this host {own or '(none)'}",

@@ -30,7 +30,7 @@ from triton_ops.tuner.progress import Listener, RunProgress
 from triton_ops.tuner.proposals import Feed, Ready
 from triton_ops.values import Status, Trial
 
-_doubts_log = logging.getLogger("triton_ops")
+_log = logging.getLogger("triton_ops")
 
 _SHARE = 0.25  # of the configs that ran
 _FEWEST = 4  # configs that ran, before a share of them means anything
@@ -56,7 +56,7 @@ class Doubts:
         for kind, note in (("default", self._of_default()), ("many", self._of_many())):
             if note and kind not in self._warned:
                 self._warned.add(kind)
-                _doubts_log.warning("%s", note)
+                _log.warning("%s", note)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -90,8 +90,6 @@ def _advice(excess: float | None) -> str:
         "else the kernel or its reference has a fault"
     )
 
-
-_log = logging.getLogger("triton_ops")
 
 _Attempt: TypeAlias = Callable[[], Trial]
 

@@ -37,7 +37,7 @@ from triton_ops.search import SMALL, Prior, Searcher, UsesPreviews, expected_gai
 from triton_ops.space import Config, ConfigSpace, all_configs
 from triton_ops.values import Compiled, Trial
 
-_late_priors_log = logging.getLogger("triton_ops")
+_log = logging.getLogger("triton_ops")
 
 _LOOK_S = 0.01  # between two looks whether the process that measures is ready
 _PATIENCE_S = 1.0  # after the default was tried: about as long as a kernel is read once its processes are there
@@ -113,7 +113,7 @@ class LatePriors:
         if self._current() is None and self._trials:
             wait([self._priors], timeout=self._patience_s)
             if self._current() is None:
-                _late_priors_log.info("the search begins before the kernel is read")
+                _log.info("the search begins before the kernel is read")
                 self._begin([])
         return self._searcher
 
@@ -130,7 +130,7 @@ class LatePriors:
         error = self._priors.exception()
         if self._searcher is None or not isinstance(error, Exception):
             return self._priors.result()
-        _late_priors_log.warning("the search goes on without a model: reading the kernel failed", exc_info=error)
+        _log.warning("the search goes on without a model: reading the kernel failed", exc_info=error)
         return []
 
     def _begin(self, priors: Sequence[Prior]) -> None:
@@ -164,11 +164,11 @@ class Survey:
     seconds: float = 1.0
 
     @staticmethod
-    def considered(space: ConfigSpace, seed: int = 0) -> list[Config]:
+    def considered(space: ConfigSpace) -> list[Config]:
         """The configs that a survey considers: all of a small space, some of a large one in random order."""
         if configs := all_configs(space, WHOLE):
             return configs
-        rng = random.Random(seed)
+        rng = random.Random(0)
         return list(dict.fromkeys(space.sample(rng) for _ in range(_DRAWN)))
 
     def read(
@@ -280,8 +280,6 @@ def _with_other_options(config: Config, configs: Sequence[Config]) -> list[tuple
 def _depends_on_data(work: KernelWork) -> bool:
     return any(loop.by_data for launch in work.launches for loop in launch.loops)
 
-
-_log = logging.getLogger("triton_ops")
 
 _WHOLE_NUMBERS = {"int64", "int32", "int16", "int8", "uint8"}
 _MOST_BYTES = 64 << 10  # of a tensor whose elements are read because a kernel's loops depend on data

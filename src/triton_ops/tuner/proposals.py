@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from triton_ops.compilation import CompilePool, Compiles, SharedCpus, with_residents
 from triton_ops.device import Machine
@@ -43,38 +43,6 @@ class Ready:
     config: Config
     compiled: Compiled | None = None
     dropped: Trial | None = None
-
-
-class Feed(Protocol):
-    """Holds proposals until they are tried, and gives each one once, to be run or as dropped."""
-
-    @property
-    def held(self) -> int:
-        """The number of proposals that wait, without deferred ones."""
-
-    @property
-    def ready(self) -> bool:
-        """True if `next` need not wait."""
-
-    @property
-    def waited_s(self) -> float:
-        """Seconds in which nothing could be tried because nothing was ready."""
-
-    def room(self) -> int:
-        """The number of further proposals that the feed could use now.
-
-        The loop calls this before it asks the searcher, so that the searcher is told of compiled previews first.
-        """
-
-    def add(self, configs: Iterable[Config], anyway: bool = False) -> None:
-        """Take proposals. With `anyway` they are run even if they are of a kind that is deferred."""
-
-    def next(self, run_deferred: bool, patient: bool = True) -> Ready | None:
-        """The proposal to try next, waiting until one is ready; None if no proposal is left.
-
-        Deferred proposals are dropped when nothing else is left, or else run. Without `patient`, proposals that are not
-        ready are forgotten, except those that are run anyway.
-        """
 
 
 class DirectFeed:
@@ -291,7 +259,10 @@ class CompiledFeed:
             self._waiting.append((config, self._pool.submit(config, anyway=anyway)))
 
     def next(self, run_deferred: bool, patient: bool = True) -> Ready | None:
-        """The first proposal that is compiled; when none is left, the deferred proposals in the order of proposal."""
+        """The first proposal that is compiled; when none is left, the deferred ones, or else these as dropped.
+
+        Without `patient`, proposals that are not ready are forgotten, except those that are run anyway.
+        """
         if not patient:
             self._forget()
         while self._waiting or self._last or self._deferred:
@@ -352,6 +323,13 @@ def _dropped(compiled: Compiled, reason: str) -> Ready:
         trace=compiled.trace,
     )  # fmt: skip
     return Ready(compiled.config, compiled, dropped=trial)
+
+
+Feed: TypeAlias = DirectFeed | CompiledFeed
+"""Holds proposals until they are tried, and gives each one once, to be run or as dropped.
+
+The loop asks for its room before it asks the searcher, so that the searcher is told of compiled previews first.
+"""
 
 
 @contextmanager

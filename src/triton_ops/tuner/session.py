@@ -40,15 +40,7 @@ from triton_ops.records import (
     recalled,
     store_in,
 )
-from triton_ops.request import (
-    Effort,
-    Patience,
-    TuneRequest,
-    checked_seed,
-    chosen_effort,
-    make_request,
-    with_configs,
-)
+from triton_ops.request import Effort, Patience, TuneRequest, checked_seed, chosen_effort, make_request, with_configs
 from triton_ops.search import AnySearch
 from triton_ops.space import ConfigSpace
 from triton_ops.tuner.gate import Gate
@@ -147,15 +139,7 @@ def remember(
         return
     fingerprints = tuple((check, source.fingerprint) for check, source in sources)
     _hits[call] = _Hit(
-        (target, space),
-        kernel,
-        dict(kernel.identity),
-        fingerprints,
-        path,
-        stamp,
-        cpu_threads(),
-        result,
-        makes_the_same,
+        (target, space), kernel, dict(kernel.identity), fingerprints, path, stamp, cpu_threads(), result, makes_the_same
     )
 
 
@@ -301,9 +285,13 @@ def tune(
     """
     start, seed, listener = time.monotonic(), checked_seed(seed), checked_listener(listener)
     problem: dict[str, Any] = {
-        "shape": shape, "dtype": dtype, "device": device, "reference": reference, "tolerance": tolerance,
+        "shape": shape,
+        "dtype": dtype,
+        "device": device,
+        "reference": reference,
+        "tolerance": tolerance,
         "check": check,
-    }  # fmt: skip
+    }
     options = {
         **problem, "effort": effort, "search": search, "trials": trials, "budget_s": budget_s, "cold": cold,
         "cache_dir": cache_dir,

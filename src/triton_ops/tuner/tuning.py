@@ -58,33 +58,6 @@ class Before:
     further: int = 0
     tunes: int = 0
 
-    @property
-    def taken_over(self) -> tuple[Trial, ...]:
-        """The trials that a new run takes over."""
-        return self.trials if self.unfinished is None else ()
-
-
-def left_before(runs: Runs, record: Record | None, space: ConfigSpace, default: Config, effort: str) -> Before:
-    """The legacy of earlier runs of a problem to a tune of a space.
-
-    That is the first of these: an interrupted run, with its trials; the trials of the run whose record is undecided;
-    and those of a run over another space, since a config that joins a list is then the only one that is tried. The
-    space decides which trials still hold, whose times are relative to that of the default config.
-    """
-    undecided = record if record is not None and record.goes_on and record.default == default else None
-    own = None if undecided is None else runs.run(undecided.run)
-    further, tunes = 0 if own is None else len(own.trials), 0 if undecided is None else undecided.tunes
-    unfinished = runs.unfinished(space.fingerprint)
-    run = unfinished or own or _of_another_space(runs, space, default, effort)
-    before = () if run is None else _believed(run.trials.values(), space, default)
-    return Before(unfinished=unfinished, trials=before, further=further, tunes=tunes)
-
-
-def _of_another_space(runs: Runs, space: ConfigSpace, default: Config, effort: str) -> Run | None:
-    run = runs.of_another_space(space.fingerprint, effort)
-    own = None if run is None else run.trials.get(default)
-    return run if own is not None and own.ok else None
-
 
 def _believed(trials: Iterable[Trial], space: ConfigSpace, default: Config) -> tuple[Trial, ...]:
     """The trials of configs that the space still allows.
@@ -97,24 +70,6 @@ def _believed(trials: Iterable[Trial], space: ConfigSpace, default: Config) -> t
 
 
 _log = logging.getLogger("triton_ops")
-
-
-def open_log(
-    runs: Runs, unfinished: Run | None, key: Key, task: Task, effort: Effort, *, seed: int, start: float
-) -> RunLog:
-    """The log of an interrupted run, which is continued, or else that of a new run."""
-    if unfinished is not None:
-        log = RunLog(unfinished.path, start, unfinished.at_s, root=runs.root)
-        log.resume(effort=effort.name, searcher=effort.search_name, seed=seed)
-        return log
-    started = datetime.now(timezone.utc) - timedelta(seconds=time.monotonic() - start)
-    run_id = Runs.new_id(started)
-    log = RunLog(runs.path(run_id), start, root=runs.root)
-    calibration = None if runs.root is None or task.work is None else load_calibration(runs.root, task.device.name)
-    log.begin(Head.of(
-        run_id, key, task, effort, seed=seed, versions=versions(), started=started, calibration=calibration
-    ))  # fmt: skip
-    return log
 
 
 def log_comparison(log: RunLog, outcome: Outcome) -> None:
@@ -143,17 +98,6 @@ def cut_note(loop: TuningLoop, final: FinalRequest) -> list[str]:
     return [
         f"the budget of {whole_s:g} s ended the search after {trials} trials and left {final.seconds:.1f} s to compare"
     ]
-
-
-def resumed_note(trials: int) -> list[str]:
-    """A note of the trials that an earlier run has left; empty if none."""
-    return [f"{trials} trials were taken over from an earlier run"] if trials else []
-
-
-def disturbed_note(outcome: Outcome) -> list[str]:
-    """A note of what others did on the GPU before the last comparison, which decides; empty if nothing was seen."""
-    before = "" if outcome.guard is None else outcome.guard.others_before
-    return [f"{before} while configs were tried"] if before else []
 
 
 def device_error(trials: Mapping[Config, Trial]) -> DeviceError:
@@ -278,9 +222,9 @@ class Tuning:
             trials = before.trials
             self._tell_of_a_sudden_end(before.unfinished)
             self.effort = self.effort.beyond(before.further)
-            log = open_log(self.runs, before.unfinished, self.key, task, self.effort, seed=self.seed, start=self.start)
+            log = self._open_log(before.unfinished)
             self.listener.started(self._plan(len(trials), log.path))
-            for trial in before.taken_over:
+            for trial in before.trials if before.unfinished is None else ():
                 log.trial(trial, TrialOrigin.TAKEN_OVER)
             result: TuningResult | None = None
             try:
@@ -322,12 +266,47 @@ class Tuning:
             yield pool
 
     def _before(self) -> Before:
-        """The legacy of earlier runs; none of a key with an unknown part, since it may belong to several kernels."""
+        """The legacy of earlier runs; none of a key with an unknown part, since it may belong to several kernels.
+
+        That is the first of these: an interrupted run, with its trials; the trials of the run whose record is
+        undecided; and those of the last run over another space with this default, since a config that joins a list is
+        then the only one that is tried. The space decides which trials still hold, whose times are relative to that of
+        the default config.
+        """
         if self.key.unknown:
             return Before()
-        space, reference = self.task.space, self.task.reference
-        record = None if self.anew else recalled(self.key, self.store, space=space, reference=reference)
-        return left_before(self.runs, record, space, self.default, self.effort.name)
+        space, runs = self.task.space, self.runs
+        record = None if self.anew else recalled(self.key, self.store, space=space, reference=self.task.reference)
+        undecided = record if record is not None and record.goes_on and record.default == self.default else None
+        own = None if undecided is None else runs.run(undecided.run)
+        unfinished = runs.unfinished(space.fingerprint)
+        run = unfinished or own
+        if run is None and (other := runs.of_another_space(space.fingerprint, self.effort.name)) is not None:
+            first = other.trials.get(self.default)
+            run = other if first is not None and first.ok else None
+        return Before(
+            unfinished=unfinished,
+            trials=() if run is None else _believed(run.trials.values(), space, self.default),
+            further=0 if own is None else len(own.trials),
+            tunes=0 if undecided is None else undecided.tunes,
+        )
+
+    def _open_log(self, unfinished: Run | None) -> RunLog:
+        """The log of an interrupted run, which is continued, or else that of a new run."""
+        effort, root = self.effort, self.runs.root
+        if unfinished is not None:
+            log = RunLog(unfinished.path, self.start, unfinished.at_s, root=root)
+            log.resume(effort=effort.name, searcher=effort.search_name, seed=self.seed)
+            return log
+        started = datetime.now(timezone.utc) - timedelta(seconds=time.monotonic() - self.start)
+        run_id = Runs.new_id(started)
+        log = RunLog(self.runs.path(run_id), self.start, root=root)
+        calibration = None if root is None or self.task.work is None else load_calibration(root, self.task.device.name)
+        log.begin(Head.of(
+            run_id, self.key, self.task, effort, seed=self.seed, versions=versions(), started=started,
+            calibration=calibration,
+        ))  # fmt: skip
+        return log
 
     def _tell_of_a_sudden_end(self, unfinished: Run | None) -> None:
         if unfinished is not None and (config := unfinished.under_way) is not None:
@@ -426,6 +405,9 @@ class Tuning:
             suspicion = findings.facts.suspicion
             log.ended(f"failed: {suspicion}" if suspicion else "failed")
             raise failed(self.task, outcome.trials, findings.loop.doubts.notes, suspicion)
+        resumed = [f"{len(before.trials)} trials were taken over from an earlier run"] if before.trials else []
+        others = outcome.guard.others_before if outcome.guard is not None else ""
+        disturbed = [f"{others} while configs were tried"] if others else []
         return record_of(
             self.key,
             self.task,
@@ -436,7 +418,7 @@ class Tuning:
             stopped=stopped,
             elapsed_s=time.monotonic() - self.start,
             run=log.id,
-            notes=[*resumed_note(len(before.trials)), *disturbed_note(outcome), *self._why_not_remembered(outcome)],
+            notes=[*resumed, *disturbed, *self._why_not_remembered(outcome)],
             call=self.call,
             tunes=before.tunes + 1,
         )
