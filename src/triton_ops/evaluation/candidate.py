@@ -111,8 +111,7 @@ class Evaluator:
         """Repeat timed launches and check every result, since some errors, such as races, show in some runs only.
 
         Each repeat launches on every argument set, and there are at least two, one for each poison of the outputs; no
-        further one is started after `seconds`. The first wrong result's difference is returned; whatever a launch
-        raises is raised.
+        further one is started after `seconds`. Whatever a launch raises is raised.
         """
         if self.verifier is None:
             return None

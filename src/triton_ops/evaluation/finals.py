@@ -230,10 +230,7 @@ class _LastComparison:
 
 
 def finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection[Config]) -> list[Trial]:
-    """The configs that race, fastest screening first: those near the fastest, the effort's least number, and `always`.
-
-    Of configs with the same machine code only the one that was measured takes part.
-    """
+    """The configs that race, fastest first: near the fastest, the effort's number, `always`; one of each program."""
     ranked = sorted(
         (t for t in trials.values() if t.ok and t.same_code_as is None), key=lambda t: (t.rank, t.config.text)
     )
@@ -244,10 +241,9 @@ def finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection
 def _fitting(
     racing: Sequence[Trial], policy: RacePolicy, seconds: float, always: Collection[Config], least: int
 ) -> list[Trial]:
-    """As many finalists as a few rounds have time for in `seconds`; none if not even the most important ones fit.
+    """As many finalists as a few rounds have time for in `seconds`, at least `least`, those in `always` first.
 
-    `least` of them are taken in any case. The configs in `always` come first, then the fastest. The race's own limit
-    leaves nobody out, since two rounds are always run.
+    There are none if no two rivals fit. The race's own limit leaves nobody out, since two rounds are always run.
     """
     fitting: list[Trial] = []
     for trial in sorted(racing, key=lambda trial: trial.config not in always):  # stable: the fastest first

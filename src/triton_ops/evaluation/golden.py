@@ -169,10 +169,8 @@ class Referee:
     def answers(self, argument_set: ArgumentSet, precision: Precision) -> Answers:
         """The reference's results for the arguments of a case, which are restored if the reference writes them.
 
-        Raises:
-            KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError: Its results do not fit the outputs.
-            TargetError: It gives another result each time.
-            Exception: Whatever the reference raises.
+        A `TritonKernelError` says that they do not fit the outputs, or are others each time; what the reference raises
+        is raised.
         """
         low = self._ask(argument_set)
         with _comparing():

@@ -55,12 +55,9 @@ class NotPortableError(Exception):
 class Isolated:
     """A station in a worker process, which is started again after it has died.
 
-    `process` is one from `Stations.early_process`. With `reuse` the worker is left to the next tune, if nothing died
-    or hung in it. Without `wait`, `open` waits until the worker has loaded the task, and raises what is raised then.
-
-    Raises:
-        NotPortableError: The task exists in this process only.
-        TritonKernelError: The arguments or the reference fail, as with `Inline`.
+    `process` is one from `Stations.early_process`. With `reuse` the worker is left to the next tune, if nothing died or
+    hung in it. Without `wait`, `open` waits until the worker has loaded the task. A `NotPortableError` says that the
+    task exists in this process only, a `TritonKernelError` that the arguments or the reference fail, as with `Inline`.
     """
 
     def __init__(

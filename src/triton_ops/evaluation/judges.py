@@ -201,9 +201,9 @@ class Rounded:
             0.0,
         )
         for part in self._parts():
-            golden = self._tamed(self._golden[part].double(), part)
+            golden = self._odd.without(self._golden[part].double(), part)
             sizes.append(self._row_sums(golden))
-            differences = [torch.nan_to_num(self._tamed(peer[part].double() - golden, part)) for peer in peers]
+            differences = [torch.nan_to_num(self._odd.without(peer[part].double() - golden, part)) for peer in peers]
             for each, error in zip(errors, differences, strict=True):
                 each.append(self._row_sums(error))
             largest = max([largest, *(float(error.abs().max()) for error in differences)])
@@ -233,7 +233,7 @@ class Rounded:
         flat = result.reshape(-1)
         measured = self._measured(flat, lambda values, _: values)
         if not math.isfinite(measured.largest):  # rarely, since this reads the result once more
-            measured = self._measured(flat, self._closed)
+            measured = self._measured(flat, lambda values, part: self._odd.closed(values, part, self._limits[1]))
         excess = self._excess(measured)
         return None if excess <= 1 else Difference(self._text(flat, measured), excess)
 
@@ -241,7 +241,7 @@ class Rounded:
         torch, columns = self._torch, []
         for part, rows in zip(self._parts(), self._row_parts(), strict=True):
             wide = flat[part].double()
-            error = self._tamed(closed(wide, part) - self._golden[part].double(), part)
+            error = self._odd.without(closed(wide, part) - self._golden[part].double(), part)
             size = torch.linalg.vector_norm(self._in_rows(error), dim=1)
             share = _ratio(torch, size, self._rows[rows])
             over = (share > _MOST_ROWS * self._by_mean).sum()
@@ -273,9 +273,11 @@ class Rounded:
         torch, count = self._torch, self._golden.numel()
         off, worst, place = 0, -1.0, 0
         for part, rows in zip(self._parts(), self._row_parts(), strict=True):
-            error = self._tamed(self._closed(flat[part].double(), part) - self._golden[part].double(), part)
+            error = self._odd.without(
+                self._odd.closed(flat[part].double(), part, self._limits[1]) - self._golden[part].double(), part
+            )
             allowed = (self._rows[rows] / math.sqrt(self._width)).repeat_interleave(self._width)[: error.numel()]
-            allowed = allowed + self._f * self._tamed(self._golden[part].double(), part).abs()
+            allowed = allowed + self._f * self._odd.without(self._golden[part].double(), part).abs()
             times = torch.nan_to_num(_ratio(torch, error.abs(), allowed), nan=math.inf)
             times = torch.where(self._odd.wrong(flat[part], part, self._limits), math.inf, times)
             off += int((times > 4 * self._times).sum())  # four times the mean error is beyond any rounding
@@ -311,12 +313,6 @@ class Rounded:
         if rest := -values.numel() % self._width:
             values = self._torch.nn.functional.pad(values, (0, rest))
         return values.view(-1, self._width)
-
-    def _closed(self, values: Any, part: slice) -> Any:
-        return self._odd.closed(values, part, self._limits[1])
-
-    def _tamed(self, values: Any, part: slice) -> Any:
-        return self._odd.without(values, part)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -439,8 +435,8 @@ class ByElement:
 class Equal:
     """Judges results that must be equal: integers, Booleans, and floats of problems that are exact.
 
-    An element may be that of any of `peers`, since a reference may round differently in another precision. With `codes`
-    one of a thousand may be one apart, as where quantisers round values that lie between two.
+    A reference may round differently in another precision, hence several `peers`. With `codes` one of a thousand may be
+    one apart, as where quantisers round values that lie between two.
     """
 
     _MOST_CODES = 1e-3

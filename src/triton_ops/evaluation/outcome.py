@@ -230,7 +230,7 @@ def with_further_processes(
     tied = [config for config in outcome.ties if config not in failed]
     if not tied:
         return Outcome.of_screenings(trials)
-    processes = [_by_config(process.trials) for process in (outcome, *elsewhere)]
+    processes = [{trial.config: trial for trial in process.trials} for process in (outcome, *elsewhere)]
     levels = [relative_levels([_row(process[config]) for config in tied]) for process in processes]
     rows = [[math.exp(level) for level in column] for column in zip(*levels, strict=True)]
     places = {config: place for place, config in enumerate(tied)}
@@ -294,10 +294,6 @@ def _confidence(
         return "ok"
     low, high = (100 * math.expm1(end) for end in (possible.low, possible.high))
     return f"the default was kept, since ({challenger}) is {low:+.1f} to {high:+.1f} % faster: noise hides which it is"
-
-
-def _by_config(trials: Sequence[Trial]) -> dict[Config, Trial]:
-    return {trial.config: trial for trial in trials}
 
 
 def _row(trial: Trial) -> list[float]:

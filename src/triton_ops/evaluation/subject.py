@@ -32,10 +32,9 @@ from triton_ops.timing import Launch, Timer, choose_timer, sets_needed, timer_of
 
 
 def poison(values: Any, pattern: int = 0) -> None:
-    """Fill a tensor or a NumPy array with values that no right result holds; arrays of other things stay as they are.
+    """Fill a tensor or an array of numbers with what no right result holds: NaN, the largest integer or False.
 
-    Pattern 0 is NaN, an integer type's largest value, or False; 1 the largest finite number, the largest integer less
-    90, or True.
+    Pattern 1 is the largest finite number, the largest integer less 90, or True.
     """
     if is_array(values):
         _poison_array(values, pattern)
@@ -78,12 +77,13 @@ class ArgumentSet:
 
     def __init__(self, arguments: Arguments, outputs: Sequence[str] = (), *, protected: bool = True) -> None:
         self.arguments, self._canaries = with_canaries(arguments, outputs)
-        values = [self.arguments.keyword.get(name) for name in outputs]
+        named = {name: self.arguments.keyword.get(name) for name in outputs}
+        values = list(named.values())
         tensors = list(Arguments(tuple(values)).tensors())
         self.outputs = [*tensors, *(value for value in host_values(values) if is_array(value))]
         self._inputs = dict(_inputs(self.arguments, outputs, {place_of(tensor) for tensor in tensors}))
         self._before = Protection(self._inputs.values() if protected else ())
-        self._forms = {name: Form.of(self.arguments.keyword[name]) for name in outputs if self._is_tensor(name)}
+        self._forms = {name: Form.of(value) for name, value in named.items() if is_tensor(value)}
 
     @property
     def input_dtypes(self) -> list[str]:
@@ -119,9 +119,6 @@ class ArgumentSet:
         self._before.restore()
         for form in self._forms.values():
             form.restore()
-
-    def _is_tensor(self, name: str) -> bool:
-        return is_tensor(self.arguments.keyword.get(name))
 
 
 class SharedTimer:
@@ -240,10 +237,7 @@ def synchronize(arguments: Arguments) -> None:
 
 
 def _inputs(arguments: Arguments, outputs: Sequence[str], written: set[tuple[str, int]]) -> Iterator[tuple[str, Any]]:
-    """The parts of arguments, outputs excepted, that launches may change, by the argument's name.
-
-    Tensors and arrays inside a container are numbered: `name[0]`. Containers stand for their own items only.
-    """
+    """The parts of arguments, outputs excepted, that launches may change, by name, or `name[0]` in a container."""
     values = [*((f"argument {i}", value) for i, value in enumerate(arguments.positional)), *arguments.keyword.items()]
     for name, value in values:
         tensors = [tensor for tensor in Arguments((value,)).tensors() if place_of(tensor) not in written]

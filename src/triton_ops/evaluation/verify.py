@@ -80,7 +80,7 @@ class Dissent:
         )
 
     def of_reference(self) -> str:
-        """A remark if all configs agree with one another, and none is wrong by more than the most; empty otherwise.
+        """A remark if all configs agree with one another, and none is wrong by more than the most; else empty.
 
         A fault of a kernel is larger at most tiles, and another one at each.
         """

@@ -199,8 +199,8 @@ class Keeper:
 class Measurer:
     """Tunes one problem after the other on the GPU that this process sees.
 
-    `keep` has the keeper write pieces of a problem, by its name and turn, and returns whether to go on. `threads` is
-    the driver's `OMP_NUM_THREADS`; Ray sets one of its own, by which records of a CPU would differ.
+    `keep` has the keeper write pieces, and returns whether to go on. Ray sets an `OMP_NUM_THREADS` of its own, by which
+    records of a CPU would differ, so that `threads` is the driver's.
     """
 
     def __init__(

@@ -97,16 +97,11 @@ class ManyRun:
     """Carries out a schedule. It `stopped` with `complete`, `seconds`, `interrupted`, or `no device`."""
 
     def __init__(
-        self,
-        jobs: Iterable[Job],
-        executors: Mapping[str, Executor],
-        schedule: Schedule,
-        follower: Follows,
-        clock: Callable[[], float] = time.monotonic,
+        self, jobs: Iterable[Job], executors: Mapping[str, Executor], schedule: Schedule, follower: Follows
     ) -> None:
         self._jobs = {job.name: job for job in jobs}
         self._executors, self._schedule, self._follower = dict(executors), schedule, follower
-        self._clock, self._start_s = clock, clock()
+        self._start_s = time.monotonic()
         self._messages: queue.SimpleQueue[tuple[str, str, bool | None]] = queue.SimpleQueue()
         self._running: dict[str, tuple[str, float, Future[TuningResult]]] = {}
         self.ended: dict[str, ProblemOutcome] = {}
@@ -222,4 +217,4 @@ class ManyRun:
         self._do(orders)
 
     def _now_s(self) -> float:
-        return self._clock() - self._start_s
+        return time.monotonic() - self._start_s

@@ -194,10 +194,7 @@ class Schedule:
         return [*prepared, *(each.name for group in self._groups.values() for each in group.waiting)]
 
     def joined(self, devices: Iterable[str], now_s: float, telling: Collection[str] = ()) -> list[Order]:
-        """Devices are there, and free; those in `telling` are going to tell what is `ready`.
-
-        `now_s` counts from the start of the run, as in the other methods.
-        """
+        """Devices are there, and free; those in `telling` tell what is `ready`. `now_s` counts from the run's start."""
         for device in devices:
             if device in self._devices:
                 raise ValueError(f"there is a device {device} already")

@@ -35,15 +35,13 @@ _log = logging.getLogger("triton_ops")
 
 
 @contextmanager
-def display(
-    problems: int, console: Console | None = None, tell: Callable[[ProblemOutcome], object] = lambda _: None
-) -> Iterator[Follows]:
+def display(problems: int, tell: Callable[[ProblemOutcome], object]) -> Iterator[Follows]:
     """A display on stderr while the block runs: a line for each problem that has ended, and below them a bar.
 
     The bar shows how many problems have ended, with a line for each one that is being measured. It is drawn on a
     terminal only; elsewhere nothing is written. `tell` is called with each job that has ended.
     """
-    console = console or Console(file=sys.stderr)
+    console = Console(file=sys.stderr)
     if not console.is_terminal:
         yield Follows(tell)
         return
@@ -259,7 +257,7 @@ def run_jobs(
         ensure_folder(cache_folder(options.cache_dir))  # without it each problem would fail, one after the other
     stopped = "complete"
     tell = told or observer or (lambda _: None)
-    with display(len(distinct), tell=tell) if told is None else nullcontext(Follows(tell)) as view:
+    with display(len(distinct), tell) if told is None else nullcontext(Follows(tell)) as view:
         for each in ended.values():
             view.ended(each)
         if new:
@@ -305,9 +303,7 @@ def _executors(
 def planned(jobs: Iterable[Job], options: RunOptions) -> list[Planned]:
     """Jobs with estimates from the records of their kernels in the cache folder."""
     folder = cache_folder(options.cache_dir)
-    estimates: dict[str, Estimate] = {}
-    if may_have_records(folder):
-        estimates = estimates_of(store_in(folder))
+    estimates = estimates_of(store_in(folder)) if may_have_records(folder) else {}
     nothing = Estimate()
     return [
         Planned(

@@ -214,8 +214,7 @@ class Effort:
     def for_a_launch(self, configs: int) -> Effort:
         """This effort for a launch that waits for its tune: a few configs are compared for a shorter time.
 
-        Which of two or three configs is the fastest is plain after tenths of a second on a GPU, or they differ by less
-        than it says; what is not plain then leaves the default.
+        Which of two or three is the fastest is plain after tenths of a second on a GPU; else the default is left.
         """
         if configs > _FEW:
             return self

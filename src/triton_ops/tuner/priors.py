@@ -200,11 +200,7 @@ class Survey:
         return replace(readings, capped=len(todo) > len(readings.works))
 
     def prior(
-        self,
-        configs: Sequence[Config],
-        machine: Machine,
-        pool: CompilePool,
-        contents: Callable[[], Contents] = dict,
+        self, configs: Sequence[Config], machine: Machine, pool: CompilePool, contents: Callable[[], Contents] = dict
     ) -> InferredPrior:
         """The model of the work that is read of configs, at least one; its `silent` says why it orders nothing."""
         readings = self.read(configs, pool.read, contents, lambda some: InferredPrior(some, machine, configs).score)

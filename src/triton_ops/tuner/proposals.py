@@ -338,8 +338,7 @@ def open_pool(
 ) -> Iterator[CompilePool | None]:
     """The compile pool for a task; None for a kernel that is not compiled ahead, or where there is no GPU.
 
-    When the block ends, the compiling processes have ended. With `reuse` the process that starts them may be that of
-    other tunes, and is left to the next. `shared_cpus` are those that the pool shares with the pools of other tunes.
+    With `reuse` the process that starts its processes may be that of other tunes, and is left to the next.
     """
     pool = _pool_for(task, effort, reuse, shared_cpus)
     if pool is None:

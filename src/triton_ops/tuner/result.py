@@ -153,6 +153,7 @@ def result_of(
     if not trials:
         winner = _recalled(record.winner, record.timing, record.mode, record.resources)
         default = _recalled(record.default, record.default_timing, record.mode)
+    failures = tuple(Trial(f.config, Status(f.status), error=f.error) for f in record.failures if f.status in _FAILED)
     return TuningResult(
         best_config=dict(record.winner.with_members(members)),
         metrics=metrics_of(record.timing, work, device),
@@ -181,7 +182,7 @@ def result_of(
         totals=record.totals,
         run=record.run,
         winner=winner,
-        recalled_failures=() if trials else _failed_of(record),
+        recalled_failures=() if trials else failures,
         record=record.id if stored else "",
     )
 
@@ -189,12 +190,6 @@ def result_of(
 def _failures(trials: Sequence[Trial]) -> tuple[Failure, ...]:
     failures = (Failure(trial.config, trial.status.value, storable(trial.error)) for trial in trials if trial.failed)
     return tuple(islice(failures, _KEPT_FAILURES))
-
-
-def _failed_of(record: Record) -> tuple[Trial, ...]:
-    return tuple(
-        Trial(each.config, Status(each.status), error=each.error) for each in record.failures if each.status in _FAILED
-    )
 
 
 def _recalled(

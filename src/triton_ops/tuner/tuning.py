@@ -60,9 +60,9 @@ class Before:
 
 
 def _believed(trials: Iterable[Trial], space: ConfigSpace, default: Config) -> tuple[Trial, ...]:
-    """The trials of configs that the space still allows.
+    """The trials of configs that the space still allows, of failures those beside which another config has run.
 
-    A failure counts where another config has run, and never the default's: no file makes a tune fail.
+    The default's never count: no file makes a tune fail.
     """
     allowed = [trial for trial in trials if space.why_not(trial.config) is None]
     ran = any(trial.ok for trial in allowed)
