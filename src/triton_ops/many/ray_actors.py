@@ -36,7 +36,7 @@ from triton_ops.device import gpus_here
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.many.executor import JobPlace
 from triton_ops.records import Quarantine, Runs
-from triton_ops.tuner import Gate, RunPlan, RunProgress
+from triton_ops.tuner import Gate, RunPlan, RunProgress, Silent
 from triton_ops.values import Trial, TuningResult
 
 RUNS, QUARANTINE = Runs.FOLDER, Quarantine.FOLDER
@@ -152,14 +152,6 @@ class SentWork:
     cpus: int
 
 
-@dataclass(frozen=True)
-class WorkResult:
-    """The end of a piece of work: a result, or an exception."""
-
-    result: TuningResult | None
-    error: BaseException | None = None
-
-
 class Keeper:
     """Writes what measurers find into the cache folder of the run, on the driver's host, in several threads."""
 
@@ -228,8 +220,8 @@ class Measurer:
             return error.message
         return ""
 
-    def measure(self, work: SentWork) -> WorkResult:
-        """Tune a problem; every trial is with the keeper before the next one begins."""
+    def measure(self, work: SentWork) -> TuningResult | BaseException:
+        """Tune a problem, or give its exception; every trial is with the keeper before the next one begins."""
         apply(self._folder, work.pieces)
         self._watched.changes()  # these are known there
         gate = Gate()
@@ -239,19 +231,19 @@ class Measurer:
             listener=_Sends(lambda: self._send(work, gate)), cache_dir=self._folder,
         )  # fmt: skip
         try:
-            result = unpack(work.tune)(place)
+            result: TuningResult = unpack(work.tune)(place)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the driver raises it
-            return WorkResult(None, error)
+            return error
         finally:
             self._send(work, gate)
-        return WorkResult(result)
+        return result
 
     def _send(self, work: SentWork, gate: Gate) -> None:
         if (pieces := self._watched.changes()) and not self._keep(work.name, work.turn, pieces):
             gate.end()  # another measurer has the problem
 
 
-class _Sends:
+class _Sends(Silent):
     def __init__(self, send: Callable[[], None]) -> None:
         self._send = send
 
@@ -260,6 +252,3 @@ class _Sends:
 
     def tried(self, trial: Trial, progress: RunProgress) -> None:  # noqa: ARG002 - the role's signature
         self._send()
-
-    def ended(self, result: TuningResult | None) -> None:
-        """The files are sent when the tune has returned."""

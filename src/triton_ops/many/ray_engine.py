@@ -34,7 +34,6 @@ from triton_ops.many.ray_actors import (
     Measurer,
     Piece,
     SentWork,
-    WorkResult,
     facts_here,
     files_of_problem,
 )
@@ -139,19 +138,20 @@ class ActorExecutor:
         self._closed.set()
         self.end()
 
-    def _take(self, job: Job, call: Future[WorkResult], future: Future[TuningResult], ended: threading.Event) -> None:
+    def _take(
+        self, job: Job, call: Future[TuningResult | BaseException], future: Future[TuningResult], ended: threading.Event
+    ) -> None:
         ended.set()
         error = call.exception()
         if error is not None:
             future.set_exception(self._of_call(error))
             return
         answer = call.result()
-        if answer.error is not None:
-            future.set_exception(self._of_tune(answer.error))
+        if isinstance(answer, BaseException):
+            future.set_exception(self._of_tune(answer))
             return
-        assert answer.result is not None
         self._ledger.ended(job)
-        future.set_result(answer.result)
+        future.set_result(answer)
 
     def _of_call(self, error: BaseException) -> BaseException:
         """The exception of a future, for what Ray says of a call that has failed."""

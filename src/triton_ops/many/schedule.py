@@ -183,11 +183,6 @@ class Schedule:
         self.lost: list[str] = []
 
     @property
-    def over(self) -> bool:
-        """True if nothing is being measured, and nothing that waits can be."""
-        return not any(each.measuring or each.ahead for each in self._devices.values())
-
-    @property
     def waiting(self) -> list[str]:
         """The problems that no device measures, and that are not finished, in no order of importance."""
         prepared = [name for each in self._devices.values() for name in each.ahead]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from triton_ops.backend import (
     AheadOfTime,
@@ -217,53 +217,38 @@ def make_request(
 ) -> TuneRequest:
     """The request of a call of `tune` or `recall`, which describe the parameters and the errors."""
     arguments, device = Arguments.given(args, kwargs), device_named(device)
-    reference = callable_reference(reference)
-    if isinstance(target, Operation) and not (arguments.positional or arguments.keyword):
-        request = _by_shape(target, None if shape is None else tuple(shape), dtype, device, reference, seed)
+    reference, named = callable_reference(reference), None
+    operation = target if isinstance(target, Operation) else None
+    if operation is not None and not (arguments.positional or arguments.keyword):
+        named = NamedProblem(operation, None if shape is None else tuple(shape), dtype)
     elif shape is not None or dtype is not None:
         raise ShapeMismatchError(
             "a shape or dtype was given together with arguments, or without an Operation that makes arguments from it",
             hint="give either arguments, or an Operation with a shape",
         )
-    else:
-        request = _by_arguments(target, arguments, device, reference)
-    if isinstance(target, Operation):
-        tolerance, check = target.tolerance if tolerance is None else tolerance, check or target.check
-    if tolerance is None and check is None:
-        return request
-    return replace(request, tolerance=as_tolerance(tolerance), check=callable_check(check))
-
-
-def _by_shape(
-    operation: Operation,
-    shape: tuple[int, ...] | None,
-    dtype: str | None,
-    device: str | None,
-    reference: Callable[..., Any] | None,
-    seed: int,
-) -> TuneRequest:
-    problem = operation.problem(shape, dtype)
-    name = device_for(device, operation.device, operation.name)
+    parts = _by_arguments(target, arguments, device) if named is None else _by_shape(named, device, seed)
+    kernel, problem, name, maker = parts
+    if operation is not None:
+        reference = reference or operation.reference
+        tolerance, check = operation.tolerance if tolerance is None else tolerance, check or operation.check
     return TuneRequest(
-        kernel=operation.kernel,
-        problem=problem,
-        device=probe(name),
-        device_name=name,
-        arguments=GeneratedArguments(operation, problem, name, seed),
-        reference=reference or operation.reference,
-        operation=operation,
-        named=NamedProblem(operation, shape, dtype),
-    )
+        kernel=kernel, problem=problem, device=probe(name), device_name=name, arguments=maker, reference=reference,
+        tolerance=as_tolerance(tolerance), check=callable_check(check), operation=operation, named=named,
+    )  # fmt: skip
 
 
-def _by_arguments(
-    target: Operation | Kernel | Callable[..., Any],
-    arguments: Arguments,
-    device: str | None,
-    reference: Callable[..., Any] | None,
-) -> TuneRequest:
-    operation = target if isinstance(target, Operation) else None
-    kernel = operation.kernel if operation is not None else as_kernel(target)
+_Parts: TypeAlias = tuple[Kernel, Problem, str, "GeneratedArguments | CopiedArguments"]
+
+
+def _by_shape(named: NamedProblem, device: str | None, seed: int) -> _Parts:
+    operation = named.operation
+    problem = operation.problem(named.shape, named.dtype)
+    name = device_for(device, operation.device, operation.name)
+    return operation.kernel, problem, name, GeneratedArguments(operation, problem, name, seed)
+
+
+def _by_arguments(target: Operation | Kernel | Callable[..., Any], arguments: Arguments, device: str | None) -> _Parts:
+    kernel = target.kernel if isinstance(target, Operation) else as_kernel(target)
     arguments = arguments.by_name(kernel)  # an output is named by its argument
     if missing := [name for name in kernel.outputs if name not in arguments.keyword]:
         raise KernelTypeError(
@@ -271,15 +256,8 @@ def _by_arguments(
             hint="pass it, by its name or in its place",
         )
     name = device_of(arguments, device)
-    return TuneRequest(
-        kernel=kernel,
-        problem=Problem(operation.name if operation is not None else kernel.name, *_describe(kernel, arguments)),
-        device=probe(name),
-        device_name=name,
-        arguments=CopiedArguments(arguments),
-        reference=reference or (operation.reference if operation is not None else None),
-        operation=operation,
-    )
+    owner = target.name if isinstance(target, Operation) else kernel.name
+    return kernel, Problem(owner, *_describe(kernel, arguments)), name, CopiedArguments(arguments)
 
 
 def with_configs(

@@ -431,10 +431,6 @@ def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]
         yield Runs(None, key.id), Quarantine(None)
         return
     place = folder / Runs.FOLDER
-    if not writable(folder):
-        _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
-        yield Runs(None, key.id), Quarantine.of(folder, key)
-        return
     if not _make_folder(folder, place):
         yield Runs(None, key.id), Quarantine.of(folder, key)
         return
@@ -447,7 +443,10 @@ def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]
 
 
 def _make_folder(folder: Path, place: Path) -> bool:
-    """Make the folder of run logs; False if it cannot be, or if another user has placed it."""
+    """Make the folder of run logs; False if it cannot be written, or if another user has placed it."""
+    if not writable(folder):
+        _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
+        return False
     try:
         ensure_folder(folder_within(folder, place))
     except (OSError, CacheError) as error:
