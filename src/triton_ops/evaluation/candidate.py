@@ -74,10 +74,8 @@ class Evaluator:
             return self._same_program(executable) or self._remember(executable, self._verify_and_time(executable, best))
         except CandidateError as error:
             failure, trace = error, trace_of(error)
-        except CacheError:
-            raise  # not the config's fault: no other config can be compiled either
-        except (KeyboardInterrupt, TerminatedError):
-            raise  # the user's, and not the config's
+        except (CacheError, KeyboardInterrupt, TerminatedError):
+            raise  # not the config's fault: the user's, or no other config can be compiled either
         except BaseException as error:  # noqa: BLE001 - user code may raise anything, SystemExit too; it ends this trial
             failure, trace = candidate_error(error, Status.RUNTIME), trace_of(error)
         return replace(_failed(config, failure.status, str(failure), executable), trace=trace)

@@ -142,10 +142,8 @@ class Isolated:
         """The trial; the step at which its process was lost, or None; and whether a signal from outside ended it."""
         try:
             trial: Trial = self._ask(Attempt(config, best), self._patience.trial_s, COMPILE).value
-        except WorkerHungError as error:
-            return Trial(config, Status.TIMEOUT, error=str(error)), error.during, False
-        except WorkerDiedError as error:
-            return Trial(config, Status.CRASH, error=str(error)), error.during, error.outside
+        except (WorkerHungError, WorkerDiedError) as error:
+            return _lost(config, error), error.during, getattr(error, "outside", False)
         if self._facts.lost is None or self._worker is None:
             return trial, None, False
         during = self._worker.step
@@ -177,10 +175,8 @@ class Isolated:
         try:
             question = replace(final, trials=(trial,), incumbents=())
             outcome: Outcome = self._ask(question, self._patience.trial_s, RACE).value
-        except WorkerHungError as error:
-            return Trial(trial.config, Status.TIMEOUT, error=str(error))
-        except WorkerDiedError as error:
-            return Trial(trial.config, Status.CRASH, error=str(error))
+        except (WorkerHungError, WorkerDiedError) as error:
+            return _lost(trial.config, error)
         return outcome.trials[0]
 
     def _ask(self, question: Any, whole_s: float, step: str) -> WorkerAnswer:
@@ -244,6 +240,10 @@ class Isolated:
     def _setup(self) -> Setup:
         changes = {**self._changes, "baseline": self._facts.baseline, "mode": self._facts.mode}
         return Setup(packed=self._packed, changes=changes, allocator=packed_allocator(), imports=self._imports)
+
+
+def _lost(config: Config, error: WorkerHungError | WorkerDiedError) -> Trial:
+    return Trial(config, Status.TIMEOUT if isinstance(error, WorkerHungError) else Status.CRASH, error=str(error))
 
 
 def imports_to_compile(kernel: Kernel) -> tuple[str, ...]:

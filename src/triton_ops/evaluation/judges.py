@@ -193,13 +193,8 @@ class Rounded:
 
     def _measure_peers(self, peers: Sequence[Any]) -> None:
         """The size of the golden result and of the peers' errors: largest, by root mean square, and by row."""
-        torch, count = self._torch, max(self._golden.numel(), 1)
-        sizes, errors, largest, size = (
-            [self._golden[:0].double()],
-            [[self._golden[:0].double()] for _ in peers],
-            0.0,
-            0.0,
-        )
+        torch, count, nothing = self._torch, max(self._golden.numel(), 1), self._golden[:0].double()
+        sizes, errors, largest, size = [nothing], [[nothing] for _ in peers], 0.0, 0.0
         for part in self._parts():
             golden = self._odd.without(self._golden[part].double(), part)
             sizes.append(self._row_sums(golden))

@@ -219,19 +219,14 @@ class Verifier:
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks on the verdicts: what the reference could not do, and what most configs say of the default."""
-        why = "" if self._referee is None or not self.standard.by_rule else self._referee.why_own
+        judge = self._referee if self.standard.by_rule else None
+        why, rounded = ("", "") if judge is None else (judge.why_own, judge.rounded)
         own = f"the reference is its own judge, with twice the rounding allowed: {why}" if why else ""
-        rounded = "" if self._referee is None or not self.standard.by_rule else self._referee.rounded
         default = self._dissent.of_default(self.base) if self._referee is None else ""
-        expectation = self.cases[0].expected
-        opaque = (
-            ""
-            if expectation is None or not expectation.opaque
-            else (
-                f"values of type {_and(expectation.opaque)} are not compared, since the type defines no equality: "
-                "give a check"
-            )
-        )
+        opaque, expectation = "", self.cases[0].expected
+        if expectation is not None and expectation.opaque:
+            types = _and(expectation.opaque)
+            opaque = f"values of type {types} are not compared, since the type defines no equality: give a check"
         return tuple(filter(None, (self.suspicion, own, rounded, opaque, self._varies, default)))
 
     def _wrong_at(self, case: Case, executable: Executable) -> Difference | None:

@@ -165,11 +165,11 @@ class TuningLoop:
     worthwhile: float = 0.0
     trials: dict[Config, Trial] = field(default_factory=dict)
     stopped: str = "complete"
+    best: Trial | None = None  # by its screening, so far
     _proposed: dict[Config, TrialOrigin] = field(default_factory=dict)
     _under_way: deque[_UnderWay] = field(default_factory=deque)
     _begin_attempt: Callable[[_Attempt], _Attempt] = lambda attempt: attempt  # made when its trial is asked for
     _settled: bool = False
-    _best: Trial | None = None
     _began: bool = False  # whether this run has begun a trial of its own
     _failed: int = 0  # trials; counted as they end, since a listener is told after each of thousands
     _modes: set[str] = field(default_factory=set)  # of measurements so far
@@ -188,7 +188,7 @@ class TuningLoop:
         for trial in earlier:
             self._count(trial)
             self.doubts.tried(trial)
-        self._best = self._fastest()
+        self.best = self._fastest()
         self._proposed.update(dict.fromkeys(self.trials, TrialOrigin.SEARCHER))
         if self.trials:
             self.searcher.tell(list(self.trials.values()))
@@ -214,11 +214,6 @@ class TuningLoop:
                         self._finish(self._under_way.popleft(), station)
             except KeyboardInterrupt:
                 self.stopped = "interrupted"
-
-    @property
-    def best(self) -> Trial | None:
-        """The fastest trial so far by its screening; None until a config ran."""
-        return self._best
 
     def progress(self) -> RunProgress:
         """The progress of the search."""
@@ -346,9 +341,9 @@ class TuningLoop:
         again = trial.config in self.trials
         self._count(trial)
         if again:  # a repeated measurement may have changed the best trial
-            self._best = self._fastest()
-        elif trial.ok and (self._best is None or trial.rank < self._best.rank):
-            self._best = trial
+            self.best = self._fastest()
+        elif trial.ok and (self.best is None or trial.rank < self.best.rank):
+            self.best = trial
 
     def _count(self, trial: Trial) -> None:
         before = self.trials.get(trial.config)

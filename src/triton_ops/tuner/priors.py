@@ -148,7 +148,6 @@ WHOLE = 5_000  # most configs of a space that are all considered
 _DRAWN = 2_000  # of a larger space
 _FIRST_S = 30.0  # until the first answer: the processes start meanwhile
 _SPREAD_SHARE = 0.7  # of the time, for the texts that are spread over a space of more; the rest is for promising ones
-_PROBED = 2  # configs that are read with other launch options
 
 
 @dataclass(frozen=True)
@@ -218,10 +217,15 @@ class _SurveyReader:
     def begun(self, configs: Sequence[Config], contents: Callable[[], Contents]) -> Readings:
         """Readings of a first config, which know on which tunables TTIR depends; without works if that is in vain."""
         names = tuple(name for name in configs[0] if name not in LAUNCH_OPTIONS)
-        probes = [probe for config in _apart(configs) for probe in _with_other_options(config, configs)]
+        probes = [
+            probe
+            for config in dict.fromkeys((configs[0], configs[-1]))
+            for probe in _with_other_options(config, configs)
+        ]
         probed = list(dict.fromkeys([configs[0], *(config for probe in probes for config in probe[1:])]))
         works = self._first_answers(probed)
-        if any(map(_depends_on_data, works.values())) and (small_tensors := contents()):
+        loops = (loop for work in works.values() for launch in work.launches for loop in launch.loops)
+        if any(loop.by_data for loop in loops) and (small_tensors := contents()):
             self._contents = small_tensors
             works = self._first_answers(probed)
         if (first := works.get(configs[0])) is None:
@@ -258,10 +262,6 @@ class _SurveyReader:
         }
 
 
-def _apart(configs: Sequence[Config]) -> list[Config]:
-    return list(dict.fromkeys((configs[0], configs[-1])))[:_PROBED]
-
-
 def _with_other_options(config: Config, configs: Sequence[Config]) -> list[tuple[str, Config, Config]]:
     """For each launch option that varies: its name, a config, and the config with another value of it."""
     variants: list[tuple[str, Config, Config]] = []
@@ -271,10 +271,6 @@ def _with_other_options(config: Config, configs: Sequence[Config]) -> list[tuple
             if other != config[name]:
                 variants.append((name, config, Config({**config, name: other})))
     return variants
-
-
-def _depends_on_data(work: KernelWork) -> bool:
-    return any(loop.by_data for launch in work.launches for loop in launch.loops)
 
 
 _WHOLE_NUMBERS = {"int64", "int32", "int16", "int8", "uint8"}
