@@ -188,7 +188,6 @@ class _LastComparison:
         return challenger if doubtful(self.arms[challenger].values_ms, standing.default_ms) else None
 
     def _too_late(self, standing: Field, challenger: Config) -> bool:
-        """True if the time that is left is too short for the fewest rounds that can resolve a doubt."""
         pair = [trial for trial in standing.trials if trial.config in (challenger, self.final.default)]
         return _visits_ms([*pair, *pair[:1]], self.policy) * LEAST_ROUNDS > 1e3 * self._left_s
 

@@ -264,7 +264,6 @@ class Rounded:
         )
 
     def _text(self, flat: Any, measured: _Errors) -> str:
-        """The error in words, with the worst element; this goes through the result once more."""
         torch, count = self._torch, self._golden.numel()
         off, worst, place = 0, -1.0, 0
         for part, rows in zip(self._parts(), self._row_parts(), strict=True):

@@ -250,7 +250,6 @@ class Verifier:
             return error
 
     def _judged(self, case: Case, executable: Executable, results: list[Any]) -> Difference | None:
-        """The difference between results and the expected ones; None if there is none, or they are not compared."""
         if self.not_compared or case.expected is None:
             return None
         case.expected.prepare(bool(executable.tf32))
@@ -448,7 +447,6 @@ def ragged_shape(operation: Operation, shape: tuple[int, ...], dtype: str | None
 
 
 def _odd(extent: int) -> tuple[int, ...]:
-    """Extents that may stand for one, the smallest first."""
     if extent <= _STEP:
         return (extent,)
     if extent % _STEP:

@@ -183,7 +183,6 @@ class Keeper:
         return [now - self._last_news.setdefault(turn, now) for turn in turns]
 
     def _of(self, name: str) -> threading.Lock:
-        """The lock that a thread holds while a problem's turn or files change."""
         with self._guard:
             return self._writing.setdefault(name, threading.Lock())
 

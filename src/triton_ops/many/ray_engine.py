@@ -154,7 +154,6 @@ class ActorExecutor:
         future.set_result(answer)
 
     def _of_call(self, error: BaseException) -> BaseException:
-        """The exception of a future, for what Ray says of a call that has failed."""
         if self._closed.is_set():
             return KeyboardInterrupt()
         if isinstance(error, self._ledger.ray.exceptions.RayTaskError):  # the actor lives

@@ -178,7 +178,6 @@ class ManyRun:
         future.add_done_callback(lambda _: self._messages.put((name, device, None)))
 
     def _take(self, name: str, device: str) -> None:
-        """A job has ended on a device, or the device is gone."""
         if self._running.get(name, ("",))[0] != device:
             return  # the device was given up meanwhile
         error = self._running[name][2].exception()
@@ -203,7 +202,6 @@ class ManyRun:
         return outcome
 
     def _lose(self, device: str, why: BaseException) -> None:
-        """A device is gone or put aside; what ran there goes on elsewhere."""
         executor = self._executors.pop(device)
         self._follower.lost(device, why)
         executor.close()

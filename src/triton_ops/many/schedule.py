@@ -58,7 +58,6 @@ def estimates_of(records: Iterable[Record]) -> dict[str, Estimate]:
 
 
 def _gain_of(record: Record) -> float | None:
-    """The share of the default's time that a record's winner saves; None if the default was not measured."""
     if record.raced_gain is not None and record.raced_gain > 0:
         return 1.0 - 1.0 / max(record.raced_gain, 1.0)
     if record.default_timing is None or record.default_timing.median_ms <= 0:
@@ -307,7 +306,6 @@ class Schedule:
         return next(iter(whole or ready), None)
 
     def _may_wait(self, device: str, state: _Device, now_s: float) -> bool:
-        """True if a free device waits until one of several problems is ready."""
         candidates = (each for group in self._groups.values() for each in group.waiting if each.runs_on(device))
         several = len(state.ahead) + sum(1 for _ in islice(candidates, 2)) > 1
         return several and now_s - state.free_s < _PATIENCE_S

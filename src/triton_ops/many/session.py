@@ -330,7 +330,6 @@ def _outcome_for(job: Job, outcome: ProblemOutcome | None) -> ProblemOutcome:
 
 
 def _plan(effort: Any, search: Any, trials: int | None, each_s: float | None) -> Effort:
-    """The effort of each problem; a `SettingsError` if one searcher is to search all spaces."""
     plan = chosen_effort(effort, search, trials, each_s)
     if not (isinstance(plan.search, str) or callable(plan.search)):
         raise SettingsError(

@@ -312,7 +312,6 @@ def _with_index(device_name: str) -> str:
 
 
 def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
-    """The arguments by name, as specs and scalars, and a label of the problem for people."""
     places = arguments.positional_names(kernel)
     names = [name or f"arg{place}" for place, name in enumerate(places)]
     items = [*zip(names, arguments.positional, strict=True), *arguments.keyword.items()]

@@ -325,13 +325,11 @@ class TuningLoop:
         self.log.trial(trial, origin, durable)
 
     def _take(self, trial: Trial) -> None:
-        """Count a trial that is written, and tell the searcher and the listener."""
         self._keep(trial)
         self.searcher.tell([trial])
         self.listener.tried(trial, self.progress())
 
     def _refused(self, config: Config) -> Trial | None:
-        """The finished trial of a config that is not run; None if it may be run."""
         if (reason := self.space.why_not(config)) is not None:
             return Trial(config, Status.CONSTRAINT, error=reason)
         return self.quarantine.held(config)

@@ -173,7 +173,6 @@ class _Left(TimeRemainingColumn):
 
 
 def _announcement(plan: RunPlan, columns: int) -> str:
-    """The plan in one line of so many columns; the end of a device's long name is left out."""
     before, after = f"{plan.problem} on ", f": {plan.size}; search {plan.search}"
     room = columns - cell_len(before) - cell_len(after)
     return f"{before}{_shorten(plan.device, max(room, _SHORTEST_DEVICE))}{after}"

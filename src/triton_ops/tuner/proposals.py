@@ -280,7 +280,6 @@ class CompiledFeed:
         return None
 
     def _forget(self) -> None:
-        """Forget the proposals that are not compiled, except those that are run anyway."""
         self._waiting = deque(one for one in self._waiting if one[1].done() or one[0] in self._to_run)
 
     def _first_done(self) -> tuple[Config, Future[Compiled]]:
@@ -293,7 +292,6 @@ class CompiledFeed:
         return entry
 
     def _ready_of(self, config: Config, future: Future[Compiled]) -> Ready | None:
-        """A compiled proposal as the feed gives it; None if it is deferred."""
         try:
             compiled = future.result()
         except TargetError as error:
@@ -367,7 +365,6 @@ def feed_over(
 
 
 def _pool_for(task: Task, effort: Effort, reuse: bool, shared_cpus: SharedCpus | None) -> CompilePool | None:
-    """The compile pool for a task; None if there can be none, with a warning if its start failed."""
     try:
         ahead = task.ahead_of_time()
         if ahead is None:

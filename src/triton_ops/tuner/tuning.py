@@ -174,7 +174,6 @@ class _Findings:
 
     @property
     def cut_short(self) -> bool:
-        """True if the run was interrupted, so that the next call resumes it."""
         return self.loop.stopped == "interrupted"
 
 
@@ -367,7 +366,6 @@ class Tuning:
         return Assignment.of(self.task, self.effort, self.cold, baseline)
 
     def _compile_first(self, pool: Compiles, nearby: Sequence[Config] = ()) -> None:
-        """Have the configs compiled that are tried first, in spare time until they are proposed."""
         pool.submit(self.default, anyway=True, spare=True)
         for config in nearby:
             pool.submit(config, spare=True)
@@ -444,7 +442,6 @@ class Tuning:
         return []
 
     def _searcher(self, pool: CompilePool | None, ready: Callable[[], bool]) -> Searcher:
-        """The searcher, whose priors may come later once something can be measured."""
         search, space = self.effort.search, self.task.space
         if search not in USES_PRIORS:
             return make_searcher(search, space, self.seed)
@@ -458,7 +455,6 @@ class Tuning:
         return searcher_over(made, self._model, ready, self.effort.budget.seconds)
 
     def _incumbents(self) -> list[Config]:
-        """The stored winner of this problem if the config space still allows it; it is tried like any other config."""
         record = recalled(self.key, self.store)
         allowed = record is not None and self.task.space.why_not(record.winner) is None
         return [record.winner] if record is not None and allowed else []
