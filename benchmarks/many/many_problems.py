@@ -42,7 +42,7 @@ from triton_ops.compilation import SharedCpus
 from triton_ops.device import probe
 from triton_ops.many import ManyResult, ProblemOutcome, RunOptions, run_jobs, session
 from triton_ops.many.executor import Executor, LocalExecutor
-from triton_ops.many.run import Follows
+from triton_ops.many.session import Follows
 from triton_ops.records.followed_lockfiles import without_shared_lockfiles
 from triton_ops.request import Budget, effort_of
 from triton_ops.request.effort import PRESETS

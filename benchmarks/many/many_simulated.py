@@ -40,7 +40,7 @@ from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFact
 from triton_ops.kernel_ir import KernelWork
 from triton_ops.many import ManyResult, RunOptions, run_jobs, session
 from triton_ops.many.executor import Executor, LocalExecutor
-from triton_ops.many.run import Follows
+from triton_ops.many.session import Follows
 from triton_ops.records.followed_lockfiles import without_shared_lockfiles
 from triton_ops.request import effort_of, request
 from triton_ops.space import Config

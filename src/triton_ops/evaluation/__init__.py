@@ -7,12 +7,12 @@ if TYPE_CHECKING:
     from triton_ops.evaluation.expected import kept as kept
     from triton_ops.evaluation.expected import leaf_pairs as leaf_pairs
     from triton_ops.evaluation.finals import FinalRequest as FinalRequest
+    from triton_ops.evaluation.finals import Outcome as Outcome
     from triton_ops.evaluation.golden import Referee as Referee
     from triton_ops.evaluation.isolated import Stations as Stations
     from triton_ops.evaluation.judges import LITTLE as LITTLE
     from triton_ops.evaluation.judges import Difference as Difference
     from triton_ops.evaluation.judges import Precision as Precision
-    from triton_ops.evaluation.outcome import Outcome as Outcome
     from triton_ops.evaluation.standard import ExpectedResults as ExpectedResults
     from triton_ops.evaluation.standard import Standard as Standard
     from triton_ops.evaluation.station import Assignment as Assignment

@@ -24,8 +24,7 @@ from triton_ops.backend import CompilesAhead, Kernel, MayCrash, pack, packed_all
 from triton_ops.device import Turns
 from triton_ops.evaluation import idle_worker
 from triton_ops.evaluation.candidate import COMPILE
-from triton_ops.evaluation.finals import FinalRequest, finalists
-from triton_ops.evaluation.outcome import Outcome, with_further_processes
+from triton_ops.evaluation.finals import FinalRequest, Outcome, finalists, with_further_processes
 from triton_ops.evaluation.station import RACE, Assignment, Inline, Station, StationFacts, TakesTurns
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD
 from triton_ops.evaluation.worker import Attempt, Setup, WorkerAnswer, answers

@@ -15,9 +15,8 @@ from triton_ops.backend import Arguments, one_line
 from triton_ops.base import require
 from triton_ops.device import Turns, current_device, device_lost, turn_key
 from triton_ops.evaluation.candidate import Evaluator
-from triton_ops.evaluation.finals import FinalRequest, compare_finalists
+from triton_ops.evaluation.finals import FinalRequest, Outcome, compare_finalists
 from triton_ops.evaluation.judges import Precision, reduction_length
-from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.standard import Standard
 from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
 from triton_ops.evaluation.verify import Verifier, further_cases, odd_case

@@ -38,9 +38,8 @@ from triton_ops import settings
 from triton_ops.backend import is_installed, one_line, take_allocator, unpack, warm_up
 from triton_ops.base import require, usable_cpus
 from triton_ops.device import make_ready, stay_on
-from triton_ops.evaluation.finals import FinalRequest
+from triton_ops.evaluation.finals import FinalRequest, Outcome
 from triton_ops.evaluation.idle_worker import Rest
-from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.station import Inline, StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, Surroundings, die_with, import_heavy, strays

@@ -17,8 +17,7 @@ from triton_ops.device import chosen_gpus, probe
 from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.many.executor import Job
 from triton_ops.many.problem import ProblemLine, RunOptions, TuneProblem, job_of, read_problems
-from triton_ops.many.run import ProblemOutcome
-from triton_ops.many.session import ManyResult, checked_budget, chosen_engine, run_jobs
+from triton_ops.many.session import ManyResult, ProblemOutcome, checked_budget, chosen_engine, run_jobs
 from triton_ops.request import operation_of
 from triton_ops.space import Config
 from triton_ops.terminal import INTERRUPTED, folder_of, headed_table, only_data_on_stdout, say, say_json, tell, width

@@ -11,15 +11,7 @@ from typing import Any
 from triton_ops.backend import pack
 from triton_ops.device import current_gpu, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, NotLoadedError, TritonKernelError
-from triton_ops.many import (
-    Job,
-    JobPlace,
-    ManyResult,
-    ProblemOutcome,
-    RunOptions,
-    TuneProblem,
-    run_jobs,
-)
+from triton_ops.many import Job, JobPlace, ManyResult, ProblemOutcome, RunOptions, TuneProblem, run_jobs
 from triton_ops.records import Miss, Misses, cache_folder, store_in
 from triton_ops.ship.targets import DECORATED, Targets, check_named, kernel_in, made_on, specs_of
 from triton_ops.values import Tolerance, TuningResult, unkeyed

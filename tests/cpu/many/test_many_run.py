@@ -10,8 +10,8 @@ import pytest
 from triton_ops.exceptions import DeviceError, TuningFailedError
 from triton_ops.many import Job
 from triton_ops.many.executor import ExecutorLostError
-from triton_ops.many.run import ManyRun, share_saved
 from triton_ops.many.schedule import Planned, Schedule
+from triton_ops.many.session import ManyRun, share_saved
 
 
 class Told:
@@ -111,7 +111,7 @@ def test_what_is_ready_first_is_measured_first():
 
 def test_a_run_whose_jobs_are_never_ready_goes_on_all_the_same(monkeypatch):
     monkeypatch.setattr("triton_ops.many.schedule._PATIENCE_S", 0.01)
-    monkeypatch.setattr("triton_ops.many.run._LOOK_S", 0.01)
+    monkeypatch.setattr("triton_ops.many.session._LOOK_S", 0.01)
     executor = TellingExecutor(["none of them"])
     run, _ = ran({"a": executor}, ahead=1)
     assert executor.measured == ["p0", "p1", "p2", "p3"]
