@@ -79,7 +79,7 @@ def resolve(
 ) -> Resolution:
     """Compare a challenger with the default in fresh rounds, six at least; an `ArmFailedError` if a launch raised."""
     configs = (challenger, default, challenger)
-    first, second, twin = (_outcome_arm(evaluator, config, visit_samples) for config in configs)
+    first, second, twin = (_duel_arm(evaluator, config, visit_samples) for config in configs)
     policy = DuelPolicy(checkpoints=_CHECKPOINTS, seconds=seconds, chance=_CHANCE)
     try:
         verdict = duel((first, second, twin), timer, policy, rng, keep_round=keep_round, clock=clock)
@@ -89,7 +89,7 @@ def resolve(
     return Resolution(verdict.proven, verdict.gain)
 
 
-def _outcome_arm(evaluator: Evaluator, config: Config, visit_samples: int) -> Arm:
+def _duel_arm(evaluator: Evaluator, config: Config, visit_samples: int) -> Arm:
     try:
         return Arm(evaluator.sampler(config), visit_samples)
     except Exception as error:

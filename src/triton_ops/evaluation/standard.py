@@ -128,10 +128,7 @@ class ExpectedResults:
         return len(self._dtypes)
 
     def prepare(self, tf32: bool) -> None:
-        """Compute what results are compared with, for configs that do or do not compute in TF32.
-
-        Must be called while the arguments of the case are as they were at first.
-        """
+        """Compute what results are compared with, while the arguments of the case are as at first."""
         answers, tf32 = self._answers, self._cuts(tf32)
         if self._standard.check is not None or tf32 in self._by_tf32:
             return

@@ -40,10 +40,7 @@ _FEWEST = 2  # that agree with one another, before what they are compared with i
 
 
 class Dissent:
-    """Counts configs whose results are right, and those that agree with one another and are wrong.
-
-    A wrong result whose excess is beyond `most` is not compared with others; the first one's results are kept.
-    """
+    """Counts configs whose results are right, and those that agree and are wrong, of an excess up to `most`."""
 
     def __init__(self, precision: Precision, most: float = math.inf) -> None:
         self._manner = Criteria(precision=replace(precision, blur=2.0))

@@ -69,10 +69,7 @@ class ListedTune:
         return cls(options=common, device=device, warm=warm, tolerance=tolerance)
 
     def tune(self, problems: str | None, targets: Sequence[str], load: Loader, *, as_json: bool) -> int:
-        """Tune a list of problems, print what became of them, and return the exit code: 1 if one failed.
-
-        `problems` is a file; None takes the named problems of the targets. `load` finds what a TARGET names.
-        """
+        """Tune a file of problems, or for None the targets' named ones, print them, and return the exit code."""
         with only_data_on_stdout():
             lines = _named_problems(targets, load) if problems is None else read_problems(Path(problems))
             result = run_jobs([_job(line, self, load) for line in lines], self.options)

@@ -236,10 +236,7 @@ class TuneProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """The options that all problems of a run have in common, as the parameters of `tune_many`.
-
-    Empty `devices` measure each problem on its own, or on those of the cluster.
-    """
+    """The options of all problems of a run, as of `tune_many`; without `devices` each has its own."""
 
     plan: Effort
     cache_dir: str | Path | None = None

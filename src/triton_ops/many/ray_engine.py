@@ -48,10 +48,7 @@ _LOOK_S = 5.0  # between two looks for actors that hang
 
 
 class Ledger:
-    """State that the executors of one run share: the keeper, the cache folder, and which problems have ended.
-
-    An actor of which nothing is heard for `patience_s` has hung.
-    """
+    """State that the executors of a run share; an actor of which nothing is heard for `patience_s` has hung."""
 
     def __init__(self, ray: Any, keeper: Any, folder: Path, problems: dict[str, list[str]], patience_s: float) -> None:
         self.ray, self.keeper, self.folder, self.patience_s = ray, keeper, folder, patience_s
@@ -61,10 +58,7 @@ class Ledger:
         self._guides: dict[str, list[Piece]] = {}  # of the last problems of each kernel, which have ended
 
     def begin(self, job: Job) -> int:
-        """The turn of a problem that is about to be sent; an `ExecutorLostError` if the keeper is gone.
-
-        The keeper hears of it before, and is waited for, where an earlier measurer may still send something.
-        """
+        """The turn of a problem that is about to be sent, of which the keeper hears before if it was sent before."""
         turn = next(self._turns)
         if job.name not in self._sent:
             self._sent.add(job.name)
@@ -298,10 +292,7 @@ def check_answer(address: str) -> None:
 
 
 def _modules_in(packed: Iterable[bytes]) -> list[Path]:
-    """The modules that packed tunes name and hosts may lack, each as its file or its package's folder.
-
-    They are the user's, and installed packages of folders that are no Python's own.
-    """
+    """The modules that packed tunes name and hosts may lack, the user's above all, as files or folders."""
     words = {word for content in packed for _, word, _ in pickletools.genops(content) if isinstance(word, str)}
     tops = {word.partition(".")[0] for word in words} & sys.modules.keys()
     paths = []

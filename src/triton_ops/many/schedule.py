@@ -319,10 +319,7 @@ class Schedule:
         return any(self._problems[name].runs_on(device) for name in other.ahead)
 
     def _best(self, device: str) -> str | None:
-        """The problem that is worth most for each second on a device, which then waits no more; None if none waits.
-
-        Near the end it is the one that takes longest.
-        """
+        """The problem that is worth most for each second on a device, or near the end the longest; it waits no more."""
         near_end = self._near_end()
         best: tuple[float, _KernelGroup, Planned] | None = None
         names = [name for each in self._devices.values() for name in (each.measuring, *each.ahead) if name]

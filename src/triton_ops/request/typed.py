@@ -100,10 +100,7 @@ def operation_of(
     shapes: list[tuple[int, ...]],
     dtype: str | None,
 ) -> tuple[Operation, Any, tuple[int, ...] | None, str | None]:
-    """The arguments of `tune`: the operation, the space that replaces its own if any, the shape and the dtype.
-
-    Also errors that the operation's own functions raise become a `TritonKernelError`.
-    """
+    """The arguments of `tune`: the operation, the space that replaces its own if any, the shape and the dtype."""
     if not isinstance(target, Operation):
         return _from_callable(target, space, shapes, dtype), None, None, None
     if len(shapes) > 1:

@@ -207,10 +207,7 @@ def timing(measurement: Measurement) -> Timing:
 
 
 def failed(task: Task, trials: Sequence[Trial], doubts: Sequence[str] = (), suspicion: str = "") -> TuningFailedError:
-    """The error for a tune without a winner, with the reason for every config; a doubt is its hint.
-
-    Why the reference is the suspect, if it is, comes first.
-    """
+    """The error for a tune without a winner: a suspicion, the reason for every config, and a doubt as its hint."""
     failures = [(dict(trial.config), f"{trial.status}: {trial.error}") for trial in trials]
     reasons = "; ".join(f"({Config(config)}) {reason}" for config, reason in failures[:_LISTED_FAILURES])
     more = f"; and {len(failures) - _LISTED_FAILURES} more" if len(failures) > _LISTED_FAILURES else ""

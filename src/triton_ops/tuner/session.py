@@ -423,10 +423,7 @@ def known_result(
 
 @contextmanager
 def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]]:
-    """The run logs and the quarantine of a problem in a cache folder, for one tune at a time.
-
-    A second tune of the problem waits for the first, and finds its winner. Without a folder nobody waits.
-    """
+    """The run logs and the quarantine of a problem, for one tune at a time; a second one finds its winner."""
     if folder is None:
         yield Runs(None, key.id), Quarantine(None)
         return

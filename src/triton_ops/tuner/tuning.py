@@ -241,10 +241,7 @@ class Tuning:
 
     @contextmanager
     def _prepare(self) -> Iterator[CompilePool | None]:
-        """The compile pool of a tune with a gate, when the device is the tune's; None for a tune without one.
-
-        While it waits, the configs are compiled with which the search would begin now.
-        """
+        """The compile pool of a tune with a gate, which compiles for the first proposals until the device is free."""
         if self.gate is None:
             yield None
             return
@@ -319,10 +316,7 @@ class Tuning:
     def _search(
         self, log: RunLog, before: Before, process: WorkerProcess | None, prepared: CompilePool | None
     ) -> _Findings:
-        """Run the search and the last comparison; nothing of this problem is compiled while the finalists race.
-
-        The worker makes the arguments while the kernel is read and the first configs are compiled.
-        """
+        """Run the search and the last comparison; nothing of this problem is compiled while the finalists race."""
         trials = before.trials
         incumbents, nearby = self._incumbents(), self._nearby(trials)
         assignment = self._assignment(trials)
@@ -460,10 +454,7 @@ class Tuning:
         return [record.winner] if record is not None and allowed else []
 
     def _nearby(self, trials: Sequence[Trial]) -> list[Config]:
-        """Winners for problems nearby, of a search that may be guided by other problems, as far as they are to be run.
-
-        A trial of a small budget is not spent on one that ended its process before.
-        """
+        """Winners for problems nearby, if they may guide the search, and did not end their process before."""
         if not self.transfer or self.effort.search not in USES_PRIORS:
             return []
         configs_before = {trial.config for trial in trials}
