@@ -13,6 +13,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Any
 
+from triton_ops.tuner.proposals import FirstConfigs
+
 _LOOK_S = 0.2  # between two looks whether the tune is to end, while compilers are waited for
 
 
@@ -30,14 +32,6 @@ class Leave:
     overlaps: bool = False
 
 
-@dataclass(frozen=True)
-class Preparation:
-    """The progress of a tune that waits for its device: `enough` not to wait for the rest, or the `whole` of it."""
-
-    enough: Future[None]
-    whole: Future[None]
-
-
 class Gate:
     """The gate of one tune: closed while it is prepared, open when the device is its own, or locked for good.
 
@@ -50,7 +44,7 @@ class Gate:
         self._leave: Leave | None = None
         self._ended = False
 
-    def wait(self, prepared: Preparation | None = None) -> Leave:
+    def wait(self, prepared: FirstConfigs | None = None) -> Leave:
         """Wait until the tune is let in, which may be before enough is prepared; None says that all is."""
         if prepared is None:
             self._ready(True)

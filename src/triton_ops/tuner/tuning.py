@@ -36,7 +36,7 @@ from triton_ops.records import (
 from triton_ops.request import Effort, RunningBudget, Task
 from triton_ops.search import USES_PRIORS, Prior, Searcher, begin_imports, make_searcher
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.tuner.gate import Gate, Leave, Preparation, nothing_yet, wait_for_one
+from triton_ops.tuner.gate import Gate, Leave, nothing_yet, wait_for_one
 from triton_ops.tuner.loop import TuningLoop
 from triton_ops.tuner.priors import coming_priors, readiness, searcher_over
 from triton_ops.tuner.progress import Listener, RunPlan
@@ -246,15 +246,13 @@ class Tuning:
             yield None
             return
         with open_pool(self.task, self.effort, reuse=self.stations.reuse, shared_cpus=self.shared_cpus) as pool:
-            prepared = None
-            if pool is not None:
-                first = FirstConfigs(pool)
+            first = None if pool is None else FirstConfigs(pool)
+            if pool is not None and first is not None:
                 self._compile_first(first)
                 searcher = self._searcher(pool, partial(nothing_yet, self.gate))
                 feed_over(first, machine_of(self.task.device), self.effort, searcher)
                 first.complete(searcher)
-                prepared = Preparation(first.enough, first.whole)
-            leave = self._leave = self.gate.wait(prepared)
+            leave = self._leave = self.gate.wait(first)
             self.start = max(self.start, leave.since_s)
             if pool is not None:
                 pool.go_first()

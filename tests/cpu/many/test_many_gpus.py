@@ -19,7 +19,6 @@ from triton_ops.many.executor import LocalExecutor
 from triton_ops.many.problem import job_of
 from triton_ops.request import effort_of
 from triton_ops.tuner import Gate, Silent
-from triton_ops.tuner.gate import Preparation
 
 
 def spec(name="H200"):
@@ -228,7 +227,7 @@ def test_a_job_is_told_of_once_enough_and_once_all_of_it_is_prepared_or_when_it_
     told, enough, whole = queue.SimpleQueue(), Future(), Future()
 
     def waits(place):
-        place.gate.wait(Preparation(enough, whole))
+        place.gate.wait(SimpleNamespace(enough=enough, whole=whole))
         return result(place)
 
     def at_once(place):
