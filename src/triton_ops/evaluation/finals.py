@@ -229,10 +229,7 @@ def unraced(trials: Sequence[Trial], default: Config) -> Outcome:
 def with_further_processes(
     outcome: Outcome, elsewhere: Sequence[Outcome], default: Config, incumbents: Collection[Config]
 ) -> Outcome:
-    """The decision made again with the outcomes of further processes, each of which counts as one round.
-
-    A config that failed in one of them, or gave wrong results there, is no longer among the ties.
-    """
+    """The decision made again with further processes, each one round; a config that failed in one ties no more."""
     failed = {trial.config: trial for process in elsewhere for trial in process.trials if not trial.ok}
     trials = tuple(failed.get(trial.config, trial) for trial in outcome.trials)
     tied = [config for config in outcome.ties if config not in failed]

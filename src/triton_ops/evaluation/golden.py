@@ -121,10 +121,7 @@ _ROUNDED_BLUR, _OWN_BLUR = 1.5, 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """The reference's answers for one case, in the precision asked for and, if there are any, in higher precision.
-
-    `disturbed` are golden results with other rounding errors; empty where nothing was rounded on the way to them.
-    """
+    """The reference's answers for one case; `disturbed` are golden ones with other rounding errors, if any."""
 
     low: list[Any]
     golden: list[Any]

@@ -380,16 +380,13 @@ def main() -> None:
 
 
 def _import(packages: Sequence[str], device: str) -> None:
-    """Import packages; meanwhile threads ready the GPU's driver, and Triton if it is among them.
-
-    From then on the GPU is the current one, so that nothing that runs here makes a context on another one.
-    """
+    """Import packages; meanwhile threads ready the GPU's driver, and Triton if it is among them."""
     if device.startswith("cuda"):
         threading.Thread(target=make_ready, args=(device,), daemon=True).start()
     if "triton" in packages:
         warm_up(launches=True)
     import_heavy(packages, "what is going to be tuned")
-    stay_on(device)
+    stay_on(device)  # nothing that runs here makes a context on another GPU
 
 
 def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) -> None:

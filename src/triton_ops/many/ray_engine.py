@@ -207,11 +207,7 @@ class RayEngine:
     def executors(
         self, jobs: Sequence[Job], plan: Effort, cache_dir: str | Path | None
     ) -> Iterator[Mapping[str, Executor]]:
-        """The executors by the names of their devices; at the end all actors are gone.
-
-        A `TritonKernelError` says that Ray, a GPU or the cluster is missing, or that a host has other versions, or GPUs
-        of another model, or cannot load a kernel.
-        """
+        """The executors by their devices' names, until all actors are gone; an error if a host does not fit."""
         ray = require("ray", "--engine ray")
         packed = {job.kernel: pack(job.tune).content for job in jobs}
         if ray.is_initialized():

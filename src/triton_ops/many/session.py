@@ -236,11 +236,7 @@ class ManyRun:
 
 @contextmanager
 def display(problems: int, tell: Callable[[ProblemOutcome], object]) -> Iterator[Follows]:
-    """A display on stderr while the block runs: a line for each problem that has ended, and below them a bar.
-
-    The bar shows how many problems have ended, with a line for each one that is being measured. It is drawn on a
-    terminal only; elsewhere nothing is written. `tell` is called with each job that has ended.
-    """
+    """A display of a run, on a terminal only: a line for each problem that has ended, and below them a bar."""
     console = Console(file=sys.stderr)
     if not console.is_terminal:
         yield Follows(tell)
@@ -443,10 +439,8 @@ def run_jobs(
 ) -> ManyResult:
     """Run jobs that are checked; those of one name are the same problem, and are measured once.
 
-    `told` is called with each problem that has ended, in place of a display, and `observer` beside one. `start` is when
-    the run began, by `time.monotonic`. `executors_of` makes what measures, by the names of the devices; it is called if
-    anything is to be measured. None measures in this process, on the GPUs of the options, or each job on its own
-    device, unless the options name a cluster.
+    `told` is called with each problem that has ended, in place of a display, and `observer` beside one. `executors_of`
+    makes what measures, by the names of the devices, if anything is to be measured.
     """
     start = time.monotonic() if start is None else start
     distinct = {job.name: job for job in jobs}

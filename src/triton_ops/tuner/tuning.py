@@ -60,12 +60,9 @@ class Before:
 
 
 def _believed(trials: Iterable[Trial], space: ConfigSpace, default: Config) -> tuple[Trial, ...]:
-    """The trials of configs that the space still allows, of failures those beside which another config has run.
-
-    The default's never count: no file makes a tune fail.
-    """
+    """The trials of configs that the space still allows; of failures not the default's, and none if nothing ran."""
     allowed = [trial for trial in trials if space.why_not(trial.config) is None]
-    ran = any(trial.ok for trial in allowed)
+    ran = any(trial.ok for trial in allowed)  # no file makes a tune fail
     return tuple(trial for trial in allowed if trial.ok or (ran and trial.config != default))
 
 
