@@ -104,3 +104,8 @@ class Fleet:
 def plans(count: int, kernels: int = 1, **more: float) -> list[Planned]:
     """So many problems of so many kernels, in turn."""
     return [Planned(name=f"p{at}", group=f"k{at % kernels}", **more) for at in range(count)]
+
+
+def over(schedule):
+    """True if nothing is being measured, and nothing that waits can be."""
+    return not any(each.measuring or each.ahead for each in schedule._devices.values())

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triton_ops.device import spec_named
-from triton_ops.evaluation import Outcome, StationFacts
+from triton_ops.evaluation import Outcome, StationFacts, Stations
 from triton_ops.request import request
-from triton_ops.tuner import tuning
 from triton_ops.values import Measurement, Status, Trial
 
 
@@ -32,4 +31,4 @@ def planned_gpu():
     """Make this process believe in the GPU, until it ends."""
     request.probe = lambda _: spec_named("NVIDIA H200")
     request.gpu_missing = lambda: ""
-    tuning.begin_station = lambda *_, **__: Planned
+    Stations.begin = lambda *_, **__: Planned

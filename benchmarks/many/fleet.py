@@ -31,10 +31,11 @@ from typing import Any
 from benchmarks.document import headed, save
 from benchmarks.many.fleet_kernel import CONFIGS, LAUNCH_MS, simulated
 from triton_ops import TuneProblem, tune
-from triton_ops.many import ManyResult, RayEngine, RunOptions, jobs_of, run_jobs
-from triton_ops.records import read_run
-from triton_ops.records.run_log import FinishedTrial as Tried
-from triton_ops.records.run_log import Resumed
+from triton_ops.many import ManyResult, RunOptions, run_jobs
+from triton_ops.many.ray_engine import RayEngine
+from triton_ops.many.session import jobs_of
+from triton_ops.records import FinishedTrial as Tried
+from triton_ops.records import Resumed, read_run
 from triton_ops.request.effort import PRESETS
 from triton_ops.tuner import Silent
 
@@ -70,9 +71,9 @@ def main() -> int:
 
 
 def _run(problems: int, actors: int, folder: str) -> ManyResult:
-    common = RunOptions(plan=EFFORT, cache_dir=folder)
+    common = RunOptions(plan=EFFORT, cache_dir=folder, cluster=RayEngine(simulated=actors))
     jobs = jobs_of([TuneProblem(target=simulated, shape=(n,)) for n in range(1, problems + 1)], common)
-    return run_jobs(jobs, common, told=lambda _: None, cluster=RayEngine(simulated=actors))
+    return run_jobs(jobs, common, told=lambda _: None)
 
 
 def _efficiency(options: argparse.Namespace) -> dict[str, Any]:

@@ -40,9 +40,9 @@ from benchmarks.tuning.spaces import operation_of
 from triton_ops import Operation, TuneProblem, compare, kernels, release_processes, tune, tune_many
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import probe
-from triton_ops.many import ManyResult, ProblemOutcome, RunOptions, jobs_of, run_jobs, session
+from triton_ops.many import ManyResult, ProblemOutcome, RunOptions, run_jobs, session
 from triton_ops.many.executor import Executor, LocalExecutor
-from triton_ops.many.run import Follows
+from triton_ops.many.session import Follows
 from triton_ops.records.followed_lockfiles import without_shared_lockfiles
 from triton_ops.request import Budget, effort_of
 from triton_ops.request.effort import PRESETS
@@ -245,8 +245,8 @@ def _over(devices: tuple[str, ...], folder: str) -> ManyResult:
     def executors(shared_cpus: SharedCpus, view: Follows) -> Mapping[str, Executor]:
         return {device: LocalExecutor(shared_cpus, device, view.listener) for device in devices}
 
-    jobs = jobs_of(problems().values(), common)
-    return run_jobs(jobs, common, budget_s=None, told=lambda _: None, executors_of=executors)
+    jobs = session.jobs_of(problems().values(), common)
+    return run_jobs(jobs, common, told=lambda _: None, executors_of=executors)
 
 
 def _ready() -> float:

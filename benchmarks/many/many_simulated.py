@@ -36,15 +36,14 @@ from triton_ops import Operation, TuneProblem
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.cost_model import Model
 from triton_ops.device import machine_of, spec_named
-from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts
+from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
 from triton_ops.kernel_ir import KernelWork
-from triton_ops.many import ManyResult, RunOptions, jobs_of, run_jobs, session
+from triton_ops.many import ManyResult, RunOptions, run_jobs, session
 from triton_ops.many.executor import Executor, LocalExecutor
-from triton_ops.many.run import Follows
+from triton_ops.many.session import Follows
 from triton_ops.records.followed_lockfiles import without_shared_lockfiles
 from triton_ops.request import effort_of, request
 from triton_ops.space import Config
-from triton_ops.tuner import tuning
 from triton_ops.values import Compiled, Measurement, Resources, Status, Trial
 
 
@@ -179,14 +178,14 @@ def simulated_machine(cpus: int, clocks: Mapping[str, GpuClock]) -> Iterator[Non
         cpus: How many configs compile at a time.
         clocks: The GPUs, by torch's names.
     """
-    before = [(request, "probe"), (request, "gpu_missing"), (session, "usable_cpus"), (tuning, "begin_station"),
-              (tuning, "process_started_early"), (CompilePool, "_compile"), (CompilePool, "_build_launcher"),
+    before = [(request, "probe"), (request, "gpu_missing"), (session, "usable_cpus"), (Stations, "begin"),
+              (Stations, "early_process"), (CompilePool, "_compile"), (CompilePool, "_build_launcher"),
               (CompilePool, "_read")]  # fmt: skip
     kept = [(place, name, getattr(place, name)) for place, name in before]
     server_ready_s = time.monotonic() + _SERVER_S
     compile_s = {_asked(problem)[0]: COSTS[label].compile_s for label, problem in problems().items()}
 
-    def begin_station(given: Assignment, *_: Any, **__: Any) -> Callable[[], Simulated]:
+    def begin(_: Stations, given: Assignment, *__: Any, **___: Any) -> Callable[[], Simulated]:
         cost, clock = COSTS[_label_of(given)], clocks[given.device_name]
         ready_s = max(clock.ready_s, time.monotonic()) + cost.setup_s
 
@@ -197,8 +196,8 @@ def simulated_machine(cpus: int, clocks: Mapping[str, GpuClock]) -> Iterator[Non
         return opened
 
     @contextmanager
-    def started_early(*given: Any, **_: Any) -> Iterator[_Worker]:
-        yield _Worker(clocks[given[2]].ready_s)
+    def started_early(stations: Stations) -> Iterator[_Worker]:
+        yield _Worker(clocks[stations.problem.device_name].ready_s)
 
     def compiled(pool: Any, config: Config) -> Compiled:
         seconds = compile_s[pool._ahead.kernel.name]
@@ -214,7 +213,7 @@ def simulated_machine(cpus: int, clocks: Mapping[str, GpuClock]) -> Iterator[Non
         return Compiled(config, Status.OK, resources=Resources(registers, 0, 0), compile_s=seconds)
 
     changes: list[Any] = [
-        lambda _: spec_named("NVIDIA H200"), lambda: "", lambda: cpus, begin_station, started_early, compiled,
+        lambda _: spec_named("NVIDIA H200"), lambda: "", lambda: cpus, begin, started_early, compiled,
         lambda *_: None, lambda *_: KernelWork(silent="it is simulated"),
     ]  # fmt: skip
     for (place, name), change in zip(before, changes, strict=True):
@@ -251,7 +250,11 @@ def simulate(gpus: int, cpus: int, ahead: int, folder: str) -> dict[str, Any]:
     session.AHEAD = ahead
     with simulated_machine(cpus, clocks), without_shared_lockfiles():
         found = run_jobs(
-            jobs_of(problems().values(), common), common, told=lambda _: None, start=start_s, executors_of=executors
+            session.jobs_of(problems().values(), common),
+            common,
+            told=lambda _: None,
+            start=start_s,
+            executors_of=executors,
         )
     wall_s = time.monotonic() - start_s
     return {

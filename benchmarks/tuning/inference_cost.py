@@ -26,7 +26,7 @@ from triton_ops.compilation import CompilePool
 from triton_ops.device import machine_of, named_target, spec_named
 from triton_ops.kernels.matmul import plain
 from triton_ops.space import Choice, ConfigSpace, as_space
-from triton_ops.tuner import considered, inferred_prior
+from triton_ops.tuner import Survey
 from triton_ops.values import Problem
 
 GPU, ARCH = "NVIDIA H200", "sm_90"
@@ -63,7 +63,7 @@ def measured(operation: Operation, problem: Problem, space: ConfigSpace, runs: i
     spec = spec_named(GPU)
     machine = machine_of(spec) if spec is not None else None
     assert machine is not None
-    configs = considered(space)
+    configs = Survey.considered(space)
     kernel: Any = operation.kernel
     ahead = AheadOfTime(kernel.compiled_ahead, Arguments(keyword=dict(problem.arguments)), named_target(ARCH))
     read_s, score_s = [], []
@@ -71,7 +71,7 @@ def measured(operation: Operation, problem: Problem, space: ConfigSpace, runs: i
         wait([pool.read(configs[0]) for _ in range(pool.workers)])  # until every process has begun
         for _ in range(runs):
             start = time.perf_counter()
-            prior = inferred_prior(configs, machine, pool)
+            prior = Survey().prior(configs, machine, pool)
             read_s.append(time.perf_counter() - start)
             score_s.append(seconds_of(lambda: prior.score(configs)))  # noqa: B023 - called at once
     return {

@@ -18,7 +18,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from triton_ops.benchmark.timing import Contestant, PreparedContestants, blame, blame_calls_of, contestants_of, prepare
 from triton_ops.device import CpuLoad, Turns, current_device, probe, turn_key
-from triton_ops.evaluation import Choose
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import checked_seed
 from triton_ops.timing import (
@@ -29,6 +28,7 @@ from triton_ops.timing import (
     GuardSummary,
     Pending,
     Sampler,
+    Timer,
     Verdict,
     duel,
     fitting,
@@ -241,7 +241,7 @@ def compare_contestants(
     cold: bool = True,
     seed: int = 0,
     wait: bool = True,
-    choose: Choose | None = None,
+    choose: Callable[..., Timer] | None = None,
     clock: Callable[[], float] = time.monotonic,
     follow: Follow = lambda _rounds, _elapsed_s: None,
 ) -> Comparison:

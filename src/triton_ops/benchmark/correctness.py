@@ -12,7 +12,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments, is_tensor, private_copy
 from triton_ops.base import require
-from triton_ops.evaluation import ArgumentSet, ExpectedResults, Precision, Referee, Standard, as_list
+from triton_ops.evaluation import ArgumentSet, ExpectedResults, Precision, Referee, Standard
 from triton_ops.exceptions import KernelTypeError, SettingsError
 
 _SMALL = 1e-10  # added to what errors are divided by
@@ -105,7 +105,7 @@ class CorrectnessVerifier:
         expectations = ExpectedResults(Standard(precision=precision), answers, inputs.outputs)
         tf32 = _tf32_allowed()
         expectations.prepare(tf32)
-        difference = expectations.difference(as_list(actual), tf32)
+        difference = expectations.difference(expectations.as_list(actual), tf32)
         return difference is None, "" if difference is None else difference.text
 
     def _details(self, right: bool, figures: Sequence[float], wrong: int, total: int) -> dict[str, Any]:

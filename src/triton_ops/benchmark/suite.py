@@ -21,7 +21,7 @@ from triton_ops.benchmark.performance import PerformanceProfile
 from triton_ops.benchmark.rivals import plain_gated_mlp, plain_rmsnorm_rope, scaled_product
 from triton_ops.benchmark.timing import counted_times
 from triton_ops.device import current_device, probe
-from triton_ops.evaluation import as_list
+from triton_ops.evaluation import ExpectedResults
 from triton_ops.exceptions import SettingsError, WrongResultError
 from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
 from triton_ops.request import device_of
@@ -430,9 +430,10 @@ class BenchmarkSuite:
                 return
             again = private_copy(arguments)
             expected = reference_fn(*again.positional, **again.keyword)
-        pairs = zip(as_list(actual), as_list(expected), strict=False)
-        near = len(as_list(actual)) == len(as_list(expected)) and all(
-            hasattr(a, "shape") and hasattr(b, "shape") and self.verifier.verify_allclose(a, b) for a, b in pairs
+        results, others = ExpectedResults.as_list(actual), ExpectedResults.as_list(expected)
+        near = len(results) == len(others) and all(
+            hasattr(a, "shape") and hasattr(b, "shape") and self.verifier.verify_allclose(a, b)
+            for a, b in zip(results, others, strict=True)
         )
         if not near:
             raise WrongResultError(f"{name} gives a wrong result: {how}", hint="nothing was timed; correct it first")

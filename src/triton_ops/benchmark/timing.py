@@ -35,7 +35,7 @@ from triton_ops.backend import (
 )
 from triton_ops.base import require
 from triton_ops.device import CpuLoad, Turns, current_device, device_named, gpu_missing, probe, turn_key
-from triton_ops.evaluation import ArgumentSet, Choose, SharedTimer, Subject
+from triton_ops.evaluation import ArgumentSet, SharedTimer, Subject
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
@@ -179,7 +179,7 @@ class PreparedContestants:
 
 
 def prepare(
-    contestants: Sequence[Contestant], *, sets: int = 1, cold: bool = True, choose: Choose | None = None
+    contestants: Sequence[Contestant], *, sets: int = 1, cold: bool = True, choose: Callable[..., Timer] | None = None
 ) -> PreparedContestants:
     """Run every contestant once, to warm up and check it, and prepare its samplers.
 
@@ -259,7 +259,7 @@ def _copy_errors(device_name: str) -> Iterator[None]:
         ) from error
 
 
-def _timer(timers: SharedTimer, choose: Choose, launch: Launch) -> Timer:
+def _timer(timers: SharedTimer, choose: Callable[..., Timer], launch: Launch) -> Timer:
     """The timer that suits a launch; a launch too short for event pairs, without tensors to rotate, is timed warm."""
     timer = timers.start(launch)
     if timer.mode != "event-flushed" or launch.reset is not None:

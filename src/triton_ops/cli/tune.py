@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from triton_ops import kernels as shipped
@@ -16,7 +17,7 @@ from triton_ops.base import gain_text
 from triton_ops.device import probe
 from triton_ops.exceptions import SettingsError, TargetError, TuningFailedError
 from triton_ops.kernels import load_target
-from triton_ops.many import ListedTune, tune_list
+from triton_ops.many import ListedTune
 from triton_ops.records import Record
 from triton_ops.report import watched
 from triton_ops.request import checked_seed, chosen_effort, named_object, operation_of, parse_shapes, parse_space
@@ -46,7 +47,7 @@ from triton_ops.terminal import (
     tell_failures,
     width,
 )
-from triton_ops.tuner import Listener, ProgressBar, result_json, trials_json, tune
+from triton_ops.tuner import Listener, ProgressBar, result_json, tune
 from triton_ops.values import Trial, TuningResult, as_tolerance, dtype_name
 
 _LISTS = "--problems, --all and --from-misses"
@@ -163,7 +164,7 @@ def tune_command(
             return tune_from_misses(run, targets or (), most, kernels or (), as_json=as_json)
         with only_data_on_stdout():
             load = partial(load_target, among=None if problems is None else load_kernels(kernels or ()))
-        return tune_list(run, problems, targets or shipped.names(), load, as_json=as_json)
+        return run.tune(problems, targets or shipped.names(), load, as_json=as_json)
     target = _one_target(targets, typed)
     shapes, values = parse_shapes(shape), parse_space(space)
     _check(dtype, device, cache_dir)
@@ -209,7 +210,7 @@ def _show(operation: Operation, result: TuningResult, *, as_json: bool) -> None:
     elif not result.unproven and result.confidence != "ok" and result.noise > 0:  # one config is compared with none
         tell(f"low confidence: {result.confidence}", "warning", "yellow")
     if as_json:
-        say_json({**result_json(result), "trials": trials_json(result.trials)})
+        say_json({**result_json(result), "trials": _trials_json(result.trials)})
     else:
         say(*_report(operation.name, result, width()))
 
@@ -370,3 +371,23 @@ def _against_default(result: TuningResult) -> str:
     if result.default is not None and _won(result.default, result):
         return "the default itself"
     return "" if result.gain is None else f"{gain_text(result.gain, result.gain_interval)} as fast as the default"
+
+
+def _trials_json(trials: Iterable[Trial]) -> list[dict[str, Any]]:
+    """Trials as plain JSON values."""
+    return [
+        {
+            "config": dict(trial.config),
+            "status": trial.status.value,
+            "error": trial.error,
+            "trace": trial.trace,
+            "median_ms": trial.median_ms if trial.ok else None,
+            "spread": trial.best_measurement.spread if trial.ok else None,
+            "final": trial.final is not None,
+            "compile_s": trial.compile_s,
+            "resources": None if trial.resources is None else msgspec.to_builtins(trial.resources),
+            "same_code_as": None if trial.same_code_as is None else dict(trial.same_code_as),
+            "excess": trial.excess,
+        }
+        for trial in trials
+    ]

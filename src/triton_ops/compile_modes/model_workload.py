@@ -16,7 +16,6 @@ from typing import Any
 from triton_ops.backend import Arguments, Protection, is_tensor, one_line
 from triton_ops.base import require
 from triton_ops.evaluation import (
-    Answers,
     ArgumentSet,
     Difference,
     ExpectedResults,
@@ -326,7 +325,7 @@ class Verification:
             self.notes.append(f"{names}: only their size is checked")
         referee = Referee(lambda *args, **kwargs: _without(step.reference(*args, **kwargs), noise))
         try:
-            answers: Answers = referee.answers(arguments, precision)
+            answers = referee.answers(arguments, precision)
             results = ExpectedResults(
                 Standard(precision=precision, tolerance=tolerance), answers, cut=lambda: referee.cut_to_tf32(arguments)
             )

@@ -4,32 +4,21 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.evaluation.expected import as_list as as_list
     from triton_ops.evaluation.expected import kept as kept
     from triton_ops.evaluation.expected import leaf_pairs as leaf_pairs
     from triton_ops.evaluation.finals import FinalRequest as FinalRequest
-    from triton_ops.evaluation.golden import Answers as Answers
+    from triton_ops.evaluation.finals import Outcome as Outcome
     from triton_ops.evaluation.golden import Referee as Referee
-    from triton_ops.evaluation.idle_worker import Needs as Needs
-    from triton_ops.evaluation.idle_worker import drop_idle_workers as drop_idle_workers
-    from triton_ops.evaluation.isolated import begin_station as begin_station
-    from triton_ops.evaluation.isolated import confirm_in_fresh_processes as confirm_in_fresh_processes
-    from triton_ops.evaluation.isolated import process_started_early as process_started_early
-    from triton_ops.evaluation.isolated import wants_isolation as wants_isolation
+    from triton_ops.evaluation.isolated import Stations as Stations
     from triton_ops.evaluation.judges import LITTLE as LITTLE
     from triton_ops.evaluation.judges import Difference as Difference
     from triton_ops.evaluation.judges import Precision as Precision
-    from triton_ops.evaluation.outcome import Outcome as Outcome
     from triton_ops.evaluation.standard import ExpectedResults as ExpectedResults
     from triton_ops.evaluation.standard import Standard as Standard
     from triton_ops.evaluation.station import Assignment as Assignment
-    from triton_ops.evaluation.station import Station as Station
     from triton_ops.evaluation.station import StationFacts as StationFacts
     from triton_ops.evaluation.subject import ArgumentSet as ArgumentSet
-    from triton_ops.evaluation.subject import Choose as Choose
     from triton_ops.evaluation.subject import SharedTimer as SharedTimer
     from triton_ops.evaluation.subject import Subject as Subject
-    from triton_ops.evaluation.subject import poison as poison
-    from triton_ops.evaluation.worker import Attempt as Attempt
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

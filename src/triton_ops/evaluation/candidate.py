@@ -40,18 +40,11 @@ _PATTERNS = 2  # of poison
 class Evaluator:
     """Turns configs of one kernel into finished trials, on one subject.
 
-    Attributes:
-        kernel: The kernel that is tuned.
-        subject: The arguments on which executables are launched and timed.
-        shared_timer: The timer of all configs. The first config that works chooses it, or the baseline if there is one;
-            it is replaced for all configs if one of them cannot be captured as a graph.
-        policy: How much a screening may cost.
-        verifier: Checks results before and after they are timed; None checks nothing.
-        baseline: The config that each screening is measured next to; None takes the first config that works.
-        executables: The compiled configs, kept for later launches.
-        tell: Called with each step that begins: a compilation, a launch, or work on the baseline.
-        members: Members of an `Enum` that the kernel is given in place of their names.
-        note_config: Called with the config that is going to run, before each trial, check and visit of a race.
+    The first config that works chooses `shared_timer`, or the baseline if there is one; the timer is replaced for all
+    configs if one of them cannot be captured as a graph. Each screening is measured next to `baseline`; None takes the
+    first config that works. `tell` is called with each step that begins; `note_config` with the config that is going to
+    run, before each trial, check and visit of a race. `members` are those of an `Enum` that the kernel is given in
+    place of their names.
     """
 
     kernel: Kernel
@@ -70,12 +63,9 @@ class Evaluator:
     _baseline_failed: bool = False  # which is said once
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
-        """Compile, verify and time `config`; an error of the candidate becomes the trial's status.
+        """Compile, verify and time `config`; the screening of one much slower than `best` ends early.
 
-        The screening of a config that is much slower than `best`, the best trial so far, ends early.
-
-        Raises:
-            CacheError: The compiler cannot write its cache, so that no config can be compiled.
+        An error of the candidate becomes the trial's status; a `CacheError` is raised, as no config can be compiled.
         """
         executable: Executable | None = None
         self.note_config(config)
@@ -84,22 +74,14 @@ class Evaluator:
             return self._same_program(executable) or self._remember(executable, self._verify_and_time(executable, best))
         except CandidateError as error:
             failure, trace = error, trace_of(error)
-        except CacheError:
-            raise  # not the config's fault: no other config can be compiled either
-        except (KeyboardInterrupt, TerminatedError):
-            raise  # the user's, and not the config's
+        except (CacheError, KeyboardInterrupt, TerminatedError):
+            raise  # not the config's fault: the user's, or no other config can be compiled either
         except BaseException as error:  # noqa: BLE001 - user code may raise anything, SystemExit too; it ends this trial
             failure, trace = candidate_error(error, Status.RUNTIME), trace_of(error)
         return replace(_failed(config, failure.status, str(failure), executable), trace=trace)
 
     def sampler(self, config: Config) -> Sampler:
-        """A sampler of a config that has worked; the config is compiled again if its executable is not held here.
-
-        `note_config` is called before each visit.
-
-        Raises:
-            CandidateError: The config cannot be compiled or loaded.
-        """
+        """A sampler of a config that has worked, compiled again if its executable is not here."""
         self.note_config(config)
         plain = self._plain_sampler(config)
 
@@ -110,10 +92,7 @@ class Evaluator:
         return replace(plain, queue=queue)
 
     def take_baseline(self, config: Config) -> None:
-        """Take a config that has worked in another process as the baseline.
-
-        If the config does not work here, a warning says so, and the first config that works becomes the baseline.
-        """
+        """Take a config that has worked in another process as the baseline; a warning says if it fails here."""
         self._working_on_baseline = True
         self.announce(BASELINE)
         try:
@@ -129,16 +108,8 @@ class Evaluator:
     def wrong_when_repeated(self, config: Config, sampler: Sampler, launches: int, seconds: float) -> Difference | None:
         """Repeat timed launches and check every result, since some errors, such as races, show in some runs only.
 
-        Each repeat launches on every argument set, and checks the results on all of them.
-
-        `launches` are checked, with several argument sets a few more, since there are at least two repeats, one for
-        each poison of the outputs. No further repeat is started after `seconds`.
-
-        Returns:
-            How the first wrong result is wrong; None if all are right, or nothing is verified.
-
-        Raises:
-            Exception: Whatever a launch raises.
+        Each repeat launches on every argument set, and there are at least two, one for each poison of the outputs; no
+        further one is started after `seconds`. Whatever a launch raises is raised.
         """
         if self.verifier is None:
             return None
@@ -176,7 +147,6 @@ class Evaluator:
         return trial
 
     def _wrong(self, executable: Executable) -> Difference | None:
-        """The difference of an executable's results; None if they are right, or if there is no verifier."""
         if self.verifier is None:
             executable.launch(self.subject.arguments)
             return None
@@ -207,7 +177,6 @@ class Evaluator:
         return self._timer(launch).prepare(launch)
 
     def _warm(self, config: Config) -> Launch:
-        """A launch of a config that has worked, after it has run once."""
         launch = self.subject.launch(self._compile(config))
         self.announce(LAUNCH)
         return run_once(launch)

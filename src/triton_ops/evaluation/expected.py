@@ -58,11 +58,7 @@ _EXACT_INTEGERS = 2.0**24  # float32 holds every whole number up to here
 
 @dataclass(frozen=True, kw_only=True)
 class Criteria:
-    """The way in which values are judged.
-
-    Attributes:
-        exact: Whether floats must be equal too, since the problem has whole numbers only.
-    """
+    """The way in which values are judged; `exact` floats must be equal too, as of whole numbers."""
 
     precision: Precision = field(default_factory=Precision)
     tolerance: Tolerance = field(default_factory=Tolerance)
@@ -76,14 +72,7 @@ class _Judge(Protocol):
 
 @dataclass(frozen=True)
 class ExpectedTensor:
-    """The expectation of a tensor.
-
-    Attributes:
-        kind: Its layout, or `quantized`.
-        own: The reference's own result, in this dtype; what has its bits is right, and need not be judged.
-
-    Cost: keeps the reference's result beside what the judge keeps.
-    """
+    """The expectation of a tensor; what has the bits of `own`, the reference's own result, is not judged."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -116,13 +105,9 @@ class _Array:
 def expected(low: Any, golden: Any, dtype: Any, criteria: Criteria, peers: Sequence[Any] = ()) -> Any:
     """The expectation of one result.
 
-    Args:
-        low: The reference's own result, of the shape, device and, unless `dtype` is given, dtype that are expected; it
-            is kept, so that nothing else may write it.
-        golden: Its result in higher precision, of the same structure; None if there is none.
-        dtype: The dtype of the tensor that takes the result; None for a result that is returned.
-        criteria: How values are judged.
-        peers: Further results whose errors are a yardstick, such as that for inputs cut to TF32.
+    `low` is the reference's own result, and is kept, so that nothing else may write it; `golden` is that in higher
+    precision, None if there is none; `dtype` is that of the tensor that takes the result, None for a result that is
+    returned; `peers` are further results whose errors are a yardstick, such as that for inputs cut to TF32.
     """
     if is_tensor(low):
         return _expected_tensor(low, golden, dtype or low.dtype, criteria, peers)
@@ -178,10 +163,7 @@ def _whole(low: Any, golden: Any) -> bool:
 
 
 def leaf_pairs(low: Any, golden: Any) -> Iterator[tuple[Any, Any]]:
-    """The values in a result that are no containers, each with what stands in its place in another result, or None.
-
-    Arrays are given as tensors, where torch is there and has their dtype.
-    """
+    """The values in a result that are no containers, arrays as tensors, each with its counterpart or None."""
     if isinstance(low, Mapping):
         for name, each in low.items():
             yield from leaf_pairs(each, _at(golden, name))
@@ -197,10 +179,7 @@ def leaf_pairs(low: Any, golden: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def same_bits(result: Any, other: Any) -> bool:
-    """Compare two results: tensors and arrays bit for bit, other values as they say themselves.
-
-    Values whose type defines no equality are not compared.
-    """
+    """Compare two results: tensors and arrays bit for bit, others by equality, if their type defines any."""
     pairs = list(leaf_pairs(result, other))
     return len(pairs) == sum(1 for _ in leaf_pairs(other, None)) and all(_same_leaf(a, b) for a, b in pairs)
 
@@ -223,7 +202,6 @@ def uncompared(results: Sequence[Any]) -> tuple[list[str], bool]:
 
 
 def _comparable(value: Any) -> bool:
-    """True if equality tells a value from others of its type."""
     if isinstance(value, (Enum, NoneType, type)):
         return True
     if getattr(type(value), "__eq__", None) is object.__eq__:  # equal only to itself
@@ -240,8 +218,6 @@ def _is_array(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Fields:
-    """The expectation of a dataclass instance: its type, and by name the expectations of its fields."""
-
     type: Any
     content: Any
 
@@ -311,8 +287,6 @@ def _same_elements(array: Any, right: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Number:
-    """A Python float or complex number, and how far a right one may be from it."""
-
     value: Any
     margin: float
 
@@ -380,12 +354,7 @@ Check = Callable[[Any, Any], Any]
 
 
 def refusal(check: Check, results: Sequence[Any], expected: Sequence[Any]) -> Difference | None:
-    """The reason why a check does not accept some results; None if it does.
-
-    The check is called with a result and the expected one; with tuples of them where there is not exactly one.
-
-    Cost: a copy of both, since the check may write them.
-    """
+    """The reason why a check refuses results; it gets copies, in tuples where there is not exactly one result."""
     try:
         answer = check(_one_or_all(results), _one_or_all(expected))
         truth = _truth(answer)
@@ -397,11 +366,7 @@ def refusal(check: Check, results: Sequence[Any], expected: Sequence[Any]) -> Di
 
 
 def try_check(check: Check, expected: Sequence[Any]) -> None:
-    """Call a check with the expected results as results, before anything is measured.
-
-    Raises:
-        TargetError: The check raises, returns no bool, or refuses the expected results themselves.
-    """
+    """Call a check with the expected results as results; a `TargetError` says that it does not accept them."""
     if (difference := refusal(check, expected, expected)) is not None:
         raise TargetError(
             f"{difference.text}, when it was given the expected result twice",

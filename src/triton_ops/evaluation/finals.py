@@ -1,4 +1,9 @@
-"""The last comparison: the fastest configs of the search, the default and the incumbents race against each other."""
+"""The last comparison: the fastest configs of the search, the default and the incumbents race against each other.
+
+The race picks the luckiest of many candidates, so its times flatter what it picks. Fresh rounds of the two, with a
+twin of the candidate, decide instead. All three are prepared anew: a difference that comes from where an object lies in
+memory is then another one.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +16,294 @@ from dataclasses import dataclass, field, replace
 from triton_ops.backend import candidate_error, one_line
 from triton_ops.evaluation.candidate import Evaluator, wrong_trial
 from triton_ops.evaluation.judges import Difference
-from triton_ops.evaluation.outcome import (
-    ArmFailedError,
-    Field,
-    Outcome,
-    RaceSummary,
-    Resolution,
-    outcome_of,
-    resolve,
-    unraced,
-)
+from triton_ops.records import Record
 from triton_ops.request import Effort
 from triton_ops.space import Config
-from triton_ops.timing import LEAST_ROUNDS, Arm, RaceDecision, RacePolicy, Sampler, doubtful, gain, race
-from triton_ops.values import Measurement, Status, Trial
+from triton_ops.timing import (
+    BEYOND_CHANCE,
+    INDIFFERENCE,
+    LEAST_ROUNDS,
+    Arm,
+    DuelPolicy,
+    GuardSummary,
+    Interval,
+    Preference,
+    RaceDecision,
+    RacePolicy,
+    Sampler,
+    Timer,
+    beats,
+    decide,
+    doubtful,
+    duel,
+    gain,
+    gap,
+    middle_mean,
+    race,
+    relative_levels,
+)
+from triton_ops.values import Measurement, Resources, Status, Trial
+
+_CHECKPOINTS = (16, 32, 64, 128)
+_CHANCE = 0.003  # of a gain that is none, as with three standard errors: every noisy tune comes here
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The answer to a doubt: `over` is the default's time over the candidate's, as a difference of logarithms."""
+
+    faster: bool
+    over: Interval
+
+
+class ArmFailedError(Exception):
+    """A launch of one of the two raised."""
+
+    def __init__(self, config: Config, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.config = config
+        self.reason = reason
+
+
+def resolve(
+    evaluator: Evaluator,
+    timer: Timer,
+    challenger: Config,
+    default: Config,
+    *,
+    visit_samples: int,
+    seconds: float,
+    rng: random.Random,
+    keep_round: Callable[[], bool] = lambda: True,
+    clock: Callable[[], float] = time.monotonic,
+) -> Resolution:
+    """Compare a challenger with the default in fresh rounds, six at least; an `ArmFailedError` if a launch raised."""
+    configs = (challenger, default, challenger)
+    first, second, twin = (_duel_arm(evaluator, config, visit_samples) for config in configs)
+    policy = DuelPolicy(checkpoints=_CHECKPOINTS, seconds=seconds, chance=_CHANCE)
+    try:
+        verdict = duel((first, second, twin), timer, policy, rng, keep_round=keep_round, clock=clock)
+    except Exception as error:
+        culprits = [config for config, arm in zip(configs, (first, second, twin), strict=True) if arm.error is not None]
+        raise ArmFailedError(culprits[0] if culprits else challenger, error) from error
+    return Resolution(verdict.proven, verdict.gain)
+
+
+def _duel_arm(evaluator: Evaluator, config: Config, visit_samples: int) -> Arm:
+    try:
+        return Arm(evaluator.sampler(config), visit_samples)
+    except Exception as error:
+        raise ArmFailedError(config, error) from error
+
+
+_DIFFERENT = "an A/A comparison of one config with itself showed a difference"
+_NO_TIME = "the budget left no time to compare the fastest with the default"
+_UNTOLD = math.log(1.02)  # a gain that may be larger than this and was not told from noise lowers the confidence
+
+
+@dataclass(frozen=True)
+class RaceSummary:
+    """The course of the last comparison; the times of the finalists are in their trials.
+
+    An arm was dropped after `dropped_at` rounds; None if it stayed. `twins_ms` are the values of the two arms of `twin`
+    in every round, which measure the noise.
+    """
+
+    dropped_at: tuple[tuple[Config, int | None], ...] = ()
+    twin: Config | None = None
+    twins_ms: tuple[tuple[float, ...], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The result of the last comparison.
+
+    `ties` are best first. `noise` is the half-width of a typical 95 % interval, or the difference of a config from its
+    twin if that is larger. `gain` is the default's time divided by the winner's, and `itself` the relative difference
+    between the two twins, each with its 95 % interval. `confidence` is `ok`, or says why the comparison should not be
+    relied on. `elsewhere` has the outcomes of fresh processes.
+    """
+
+    winner: Trial | None
+    ties: tuple[Config, ...]
+    noise: float
+    gain: Interval | None
+    confidence: str
+    trials: tuple[Trial, ...]
+    itself: Interval | None = None
+    guard: GuardSummary | None = None
+    raced: RaceSummary = RaceSummary()
+    elsewhere: tuple[Outcome, ...] = ()
+
+    @property
+    def compared(self) -> bool:
+        """True if several configs were compared side by side."""
+        return len(self.raced.dropped_at) > 1
+
+    @classmethod
+    def of_screenings(cls, trials: Sequence[Trial]) -> Outcome:
+        """The outcome without a race: the winner is the config with the fastest screening."""
+        running = [trial for trial in trials if trial.ok]
+        best = min(running, key=lambda trial: trial.rank, default=None)
+        programs = [trial for trial in running if trial.same_code_as is None]
+        return cls(
+            winner=best,
+            ties=() if best is None else (best.config,),
+            noise=0.0,
+            gain=None,
+            confidence=Record.ALONE if len(programs) == 1 else "nothing was raced",
+            trials=tuple(trials),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """The finalists whose results are right, fastest screening first; `default` may have failed."""
+
+    trials: Sequence[Trial]
+    arms: Mapping[Config, Arm]
+    twins: Sequence[Arm]
+    default: Config
+    incumbents: Collection[Config]
+
+    @property
+    def default_ms(self) -> list[float]:
+        """The rounds of the default; empty if it failed or did not race."""
+        own = self.arms.get(self.default)
+        return [] if own is None or not any(t.config == self.default for t in self.trials) else own.values_ms
+
+    def decision(self) -> RaceDecision:
+        """Winner and ties by the rounds of the race."""
+        places = {trial.config: place for place, trial in enumerate(self.trials)}
+        return decide(
+            [self.arms[trial.config].values_ms for trial in self.trials],
+            [preference(trial, self.default, self.incumbents) for trial in self.trials],
+            incumbents=[places[config] for config in self.incumbents if config in places],
+            default=places.get(self.default),
+            dropped=[place for config, place in places.items() if self.arms[config].dropped_at is not None],
+        )
+
+    def challenger(self, decision: RaceDecision) -> Config | None:
+        """The config that the default must stand up to: the winner, or else the fastest rival; None without one."""
+        winner = self.trials[decision.winner].config
+        if winner != self.default:
+            return winner
+        own = self.default_ms
+        rivals = [t.config for t in self.trials if t.config != self.default and self.arms[t.config].dropped_at is None]
+        return max(rivals, key=lambda config: gain(own, self.arms[config].values_ms).centre, default=None)
+
+
+def outcome_of(
+    field: Field, trials: Sequence[Trial], decision: RaceDecision, resolution: tuple[Config, Resolution] | None = None
+) -> Outcome:
+    """The outcome of a race; `resolution` is the challenger of the default with the answer to the doubt about it."""
+    winner, ties = field.trials[decision.winner].config, [field.trials[i].config for i in decision.ties]
+    over = None if winner == field.default or not field.default_ms else _over(field, winner)
+    if resolution is not None:
+        challenger, verdict = resolution
+        winner, over = (challenger, verdict.over) if verdict.faster else (field.default, None)
+        tied = {*ties, challenger, field.default} if not verdict.faster else {*ties, challenger} - {field.default}
+        ties = [winner, *(t.config for t in field.trials if t.config in tied and t.config != winner)]
+    rows = [twin.values_ms for twin in field.twins if twin.visits]
+    itself = gap(rows[1], rows[0]) if len(rows) == 2 else None
+    return Outcome(
+        winner=next(trial for trial in field.trials if trial.config == winner),
+        ties=tuple(ties),
+        noise=max(decision.noise, abs(itself.centre)) if itself else decision.noise,
+        gain=None if over is None else _ratio(over),
+        confidence=_confidence(field, winner, decision, itself, resolution),
+        trials=tuple(trials),
+        itself=itself,
+    )
+
+
+def unraced(trials: Sequence[Trial], default: Config) -> Outcome:
+    """The outcome where there was no time for a race: the default, or the fastest screening if the default failed."""
+    outcome = Outcome.of_screenings(trials)
+    own = next((trial for trial in trials if trial.config == default and trial.ok), outcome.winner)
+    if own is None or outcome.confidence == Record.ALONE:
+        return outcome
+    return replace(outcome, winner=own, ties=(own.config,), confidence=_NO_TIME)
+
+
+def with_further_processes(
+    outcome: Outcome, elsewhere: Sequence[Outcome], default: Config, incumbents: Collection[Config]
+) -> Outcome:
+    """The decision made again with further processes, each one round; a config that failed in one ties no more."""
+    failed = {trial.config: trial for process in elsewhere for trial in process.trials if not trial.ok}
+    trials = tuple(failed.get(trial.config, trial) for trial in outcome.trials)
+    tied = [config for config in outcome.ties if config not in failed]
+    if not tied:
+        return Outcome.of_screenings(trials)
+    processes = [{trial.config: trial for trial in process.trials} for process in (outcome, *elsewhere)]
+    levels = [relative_levels([_row(process[config]) for config in tied]) for process in processes]
+    rows = [[math.exp(level) for level in column] for column in zip(*levels, strict=True)]
+    places = {config: place for place, config in enumerate(tied)}
+    first, own = processes[0], processes[0].get(default)
+    own_ms = _row(own) if own is not None and own.ok else []
+    decision = decide(
+        rows,
+        [preference(first[config], default, incumbents) for config in tied],
+        incumbents=[places[it] for it in incumbents if it in places and beats(_row(first[it]), own_ms)],
+        default=places.get(default),
+    )
+    winner, ties = first[tied[decision.winner]], tuple(tied[i] for i in decision.ties)
+    over = outcome.gain if outcome.winner is not None and winner.config == outcome.winner.config else None
+    if over is None and winner.config != default and own_ms:
+        both = (rows[places[default]], rows[decision.winner]) if default in places else (own_ms, _row(winner))
+        over = _ratio(gain(*both))
+    return replace(
+        outcome, winner=winner, ties=ties, noise=max(outcome.noise, decision.noise), trials=trials, gain=over
+    )
+
+
+def preference(trial: Trial, default: Config, incumbents: Collection[Config]) -> Preference:
+    """The order among tied configs: incumbents, the default, no heavy spills, less shared memory, fewer registers.
+
+    The text of the config comes last, so that the order is the same in every process.
+    """
+    resources = trial.resources or Resources()
+    return (
+        trial.config not in incumbents,
+        trial.config != default,
+        resources.wasteful,
+        resources.shared_bytes or 0,
+        resources.registers or 0,
+        trial.config.text,
+    )
+
+
+def _over(field: Field, config: Config) -> Interval:
+    return gain(field.default_ms, field.arms[config].values_ms)
+
+
+def _ratio(logarithm: Interval) -> Interval:
+    return Interval(math.exp(logarithm.centre), math.exp(logarithm.low), math.exp(logarithm.high))
+
+
+def _confidence(
+    field: Field,
+    winner: Config,
+    decision: RaceDecision,
+    itself: Interval | None,
+    resolution: tuple[Config, Resolution] | None,
+) -> str:
+    """`ok`, unless a config differs from itself, or the default stays only because a gain was not told from noise."""
+    if itself and abs(itself.centre) > max(INDIFFERENCE, BEYOND_CHANCE * itself.margin):
+        return _DIFFERENT
+    challenger = field.challenger(decision)
+    if winner != field.default or challenger is None or not field.default_ms:
+        return "ok"
+    possible = resolution[1].over if resolution is not None else _over(field, challenger)
+    if possible.high <= _UNTOLD:
+        return "ok"
+    low, high = (100 * math.expm1(end) for end in (possible.low, possible.high))
+    return f"the default was kept, since ({challenger}) is {low:+.1f} to {high:+.1f} % faster: noise hides which it is"
+
+
+def _row(trial: Trial) -> list[float]:
+    return [middle_mean(samples) for samples in trial.final.by_round] if trial.final else [trial.median_ms]
+
 
 _CHECKED = 12  # checked launches of a finalist: an error that shows in one launch of four stays unseen in 3 % of cases
 _CHECKED_S = 0.15  # for each finalist; no further repeat is started after this time
@@ -42,15 +321,11 @@ _ROUND_MS = 100.0  # a longer round is avoided by shorter visits where there are
 class FinalRequest:
     """A request for the last comparison.
 
-    Attributes:
-        default: The default config; it is a finalist if its trial is ok.
-        incumbents: Winners of earlier runs; they are finalists if their trials are ok.
-        race: How long the race may last, and when an arm is dropped; None takes the effort's policy.
-        settle: Whether a doubt about the default is resolved in fresh rounds after the race.
-        seconds: How long the whole comparison may last; None leaves it to the race's policy. Where it is short, fewer
-            finalists race, and where not even the default and the fastest can, the default wins.
-        anyway: Whether these two race all the same, for some three rounds: a tune that goes on with an undecided one is
-            to decide.
+    `default` and `incumbents`, winners of earlier runs, are finalists if their trials are ok. `race` None takes the
+    effort's policy. With `settle`, a doubt about the default is resolved in fresh rounds after the race. `seconds`
+    limit the whole comparison, None leaves it to the race's policy: where they are short, fewer finalists race, and
+    where not even the default and the fastest can, the default wins. With `anyway` these two race all the same, for
+    some three rounds: a tune that goes on with an undecided one is to decide.
     """
 
     trials: tuple[Trial, ...]
@@ -70,10 +345,7 @@ def compare_finalists(
     keep_round: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """Race the finalists, check their results again, and decide.
-
-    A round is discarded if `keep_round` answers False.
-    """
+    """Race the finalists, check their results again, and decide; a round is discarded if `keep_round` answers False."""
     end = clock() + (math.inf if final.seconds is None else final.seconds)
     trials, policy = {trial.config: trial for trial in final.trials}, final.race or effort.race
     racing = finalists(trials, effort, {final.default, *final.incumbents})
@@ -104,10 +376,7 @@ def compare_finalists(
 
 @dataclass(kw_only=True)
 class _LastComparison:
-    """One last comparison: the arms, and what is found out about them after the race.
-
-    Of the two arms `twins` of one config, those in `beside` are no finalists' own.
-    """
+    """One last comparison; of the two arms `twins` of one config, those in `beside` are no finalists' own."""
 
     evaluator: Evaluator
     final: FinalRequest
@@ -126,7 +395,6 @@ class _LastComparison:
     gone: set[Config] = field(default_factory=set)
 
     def race(self) -> None:
-        """Run the race, and check the results of those that were not dropped."""
         timer = self.evaluator.shared_timer.timer
         racing = {config: arm for config, arm in self.arms.items() if config not in self.gone}
         if timer is not None and len(racing) > 1:
@@ -174,7 +442,6 @@ class _LastComparison:
                 return outcome
 
     def _outcome(self) -> Outcome:
-        """The outcome by what is known so far."""
         updated = {**self.trials, **{config: self._update(config, arm) for config, arm in self.arms.items()}}
         alive = [updated[config] for config, arm in self.arms.items() if updated[config].ok and arm.visits]
         if not alive:
@@ -194,14 +461,12 @@ class _LastComparison:
         return outcome_of(standing, tuple(updated.values()), decision, (challenger, self.resolutions[challenger]))
 
     def _doubted(self, standing: Field, decision: RaceDecision) -> Config | None:
-        """The config of which the race cannot say whether it beats the default; None if there is none."""
         challenger = standing.challenger(decision)
         if challenger is None or not standing.default_ms or not self.final.settle:
             return None
         return challenger if doubtful(self.arms[challenger].values_ms, standing.default_ms) else None
 
     def _too_late(self, standing: Field, challenger: Config) -> bool:
-        """True if the time that is left is too short for the fewest rounds that can resolve a doubt."""
         pair = [trial for trial in standing.trials if trial.config in (challenger, self.final.default)]
         return _visits_ms([*pair, *pair[:1]], self.policy) * LEAST_ROUNDS > 1e3 * self._left_s
 
@@ -222,7 +487,6 @@ class _LastComparison:
         return True
 
     def _wrong_again(self, config: Config, launches: int, seconds: float) -> Difference | None:
-        """The difference of a finalist's timed launches; None if their results are right, or the finalist failed."""
         arm = self.arms[config]
         if arm.error is not None:
             return None
@@ -244,11 +508,7 @@ class _LastComparison:
 
 
 def finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection[Config]) -> list[Trial]:
-    """The configs that race, fastest screening first.
-
-    They are every config within the effort's share `near` of the fastest, at least as many as the effort asks for, and
-    the configs in `always`. Of configs with the same machine code only the one that was measured takes part.
-    """
+    """The configs that race, fastest first: near the fastest, the effort's number, `always`; one of each program."""
     ranked = sorted(
         (t for t in trials.values() if t.ok and t.same_code_as is None), key=lambda t: (t.rank, t.config.text)
     )
@@ -259,10 +519,9 @@ def finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection
 def _fitting(
     racing: Sequence[Trial], policy: RacePolicy, seconds: float, always: Collection[Config], least: int
 ) -> list[Trial]:
-    """As many finalists as a few rounds have time for in `seconds`; none if not even the most important ones fit.
+    """As many finalists as a few rounds have time for in `seconds`, at least `least`, those in `always` first.
 
-    `least` of them are taken in any case. The configs in `always` come first, then the fastest. The race's own limit
-    leaves nobody out, since two rounds are always run.
+    There are none if no two rivals fit. The race's own limit leaves nobody out, since two rounds are always run.
     """
     fitting: list[Trial] = []
     for trial in sorted(racing, key=lambda trial: trial.config not in always):  # stable: the fastest first
@@ -277,7 +536,6 @@ def _visits_ms(trials: Sequence[Trial], policy: RacePolicy) -> float:
 
 
 def _room_ms(seconds: float) -> float:
-    """The longest round of which a few fit into `seconds`."""
     return 1e3 * seconds / _FEW_ROUNDS
 
 

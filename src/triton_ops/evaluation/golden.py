@@ -121,14 +121,7 @@ _ROUNDED_BLUR, _OWN_BLUR = 1.5, 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """The reference's answers for one case.
-
-    Attributes:
-        low: Its results, in order, in the precision that is asked for.
-        golden: Its results in higher precision; None for each where there is none.
-        precision: In what precision results are computed, with the blur that follows from the golden results.
-        disturbed: The golden results with other rounding errors; empty where nothing was rounded on the way to them.
-    """
+    """The reference's answers for one case; `disturbed` are golden ones with other rounding errors, if any."""
 
     low: list[Any]
     golden: list[Any]
@@ -146,7 +139,7 @@ class _Way:
 
 @dataclass(frozen=True, kw_only=True)
 class _Truth:
-    """A golden result, the way to it, what of it is in the tensors' own precision, and the reference's own error."""
+    """A golden result; `rounded` is what of it is in the tensors' own precision, `own` the reference's own error."""
 
     golden: list[Any]
     way: _Way
@@ -155,18 +148,11 @@ class _Truth:
 
 
 class Referee:
-    """Asks a reference for its results.
+    """Asks a reference for its results; `outputs` names the arguments that a kernel writes.
 
-    Args:
-        reference: The reference; it is called with the arguments of a case.
-        outputs: The names of the arguments that a kernel writes; empty where results are returned.
-
-    Attributes:
-        used: The precision of the last golden result, with what has no form in it; empty if there was none.
-        rounded: What of the last golden result was computed in the tensors' own precision, and what that costs, in
-            words; empty if nothing was.
-        unstable: Whether rounding alone makes its result another one: the same steps give it in higher precision.
-        why_own: Why there is no golden result, in words; empty if there is one, or if inputs have no higher precision.
+    Of the last golden result, `used` is the precision in words, `rounded` what of it was computed in the tensors' own
+    precision and what that costs, and `why_own` why there is none; each may be empty. It is `unstable` where rounding
+    alone makes its result another one: the same steps give it in higher precision.
     """
 
     def __init__(self, reference: Callable[..., Any], outputs: Sequence[str] = ()) -> None:
@@ -180,25 +166,15 @@ class Referee:
     def answers(self, argument_set: ArgumentSet, precision: Precision) -> Answers:
         """The reference's results for the arguments of a case, which are restored if the reference writes them.
 
-        Raises:
-            KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError: Its results do not fit the outputs.
-            TargetError: It gives another result each time.
-            Exception: Whatever the reference raises.
-
-        Cost: two calls of the reference, one of them in higher precision as well; a third where the two differ by more
-        than rounding, or where there is only one; two more where a part of it has no higher precision.
+        A `TritonKernelError` says that they do not fit the outputs, or are others each time; what the reference raises
+        is raised.
         """
         low = self._ask(argument_set)
         with _comparing():
             return self._answers(low, argument_set, precision)
 
     def answers_for(self, check: Check, argument_set: ArgumentSet, precision: Precision) -> Answers:
-        """The reference's results for the caller's own comparison, which needs no golden result.
-
-        Raises:
-            TargetError: The check does not accept what the reference gives when it is asked again.
-            Exception: As `answers`.
-        """
+        """The reference's results for the caller's own comparison, without a golden one; raises as `answers`."""
         low = self._ask(argument_set)
         self._check_fit(low, argument_set)
         if refusal(check, low, low) is None and (reason := refusal(check, self._ask(argument_set), low)) is not None:
@@ -220,9 +196,7 @@ class Referee:
         disturbed = self._disturbed(truth, argument_set, precision) if truth.rounded else []
         blur = _ROUNDED_BLUR if disturbed or any(map(_not_wider, truth.golden, low)) else 1.0
         blur = _OWN_BLUR if truth.rounded and not disturbed else blur
-        return Answers(
-            low=low, golden=truth.golden, precision=replace(precision, blur=blur), disturbed=disturbed,
-        )  # fmt: skip
+        return Answers(low=low, golden=truth.golden, precision=replace(precision, blur=blur), disturbed=disturbed)
 
     def cut_to_tf32(self, argument_set: ArgumentSet) -> list[Any] | None:
         """The golden results for float32 inputs cut to the bits that TF32 keeps; None if there are none."""
@@ -296,12 +270,7 @@ class Referee:
         self, way: _Way, argument_set: ArgumentSet, low: Sequence[Any],
         change: Callable[[Any], Any] = lambda t: t, seed: int | None = None,
     ) -> tuple[list[Any], tuple[str, ...]]:  # fmt: skip
-        """The results in one way, and what was computed in the tensors' own precision.
-
-        Raises:
-            MemoryError: The raised inputs, and results like `low`, alone would take half of the free memory.
-            Exception: Whatever the reference raises.
-        """
+        """The results in one way, and what was computed in the tensors' own precision; `MemoryError` without room."""
         torch = require("torch", "checking results")
         arguments = argument_set.arguments
         raised = [*arguments.tensors(), *Arguments(tuple(low)).tensors()]
@@ -370,11 +339,7 @@ def _random(how: str) -> TargetError:
 
 @contextmanager
 def _comparing() -> Iterator[None]:
-    """Turn what torch raises inside into an error: the reference's results are of a kind that cannot be compared.
-
-    Raises:
-        TargetError: In place of what torch raises.
-    """
+    """Turn what torch raises inside into an error: the reference's results are of a kind that cannot be compared."""
     try:
         yield
     except TritonKernelError:
@@ -387,7 +352,6 @@ def _comparing() -> Iterator[None]:
 
 
 def _own_error(low: Sequence[Any], golden: Sequence[Any], precision: Precision) -> float:
-    """The largest error of a floating-point result, by root mean square, relative to the golden one."""
     pairs = [(dense(a), dense(b)) for a, b in leaf_pairs(low, golden) if _is_float(a) and _is_float(b)]
     return max(
         (Rounded(b, [a], a.dtype, precision=precision).own_error for a, b in pairs if a.shape == b.shape), default=0.0
@@ -395,7 +359,6 @@ def _own_error(low: Sequence[Any], golden: Sequence[Any], precision: Precision) 
 
 
 def _others_differ(low: Sequence[Any], golden: Sequence[Any] | None, precision: Precision) -> bool:
-    """True if some value that is no floating-point tensor differs between the precisions."""
     if golden is None:
         return False
     criteria = Criteria(precision=precision)
@@ -429,7 +392,6 @@ def _not_wider(golden: Any, low: Any) -> bool:
 
 
 def _applies(way: _Way, arguments: Arguments, low: Sequence[Any]) -> bool:
-    """True if a way may lead to results in higher precision than those that are there."""
     if not way.lifts:
         return raises_any(arguments, way.name)
     either = arguments, Arguments(tuple(low))

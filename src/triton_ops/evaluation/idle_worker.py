@@ -41,15 +41,6 @@ class Needs(NamedTuple):
         packages = tuple(dict.fromkeys([*own, *(["torch"] if device.kind != "cpu" else [])]))
         return cls(packages, "cuda:0" if device_name == "cuda" else device_name)
 
-    def start_worker(self) -> None:
-        """Start a worker for a tune that is about to come, unless one waits.
-
-        Raises:
-            DeviceError: No process can be started here.
-        """
-        if not waits(self):
-            start(self)
-
 
 TRITON_ON_THE_FIRST_GPU = Needs(("triton", "torch"), "cuda:0")
 
@@ -64,7 +55,7 @@ holds, drop_idle_workers = _idle.holds, _idle.drop
 
 
 def take(needs: Needs) -> WorkerProcess | None:
-    """A worker that was left and has what is needed, if there is one, and nobody has ended it meanwhile."""
+    """A worker that was left and has what is needed, if nobody has ended it meanwhile."""
     worker = _idle.take(needs, _does)
     if worker is None or worker.alive:
         return worker
@@ -105,11 +96,7 @@ def start_one_early() -> bool:
 
 
 def start(needs: Needs, *, idle_s: float = IDLE_S) -> None:
-    """Start a worker for a tune that is about to come.
-
-    Raises:
-        DeviceError: No process can be started here.
-    """
+    """Start a worker for a tune that is about to come; a `DeviceError` if no process can be started here."""
     _idle.put(WorkerProcess(*needs), needs, needs[1], idle_s=idle_s)
 
 

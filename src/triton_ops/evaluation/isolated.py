@@ -16,21 +16,21 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from triton_ops.backend import CompilesAhead, Kernel, MayCrash, pack, packed_allocator
-from triton_ops.device import DeviceSpec, Turns
+from triton_ops.device import Turns
 from triton_ops.evaluation import idle_worker
 from triton_ops.evaluation.candidate import COMPILE
-from triton_ops.evaluation.finals import FinalRequest, finalists
-from triton_ops.evaluation.outcome import Outcome, with_further_processes
+from triton_ops.evaluation.finals import FinalRequest, Outcome, finalists, with_further_processes
 from triton_ops.evaluation.station import RACE, Assignment, Inline, Station, StationFacts, TakesTurns
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD
 from triton_ops.evaluation.worker import Attempt, Setup, WorkerAnswer, answers
 from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError
 from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess
+from triton_ops.request import KernelProblem
 from triton_ops.space import Config
 from triton_ops.timing import RacePolicy
 from triton_ops.values import Status, Trial
@@ -40,6 +40,10 @@ _log = logging.getLogger("triton_ops")
 _MOST_TURNS = 4  # of one trial: one each lost to a signal, to the baseline and to odd extents, and the last one
 _STARTS = 3  # the GPU may refuse a new process for a moment after the last one was killed
 _PAUSE_S = 1.0
+_RACE = RacePolicy(checkpoints=(32,), seconds=60.0, confidence=math.inf)
+"""The race in each fresh process, which drops no arm as slower, so that the results of all are checked again."""
+_LEAST_S = 10.0
+_START_S = 5.0  # a new process imports torch, and makes the arguments
 _UNFINISHED = "the last comparison could not be run: its process died or hung each time"
 
 
@@ -50,24 +54,13 @@ class NotPortableError(Exception):
 class Isolated:
     """A station in a worker process, which is started again after it has died.
 
-    Args:
-        assignment: The work of the station.
-        process: A process from `process_started_early`, if there is one already.
-        reuse: Whether the worker is left to the next tune, if nothing has died or hung in it.
-        wait: Whether to wait until the worker has loaded the task; else `open` waits, and raises what is raised then.
-
-    Raises:
-        NotPortableError: The task exists in this process only.
-        TritonKernelError: The arguments or the reference fail, as with `Inline`.
+    `process` is one from `Stations.early_process`. With `reuse` the worker is left to the next tune, if nothing died or
+    hung in it. Without `wait`, `open` waits until the worker has loaded the task. A `NotPortableError` says that the
+    task exists in this process only, a `TritonKernelError` that the arguments or the reference fail, as with `Inline`.
     """
 
     def __init__(
-        self,
-        assignment: Assignment,
-        process: WorkerProcess | None = None,
-        *,
-        reuse: bool = False,
-        wait: bool = True,
+        self, assignment: Assignment, process: WorkerProcess | None = None, *, reuse: bool = False, wait: bool = True
     ) -> None:
         try:
             packed = pack(assignment)
@@ -95,12 +88,7 @@ class Isolated:
             self.open()
 
     def open(self) -> None:
-        """Wait until the worker has loaded the task.
-
-        Raises:
-            NotPortableError: The task exists in this process only.
-            TritonKernelError: The arguments or the reference fail, as with `Inline`.
-        """
+        """Wait until the worker has loaded the task."""
         self._ready()
 
     @property
@@ -153,10 +141,8 @@ class Isolated:
         """The trial; the step at which its process was lost, or None; and whether a signal from outside ended it."""
         try:
             trial: Trial = self._ask(Attempt(config, best), self._patience.trial_s, COMPILE).value
-        except WorkerHungError as error:
-            return Trial(config, Status.TIMEOUT, error=str(error)), error.during, False
-        except WorkerDiedError as error:
-            return Trial(config, Status.CRASH, error=str(error)), error.during, error.outside
+        except (WorkerHungError, WorkerDiedError) as error:
+            return _lost(config, error), error.during, getattr(error, "outside", False)
         if self._facts.lost is None or self._worker is None:
             return trial, None, False
         during = self._worker.step
@@ -185,14 +171,11 @@ class Isolated:
                 yield again
 
     def _race_alone(self, trial: Trial, final: FinalRequest) -> Trial:
-        """The trial of a finalist after a last comparison in which it was the only one."""
         try:
             question = replace(final, trials=(trial,), incumbents=())
             outcome: Outcome = self._ask(question, self._patience.trial_s, RACE).value
-        except WorkerHungError as error:
-            return Trial(trial.config, Status.TIMEOUT, error=str(error))
-        except WorkerDiedError as error:
-            return Trial(trial.config, Status.CRASH, error=str(error))
+        except (WorkerHungError, WorkerDiedError) as error:
+            return _lost(trial.config, error)
         return outcome.trials[0]
 
     def _ask(self, question: Any, whole_s: float, step: str) -> WorkerAnswer:
@@ -212,18 +195,13 @@ class Isolated:
         return answer
 
     def _lose(self, why: str) -> None:
-        """Kill the worker; the next question starts another."""
         self._deaths.append(why)
         if self._worker is not None:
             self._worker.kill()
             self._worker = None
 
     def _ready(self) -> WorkerProcess:
-        """The worker, started and set up if there is none.
-
-        Raises:
-            TargetError: The task itself, such as its reference, ended the process.
-        """
+        """The worker, started and set up if there is none; a `TargetError` if the task itself ended it."""
         for turn in range(_STARTS):
             if self._worker is not None:
                 return self._worker
@@ -263,6 +241,10 @@ class Isolated:
         return Setup(packed=self._packed, changes=changes, allocator=packed_allocator(), imports=self._imports)
 
 
+def _lost(config: Config, error: WorkerHungError | WorkerDiedError) -> Trial:
+    return Trial(config, Status.TIMEOUT if isinstance(error, WorkerHungError) else Status.CRASH, error=str(error))
+
+
 def imports_to_compile(kernel: Kernel) -> tuple[str, ...]:
     """Packages that a worker imports before it loads the task, since the kernel needs them when it compiles.
 
@@ -273,141 +255,138 @@ def imports_to_compile(kernel: Kernel) -> tuple[str, ...]:
     return (compiled.compile_imports,) if compiled is not None and compiled.compile_imports else ()
 
 
-@contextmanager
-def process_started_early(
-    kernel: Kernel, device: DeviceSpec, device_name: str, isolate: bool | None, *, reuse: bool = False
-) -> Iterator[WorkerProcess | None]:
-    """Start a process for `begin_station` ahead, so that its imports run meanwhile; it is killed at the end.
+@dataclass(frozen=True, kw_only=True)
+class Stations:
+    """The stations of one problem: in workers, or in this process.
 
-    Where candidates are not isolated, which `isolate` decides as in `begin_station`, no process is started and None is
-    given. With `reuse`, a worker that the tune before has left may serve.
+    `isolate` None isolates kernels that may crash, such as Triton's on a GPU. With `reuse` a worker that the tune
+    before has left may serve, and is left to the next. `turns` None takes turns of its own on the device.
     """
-    if not wants_isolation(kernel, device, isolate):
-        yield None
-        return
-    needs = idle_worker.Needs.of(kernel, device, device_name)
-    process = (idle_worker.take(needs) if reuse else None) or WorkerProcess(*needs)
-    try:
-        yield process
-    finally:
-        if not idle_worker.holds(process):
-            process.kill()
 
+    problem: KernelProblem
+    isolate: bool | None = None
+    reuse: bool = False
+    turns: Turns | None = None
 
-def wants_isolation(kernel: Kernel, device: DeviceSpec, isolate: bool | None) -> bool:
-    """Decide if candidates run in a worker: as asked; for None, where a kernel that may crash uses a GPU."""
-    return isolate if isolate is not None else device.kind != "cpu" and isinstance(kernel, MayCrash)
+    drop_idle = staticmethod(idle_worker.drop_idle_workers)
 
+    @property
+    def isolated(self) -> bool:
+        """True if candidates run in a worker."""
+        if self.isolate is not None:
+            return self.isolate
+        return self.problem.device.kind != "cpu" and isinstance(self.problem.kernel, MayCrash)
 
-def begin_station(
-    assignment: Assignment,
-    isolate: bool | None,
-    process: WorkerProcess | None = None,
-    note_config: Callable[[Config | None], None] = lambda _: None,
-    *,
-    turns: Turns | None = None,
-    reuse: bool = False,
-) -> Callable[[], Station]:
-    """Begin to open the station for an assignment: in a worker, or in this process.
+    @property
+    def _needs(self) -> idle_worker.Needs:
+        return idle_worker.Needs.of(self.problem.kernel, self.problem.device, self.problem.device_name)
 
-    A worker loads the task and makes the arguments as soon as its imports are done, while this process does other
-    things.
+    def start_worker(self, device_name: str | None = None) -> None:
+        """Start a worker for a tune that is about to come, on a device or the problem's own, unless one waits."""
+        if self.isolated:
+            needs = self._needs if device_name is None else self._needs._replace(device=device_name)
+            if not idle_worker.waits(needs):
+                idle_worker.start(needs)
 
-    Args:
-        assignment: The work of the station.
-        isolate: Whether candidates run in a worker; None isolates kernels that may crash, such as Triton's on a GPU.
-        process: A process from `process_started_early`, if there is one already.
-        note_config: As of `Inline`; it is not called for a worker, which a config ends alone.
-        turns: The turns that the station takes on its device; None takes turns of its own.
-        reuse: Whether the worker is left to the next tune.
-
-    Returns:
-        A function that waits for the station and gives it. It raises `KernelTypeError` if isolation is asked for and
-        the task exists in this process only, and `TritonKernelError` if the arguments or the reference fail, as with
-        `Inline`. Until it is called, the given process is the caller's to kill.
-    """
-    own_turns = turns or Turns(assignment.device_name)
-
-    def inline(place: str) -> Station:
-        return TakesTurns(Inline(assignment, note_config=note_config, place=place), own_turns)
-
-    if isolate is False:
-        return partial(inline, "inline, as asked")
-    if not wants_isolation(assignment.kernel, assignment.device, isolate):
-        return partial(inline, "inline, as callables are unless isolation is asked for")
-
-    def not_portable(error: NotPortableError) -> Station:
-        if isolate:
-            raise KernelTypeError(
-                f"{assignment.kernel.name} cannot run in a process of its own: {error}",
-                hint="define it in a module that can be imported, or leave the isolation out",
-            ) from error
-        _log.warning("%s runs inline, where a crash ends this process: %s", assignment.kernel.name, error)
-        return inline(f"inline: {error}")
-
-    try:
-        station = Isolated(assignment, process, reuse=reuse, wait=False)
-    except NotPortableError as error:
-        return partial(not_portable, error)
-
-    def open_station() -> Station:
+    @contextmanager
+    def early_process(self) -> Iterator[WorkerProcess | None]:
+        """Start a process for `begin` ahead, so that its imports run meanwhile; None without isolation."""
+        if not self.isolated:
+            yield None
+            return
+        process = (idle_worker.take(self._needs) if self.reuse else None) or WorkerProcess(*self._needs)
         try:
-            station.open()
+            yield process
+        finally:
+            if not idle_worker.holds(process):
+                process.kill()
+
+    def begin(
+        self,
+        assignment: Assignment,
+        process: WorkerProcess | None = None,
+        note_config: Callable[[Config | None], None] = lambda _: None,
+        check: Callable[[], None] = lambda: None,
+    ) -> Callable[[], Station]:
+        """Begin to open a station for an assignment; what is returned waits for it.
+
+        A worker loads the task and makes the arguments as soon as its imports are done, while this process does other
+        things. `note_config` is as of `Inline`, and not called for a worker, which a config ends alone. `check` raises
+        before anything is measured if the tune is to end.
+
+        The wait raises `KeyboardInterrupt` as `check`, `KernelTypeError` if isolation is asked for and the task exists
+        in this process only, and `TritonKernelError` if the arguments or the reference fail, as with `Inline`. Until
+        then the given process is the caller's to kill.
+        """
+        turns = self.turns or Turns(assignment.device_name)
+
+        def inline(place: str) -> Station:
+            return TakesTurns(Inline(assignment, note_config=note_config, place=place), turns, check)
+
+        if self.isolate is False:
+            return partial(inline, "inline, as asked")
+        if not self.isolated:
+            return partial(inline, "inline, as callables are unless isolation is asked for")
+
+        def not_portable(error: NotPortableError) -> Station:
+            if self.isolate:
+                raise KernelTypeError(
+                    f"{assignment.kernel.name} cannot run in a process of its own: {error}",
+                    hint="define it in a module that can be imported, or leave the isolation out",
+                ) from error
+            _log.warning("%s runs inline, where a crash ends this process: %s", assignment.kernel.name, error)
+            return inline(f"inline: {error}")
+
+        try:
+            station = Isolated(assignment, process, reuse=self.reuse, wait=False)
         except NotPortableError as error:
-            return not_portable(error)
-        return TakesTurns(station, own_turns)
+            return partial(not_portable, error)
 
-    return open_station
+        def open_station() -> Station:
+            try:
+                station.open()
+            except NotPortableError as error:
+                return not_portable(error)
+            return TakesTurns(station, turns, check)
 
+        return open_station
 
-_confirm_log = logging.getLogger("triton_ops")
+    def confirm(
+        self,
+        outcome: Outcome,
+        assignment: Assignment,
+        final: FinalRequest,
+        mode: str | None,
+        left_s: float | None = None,
+    ) -> Outcome:
+        """The outcome after fresh processes, as many as the effort asks for, have compared the tied configs.
 
-_RACE = RacePolicy(checkpoints=(32,), seconds=60.0, confidence=math.inf)
-"""The race in each process: no arm is ever proven slower and dropped, so that the results of all are checked again."""
+        A process that fails is left out with a warning. An outcome without ties is returned unchanged. `mode` is that
+        in which the station timed: times of other modes would not be comparable. Nothing is confirmed in less than
+        10 s per process of `left_s`; None is no limit.
 
-_LEAST_S = 10.0
-_START_S = 5.0  # a new process imports torch, and makes the arguments
-
-
-def confirm_in_fresh_processes(
-    outcome: Outcome,
-    assignment: Assignment,
-    final: FinalRequest,
-    mode: str | None,
-    *,
-    turns: Turns | None = None,
-    left_s: float | None = None,
-) -> Outcome:
-    """The outcome after fresh processes, as many as the effort asks for, have compared the tied configs.
-
-    A process that fails is left out with a warning. An outcome without ties is returned unchanged.
-
-    `final` is the request that the station was given, and `mode` the one in which it timed: times of other modes would
-    not be comparable. `turns` None takes turns of its own. Nothing is confirmed in less than 10 s per process of
-    `left_s`; None is no limit.
-
-    Cost: about 10 s per process on a GPU, one after another.
-    """
-    count = assignment.effort.processes
-    if len(outcome.ties) < 2 or count == 0:
-        return outcome
-    if left_s is not None and left_s < count * _LEAST_S:
-        _confirm_log.warning(
-            "the tied configs are not confirmed in further processes: the budget left %.1f s for it", left_s
-        )
-        return outcome
-    each_s = None if left_s is None else left_s / count - _START_S
-    tied = tuple(trial for trial in outcome.trials if trial.config in outcome.ties)
-    fresh = replace(assignment, baseline=outcome.ties[0], mode=mode)
-    questions = [
-        replace(final, trials=tied, seed=final.seed + n, race=_RACE, settle=False, seconds=each_s)
-        for n in range(1, count + 1)
-    ]
-    elsewhere = list(_outcomes(fresh, questions, turns or Turns(assignment.device_name)))
-    if not elsewhere:
-        return outcome
-    confirmed = with_further_processes(outcome, elsewhere, final.default, final.incumbents)
-    return replace(confirmed, raced=outcome.raced, elsewhere=tuple(elsewhere))
+        Cost: about 10 s per process on a GPU, one after another.
+        """
+        count = assignment.effort.processes
+        if len(outcome.ties) < 2 or count == 0:
+            return outcome
+        if left_s is not None and left_s < count * _LEAST_S:
+            _log.warning(
+                "the tied configs are not confirmed in further processes: the budget left %.1f s for it", left_s
+            )
+            return outcome
+        each_s = None if left_s is None else left_s / count - _START_S
+        tied = tuple(trial for trial in outcome.trials if trial.config in outcome.ties)
+        fresh = replace(assignment, baseline=outcome.ties[0], mode=mode)
+        questions = [
+            replace(final, trials=tied, seed=final.seed + n, race=_RACE, settle=False, seconds=each_s)
+            for n in range(1, count + 1)
+        ]
+        elsewhere = list(_outcomes(fresh, questions, self.turns or Turns(assignment.device_name)))
+        if not elsewhere:
+            return outcome
+        confirmed = with_further_processes(outcome, elsewhere, final.default, final.incumbents)
+        return replace(confirmed, raced=outcome.raced, elsewhere=tuple(elsewhere))
 
 
 def _outcomes(assignment: Assignment, questions: list[FinalRequest], turns: Turns) -> Iterator[Outcome]:
@@ -416,14 +395,12 @@ def _outcomes(assignment: Assignment, questions: list[FinalRequest], turns: Turn
             with closing(TakesTurns(Isolated(assignment), turns)) as station:
                 outcome = station.finals(question)
         except NotPortableError as error:
-            _confirm_log.warning(
-                "the tied configs of %s are not confirmed in further processes: %s", assignment.problem, error
-            )
+            _log.warning("the tied configs of %s are not confirmed in further processes: %s", assignment.problem, error)
             return
         except TritonKernelError as error:
-            _confirm_log.warning("a process that should confirm the winner failed: %s", error)
+            _log.warning("a process that should confirm the winner failed: %s", error)
             continue
         if len({len(trial.final.by_round) for trial in outcome.trials if trial.final is not None}) == 1:
             yield outcome
         else:
-            _confirm_log.warning("a process that should confirm the winner did not compare the tied configs")
+            _log.warning("a process that should confirm the winner did not compare the tied configs")

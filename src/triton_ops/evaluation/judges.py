@@ -45,11 +45,7 @@ _PIECE, _PIECE_ON_CPU = 1 << 24, 1 << 17  # elements; on a CPU as many as its ca
 
 
 def dense(tensor: Any) -> Any:
-    """A tensor with strides and real elements: sparse ones filled up, quantised ones as numbers, complex ones in parts.
-
-    Raises:
-        RuntimeError: Torch cannot make it, as for nested tensors.
-    """
+    """A tensor with strides and real elements; `RuntimeError` where torch cannot make it, as for nested tensors."""
     torch = require("torch", "checking results")
     if tensor.is_quantized:
         tensor = tensor.dequantize()
@@ -64,10 +60,7 @@ def kind_of(tensor: Any) -> str:
 
 
 def pieces(tensor: Any, width: int = 1) -> Iterator[slice]:
-    """Slices of a flat tensor, each a multiple of `width` long but for the last, that are worked on at a time.
-
-    Little memory is needed beside the tensor, and on a CPU the work stays in its cache.
-    """
+    """Slices of a flat tensor, multiples of `width` long, that are worked on at a time, in memory or in cache."""
     step = (_PIECE_ON_CPU if tensor.device.type == "cpu" else _PIECE) // width * width
     for start in range(0, tensor.numel(), step):
         yield slice(start, min(start + step, tensor.numel()))
@@ -101,12 +94,7 @@ _SLACK = {_FLOAT64: 2.0**-36, _FLOAT32: 2.0**-18}
 
 @dataclass(frozen=True)
 class Difference:
-    """The error of a result.
-
-    Attributes:
-        text: For people, with the numbers.
-        excess: The error divided by what is allowed; infinite where no tolerance applies, such as for another shape.
-    """
+    """The error of a result in words, and divided by what is allowed; infinite where no tolerance applies."""
 
     text: str
     excess: float = math.inf
@@ -116,12 +104,9 @@ class Difference:
 class Precision:
     """In what precision results are computed.
 
-    Attributes:
-        inputs: Dtypes of the inputs, by their long names.
-        reduction: How many terms are added up for an element.
-        tf32: Whether products of float32 are computed in TF32.
-        blur: Factor of f: 1 for a golden result; 2 where results are compared with one of their own precision, whose
-            error is unknown; between for a golden result that was rounded to that precision.
+    `reduction` is how many terms are added up for an element; `tf32` whether products of float32 are computed in TF32.
+    `blur` is a factor of f: 1 for a golden result; 2 where results are compared with one of their own precision, whose
+    error is unknown; between for a golden result that was rounded to that precision.
     """
 
     inputs: tuple[str, ...] = ()
@@ -179,14 +164,9 @@ _CUT = 128
 
 
 class Rounded:
-    """Judges floating-point results by the rule.
+    """Judges floating-point results by the rule; the error of `peers`, of which there may be none, is the yardstick.
 
-    Args:
-        golden: The golden result, of any float dtype; the result of the peer itself where there is no better one.
-        peers: Results of the reference in the precision allowed, whose error is the yardstick; may be empty.
-        dtype: Dtype of the results to be judged.
-        precision: In what precision they are computed.
-        times: Factor of all limits.
+    `golden` is the result of the peer itself where there is no better one, and `times` a factor of all limits.
 
     Cost: keeps the golden result in float32, or float64 for results of 32 bits or more, and one number per row.
     """
@@ -213,17 +193,12 @@ class Rounded:
 
     def _measure_peers(self, peers: Sequence[Any]) -> None:
         """The size of the golden result and of the peers' errors: largest, by root mean square, and by row."""
-        torch, count = self._torch, max(self._golden.numel(), 1)
-        sizes, errors, largest, size = (
-            [self._golden[:0].double()],
-            [[self._golden[:0].double()] for _ in peers],
-            0.0,
-            0.0,
-        )
+        torch, count, nothing = self._torch, max(self._golden.numel(), 1), self._golden[:0].double()
+        sizes, errors, largest, size = [nothing], [[nothing] for _ in peers], 0.0, 0.0
         for part in self._parts():
-            golden = self._tamed(self._golden[part].double(), part)
+            golden = self._odd.without(self._golden[part].double(), part)
             sizes.append(self._row_sums(golden))
-            differences = [torch.nan_to_num(self._tamed(peer[part].double() - golden, part)) for peer in peers]
+            differences = [torch.nan_to_num(self._odd.without(peer[part].double() - golden, part)) for peer in peers]
             for each, error in zip(errors, differences, strict=True):
                 each.append(self._row_sums(error))
             largest = max([largest, *(float(error.abs().max()) for error in differences)])
@@ -253,16 +228,15 @@ class Rounded:
         flat = result.reshape(-1)
         measured = self._measured(flat, lambda values, _: values)
         if not math.isfinite(measured.largest):  # rarely, since this reads the result once more
-            measured = self._measured(flat, self._closed)
+            measured = self._measured(flat, lambda values, part: self._odd.closed(values, part, self._limits[1]))
         excess = self._excess(measured)
         return None if excess <= 1 else Difference(self._text(flat, measured), excess)
 
     def _measured(self, flat: Any, closed: Callable[[Any, slice], Any]) -> _Errors:
-        """The errors of a result whose values are taken as `closed` gives them."""
         torch, columns = self._torch, []
         for part, rows in zip(self._parts(), self._row_parts(), strict=True):
             wide = flat[part].double()
-            error = self._tamed(closed(wide, part) - self._golden[part].double(), part)
+            error = self._odd.without(closed(wide, part) - self._golden[part].double(), part)
             size = torch.linalg.vector_norm(self._in_rows(error), dim=1)
             share = _ratio(torch, size, self._rows[rows])
             over = (share > _MOST_ROWS * self._by_mean).sum()
@@ -290,13 +264,14 @@ class Rounded:
         )
 
     def _text(self, flat: Any, measured: _Errors) -> str:
-        """The error in words, with the worst element; this goes through the result once more."""
         torch, count = self._torch, self._golden.numel()
         off, worst, place = 0, -1.0, 0
         for part, rows in zip(self._parts(), self._row_parts(), strict=True):
-            error = self._tamed(self._closed(flat[part].double(), part) - self._golden[part].double(), part)
+            error = self._odd.without(
+                self._odd.closed(flat[part].double(), part, self._limits[1]) - self._golden[part].double(), part
+            )
             allowed = (self._rows[rows] / math.sqrt(self._width)).repeat_interleave(self._width)[: error.numel()]
-            allowed = allowed + self._f * self._tamed(self._golden[part].double(), part).abs()
+            allowed = allowed + self._f * self._odd.without(self._golden[part].double(), part).abs()
             times = torch.nan_to_num(_ratio(torch, error.abs(), allowed), nan=math.inf)
             times = torch.where(self._odd.wrong(flat[part], part, self._limits), math.inf, times)
             off += int((times > 4 * self._times).sum())  # four times the mean error is beyond any rounding
@@ -326,19 +301,12 @@ class Rounded:
             yield slice(part.start // self._width, -(-part.stop // self._width))
 
     def _row_sums(self, values: Any) -> Any:
-        """The sum of squares of each row; the last row may be shorter."""
         return self._in_rows(values).square().sum(1)
 
     def _in_rows(self, values: Any) -> Any:
         if rest := -values.numel() % self._width:
             values = self._torch.nn.functional.pad(values, (0, rest))
         return values.view(-1, self._width)
-
-    def _closed(self, values: Any, part: slice) -> Any:
-        return self._odd.closed(values, part, self._limits[1])
-
-    def _tamed(self, values: Any, part: slice) -> Any:
-        return self._odd.without(values, part)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -373,7 +341,6 @@ class _OddPlaces:
         return ~self._torch.stack([self._torch.isfinite(each) for each in self._held(part)]).all(0)
 
     def _held(self, part: slice) -> list[Any]:
-        """The golden result, rounded, and the peers."""
         golden = self._golden[part]
         return [golden.to(self._dtype).to(golden.dtype), *(peer[part].to(golden.dtype) for peer in self._peers)]
 
@@ -387,21 +354,19 @@ class _OddPlaces:
         return self._torch.where(near, clamped, values)
 
     def without(self, values: Any, part: slice) -> Any:
-        """The values with zeros at the odd places."""
         return values if self._mask is None else self._torch.where(self._mask[part], 0.0, values)
 
     def strange(self, values: Any, part: slice, limits: tuple[float, float]) -> Any:
         """The number of elements that are not finite where they should be, or not what they must be at an odd place.
 
-        Without odd places none is counted: what is not finite there has an error that is not finite either.
-        `limits` are the largest errors of an element, and of one beside the largest number of the dtype.
+        Without odd places none is counted: what is not finite there has an error that is not finite either. `limits`
+        are the largest errors of an element, and of one beside the largest number of the dtype.
         """
         if self._mask is None:
             return self._torch.zeros((), device=values.device)
         return self.wrong(values, part, limits).sum()
 
     def wrong(self, values: Any, part: slice, limits: tuple[float, float]) -> Any:
-        """A mask of these elements."""
         torch = self._torch
         wide = values.double()
         closed = self.closed(wide, part, limits[1])
@@ -418,10 +383,7 @@ class _OddPlaces:
 
 
 class ByElement:
-    """Judges floating-point results element by element, by a caller's tolerance.
-
-    An element may be near the golden result or near `peer`, the reference's own.
-    """
+    """Judges floating-point results by a caller's tolerance, near the golden result or near `peer`."""
 
     def __init__(self, golden: Any, peer: Any, tolerance: Tolerance) -> None:
         self._torch = require("torch", "checking results")
@@ -445,7 +407,6 @@ class ByElement:
         )
 
     def _ratios(self, values: Any, part: slice) -> Any:
-        """The error of each element divided by what is allowed, for the nearer of the expected results."""
         torch, least = self._torch, None
         for one, size in self._either:
             expected = one[part].double()
@@ -458,7 +419,6 @@ class ByElement:
         return least
 
     def _size(self, expected: Any) -> float:
-        """The root mean square of the finite elements, the others counted as 0."""
         torch, total = self._torch, 0.0
         for part in pieces(expected):
             wide = expected[part].double()
@@ -469,10 +429,8 @@ class ByElement:
 class Equal:
     """Judges results that must be equal: integers, Booleans, and floats of problems that are exact.
 
-    Args:
-        peers: The right results; an element may be that of any of them, since a reference may round differently in
-            another precision.
-        codes: Whether one code of a thousand may be one apart, as where quantisers round values that lie between two.
+    A reference may round differently in another precision, hence several `peers`. With `codes` one of a thousand may be
+    one apart, as where quantisers round values that lie between two.
     """
 
     _MOST_CODES = 1e-3

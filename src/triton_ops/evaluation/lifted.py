@@ -49,16 +49,12 @@ class _Given:
 
 
 class Lifted:
-    """One run of a reference in higher precision.
+    """One run of a reference in higher precision, of the dtype `name`, `float64` or `float32`.
 
-    Args:
-        name: The dtype of the wide tensors, `float64` or `float32`.
-        change: Applied to the memory of tensors that are there before, such as a cut to the bits of TF32.
-        seed: Of the errors that are added wherever a number must be rounded, each of up to one rounding unit; None adds
-            none. How far the results of two runs differ says what those roundings cost.
-
-    Attributes:
-        rounded: The functions whose results were computed in the tensors' own precision, by name.
+    `change` is applied to the memory of tensors that are there before, such as a cut to the bits of TF32. `seed` is
+    that of errors of up to one rounding unit that are added wherever a number must be rounded; None adds none. How far
+    the results of two runs differ says what those roundings cost. `rounded` names the functions whose results were
+    computed in the tensors' own precision.
     """
 
     def __init__(self, name: str, *, change: Callable[[Any], Any] = lambda t: t, seed: int | None = None) -> None:
@@ -76,12 +72,7 @@ class Lifted:
         self.rounded: dict[str, None] = {}
 
     def run(self, reference: Callable[..., Any], arguments: Arguments) -> Any:
-        """The reference's answer for arguments that it may write; `wide` has its numbers in higher precision.
-
-        Raises:
-            MemoryError, RuntimeError: The device has no room for the wide tensors.
-            Exception: Whatever the reference raises.
-        """
+        """The reference's answer for arguments that it may write; `MemoryError` or `RuntimeError` without room."""
         try:
             for tensor in arguments.tensors():
                 self._of(tensor)
@@ -100,11 +91,7 @@ class Lifted:
         return answer
 
     def wide(self, value: Any) -> Any:
-        """A result of the run with the wide tensors in place of its tensors, also within containers.
-
-        Raises:
-            TypeError: No function of torch has made a tensor in it, such as one that is closed over and returned.
-        """
+        """A result of the run with wide tensors; `TypeError` for one that no function made, as if closed over."""
         return rebuilt(value, lambda part: mapped(part, self._result))
 
     def _result(self, tensor: Any) -> Any:
@@ -113,7 +100,6 @@ class Lifted:
         return self._of(tensor)
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a function of torch on tensors, and on the wide ones."""
         name, tensors = _name_of(func), list(tensors_in((args, kwargs)))
         if self._torch._C._functorch.peek_interpreter_stack() is not None:
             self.rounded["a transform of functions"] = None  # as `torch.vmap`, which has tensors of its own
@@ -196,7 +182,6 @@ class Lifted:
         return answer
 
     def _pair(self, answer: Any, wide: Any, name: str, tensors: Sequence[Any], beside: Sequence[Any]) -> Any:
-        """The results of a function, each with the wide one beside it."""
         results, others = list(tensors_in((answer,))), list(tensors_in((wide,)))
         if [t.shape for t in results] != [t.shape for t in others]:
             if len(results) != len(others) or (is_tensor(answer) and any(answer is tensor for tensor in tensors)):
@@ -251,11 +236,7 @@ class Lifted:
         return wide.requires_grad_() if tensor.requires_grad else wide
 
     def _reserve(self, device: str, count: int) -> None:
-        """Take bytes of the share of the memory that was free at first.
-
-        Raises:
-            MemoryError: That is not left.
-        """
+        """Take bytes of the share of the memory that was free at first; a `MemoryError` if that is not left."""
         free = self._free_bytes.setdefault(device, int(_MEMORY_SHARE * free_bytes_of(device)))
         if count > free:
             raise MemoryError(f"what it closes over would take {count >> 20} MiB, and {free >> 20} MiB may be taken")
@@ -298,7 +279,6 @@ class Lifted:
         return wide.requires_grad_() if tensor.requires_grad else wide
 
     def _disturb(self, wide: Any, dtype: Any) -> Any:
-        """Wide numbers with an error of up to one rounding unit of a dtype each."""
         if wide.is_complex():
             return wide
         generator = self._generators.get(wide.device)

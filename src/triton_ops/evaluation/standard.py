@@ -16,6 +16,7 @@ from triton_ops.device import free_bytes_of
 from triton_ops.evaluation.expected import (
     Check,
     Criteria,
+    as_list,
     difference,
     expected,
     is_exact,
@@ -65,12 +66,7 @@ def _fit(results: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Standard:
-    """The rule by which results are compared with the expected ones.
-
-    Attributes:
-        tolerance: The caller's tolerance, or the default one, which is the rule.
-        check: The caller's own comparison; None takes the tolerance.
-    """
+    """The rule by which results are compared with the expected ones, or the caller's `check` in its place."""
 
     precision: Precision = field(default_factory=Precision)
     tolerance: Tolerance = field(default_factory=Tolerance)
@@ -90,21 +86,14 @@ class Standard:
 
 
 class ExpectedResults:
-    """The expected results of one case.
+    """The expected results of one case, as the reference or a trusted config answers.
 
-    Args:
-        standard: How results are compared.
-        answers: What the reference, or a trusted config, says.
-        outputs: The tensors that take the results, by place; empty for results that are returned.
-        cut: Gives the golden results for inputs cut to TF32; called once, and only for a config that computes in TF32.
-        whole: Whether the inputs are whole numbers, so that results may have to be equal.
+    `outputs` are the tensors that take the results, empty for results that are returned. `cut` gives the golden results
+    for inputs cut to TF32; it is called once, and only for a config that computes in TF32. With `whole` the inputs are
+    whole numbers, so that results may have to be equal. `opaque` names types in the results that define no equality, so
+    that values of them are not compared, and `empty` says that nothing can be compared.
 
-    Attributes:
-        opaque: Types in the expected results that define no equality, so that values of them are not compared.
-        empty: Whether nothing in the expected results can be compared.
-
-    Raises:
-        TargetError: The caller's check does not accept the expected results themselves.
+    A `TargetError` says that the caller's check does not accept the expected results themselves.
     """
 
     def __init__(
@@ -126,6 +115,8 @@ class ExpectedResults:
         if standard.check is not None:
             try_check(standard.check, answers.low)
 
+    as_list = staticmethod(as_list)
+
     @property
     def exact(self) -> bool:
         """True if the expected results are whole numbers that every right config meets bit for bit."""
@@ -137,10 +128,7 @@ class ExpectedResults:
         return len(self._dtypes)
 
     def prepare(self, tf32: bool) -> None:
-        """Compute what results are compared with, for configs that do or do not compute in TF32.
-
-        Must be called while the arguments of the case are as they were at first.
-        """
+        """Compute what results are compared with, while the arguments of the case are as at first."""
         answers, tf32 = self._answers, self._cuts(tf32)
         if self._standard.check is not None or tf32 in self._by_tf32:
             return

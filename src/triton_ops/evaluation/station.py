@@ -15,9 +15,8 @@ from triton_ops.backend import Arguments, one_line
 from triton_ops.base import require
 from triton_ops.device import DeviceSpec, Turns, current_device, turn_key
 from triton_ops.evaluation.candidate import Evaluator
-from triton_ops.evaluation.finals import FinalRequest, compare_finalists
+from triton_ops.evaluation.finals import FinalRequest, Outcome, compare_finalists
 from triton_ops.evaluation.judges import Precision, reduction_length
-from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.standard import Standard
 from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
 from triton_ops.evaluation.verify import Verifier, further_cases, odd_case
@@ -35,15 +34,10 @@ RACE = "race"
 class Assignment(KernelProblem):
     """The part of a task that a station needs; it can be sent to another process.
 
-    Attributes:
-        work: The least operations and bytes of the problem; None if not known.
-        shape: Extents of an operation's problem, as asked for; None for the caller's own arguments.
-        effort: How long screenings and the last comparison may take.
-        cold: Whether L2 holds nothing of the kernel's data when a timed launch starts.
-        baseline: A config that has worked before, next to which others are timed; None takes the first that works.
-        mode: The mode of times that were taken before; None leaves the choice of the timer open.
-        members: Members of an `Enum` that kernels are given in place of their names.
-        trusted: The config whose results are right where there is no reference; None takes the first that runs.
+    `shape` are the extents of an operation's problem, as asked for; None for the caller's own arguments. With `cold`,
+    L2 holds nothing of the kernel's data when a timed launch starts. `baseline` has worked before, and others are timed
+    next to it; None takes the first that works. `mode` is that of times that were taken before; None leaves the choice
+    of the timer open. Where there is no reference, the results of `trusted` are right; None takes the first that runs.
     """
 
     work: Work | None
@@ -74,17 +68,10 @@ class Assignment(KernelProblem):
 class StationFacts:
     """The facts that a station has found out so far.
 
-    Attributes:
-        mode: The mode in which the station times; None before the first config has worked.
-        baseline: The config next to which others are timed; None before the first config has worked.
-        against: What results are compared with, in words.
-        lost: Why this station cannot use the device any more; None if it can.
-        place: Where candidates run, in words.
-        notes: Remarks for the caller, such as that inputs are restored before every launch.
-        suspicion: Why the reference rather than every config is wrong; empty if nothing says so.
-        waited_s: Seconds in which nothing could be tried because nothing was compiled yet.
-        turn_key: The name under which measurements on the device take turns; empty where they take none.
-        apart: Whether configs are tried in another process.
+    `mode` and `baseline` are None before the first config has worked. `against` says what results are compared with,
+    `lost` why this station cannot use the device any more, `suspicion` why the reference rather than every config is
+    wrong. In `waited_s` nothing was compiled yet. Measurements on the device take turns under `turn_key`. `apart` tells
+    that configs are tried in another process.
     """
 
     mode: str | None = None
@@ -120,20 +107,10 @@ class Inline:
     """A station in this process: for debugging, and for callables that exist in this process only.
 
     A candidate that crashes ends this process, and one that hangs is not ended. Whatever runs here runs with the
-    station's GPU as the current one of the thread.
-
-    Args:
-        assignment: The work of the station.
-        tell: Called with each step that begins, as `Evaluator.tell` is.
-        place: Why candidates run inline, in words.
-        note_config: Called with a config that is going to run, which may end this process, and with None when one that
-            leaves no trial has ended without that: in the last comparison, or after Ctrl-C.
-
-    Raises:
-        ShapeMismatchError: The arguments cannot be made on the device.
-        TargetError: The reference raises.
-        KernelTypeError: The reference does not fit the kernel.
-        DeviceError: The GPU cannot be used by this process.
+    station's GPU as the current one of the thread. `note_config` is called with a config that is going to run, which
+    may end this process, and with None when one that leaves no trial has ended without that: in the last comparison, or
+    after Ctrl-C. A `TritonKernelError` says that the arguments cannot be made, or that the reference raises or does not
+    fit.
     """
 
     def __init__(
@@ -241,8 +218,8 @@ def _verifier(assignment: Assignment, subject: Subject, tell: Callable[[str], No
         return Verifier(
             kernel=assignment.kernel, subject=subject, reference=assignment.reference, tell=tell,
             trusted=None if assignment.trusted is None else assignment.trusted.with_members(assignment.members),
-            others=further_cases(subject.first, assignment.arguments, assignment.device_name),
-            ragged=odd_case(assignment.arguments, assignment.shape, assignment.dtype) if assignment.odd else None,
+            others=further_cases(subject.first, assignment),
+            ragged=odd_case(assignment, assignment.shape, assignment.dtype) if assignment.odd else None,
             standard=Standard(precision=precision, tolerance=assignment.tolerance, check=assignment.check),
         )  # fmt: skip
     except TritonKernelError:
@@ -265,10 +242,10 @@ def _own_arguments(assignment: Assignment, arguments: Callable[[], Arguments]) -
 
 
 class TakesTurns:
-    """A station whose trials and comparisons each take a turn on the device."""
+    """A station whose trials and comparisons each take a turn on the device; `check` raises before if it is to end."""
 
-    def __init__(self, station: Station, turns: Turns) -> None:
-        self._station, self._turns = station, turns
+    def __init__(self, station: Station, turns: Turns, check: Callable[[], None] = lambda: None) -> None:
+        self._station, self._turns, self._check = station, turns, check
 
     @property
     def facts(self) -> StationFacts:
@@ -278,11 +255,13 @@ class TakesTurns:
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config` in a turn."""
+        self._check()
         with self._turns.turn(self._station.facts.turn_key):
             return self._station.attempt(config, best)
 
     def finals(self, final: FinalRequest) -> Outcome:
         """Run the last comparison in one turn."""
+        self._check()
         with self._turns.turn(self._station.facts.turn_key):
             return self._station.finals(final)
 

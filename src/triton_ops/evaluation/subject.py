@@ -32,12 +32,9 @@ from triton_ops.timing import Launch, Timer, choose_timer, sets_needed, timer_of
 
 
 def poison(values: Any, pattern: int = 0) -> None:
-    """Fill a tensor or a NumPy array with values that no right result holds; arrays of other things stay as they are.
+    """Fill a tensor or an array of numbers with what no right result holds: NaN, the largest integer or False.
 
-    Args:
-        values: The tensor or array to fill.
-        pattern: 0 fills with NaN, an integer type's largest value, or False; 1 with the largest finite number, the
-            largest integer less 90, or True.
+    Pattern 1 is the largest finite number, the largest integer less 90, or True.
     """
     if is_array(values):
         _poison_array(values, pattern)
@@ -70,26 +67,23 @@ Choose: TypeAlias = Callable[..., Timer]
 class ArgumentSet:
     """Arguments that one measurement owns, and the means to find and undo what a launch did to them.
 
-    Args:
-        arguments: The arguments; nothing else may write them.
-        outputs: Names of the arguments that launches write; the outputs get canaries around them.
-        protected: Whether changes of inputs can be found and undone.
-
-    Attributes:
-        arguments: The same values; outputs lie between their canaries.
-        outputs: The tensors and NumPy arrays that launches write.
+    Nothing else may write them. Arguments named in `outputs` are those that launches write, tensors and NumPy arrays;
+    they get canaries around them. Changes of inputs can be found and undone if `protected`.
 
     Cost: a copy of every output with its canaries, and, if `protected`, of every input.
     """
 
+    fill_with_poison = staticmethod(poison)
+
     def __init__(self, arguments: Arguments, outputs: Sequence[str] = (), *, protected: bool = True) -> None:
         self.arguments, self._canaries = with_canaries(arguments, outputs)
-        values = [self.arguments.keyword.get(name) for name in outputs]
+        named = {name: self.arguments.keyword.get(name) for name in outputs}
+        values = list(named.values())
         tensors = list(Arguments(tuple(values)).tensors())
         self.outputs = [*tensors, *(value for value in host_values(values) if is_array(value))]
         self._inputs = dict(_inputs(self.arguments, outputs, {place_of(tensor) for tensor in tensors}))
         self._before = Protection(self._inputs.values() if protected else ())
-        self._forms = {name: Form.of(self.arguments.keyword[name]) for name in outputs if self._is_tensor(name)}
+        self._forms = {name: Form.of(value) for name, value in named.items() if is_tensor(value)}
 
     @property
     def input_dtypes(self) -> list[str]:
@@ -98,7 +92,7 @@ class ArgumentSet:
         return [str(value.dtype).removeprefix("torch.") for value in inputs]
 
     def written_by(self, executable: Executable) -> list[Any]:
-        """The values of the arguments that an executable writes; empty for an executable that returns its result."""
+        """The values of the arguments that an executable writes."""
         return [self.arguments.result(name) for name in executable.outputs]
 
     def poison(self, pattern: int) -> None:
@@ -111,10 +105,7 @@ class ArgumentSet:
         return self._canaries.stray_writes()
 
     def changed(self) -> dict[str, Any]:
-        """The inputs whose content has changed, and the outputs that were resized or replaced, by name.
-
-        Contents are not looked at where inputs are not protected.
-        """
+        """The inputs that have changed, if protected, and the outputs that were resized or replaced, by name."""
         differing = self._before.differing()
         inputs = {name: value for name, value in self._inputs.items() if id(value) in differing}
         return inputs | {name: form.tensor for name, form in self._forms.items() if form.changed()}
@@ -129,19 +120,13 @@ class ArgumentSet:
         for form in self._forms.values():
             form.restore()
 
-    def _is_tensor(self, name: str) -> bool:
-        return is_tensor(self.arguments.keyword.get(name))
-
 
 class SharedTimer:
     """The timer of one tune or comparison: the first timed launch chooses it, and all later launches use it.
 
     `cold` says for a GPU whether L2 holds nothing of the arguments when a launch starts. `mode` is that of times taken
     before, with which new times must be comparable; None leaves the choice open. `choose` is other than `choose_timer`
-    only in simulations.
-
-    Attributes:
-        timer: The timer; None until it is chosen.
+    only in simulations. `timer` is None until it is chosen.
     """
 
     def __init__(
@@ -176,11 +161,7 @@ class SharedTimer:
         return self.timer
 
     def sets(self, arguments: Arguments) -> int:
-        """The number of argument sets that keep L2 cold.
-
-        It is 1 on a CPU, where warm launches are wanted, where no more fit, and where the mode of times taken before is
-        a flush: a timer that flushes launches on the first set only.
-        """
+        """The number of argument sets that keep L2 cold; 1 on a CPU and for a timer that flushes."""
         if not self.cold or (self.mode or "").endswith("flushed") or self.device.kind == "cpu":
             return 1
         touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in arguments.tensors()}
@@ -192,12 +173,8 @@ class SharedTimer:
 class Subject:
     """The argument set on which executables are launched and checked, and further sets of equal content for timing.
 
-    Attributes:
-        first: The argument set that is launched on and checked.
-        sets: Says for given arguments through how many argument sets launches rotate; called when the first launch is
-            timed.
-        restores: Whether launches change what they read. If so, the arguments are restored before every launch,
-            outside the timed region, and there is a single argument set.
+    `sets` says through how many of them launches rotate; it is called when the first launch is timed. Where launches
+    change what they read, `restores` is set: arguments are restored before every launch, and there is a single set.
     """
 
     first: ArgumentSet
@@ -212,13 +189,7 @@ class Subject:
         return self.first.arguments
 
     def launch(self, executable: Executable, outputs: Sequence[Any] | None = None) -> Launch:
-        """A launch that is ready to be timed.
-
-        `outputs` are tensors of the first set that the executable writes; None takes those that it names.
-
-        Raises:
-            RuntimeError, MemoryError: There is no room for the further argument sets.
-        """
+        """A launch that is ready to be timed, of the executable's outputs for None; it may lack memory."""
         call = executable.bind(self.arguments)
         if outputs is None:
             outputs = tuple(Arguments(tuple(self.first.written_by(executable))).tensors())
@@ -243,11 +214,7 @@ class Subject:
         return reset
 
     def further(self, executable: Executable | None = None) -> list[Arguments]:
-        """The argument sets after the first; none where launches change what they read.
-
-        There are none either if something must be done before each launch of the executable, for which `launch` was
-        asked.
-        """
+        """The argument sets after the first; none where work, as to restore inputs, precedes each launch."""
         if self.restores or (executable is not None and executable.config in self._with_reset):
             return []
         if self._further is None:
@@ -270,10 +237,7 @@ def synchronize(arguments: Arguments) -> None:
 
 
 def _inputs(arguments: Arguments, outputs: Sequence[str], written: set[tuple[str, int]]) -> Iterator[tuple[str, Any]]:
-    """The parts of arguments, outputs excepted, that launches may change, by the argument's name.
-
-    Tensors and arrays inside a container are numbered: `name[0]`. Containers stand for their own items only.
-    """
+    """The parts of arguments, outputs excepted, that launches may change, by name, or `name[0]` in a container."""
     values = [*((f"argument {i}", value) for i, value in enumerate(arguments.positional)), *arguments.keyword.items()]
     for name, value in values:
         tensors = [tensor for tensor in Arguments((value,)).tensors() if place_of(tensor) not in written]

@@ -32,7 +32,7 @@ from triton_ops.evaluation.judges import LITTLE, Difference, Precision
 from triton_ops.evaluation.standard import ExpectedResults, Standard, own_answers
 from triton_ops.evaluation.subject import ArgumentSet, Subject, synchronize
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.request import GeneratedArguments
+from triton_ops.request import KernelProblem
 from triton_ops.space import Config
 from triton_ops.values import Problem, Scalar, TensorSpec
 
@@ -40,14 +40,7 @@ _FEWEST = 2  # that agree with one another, before what they are compared with i
 
 
 class Dissent:
-    """Counts configs whose results are right, and those that agree with one another and are wrong.
-
-    Args:
-        precision: In what precision results are computed.
-        most: The excess beyond which a wrong result is not compared with others.
-
-    Cost: keeps the results of the first config that is wrong.
-    """
+    """Counts configs whose results are right, and those that agree and are wrong, of an excess up to `most`."""
 
     def __init__(self, precision: Precision, most: float = math.inf) -> None:
         self._manner = Criteria(precision=replace(precision, blur=2.0))
@@ -84,7 +77,7 @@ class Dissent:
         )
 
     def of_reference(self) -> str:
-        """A remark if all configs agree with one another, and none is wrong by more than the most; empty otherwise.
+        """A remark if all configs agree with one another, and none is wrong by more than the most; else empty.
 
         A fault of a kernel is larger at most tiles, and another one at each.
         """
@@ -108,13 +101,10 @@ _OTHER_BITS = "launched again on the same inputs, it gives other bits: it has a 
 class Case:
     """One check: arguments, a poison pattern, and the expected results.
 
-    Attributes:
-        pattern: The poison pattern of the outputs, 0 or 1.
-        label: Stands before the description of a difference; empty for the tuned problem with its own data.
-        whole: Whether the inputs are whole numbers; the case is left out unless its results are exact.
-        expected: The right results; None until they are known.
-        effects: For each input that a launch may change, by name, its right content afterwards.
-        holds: Says whether a config is valid for the problem of this case.
+    These are None until they are known. `label` stands before the description of a difference; empty for the tuned
+    problem with its own data. With `whole` numbers as inputs, the case is left out unless its results are exact.
+    `effects` has for each input that a launch may change its right content afterwards. `holds` says whether a config is
+    valid for the problem of this case.
     """
 
     argument_set: ArgumentSet
@@ -131,22 +121,13 @@ class Case:
 class Verifier:
     """Checks executables of one kernel.
 
-    Attributes:
-        subject: The subject on which the executables are timed. Its argument set is the first case, and its `restores`
-            is set if launches change what they read.
-        reference: Called with the arguments of a case for the right results; None takes the results of the base config.
-        ragged: The case of odd extents; it is used only once the same code is known to serve it.
-        trusted: The default config, whose results are the right ones where there is no reference; None, or a config
-            that does not run, leaves that to the first that does.
-        base: The first config that ran, which defines the effects, and without a reference the right results.
-        not_compared: Why results are not compared; empty if they are.
-        tell: Called with the step that begins, `LAUNCH`, `ODD` or `BASELINE`; a failure during the latter two is not
-            the candidate's fault.
-
-    Raises:
-        TritonKernelError: The reference's results do not fit the outputs, or differ from call to call; the check does
-            not accept them.
-        Exception: Whatever the reference raises.
+    What the reference raises is raised, and a `TritonKernelError` if its results do not fit. The argument set of
+    `subject`, on which executables are timed, is the first case, and its `restores` is set if launches change what they
+    read. `ragged` is the case of odd extents, used only once the same code is known to serve it. Where there is no
+    `reference`, the results of the default config `trusted` are the right ones; None, or a config that does not run,
+    leaves that to `base`, the first config that ran, which defines the effects too. `not_compared` says why results are
+    not compared. `tell` is called with the step that begins, `LAUNCH`, `ODD` or `BASELINE`; a failure during the latter
+    two is not the candidate's fault.
     """
 
     kernel: Kernel
@@ -173,11 +154,7 @@ class Verifier:
         self._dissent = Dissent(self.standard.precision, math.inf if doubted else LITTLE)
 
     def wrong(self, executable: Executable) -> Difference | None:
-        """Launch an executable on every case; how it is wrong, or None if it is right.
-
-        Raises:
-            Exception: Whatever a launch raises.
-        """
+        """Launch an executable on every case; its first difference, or None if it is right."""
         if self.base is None:
             self._take_base(executable)
         for case in self.cases:
@@ -193,11 +170,9 @@ class Verifier:
     ) -> Difference | None:
         """The difference of the results that timed launches left behind; None if they are right.
 
-        Args:
-            executable: The executable that was launched.
-            sets: Further argument sets that it was launched on.
-            last: Whether the last launch on every set was this executable's, and not that of what it was measured
-                beside. If not, it is launched once more, where its results must have equal bits.
+        `sets` are further argument sets that were launched on. Unless the `last` launch on every set was this
+        executable's, and not that of what it was measured beside, it is launched once more, where its results must have
+        equal bits.
         """
         first, argument_set = self.cases[0], self.subject.first
         if (stray := argument_set.stray_writes()) is not None:
@@ -241,19 +216,14 @@ class Verifier:
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks on the verdicts: what the reference could not do, and what most configs say of the default."""
-        why = "" if self._referee is None or not self.standard.by_rule else self._referee.why_own
+        judge = self._referee if self.standard.by_rule else None
+        why, rounded = ("", "") if judge is None else (judge.why_own, judge.rounded)
         own = f"the reference is its own judge, with twice the rounding allowed: {why}" if why else ""
-        rounded = "" if self._referee is None or not self.standard.by_rule else self._referee.rounded
         default = self._dissent.of_default(self.base) if self._referee is None else ""
-        expectation = self.cases[0].expected
-        opaque = (
-            ""
-            if expectation is None or not expectation.opaque
-            else (
-                f"values of type {_and(expectation.opaque)} are not compared, since the type defines no equality: "
-                "give a check"
-            )
-        )
+        opaque, expectation = "", self.cases[0].expected
+        if expectation is not None and expectation.opaque:
+            types = _and(expectation.opaque)
+            opaque = f"values of type {types} are not compared, since the type defines no equality: give a check"
         return tuple(filter(None, (self.suspicion, own, rounded, opaque, self._varies, default)))
 
     def _wrong_at(self, case: Case, executable: Executable) -> Difference | None:
@@ -277,17 +247,13 @@ class Verifier:
             return error
 
     def _judged(self, case: Case, executable: Executable, results: list[Any]) -> Difference | None:
-        """The difference between results and the expected ones; None if there is none, or they are not compared."""
         if self.not_compared or case.expected is None:
             return None
         case.expected.prepare(bool(executable.tf32))
         return case.expected.difference(results, bool(executable.tf32))
 
     def _is_last(self, case: Case, executable: Executable, results: list[Any]) -> bool:
-        """True if results have the bits of the executable's first ones on these arguments, which were right.
-
-        Equal bits need no second judgement, which costs many times as much as this comparison.
-        """
+        """True if results have the bits of the executable's last right ones, which spares a costly judgement."""
         if self.not_compared or case.expected is not self.cases[0].expected:
             return False
         return self._last is not None and self._last[0] is executable and same_bits(results, self._last[1])
@@ -478,7 +444,6 @@ def ragged_shape(operation: Operation, shape: tuple[int, ...], dtype: str | None
 
 
 def _odd(extent: int) -> tuple[int, ...]:
-    """Extents that may stand for one, the smallest first."""
     if extent <= _STEP:
         return (extent,)
     if extent % _STEP:
@@ -506,28 +471,23 @@ _COPIES_OF_A_SET = 5  # the arguments, the copies that restore them, and golden 
 _MEMORY_SHARE = 0.25  # of the free memory: a further set of data may take so much
 
 
-def further_cases(first: ArgumentSet, source: object, device_name: str) -> list[Case]:
+def further_cases(first: ArgumentSet, problem: KernelProblem) -> list[Case]:
     """Cases of the tuned shape with other data: a second draw, without outliers, and whole numbers.
 
-    An error that shows without outliers may fade beside them, and the other way round.
-
-    Without a second draw, the first data serves again, with outputs that hold another poison.
-
-    Args:
-        first: The arguments of the tuned problem.
-        source: What made them.
-        device_name: Torch's name of the device that they are on.
+    An error that shows without outliers may fade beside them, and the other way round. Without a second draw, as for
+    the caller's own arguments, the first data serves again, with outputs that hold another poison.
     """
-    if not isinstance(source, GeneratedArguments):
+    source = problem.generated
+    if source is None:
         return [Case(first, 1)]
     outputs = source.operation.kernel.outputs
     need = _COPIES_OF_A_SET * _bytes_of(first.arguments)
-    if need > _MEMORY_SHARE * free_bytes_of(device_name):
+    if need > _MEMORY_SHARE * free_bytes_of(problem.device_name):
         return [Case(first, 1)]
     even = replace(source.problem, arguments=tuple((name, _even(it)) for name, it in source.problem.arguments))
     cases = [Case(ArgumentSet(replace(source, problem=even, seed=source.seed + 1)(), outputs), 1)]
     whole = _of_whole_numbers(source.problem)
-    if whole is not None and need <= _MEMORY_SHARE * free_bytes_of(device_name):
+    if whole is not None and need <= _MEMORY_SHARE * free_bytes_of(problem.device_name):
         arguments = replace(source, problem=whole, seed=source.seed + 2)()
         cases.append(Case(ArgumentSet(arguments, outputs), 0, "on whole numbers, ", whole=True))
     return cases
@@ -559,14 +519,10 @@ def _whole(argument: TensorSpec | Scalar) -> TensorSpec | Scalar:
     return argument
 
 
-def odd_case(source: object, shape: tuple[int, ...] | None, dtype: str | None) -> Case | None:
-    """The case of odd extents, for configs that the operation's space holds there; None where there is no such problem.
-
-    Only problems that an operation makes from a shape have one.
-
-    `source` is what made the arguments of the tuned problem, of which `shape` and `dtype` are as asked for.
-    """
-    if shape is None or not isinstance(source, GeneratedArguments):
+def odd_case(tuned: KernelProblem, shape: tuple[int, ...] | None, dtype: str | None) -> Case | None:
+    """The case of odd extents, for configs that the operation's space holds there; None if it has none."""
+    source = tuned.generated
+    if shape is None or source is None:
         return None
     operation: Operation = source.operation
     odd = ragged_shape(operation, shape, dtype)

@@ -38,9 +38,8 @@ from triton_ops import settings
 from triton_ops.backend import is_installed, one_line, take_allocator, unpack, warm_up
 from triton_ops.base import require, usable_cpus
 from triton_ops.device import make_ready, stay_on
-from triton_ops.evaluation.finals import FinalRequest
+from triton_ops.evaluation.finals import FinalRequest, Outcome
 from triton_ops.evaluation.idle_worker import Rest
-from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.station import Inline, StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, Surroundings, die_with, import_heavy, strays
@@ -53,12 +52,7 @@ _OWN_LOG = logging.getLogger("triton_ops")
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a process.
-
-    Attributes:
-        read: Gives its value, which can be compared.
-        write: Puts a value back; None for what cannot be put back.
-    """
+    """One setting of a process; `write` puts a value back, and is None for what cannot be put back."""
 
     name: str
     read: Callable[[], Any]
@@ -83,34 +77,14 @@ class Setting:
             return False
 
 
-def _write_umask(mask: int) -> None:
-    os.umask(mask)
-
-
 def _umask() -> int:
     os.umask(mask := os.umask(0o077))  # it is only told where it is set
     return mask
 
 
-def _folder() -> str:
-    return settings.current_folder() or ""
-
-
 def _write_environment(before: dict[str, str]) -> None:
     settings.restore_environment(before)
     time.tzset()
-
-
-def _decimals() -> tuple[str, str]:
-    return repr(decimal.getcontext()), repr(decimal.DefaultContext)
-
-
-def _write_decimals(_: object) -> None:
-    decimal.setcontext(decimal.Context())  # of the default context, which is compared as well
-
-
-def _locale() -> str:
-    return locale.setlocale(locale.LC_ALL)
 
 
 _Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
@@ -176,19 +150,17 @@ def _write_interpreter(before: tuple[int, float, int]) -> None:
 
 STANDARD: tuple[Setting, ...] = (
     Setting("the environment", settings.environment_but_cudas, _write_environment),
-    Setting("the working folder", _folder, os.chdir),
+    Setting("the working folder", lambda: settings.current_folder() or "", os.chdir),
     Setting("the CPUs", lambda: os.sched_getaffinity(0), lambda cpus: os.sched_setaffinity(0, cpus)),
-    Setting("the umask", _umask, _write_umask),
+    Setting("the umask", _umask, os.umask),
     Setting("the priority", lambda: os.getpriority(os.PRIO_PROCESS, 0)),
     Setting("limits of resources", _limits, _write_limits),
     Setting(
         "limits of the interpreter",
-        lambda: (sys.getrecursionlimit(), sys.getswitchinterval(), sys.getdlopenflags()),
-        _write_interpreter,
+        lambda: (sys.getrecursionlimit(), sys.getswitchinterval(), sys.getdlopenflags()), _write_interpreter,
     ),
     Setting(
-        "the most digits of a number",
-        lambda: sys.get_int_max_str_digits(),
+        "the most digits of a number", lambda: sys.get_int_max_str_digits(),
         lambda most: sys.set_int_max_str_digits(most),
     ),
     Setting("signal handlers", _handlers, _write_handlers),
@@ -201,8 +173,13 @@ STANDARD: tuple[Setting, ...] = (
     ),
     Setting("tracing", lambda: (sys.gettrace(), sys.getprofile()), _write_traces),
     Setting("tracing of threads", lambda: (threading.gettrace(), threading.getprofile())),
-    Setting("decimal's context", _decimals, _write_decimals),
-    Setting("the locale", _locale, lambda before: locale.setlocale(locale.LC_ALL, before)),
+    Setting(
+        "decimal's context", lambda: (repr(decimal.getcontext()), repr(decimal.DefaultContext)),
+        lambda _: decimal.setcontext(decimal.Context()),  # of the default context, which is compared as well
+    ),
+    Setting(
+        "the locale", lambda: locale.setlocale(locale.LC_ALL), lambda before: locale.setlocale(locale.LC_ALL, before)
+    ),
     Setting("random's state", random.getstate, random.setstate),
     Setting("filters of warnings", lambda: tuple(warnings.filters), _write_filters),
     Setting("logging", _logging, _write_logging),
@@ -220,14 +197,12 @@ def _subnormal(least: float, one: float) -> bool:
 
 def callables_of(modules: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The functions and classes of modules that are imported, by name, as they are now."""
-    return {name: _callables(module) for name in modules if (module := sys.modules.get(name)) is not None}
+    there = {name: vars(sys.modules[name]) for name in modules if sys.modules.get(name) is not None}
+    return {module: {name: value for name, value in own.items() if callable(value)} for module, own in there.items()}
 
 
 def replaced(before: dict[str, dict[str, Any]]) -> str:
-    """The name of a function or a class of a module that is gone, or that code of the user's has replaced.
-
-    It is empty if there is none. Libraries replace functions of Python's when they are imported, as torch does.
-    """
+    """The name of a function or class that is gone, or that was replaced, but not by a library as torch does."""
     for module, callables in before.items():
         now = vars(sys.modules[module]) if module in sys.modules else {}
         for name, value in callables.items():
@@ -237,13 +212,8 @@ def replaced(before: dict[str, dict[str, Any]]) -> str:
 
 
 def _of_a_library(value: Any) -> bool:
-    """True for a function or class of an installed package that is none of Python's own."""
     home = str(getattr(value, "__module__", None))
     return home.partition(".")[0] not in sys.stdlib_module_names and is_installed(home)
-
-
-def _callables(module: Any) -> dict[str, Any]:
-    return {name: value for name, value in vars(module).items() if callable(value)}
 
 
 _TORCH_SEED = 67280421310721  # of torch's generators in a new process
@@ -289,14 +259,7 @@ _NUMPY_FRESH = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessState:
-    """The settings of a process.
-
-    Attributes:
-        standard: The settings of Python and of the process, by name.
-        torch: Torch's settings as text, by name; empty as long as torch is not imported.
-        threads: Its threads that Python knows.
-        functions: The functions and classes of Python's own modules, and of torch, Triton and NumPy, by module.
-    """
+    """The settings of a process, torch's as text, and the functions and classes of modules that must stay."""
 
     standard: dict[str, Any]
     torch: dict[str, str]
@@ -346,7 +309,6 @@ def _process_state_answer(ask: Callable[[Any], object], torch: Any) -> str:
 
 
 def _fresh() -> dict[str, str]:
-    """Torch's settings when it is imported here."""
     text = settings.openmp_text() or ""
     return {**_FRESH, "threads": text if text.isdigit() else str(usable_cpus())}
 
@@ -363,16 +325,12 @@ def _changed_in_numpy() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """The question to load a task.
+    """The question to load a task, an `Assignment` as bytes, with `changes` of some of its fields by name.
 
-    Attributes:
-        packed: An `Assignment` as bytes.
-        changes: New values of some of its fields, by name.
-        allocator: The allocator that the user has given to Triton, packed; None if there is none.
-        imports: Packages that its compilations need and that a worker need not have imported, such as one that has
-            served other tunes.
-        surroundings: Search path, `sys.argv` and bytecode settings for the user's code; the worker has imported its own
-            modules before it takes them over.
+    `allocator` is the one that the user has given to Triton, packed. `imports` are packages that compilations need and
+    that a worker need not have imported, such as one that has served other tunes. `surroundings` are search path,
+    `sys.argv` and bytecode settings for the user's code; the worker has imported its own modules before it takes them
+    over.
     """
 
     packed: bytes
@@ -392,12 +350,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class WorkerAnswer:
-    """The answer to a question.
-
-    Attributes:
-        value: A trial, an outcome, or None.
-        unloadable: Whether the error says that the task cannot be made in another process.
-    """
+    """The answer to a question; `unloadable` if the task cannot be made in another process."""
 
     value: Any = None
     facts: StationFacts | None = None
@@ -427,16 +380,13 @@ def main() -> None:
 
 
 def _import(packages: Sequence[str], device: str) -> None:
-    """Import packages; meanwhile threads ready the GPU's driver, and Triton if it is among them.
-
-    From then on the GPU is the current one, so that nothing that runs here makes a context on another one.
-    """
+    """Import packages; meanwhile threads ready the GPU's driver, and Triton if it is among them."""
     if device.startswith("cuda"):
         threading.Thread(target=make_ready, args=(device,), daemon=True).start()
     if "triton" in packages:
         warm_up(launches=True)
     import_heavy(packages, "what is going to be tuned")
-    stay_on(device)
+    stay_on(device)  # nothing that runs here makes a context on another GPU
 
 
 def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) -> None:

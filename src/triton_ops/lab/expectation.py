@@ -28,11 +28,11 @@ from triton_ops.lab.habits import PRODUCTS, ROWS, Habit, WarpChoice, stages_habi
 from triton_ops.lab.ranking import DECLARED, INFERRED, ModelQuestion, ahead_of
 from triton_ops.lab.stage_timelines import STAGES, Timeline, timeline
 from triton_ops.space import Config
-from triton_ops.tuner import SurveyLimits, considered, survey
+from triton_ops.tuner import Survey
 from triton_ops.values import Compiled, Resources, Status, Work, warps_and_stages
 
 _COMPARED = 64  # configs by which a declaration and the kernel are compared
-_LIMITS = SurveyLimits(texts=16, promising=0, seconds=20.0)
+_SURVEY = Survey(texts=16, promising=0, seconds=20.0)
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def explain(expected: ModelQuestion, config: Config, spec: DeviceSpec, machine: 
         return _with_forecast(answer, forecast, silent or "a product has a dtype without a known rate")
     model = Model(expected.work, machine)
     if readings is not None and readings.known_works:
-        configs = [c for c in considered(expected.space) if not readings.work_of(c).silent]
+        configs = [c for c in Survey.considered(expected.space) if not readings.work_of(c).silent]
         both = zip(model.score(configs), readings.model(machine).score(configs), strict=True)
         answer = replace(answer, differences=tuple(differences(expected.work, readings.known_works, list(both))))
     silent = "a tunable or a dtype that is declared is not one it can count"
@@ -160,12 +160,12 @@ def _read(expected: ModelQuestion, config: Config, spec: DeviceSpec) -> _Reading
     ahead = ahead_of(expected, spec)
     if isinstance(ahead, str):
         return _Reading(why_not=ahead)
-    others = considered(expected.space)
+    others = Survey.considered(expected.space)
     some = random.Random(0).sample(others, min(_COMPARED, len(others))) if expected.declared else []
     try:
         with CompilePool(ahead) as pool:
             compiling = pool.submit(config, anyway=True)
-            readings = survey(list(dict.fromkeys([config, *some])), pool.read, limits=_LIMITS)
+            readings = _SURVEY.read(list(dict.fromkeys([config, *some])), pool.read)
             return _Reading(readings, compiling.result(), _with_fewer_stages(compiling.result(), pool))
     except (KernelTypeError, TargetError) as error:
         return _Reading(why_not=error.message)

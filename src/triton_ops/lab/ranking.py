@@ -26,11 +26,11 @@ from triton_ops.exceptions import DeviceError, KernelTypeError, SpaceError, Targ
 from triton_ops.records import cache_folder
 from triton_ops.request import with_configs
 from triton_ops.space import Config, ConfigSpace, as_space
-from triton_ops.tuner import SurveyLimits, considered, inferred_prior
+from triton_ops.tuner import Survey
 from triton_ops.values import Work
 
 DECLARED, INFERRED = "declared", "inferred"
-UNHURRIED = SurveyLimits(seconds=120.0)  # nobody waits for a GPU meanwhile
+UNHURRIED = Survey(seconds=120.0)  # nobody waits for a GPU meanwhile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ def rank(
     machine = known_machine(spec, Path(cache_folder(cache_dir)))
     expected = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
     expected.space.first_config()
-    configs = considered(expected.space)
+    configs = Survey.considered(expected.space)
     refused = _refusals(expected, spec, configs)
     if expected.declared:
         assert expected.work is not None
@@ -220,7 +220,7 @@ def read(
     if isinstance(ahead, str):
         raise TargetError(f"the model says nothing: {ahead}", hint=_HINT)
     with CompilePool(ahead, workers=jobs) as pool:
-        prior = inferred_prior(configs, machine, pool, limits=UNHURRIED)
+        prior = UNHURRIED.prior(configs, machine, pool)
     if prior.readings.silent:
         raise TargetError(f"the model says nothing: {prior.readings.silent}", hint=_HINT)
     return prior.readings

@@ -44,7 +44,7 @@ from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, Targe
 from triton_ops.lab.ranking import expected_of, read
 from triton_ops.records import Head, Run
 from triton_ops.space import Config, ConfigSpace, Tunable, as_space, as_tunable, config_from_json
-from triton_ops.tuner import considered, tune, uninterrupted, versions
+from triton_ops.tuner import Survey, tune, uninterrupted, versions
 from triton_ops.values import (
     Argument,
     Compiled,
@@ -122,7 +122,7 @@ def _inferred(
         return None
     expected = expected_of(operation, space=space, shape=shape, dtype=dtype)
     try:
-        return read(expected, spec, machine, considered(expected.space)).as_json()
+        return read(expected, spec, machine, Survey.considered(expected.space)).as_json()
     except TargetError:  # such as a function that is not compiled
         return None
 

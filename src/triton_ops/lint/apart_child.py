@@ -14,7 +14,7 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.backend import Arguments, Operation, numpy_misfit, one_line, unpack
 from triton_ops.base import require
-from triton_ops.evaluation import poison
+from triton_ops.evaluation import ArgumentSet
 from triton_ops.exceptions import MissingDependencyError, TargetError, TritonKernelError
 from triton_ops.lint.apart import STEPS, LintRequest
 from triton_ops.lint.engine import lint_here
@@ -148,7 +148,7 @@ def _prepare(target: Any) -> tuple[Callable[[], Any], list[tuple[str, Any]], str
     executable = target.kernel.compile(config, arguments)
     outputs = [pair for name in executable.outputs for pair in _named_tensors(name, arguments.keyword.get(name))]
     for _, tensor in outputs:
-        poison(tensor)
+        ArgumentSet.fill_with_poison(tensor)
     return lambda: executable.launch(arguments), outputs, f"on {problem}"
 
 
@@ -170,7 +170,7 @@ def _find_unwritten(watch: MemoryWatch, outputs: list[tuple[str, Any]]) -> Itera
         first = tensor.storage_offset() * width
         stores = bytes_written.as_strided((*tensor.shape, width), (*steps, 1), first).any(-1)
         fresh = torch.empty_like(tensor)
-        poison(fresh)
+        ArgumentSet.fill_with_poison(fresh)
         poisoned = (tensor == fresh) | ((tensor != tensor) & (fresh != fresh))
         count = int((poisoned & ~stores).sum())
         if count:

@@ -20,7 +20,7 @@ from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependenc
 from triton_ops.lint.engine import lint
 from triton_ops.lint.findings import LintReport, Undecided, merge_reports
 from triton_ops.lint.sarif import as_sarif
-from triton_ops.request import named_object, operations_in
+from triton_ops.request import module_at, named_object
 from triton_ops.terminal import (
     CHECK_FAILED,
     Json,
@@ -106,7 +106,7 @@ def _targets(text: str, run: bool) -> list[tuple[Any, bool]]:
     if text in kernels.names() and not Path(text).exists():
         return [(_operation(kernels.load(text)), run)]
     if run and text.endswith(".py") and Path(text).is_file():
-        operations = operations_in(Path(text))
+        operations = _operations_in(text)
         return [(text, not operations), *((one, True) for one in operations)]
     if run and ":" in text:
         target = _operation(named_object(text))
@@ -166,3 +166,10 @@ def hints(target: Any) -> list[str]:
     ]
     more = len(findings) - _MOST_HINTS
     return [*lines, f"{more} more: triton-ops lint"] if more > 0 else lines
+
+
+def _operations_in(path: str) -> list[Operation]:
+    """The operations that a file has at its top level, in their order, each once; the file is imported."""
+    values = [value for value in vars(module_at(path)).values() if not isinstance(value, type)]
+    operations = [value.operation if isinstance(value, HasOperation) else value for value in values]
+    return list({id(one): one for one in operations if isinstance(one, Operation)}.values())

@@ -5,17 +5,13 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.many.command_list import ListedTune as ListedTune
-    from triton_ops.many.command_list import tune_list as tune_list
     from triton_ops.many.executor import Job as Job
     from triton_ops.many.executor import JobPlace as JobPlace
     from triton_ops.many.problem import RunOptions as RunOptions
     from triton_ops.many.problem import TuneProblem as TuneProblem
     from triton_ops.many.problem import is_positive as is_positive
-    from triton_ops.many.problem import tuned as tuned
-    from triton_ops.many.ray_engine import RayEngine as RayEngine
     from triton_ops.many.session import ManyResult as ManyResult
     from triton_ops.many.session import ProblemOutcome as ProblemOutcome
-    from triton_ops.many.session import jobs_of as jobs_of
     from triton_ops.many.session import run_jobs as run_jobs
     from triton_ops.many.session import tune_many as tune_many
 else:

@@ -17,7 +17,6 @@ from triton_ops.device import chosen_gpus, probe
 from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.many.executor import Job
 from triton_ops.many.problem import ProblemLine, RunOptions, TuneProblem, job_of, read_problems
-from triton_ops.many.ray_engine import RayEngine
 from triton_ops.many.session import ManyResult, ProblemOutcome, checked_budget, chosen_engine, run_jobs
 from triton_ops.request import operation_of
 from triton_ops.space import Config
@@ -39,23 +38,12 @@ Loader: TypeAlias = Callable[[str], Operation | Callable[..., Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class ListedTune:
-    """Options that the problems of a list have in common.
-
-    Attributes:
-        options: The options of every tune.
-        device: Where problems that name no device are tuned; None follows the operation.
-        warm: Whether problems are timed with their data in L2.
-        tolerance: How far a right result may be from the expected one.
-        budget_s: The limit of seconds of the run; None is no limit.
-        cluster: The GPUs of a cluster, where the problems are measured; None measures on this machine.
-    """
+    """Options that the problems of a list have in common; `warm` ones are timed with their data in L2."""
 
     options: RunOptions
     device: str | None = None
     warm: bool = False
     tolerance: float | None = None
-    budget_s: float | None = None
-    cluster: RayEngine | None = None
 
     @classmethod
     def checked(
@@ -70,49 +58,29 @@ class ListedTune:
         cache_dir: str | None,
         **options: Any,
     ) -> ListedTune:
-        """The options as they were typed, those of `RunOptions` among them.
-
-        Raises:
-            TritonKernelError: One cannot be used.
-        """
+        """The options as they were typed, those of `RunOptions` too; a `TritonKernelError` if one is wrong."""
         cluster = chosen_engine(engine, gpus)
-        common = RunOptions(devices=chosen_gpus(gpus), cache_dir=cache_dir, **options)
+        devices, limit_s = chosen_gpus(gpus), checked_budget(budget_s)
         folder_of(cache_dir)
         if device is not None:
             probe(device)
         as_tolerance(tolerance)
-        return cls(
-            options=common, device=device, warm=warm, tolerance=tolerance, budget_s=checked_budget(budget_s),
-            cluster=cluster,
-        )  # fmt: skip
+        common = RunOptions(devices=devices, cache_dir=cache_dir, budget_s=limit_s, cluster=cluster, **options)
+        return cls(options=common, device=device, warm=warm, tolerance=tolerance)
 
-
-def tune_list(run: ListedTune, problems: str | None, targets: Sequence[str], load: Loader, *, as_json: bool) -> int:
-    """Tune a list of problems as one run, print what became of them, and return the exit code: 1 if one failed.
-
-    Args:
-        run: What the problems have in common.
-        problems: A file with one problem in a line; None takes the named problems of the targets.
-        targets: TARGETs.
-        load: Finds what a TARGET names.
-        as_json: Whether one JSON document is printed.
-
-    Raises:
-        TritonKernelError: A problem does not fit; raised before any work.
-    """
-    with only_data_on_stdout():
-        lines = _named_problems(targets, load) if problems is None else read_problems(Path(problems))
-        jobs = [_job(line, run, load) for line in lines]
-        result = run_jobs(jobs, run.options, budget_s=run.budget_s, cluster=run.cluster)
-    _show(result, as_json=as_json)
-    if result.stopped == "interrupted":
-        raise typer.Exit(INTERRUPTED)
-    nothing = not any(outcome.result for outcome in result.outcomes)
-    return _SOME_FAILED if result.failures or nothing else 0
+    def tune(self, problems: str | None, targets: Sequence[str], load: Loader, *, as_json: bool) -> int:
+        """Tune a file of problems, or for None the targets' named ones, print them, and return the exit code."""
+        with only_data_on_stdout():
+            lines = _named_problems(targets, load) if problems is None else read_problems(Path(problems))
+            result = run_jobs([_job(line, self, load) for line in lines], self.options)
+        _show(result, as_json=as_json)
+        if result.stopped == "interrupted":
+            raise typer.Exit(INTERRUPTED)
+        nothing = not any(outcome.result for outcome in result.outcomes)
+        return _SOME_FAILED if result.failures or nothing else 0
 
 
 def _named_problems(targets: Sequence[str], load: Loader) -> list[ProblemLine]:
-    """The problems that operations have names for."""
     lines: list[ProblemLine] = []
     for target in dict.fromkeys(targets):
         names = _names(load(target))

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from triton_ops.compilation import SharedCpus
-from triton_ops.evaluation import Needs
 from triton_ops.processes import start_thread
 from triton_ops.request import GRACE_S
-from triton_ops.tuner import Gate, Leave, Listener, Preparation
+from triton_ops.tuner import Gate, Listener
 from triton_ops.values import TuningResult
 
 
@@ -28,15 +27,7 @@ class ExecutorLostError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class JobPlace:
-    """The place of a job in this process.
-
-    Attributes:
-        device: Torch's name of the device; None takes the problem's own.
-        gate: Lets the tune have the device, and may end it.
-        shared_cpus: The CPUs that compile, shared with the other jobs.
-        listener: Is told of the tune's events.
-        cache_dir: The folder of records and run logs, in place of the run's; None takes the run's.
-    """
+    """The place of a job in this process; `device` None is the problem's own, `cache_dir` None the run's."""
 
     device: str | None
     gate: Gate
@@ -49,14 +40,8 @@ class JobPlace:
 class Job:
     """One problem of a run, checked and ready to be tuned.
 
-    Attributes:
-        name: The id of its record's key, which tells it from all others.
-        label: Kernel and problem in words.
-        problem: What the caller gave, from which the job can be made again elsewhere.
-        recall: Gives the result if the winner is known; None if it is to be tuned.
-        weight: How much the problem counts beside the others.
-        devices: The devices that can measure it; None for all.
-        worker: What a worker process for it imports, and the device that it readies; None if it runs in this process.
+    `name` is the id of its record's key. From `problem`, which the caller gave, the job can be made again elsewhere.
+    `devices` None are all. `start_worker` starts a worker process on a device, or on the job's own for None.
     """
 
     name: str
@@ -67,7 +52,7 @@ class Job:
     recall: Callable[[], TuningResult | None] = field(default=lambda: None)
     weight: float = 1.0
     devices: frozenset[str] | None = None
-    worker: Needs | None = None
+    start_worker: Callable[[str | None], None] = lambda _: None
 
 
 class Executor(Protocol):
@@ -77,19 +62,14 @@ class Executor(Protocol):
     """
 
     def prepare(self, jobs: Sequence[Job]) -> None:
-        """Begin with what jobs need before they are measured, such as compiling, while another one is measured.
-
-        All `jobs` are to be prepared, the next one first. What was prepared before for others is dropped.
-        """
+        """Begin with what jobs need before they are measured, the next one first; drop what others needed."""
 
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
-        """Tune a job, which may have been prepared.
+        """Tune a job, which may have been prepared, within `limit_s`.
 
         The future has the result, which says `interrupted` if the executor was closed meanwhile and a config had run.
         Its exception is a `TritonKernelError` if the tune failed, `KeyboardInterrupt` if the executor was closed before
         any config ran, and an `ExecutorLostError` if the executor or its device is gone.
-
-        The job may take `limit_s` seconds at most; None is no further limit.
         """
 
     def close(self) -> None:
@@ -116,72 +96,11 @@ _dropped: weakref.WeakValueDictionary[str, threading.Thread] = weakref.WeakValue
 """The threads of jobs that were prepared on one device and dropped there, since another device took them, by name."""
 
 
-class OpensLater:
-    """The gate of one job: closed while the job is prepared, open when the device is its own, or locked for good.
-
-    Args:
-        ready: Is called when enough of the job is prepared, and when all is, which its argument tells; in any thread.
-    """
-
-    def __init__(self, ready: Callable[[bool], None] = lambda _: None) -> None:
-        self._changed, self._ready = threading.Condition(), ready
-        self._leave: Leave | None = None
-        self._ended = False
-
-    def wait(self, prepared: Preparation | None = None) -> Leave:
-        """Wait until the job is let in, which may be before enough is prepared.
-
-        Args:
-            prepared: Tells when enough is prepared; None says that all is.
-
-        Raises:
-            KeyboardInterrupt: The job is to end.
-        """
-        if prepared is None:
-            self._ready(True)
-        else:
-            prepared.enough.add_done_callback(lambda _: self._ready(False))
-            prepared.whole.add_done_callback(lambda _: self._ready(True))
-        with self._changed:
-            self._changed.wait_for(lambda: self._ended or self._leave is not None)
-            self.check()
-            assert self._leave is not None
-            return self._leave
-
-    def hold(self, seconds: float) -> None:
-        """Wait for so many seconds, or until the job is let in or is to end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._ended or self._leave is not None, timeout=seconds)
-
-    def check(self) -> None:
-        """Do nothing, as long as the job may go on.
-
-        Raises:
-            KeyboardInterrupt: The job is to end.
-        """
-        if self._ended:
-            raise KeyboardInterrupt
-
-    def let_in(self, limit_s: float | None) -> None:
-        """Let the job have the device, for at most so many seconds."""
-        with self._changed:
-            self._leave = Leave(time.monotonic(), limit_s, overlaps=True)
-            self._changed.notify_all()
-
-    def end(self) -> None:
-        """Have the job end."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
-
-
 class _Tune:
     """One job in its thread, which begins once the job's former thread has ended: both would tune the same problem."""
 
-    def __init__(
-        self, job: Job, tuned: Callable[[OpensLater], TuningResult], ready: Ready, held_s: float = 0.0
-    ) -> None:
-        self.job, self.gate = job, OpensLater(partial(ready, job.name))
+    def __init__(self, job: Job, tuned: Callable[[Gate], TuningResult], ready: Ready, held_s: float = 0.0) -> None:
+        self.job, self.gate = job, Gate(partial(ready, job.name))
         self._ready, self._held_s = ready, held_s
         self.future: Future[TuningResult] = Future()
         self._tuned, self._before, self._begins = tuned, _dropped.get(job.name), False
@@ -190,10 +109,9 @@ class _Tune:
         start_thread(self.thread)
 
     def drop(self) -> None:
-        """Have it end; whoever begins the job again waits for that, or for the thread that this one waits for."""
         self.gate.end()
         if self._begins:
-            _dropped[self.job.name] = self.thread
+            _dropped[self.job.name] = self.thread  # waited for by whoever begins the job again
 
     def _run(self) -> None:
         try:
@@ -212,11 +130,7 @@ class _Tune:
 
 
 class LocalExecutor:
-    """Measures jobs on a device of this machine, in worker processes or in this process, as `tune` does.
-
-    With `device` None each job is measured on its own device. The CPUs that compile are shared with the other executors
-    of this process.
-    """
+    """Measures jobs on a device of this machine, or on each job's own for None, as `tune` does."""
 
     def __init__(self, shared_cpus: SharedCpus, device: str | None, listener_of: Callable[[Job], Listener]) -> None:
         self._shared_cpus, self._device, self._listener_of = shared_cpus, device, listener_of
@@ -237,7 +151,7 @@ class LocalExecutor:
             self._ahead[name].drop()
             self._dropped.append(self._ahead.pop(name))
         if jobs and self._now is None:
-            self._start_worker(jobs[0])
+            jobs[0].start_worker(self._device)  # it imports while the first configs compile
         for job in jobs:
             if job.name not in self._ahead:
                 self._ahead[job.name] = self._begun(job, held_s=_HELD_S if self._now is not None else 0.0)
@@ -246,7 +160,7 @@ class LocalExecutor:
         """Tune a job when the one before has ended."""
         prepared = self._ahead.pop(job.name, None)
         if prepared is None:
-            self._start_worker(job)
+            job.start_worker(self._device)
         self._now = prepared or self._begun(job)
         self._now.gate.let_in(limit_s)
         return self._now.future
@@ -273,9 +187,3 @@ class LocalExecutor:
             self._ready,
             held_s,
         )
-
-    def _start_worker(self, job: Job) -> None:
-        """Start the worker of a job that is measured soon, so that it imports while the first configs compile."""
-        if job.worker is not None:
-            needs = job.worker if self._device is None else job.worker._replace(device=self._device)
-            needs.start_worker()

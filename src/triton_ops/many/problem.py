@@ -16,7 +16,7 @@ import re
 import shlex
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Real
 from pathlib import Path
@@ -24,9 +24,10 @@ from typing import Any
 
 from triton_ops.backend import Arguments, Kernel, Operation
 from triton_ops.base import read_named
-from triton_ops.evaluation import Needs, wants_isolation
+from triton_ops.evaluation import Stations
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError
 from triton_ops.many.executor import Job, JobPlace
+from triton_ops.many.ray_engine import RayEngine
 from triton_ops.records import key_of
 from triton_ops.request import Effort, TuneRequest, make_request, with_configs
 from triton_ops.space import ConfigSpace
@@ -43,10 +44,7 @@ _COMMENT = re.compile(r"""(?P<kept>"(?:\\.|[^"\\])*"|'[^']*'|\\.)|\s\#.*""")  # 
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemLine:
-    """One problem of a file.
-
-    Fields that the line does not give are None. `where` names the file and the number of the line, for errors.
-    """
+    """One problem of a file; `where` names the file and the number of the line, for errors."""
 
     where: str
     target: str
@@ -60,11 +58,7 @@ class ProblemLine:
 
 
 def read_problems(path: Path) -> list[ProblemLine]:
-    """The problems in a file.
-
-    Raises:
-        SettingsError: The file cannot be read, has no problem, or has a line that is none; the message has its number.
-    """
+    """The problems in a file; a `SettingsError` if there is none, or a line is none."""
     try:
         text = read_named(path, _LARGEST_BYTES).decode("utf-8")
     except OSError as error:
@@ -78,11 +72,7 @@ def read_problems(path: Path) -> list[ProblemLine]:
 
 
 def problems_in(lines: Iterable[str], name: str) -> Iterator[ProblemLine]:
-    """The problems in some lines of a file of that name.
-
-    Raises:
-        SettingsError: A line is no problem; the message begins with the file's name and the line's number.
-    """
+    """The problems in some lines of a file of that name; a `SettingsError` names the line that is none."""
     for number, text in enumerate(lines, 1):
         where = f"{name}, line {number}"
         stripped = text.strip().removeprefix("\ufeff").strip()
@@ -233,11 +223,7 @@ class TuneProblem:
             )
 
     def request(self, device: str | None, seed: int) -> tuple[TuneRequest, ConfigSpace]:
-        """The request on a device, or on the problem's own for None, and the config space.
-
-        Raises:
-            TritonKernelError: A field does not fit, as of `tune`; raised before any work.
-        """
+        """The request on a device, or on the problem's own for None, and the config space; raises as `tune`."""
         target, space = with_configs(self.target, self.space)
         for tensor in Arguments.given(self.args, self.kwargs).tensors():
             check_memory(tensor, "an argument")
@@ -250,11 +236,7 @@ class TuneProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """The options that all problems of a run have in common, as the parameters of `tune_many`.
-
-    Attributes:
-        devices: Torch's names of the GPUs that measure; empty measures each problem on its own device.
-    """
+    """The options of all problems of a run, as of `tune_many`; without `devices` each has its own."""
 
     plan: Effort
     cache_dir: str | Path | None = None
@@ -264,14 +246,25 @@ class RunOptions:
     transfer: bool = True
     wait: bool = True
     devices: tuple[str, ...] = field(default=())
+    budget_s: float | None = None
+    cluster: RayEngine | None = None
+
+    def tuned(self, problem: TuneProblem, place: JobPlace, own_device: str | None = None) -> TuningResult:
+        """The result of a problem's tune in a place of this process, or of its record.
+
+        `own_device` is the device where the place leaves it open: the GPU that was the current one when the run began,
+        as each thread has a current one of its own. None takes the problem's.
+        """
+        request, space = problem.request(place.device or own_device, self.seed)
+        return tune_request(
+            request, space, self.plan, cache_dir=place.cache_dir or self.cache_dir, force=self.force, seed=self.seed,
+            cold=problem.cold, isolate=self.isolate, transfer=self.transfer, wait=self.wait, listener=place.listener,
+            reuse=True, gate=place.gate, shared_cpus=place.shared_cpus,
+        )  # fmt: skip
 
 
 def as_problem(item: Any) -> TuneProblem:
-    """A problem as it stands in a list: a `TuneProblem`, an `Operation`, or a mapping of a problem's fields.
-
-    Raises:
-        KernelTypeError: It is none of these, or a field is not known.
-    """
+    """A problem as it stands in a list: a `TuneProblem`, an `Operation`, or a mapping of a problem's fields."""
     if isinstance(item, TuneProblem):
         return item
     if isinstance(item, Operation):
@@ -289,28 +282,8 @@ def as_problem(item: Any) -> TuneProblem:
     )
 
 
-def tuned(problem: TuneProblem, options: RunOptions, place: JobPlace, *, own_device: str | None = None) -> TuningResult:
-    """The result of a problem's tune in a place of this process, or of its record.
-
-    `own_device` is the device where the place leaves it open: the GPU that was the current one when the run began, as
-    each thread has a current one of its own. None takes the problem's.
-    """
-    request, space = problem.request(place.device or own_device, options.seed)
-    return tune_request(
-        request, space, options.plan, cache_dir=place.cache_dir or options.cache_dir, force=options.force,
-        seed=options.seed, cold=problem.cold, isolate=options.isolate, transfer=options.transfer, wait=options.wait,
-        listener=place.listener, reuse=True, gate=place.gate, shared_cpus=place.shared_cpus,
-    )  # fmt: skip
-
-
 def job_of(problem: TuneProblem, options: RunOptions) -> Job:
-    """The job of a problem, which is checked as `tune` checks its arguments; nothing is run or compiled.
-
-    Problems whose records have one key have jobs of one name.
-
-    Raises:
-        TritonKernelError: The problem does not fit.
-    """
+    """The job of a problem, which is only checked; problems whose records have one key have jobs of one name."""
     request, space = problem.request(None, options.seed)
     request.task(space)
     key = key_of(request, cold=problem.cold)
@@ -320,22 +293,16 @@ def job_of(problem: TuneProblem, options: RunOptions) -> Job:
         label=f"{key.kernel} {key.label}".rstrip(),
         kernel=key.kernel,
         problem=problem,
-        tune=partial(tuned, problem, options, own_device=request.device_name),
+        tune=partial(replace(options, cluster=None).tuned, problem, own_device=request.device_name),
         recall=lambda: known_result(request, space, plan, key, cache_dir=options.cache_dir, force=options.force),
         weight=float(problem.weight),
         devices=_places(problem, request, options.devices),
-        worker=Needs.of(request.kernel, request.device, request.device_name)
-        if wants_isolation(request.kernel, request.device, options.isolate)
-        else None,
+        start_worker=Stations(problem=request, isolate=options.isolate).start_worker,
     )
 
 
 def _places(problem: TuneProblem, request: TuneRequest, devices: tuple[str, ...]) -> frozenset[str] | None:
-    """The devices of a run that can measure a problem; None for all.
-
-    Raises:
-        DeviceError: It stays on a GPU that is not among them.
-    """
+    """The devices of a run that can measure a problem; None for all, a `DeviceError` if its GPU is not among them."""
     if not devices:
         return None
     kind, _, index = request.device_name.partition(":")

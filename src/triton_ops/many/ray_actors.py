@@ -35,7 +35,7 @@ from triton_ops.device import gpus_here
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.many.executor import JobPlace
 from triton_ops.records import Quarantine, Runs
-from triton_ops.tuner import Leave, Preparation, RunPlan, RunProgress
+from triton_ops.tuner import Gate, RunPlan, RunProgress, Silent
 from triton_ops.values import Trial, TuningResult
 
 RUNS, QUARANTINE = Runs.FOLDER, Quarantine.FOLDER
@@ -46,13 +46,7 @@ _COPIED = re.compile(
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a file.
-
-    Attributes:
-        path: The file's path inside the cache folder.
-        at: Where in the file it begins, in bytes; the file ends with the piece.
-        content: The bytes.
-    """
+    """A part of a file, by its path inside the cache folder: the bytes from `at` to its end."""
 
     path: str
     at: int
@@ -83,12 +77,7 @@ class WatchedFolder:
 
 
 def apply(folder: Path, pieces: Iterable[Piece]) -> None:
-    """Write pieces into a cache folder.
-
-    Raises:
-        ValueError: A piece is of no file that is copied.
-        OSError: A file cannot be written.
-    """
+    """Write pieces into a cache folder; a `ValueError` if one is of no file that is copied."""
     for piece in pieces:
         if not _COPIED.fullmatch(piece.path):
             raise ValueError(f"{piece.path} is no file of records, run logs or configs that crash")
@@ -126,11 +115,7 @@ SIMULATED = "simulated"
 
 @dataclass(frozen=True, kw_only=True)
 class HostFacts:
-    """The host of an actor, and the versions that must be equal on all hosts of a run.
-
-    Attributes:
-        triton: Triton's version; empty if it is not installed.
-    """
+    """The host of an actor, and the versions that must be equal on all hosts; Triton's is empty if it is missing."""
 
     host: str
     model: str
@@ -139,14 +124,7 @@ class HostFacts:
 
 
 def facts_here(model: str | None = None) -> HostFacts:
-    """The facts of this process.
-
-    Args:
-        model: The GPU's model; None asks the first GPU that this process sees.
-
-    Raises:
-        DeviceError: There is no GPU.
-    """
+    """The facts of this process; a `model` of None asks the first GPU that it sees, or raises a `DeviceError`."""
     try:
         triton = importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:
@@ -161,11 +139,8 @@ def facts_here(model: str | None = None) -> HostFacts:
 class SentWork:
     """One problem as it is sent to a measurer.
 
-    Attributes:
-        turn: Counts how often problems were sent; of two measurers that have the same problem, the later may write.
-        pieces: The problem's files, and those of other problems that may guide its search.
-        limit_s: Seconds that it may take at most; None is no further limit.
-        cpus: How many processes may compile for it.
+    `turn` counts how often problems were sent; of two measurers that have the same problem, the later may write.
+    `pieces` are its files, and those of other problems that may guide its search.
     """
 
     name: str
@@ -176,19 +151,8 @@ class SentWork:
     cpus: int
 
 
-@dataclass(frozen=True)
-class WorkResult:
-    """The end of a piece of work: a result, or an exception."""
-
-    result: TuningResult | None
-    error: BaseException | None = None
-
-
 class Keeper:
-    """Writes what measurers find into the cache folder of the run; it runs on the driver's host.
-
-    Its methods may be called by several threads: pieces of different problems wait for the disk at the same time.
-    """
+    """Writes what measurers find into the cache folder of the run, on the driver's host, in several threads."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
@@ -204,11 +168,7 @@ class Keeper:
             self._last_news[turn] = time.monotonic()
 
     def keep(self, name: str, turn: int, pieces: Sequence[Piece]) -> bool:
-        """Write pieces, and return whether the measurer may go on.
-
-        Raises:
-            OSError: A file cannot be written.
-        """
+        """Write pieces, and return whether the measurer may go on; an `OSError` if a file cannot be written."""
         with self._of(name):
             if self._turns.setdefault(name, turn) != turn:
                 return False
@@ -222,7 +182,6 @@ class Keeper:
         return [now - self._last_news.setdefault(turn, now) for turn in turns]
 
     def _of(self, name: str) -> threading.Lock:
-        """The lock that a thread holds while a problem's turn or files change."""
         with self._guard:
             return self._writing.setdefault(name, threading.Lock())
 
@@ -230,10 +189,8 @@ class Keeper:
 class Measurer:
     """Tunes one problem after the other on the GPU that this process sees.
 
-    Args:
-        keep: Has the keeper write pieces of a problem, by its name and turn, and returns whether to go on.
-        model: The GPU's model, where it is not asked for.
-        threads: The driver's `OMP_NUM_THREADS`; Ray sets one of its own, by which records of a CPU would differ.
+    `keep` has the keeper write pieces, and returns whether to go on. Ray sets an `OMP_NUM_THREADS` of its own, by which
+    records of a CPU would differ, so that `threads` is the driver's.
     """
 
     def __init__(
@@ -246,11 +203,7 @@ class Measurer:
         self._watched = WatchedFolder(self._folder)
 
     def facts(self) -> HostFacts:
-        """The facts of this process.
-
-        Raises:
-            DeviceError: There is no GPU.
-        """
+        """The facts of this process; a `DeviceError` if there is no GPU."""
         return facts_here(self._model)
 
     def usable_cpus(self) -> int:
@@ -265,60 +218,35 @@ class Measurer:
             return error.message
         return ""
 
-    def measure(self, work: SentWork) -> WorkResult:
-        """Tune a problem; every trial is with the keeper before the next one begins."""
+    def measure(self, work: SentWork) -> TuningResult | BaseException:
+        """Tune a problem, or give its exception; every trial is with the keeper before the next one begins."""
         apply(self._folder, work.pieces)
         self._watched.changes()  # these are known there
-        gate = _OpenGate(work.limit_s)
+        gate = Gate()
+        gate.let_in(work.limit_s, overlaps=False)
         place = JobPlace(
             device=None, gate=gate, shared_cpus=SharedCpus(work.cpus),
             listener=_Sends(lambda: self._send(work, gate)), cache_dir=self._folder,
         )  # fmt: skip
         try:
-            result = unpack(work.tune)(place)
+            result: TuningResult = unpack(work.tune)(place)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the driver raises it
-            return WorkResult(None, error)
+            return error
         finally:
             self._send(work, gate)
-        return WorkResult(result)
+        return result
 
-    def _send(self, work: SentWork, gate: _OpenGate) -> None:
+    def _send(self, work: SentWork, gate: Gate) -> None:
         if (pieces := self._watched.changes()) and not self._keep(work.name, work.turn, pieces):
-            gate.ended = True
+            gate.end()  # another measurer has the problem
 
 
-class _OpenGate:
-    """The gate of a problem that has the device, until another measurer has its problem."""
-
-    def __init__(self, limit_s: float | None) -> None:
-        self._leave = Leave(limit_s=limit_s)
-        self.ended = False
-
-    def wait(self, prepared: Preparation | None = None) -> Leave:  # noqa: ARG002 - the role's signature
-        """The device is free."""
-        return self._leave
-
-    def check(self) -> None:
-        """Do nothing, as long as the problem is this measurer's.
-
-        Raises:
-            KeyboardInterrupt: Another measurer has it.
-        """
-        if self.ended:
-            raise KeyboardInterrupt
-
-
-class _Sends:
+class _Sends(Silent):
     def __init__(self, send: Callable[[], None]) -> None:
         self._send = send
 
     def started(self, plan: RunPlan) -> None:  # noqa: ARG002 - the role's signature
-        """Send the head of the run log."""
         self._send()
 
     def tried(self, trial: Trial, progress: RunProgress) -> None:  # noqa: ARG002 - the role's signature
-        """Send the trial."""
         self._send()
-
-    def ended(self, result: TuningResult | None) -> None:
-        """The files are sent when the tune has returned."""

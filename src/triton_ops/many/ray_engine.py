@@ -27,7 +27,6 @@ from triton_ops.backend import NEEDS, is_installed, is_listed, pack
 from triton_ops.base import ensure_folder, require
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
 from triton_ops.many.executor import Executor, ExecutorLostError, Job
-from triton_ops.many.problem import RunOptions
 from triton_ops.many.ray_actors import (
     SIMULATED,
     HostFacts,
@@ -35,11 +34,11 @@ from triton_ops.many.ray_actors import (
     Measurer,
     Piece,
     SentWork,
-    WorkResult,
     facts_here,
     files_of_problem,
 )
 from triton_ops.records import cache_folder, store_in
+from triton_ops.request import Effort
 from triton_ops.values import TuningResult
 
 _log = logging.getLogger("triton_ops")
@@ -49,10 +48,7 @@ _LOOK_S = 5.0  # between two looks for actors that hang
 
 
 class Ledger:
-    """State that the executors of one run share: the keeper, the cache folder, and which problems have ended.
-
-    `problems` has for each kernel the ids of its records. An actor of which nothing is heard for `patience_s` has hung.
-    """
+    """State that the executors of a run share; an actor of which nothing is heard for `patience_s` has hung."""
 
     def __init__(self, ray: Any, keeper: Any, folder: Path, problems: dict[str, list[str]], patience_s: float) -> None:
         self.ray, self.keeper, self.folder, self.patience_s = ray, keeper, folder, patience_s
@@ -62,13 +58,7 @@ class Ledger:
         self._guides: dict[str, list[Piece]] = {}  # of the last problems of each kernel, which have ended
 
     def begin(self, job: Job) -> int:
-        """The turn of a problem that is about to be sent.
-
-        The keeper hears of it before, and is waited for, where an earlier measurer may still send something.
-
-        Raises:
-            ExecutorLostError: The keeper is gone.
-        """
+        """The turn of a problem that is about to be sent, of which the keeper hears before if it was sent before."""
         turn = next(self._turns)
         if job.name not in self._sent:
             self._sent.add(job.name)
@@ -100,10 +90,7 @@ class Ledger:
 
 
 class ActorExecutor:
-    """Measures jobs in an actor of Ray, which has a GPU of its own.
-
-    `cpus` is the number of processes that may compile for one problem on the actor's host.
-    """
+    """Measures jobs in an actor of Ray, which has a GPU of its own, with so many `cpus` to compile."""
 
     def __init__(self, actor: Any, ledger: Ledger, cpus: int) -> None:
         self._actor, self._ledger, self._cpus = actor, ledger, cpus
@@ -115,11 +102,7 @@ class ActorExecutor:
         """Nothing is prepared: an actor has one call at a time, and what is queued behind a death is lost with it."""
 
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
-        """Send a job.
-
-        Raises:
-            ExecutorLostError: The keeper is gone.
-        """
+        """Send a job; an `ExecutorLostError` if the keeper is gone."""
         future: Future[TuningResult] = Future()
         try:
             content = pack(job.tune).content
@@ -149,22 +132,22 @@ class ActorExecutor:
         self._closed.set()
         self.end()
 
-    def _take(self, job: Job, call: Future[WorkResult], future: Future[TuningResult], ended: threading.Event) -> None:
+    def _take(
+        self, job: Job, call: Future[TuningResult | BaseException], future: Future[TuningResult], ended: threading.Event
+    ) -> None:
         ended.set()
         error = call.exception()
         if error is not None:
             future.set_exception(self._of_call(error))
             return
         answer = call.result()
-        if answer.error is not None:
-            future.set_exception(self._of_tune(answer.error))
+        if isinstance(answer, BaseException):
+            future.set_exception(self._of_tune(answer))
             return
-        assert answer.result is not None
         self._ledger.ended(job)
-        future.set_result(answer.result)
+        future.set_result(answer)
 
     def _of_call(self, error: BaseException) -> BaseException:
-        """The exception of a future, for what Ray says of a call that has failed."""
         if self._closed.is_set():
             return KeyboardInterrupt()
         if isinstance(error, self._ledger.ray.exceptions.RayTaskError):  # the actor lives
@@ -212,25 +195,19 @@ _FRAME_BYTES, _SETTINGS_FRAME = 9, 4  # the head of a frame, and the kind of the
 class RayEngine:
     """Measures on the GPUs of a Ray cluster, one actor for each.
 
-    Attributes:
-        address: HOST:PORT of the cluster's head; empty is the cluster of `RAY_ADDRESS`, or else one of this machine
-            alone, which is started for the run.
-        simulated: Actors that stand in for GPUs of the cluster; they ask for no GPU. None takes the cluster's GPUs.
+    `address` is HOST:PORT of the cluster's head; empty is the cluster of `RAY_ADDRESS`, or else one of this machine
+    alone, which is started for the run. `simulated` actors stand in for GPUs, and ask for none; None takes the
+    cluster's GPUs.
     """
 
     address: str = ""
     simulated: int | None = None
 
     @contextmanager
-    def executors(self, jobs: Sequence[Job], options: RunOptions) -> Iterator[Mapping[str, Executor]]:
-        """The executors by the names of their devices; at the end all actors are gone.
-
-        Raises:
-            MissingDependencyError: Ray is not installed.
-            SettingsError: The address does not answer, or a host has other versions.
-            DeviceError: The cluster has no GPU, or GPUs of another model than this machine.
-            TargetError: A host cannot load a kernel.
-        """
+    def executors(
+        self, jobs: Sequence[Job], plan: Effort, cache_dir: str | Path | None
+    ) -> Iterator[Mapping[str, Executor]]:
+        """The executors by their devices' names, until all actors are gone; an error if a host does not fit."""
         ray = require("ray", "--engine ray")
         packed = {job.kernel: pack(job.tune).content for job in jobs}
         if ray.is_initialized():
@@ -238,7 +215,7 @@ class RayEngine:
         _connect(ray, self.address, [_PACKAGE, *_modules_in(packed.values())])
         over = threading.Event()
         try:
-            ledger = _ledger(ray, options)
+            ledger = _ledger(ray, plan, cache_dir)
             actors = _actors(ray, ledger.keeper, self.simulated)
             facts = _facts_of(ray, actors, self.simulated)
             _check_loading(ray, actors, facts, packed)
@@ -252,11 +229,7 @@ class RayEngine:
 
 
 def engine_named(text: Any) -> RayEngine | None:
-    """The engine that `--engine` names, or None for None.
-
-    Raises:
-        SettingsError: There is none of that name, or the address is none.
-    """
+    """The engine that `--engine` names, or None for None; a `SettingsError` if there is none."""
     if text is None:
         return None
     name, _, address = text.partition(":") if isinstance(text, str) else ("", "", "")
@@ -291,11 +264,7 @@ def _connect(ray: Any, address: str, modules: Iterable[Path]) -> None:
 
 
 def check_answer(address: str) -> None:
-    """Ask an address for the greeting of a server that speaks HTTP/2, as Ray's head does.
-
-    Raises:
-        SettingsError: Nothing answers, or something else.
-    """
+    """Ask an address for the greeting of a server of HTTP/2, as Ray's head is; a `SettingsError` without."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS_S) as connection:
@@ -319,10 +288,7 @@ def check_answer(address: str) -> None:
 
 
 def _modules_in(packed: Iterable[bytes]) -> list[Path]:
-    """The modules that packed tunes name and hosts may lack, each as its file or its package's folder.
-
-    They are the user's, and installed packages of folders that are no Python's own.
-    """
+    """The modules that packed tunes name and hosts may lack, the user's above all, as files or folders."""
     words = {word for content in packed for _, word, _ in pickletools.genops(content) if isinstance(word, str)}
     tops = {word.partition(".")[0] for word in words} & sys.modules.keys()
     paths = []
@@ -334,8 +300,8 @@ def _modules_in(packed: Iterable[bytes]) -> list[Path]:
     return paths
 
 
-def _ledger(ray: Any, options: RunOptions) -> Ledger:
-    folder = ensure_folder(cache_folder(options.cache_dir)).resolve()
+def _ledger(ray: Any, plan: Effort, cache_dir: str | Path | None) -> Ledger:
+    folder = ensure_folder(cache_folder(cache_dir)).resolve()
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), False)
     keeper = (
         ray.remote(Keeper).options(num_cpus=0, scheduling_strategy=here, max_concurrency=_AT_ONCE).remote(str(folder))
@@ -343,17 +309,11 @@ def _ledger(ray: Any, options: RunOptions) -> Ledger:
     problems: dict[str, list[str]] = {}
     for record in store_in(str(folder)):
         problems.setdefault(record.key.kernel, []).append(record.id)
-    patience = options.plan.patience
-    silence_s = _SILENCE_S + patience.setup_s + patience.trial_s + options.plan.race.seconds
+    silence_s = _SILENCE_S + plan.patience.setup_s + plan.patience.trial_s + plan.race.seconds
     return Ledger(ray, keeper, folder, problems, silence_s)
 
 
 def _actors(ray: Any, keeper: Any, simulated: int | None) -> list[Any]:
-    """An actor for each GPU of the cluster.
-
-    Raises:
-        DeviceError: There is none.
-    """
     count = int(ray.cluster_resources().get("GPU", 0)) if simulated is None else simulated
     if not count:
         raise DeviceError("the cluster has no GPU", hint="`ray status` lists what its hosts have")
@@ -375,12 +335,6 @@ class _Keep:
 
 
 def _facts_of(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostFacts]:
-    """The facts of each actor.
-
-    Raises:
-        SettingsError: An actor does not start, or its host has other versions than this one.
-        DeviceError: Its GPU is of another model.
-    """
     try:
         facts: list[HostFacts] = ray.get([actor.facts.remote() for actor in actors], timeout=_READY_S)
     except ray.exceptions.RayError as error:
@@ -394,16 +348,9 @@ def _facts_of(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[Ho
 
 
 def check_alike(hosts: Iterable[HostFacts], here: HostFacts) -> None:
-    """Compare the hosts of actors with this one.
-
-    Raises:
-        SettingsError: A host has other versions.
-        DeviceError: It has a GPU of another model.
-    """
+    """Compare the hosts of actors with this one; an error if a host has other versions or another model of GPU."""
     for facts in hosts:
-        for what, there, own in (
-            ("Python", facts.python, here.python), ("Triton", facts.triton, here.triton),
-        ):  # fmt: skip
+        for what, there, own in (("Python", facts.python, here.python), ("Triton", facts.triton, here.triton)):
             if there != own:
                 raise SettingsError(
                     f"{facts.host} has {what} {there or '(none)'}, and this host {own or '(none)'}",
@@ -417,11 +364,6 @@ def check_alike(hosts: Iterable[HostFacts], here: HostFacts) -> None:
 
 
 def _check_loading(ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], packed: Mapping[str, bytes]) -> None:
-    """Have one actor of each host load each kernel.
-
-    Raises:
-        TargetError: One cannot.
-    """
     for host, actor in dict(zip((facts.host for facts in hosts), actors, strict=True)).items():
         whys = ray.get([actor.loads.remote(content) for content in packed.values()])
         for kernel, why in zip(packed, whys, strict=True):

@@ -58,7 +58,6 @@ def estimates_of(records: Iterable[Record]) -> dict[str, Estimate]:
 
 
 def _gain_of(record: Record) -> float | None:
-    """The share of the default's time that a record's winner saves; None if the default was not measured."""
     if record.raced_gain is not None and record.raced_gain > 0:
         return 1.0 - 1.0 / max(record.raced_gain, 1.0)
     if record.default_timing is None or record.default_timing.median_ms <= 0:
@@ -89,15 +88,7 @@ class OrderStep(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """One problem of a run.
-
-    Attributes:
-        name: Tells it from all others.
-        group: Its kernel: problems of one group guide each other's search.
-        weight: How much it counts beside the others, such as how often it is launched.
-        gain: The share of its time that a tune is expected to save, 0 to 1.
-        devices: The devices that can measure it; None for all.
-    """
+    """One problem of a run; those of one `group`, its kernel, guide each other's search."""
 
     name: str
     group: str
@@ -118,15 +109,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Order:
-    """An order to one device.
-
-    Attributes:
-        step: What it is to do.
-        device: Which device.
-        names: The problem that it is to measure; or all that it is to have prepared, the next one first, and what else
-            was prepared there is dropped.
-        limit_s: Seconds that the measuring may take; None for no limit but the problem's own.
-    """
+    """An order to one device, to measure a problem or have all these prepared, the next one first, and no others."""
 
     step: OrderStep
     device: str
@@ -145,7 +128,6 @@ class _Device:
     ready: dict[str, bool] = field(default_factory=dict)  # whether all is prepared
 
     def gives_up(self, name: str) -> None:
-        """A problem is not prepared any more."""
         self.ahead.remove(name)
         self.ready.pop(name, None)
 
@@ -175,20 +157,11 @@ class _KernelGroup:
 
 
 class Schedule:
-    """The schedule of one run.
+    """The schedule of one run; `problems` of equal worth are measured in their order.
 
-    Args:
-        problems: The problems, in the order in which those of equal worth are measured.
-        budget_s: Seconds of the whole run, after which nothing is begun; None is no limit.
-        ahead: How many problems a device prepares while it measures one; one that tells when they are ready prepares
-            some more as long as none is.
-
-    Attributes:
-        unbegun: Problems that the budget left no time for.
-        lost: Problems that were given up, since devices were lost with them again and again.
-
-    Raises:
-        ValueError: Two problems have one name.
+    A device prepares `ahead` problems while it measures one; one that tells when they are ready prepares some more as
+    long as none is. The budget left no time for those in `unbegun`; those in `lost` were given up, since devices were
+    lost with them again and again.
     """
 
     def __init__(self, problems: Iterable[Planned], *, budget_s: float | None = None, ahead: int = 1) -> None:
@@ -209,25 +182,13 @@ class Schedule:
         self.lost: list[str] = []
 
     @property
-    def over(self) -> bool:
-        """True if nothing is being measured, and nothing that waits can be."""
-        return not any(each.measuring or each.ahead for each in self._devices.values())
-
-    @property
     def waiting(self) -> list[str]:
         """The problems that no device measures, and that are not finished, in no order of importance."""
         prepared = [name for each in self._devices.values() for name in each.ahead]
         return [*prepared, *(each.name for group in self._groups.values() for each in group.waiting)]
 
     def joined(self, devices: Iterable[str], now_s: float, telling: Collection[str] = ()) -> list[Order]:
-        """Devices are there, and free.
-
-        `ready` is going to be told of the devices in `telling`. `now_s` counts from the start of the run, as in the
-        other methods.
-
-        Raises:
-            ValueError: There is a device of that name.
-        """
+        """Devices are there, and free; those in `telling` tell what is `ready`. `now_s` counts from the run's start."""
         for device in devices:
             if device in self._devices:
                 raise ValueError(f"there is a device {device} already")
@@ -236,11 +197,7 @@ class Schedule:
         return list(self._orders(now_s))
 
     def ready(self, device: str, name: str, now_s: float, *, whole: bool = True) -> list[Order]:
-        """A device has prepared a problem so far that measuring it hardly has to wait.
-
-        Nothing happens if the device is gone, or if the problem is not prepared there any more. `whole` says that all
-        of it is prepared.
-        """
+        """A device has prepared a problem so far, or the whole of it, that measuring it hardly has to wait."""
         state = self._devices.get(device)
         if state is None or name not in state.ahead:
             return []
@@ -257,14 +214,7 @@ class Schedule:
         return any(each.measuring is None and each.ahead for each in self._devices.values())
 
     def ended(self, device: str, name: str, now_s: float, *, seconds: float, gain: float | None = None) -> list[Order]:
-        """A device has measured a problem, which is finished whether it succeeded or not.
-
-        Its tune took `seconds` on the device and saved the share `gain` of its time; None if it failed, or had nothing
-        to compare with.
-
-        Raises:
-            ValueError: The device measures no such problem.
-        """
+        """A device has measured a problem, which saved `gain` of its time; None if it failed, or compared nothing."""
         self._frees(device, name, now_s)
         planned = self._problems[name]
         if gain is not None:
@@ -272,11 +222,7 @@ class Schedule:
         return list(self._orders(now_s))
 
     def gone(self, device: str, now_s: float) -> list[Order]:
-        """A device is gone: what it measured and prepared goes on elsewhere.
-
-        Raises:
-            ValueError: There is no such device.
-        """
+        """A device is gone: what it measured and prepared goes on elsewhere; a `ValueError` if there is none."""
         if device not in self._devices:
             raise ValueError(f"there is no device {device}")
         state = self._devices.pop(device)
@@ -360,26 +306,20 @@ class Schedule:
         return next(iter(whole or ready), None)
 
     def _may_wait(self, device: str, state: _Device, now_s: float) -> bool:
-        """True if a free device waits until one of several problems is ready."""
         candidates = (each for group in self._groups.values() for each in group.waiting if each.runs_on(device))
         several = len(state.ahead) + sum(1 for _ in islice(candidates, 2)) > 1
         return several and now_s - state.free_s < _PATIENCE_S
 
     def _taken_from(self, other: _Device, device: str) -> str:
-        """A problem that another device has prepared, the last one that this one can measure."""
         name = next(each for each in reversed(other.ahead) if self._problems[each].runs_on(device))
         other.gives_up(name)
         return name
 
     def _spares(self, other: _Device, device: str) -> bool:
-        """True if a device has prepared something that another device can measure."""
         return any(self._problems[name].runs_on(device) for name in other.ahead)
 
     def _best(self, device: str) -> str | None:
-        """The problem that is worth most for each second on a device, which then waits no more; None if none waits.
-
-        Near the end it is the one that takes longest.
-        """
+        """The problem that is worth most for each second on a device, or near the end the longest; it waits no more."""
         near_end = self._near_end()
         best: tuple[float, _KernelGroup, Planned] | None = None
         names = [name for each in self._devices.values() for name in (each.measuring, *each.ahead) if name]

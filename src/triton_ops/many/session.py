@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import queue
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,12 +21,11 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from triton_ops.base import ensure_folder, gain_text, usable_cpus
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import chosen_gpus
-from triton_ops.exceptions import SettingsError, TritonKernelError
-from triton_ops.many.executor import Executor, Job, LocalExecutor
+from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError
+from triton_ops.many.executor import Executor, ExecutorLostError, Job, LocalExecutor, TellsReady
 from triton_ops.many.problem import RunOptions, TuneProblem, as_problem, is_positive, job_of
 from triton_ops.many.ray_engine import RayEngine, engine_named
-from triton_ops.many.run import Ended, Follows, ManyRun
-from triton_ops.many.schedule import Estimate, Planned, Schedule, estimates_of
+from triton_ops.many.schedule import Estimate, Order, OrderStep, Planned, Schedule, estimates_of
 from triton_ops.processes import cleaned_up_on_sigterm
 from triton_ops.records import cache_folder, may_have_records, store_in
 from triton_ops.request import Effort, checked_seed, chosen_effort
@@ -32,126 +34,6 @@ from triton_ops.tuner import Listener, RunPlan, RunProgress, Silent
 from triton_ops.values import Trial, TuningResult
 
 _log = logging.getLogger("triton_ops")
-
-
-class SilentRun:
-    """Follows a run, and shows nothing but warnings.
-
-    `tell` is called with each job that has ended.
-    """
-
-    def __init__(self, tell: Callable[[Ended], object] = lambda _: None) -> None:
-        self._tell = tell
-
-    def listener(self, job: Job) -> Listener:  # noqa: ARG002 - the role's signature
-        """Nobody follows single trials."""
-        return Silent()
-
-    def ended(self, ended: Ended) -> None:
-        """Tell of the job, which is not shown."""
-        self._tell(ended)
-
-    def lost(self, device: str, why: BaseException) -> None:
-        """Warn."""
-        _log.warning("%s is lost, and what it measured goes on elsewhere: %s", device, why)
-
-
-@contextmanager
-def display(
-    problems: int, console: Console | None = None, tell: Callable[[Ended], object] = lambda _: None
-) -> Iterator[Follows]:
-    """A display on stderr while the block runs: a line for each problem that has ended, and below them a bar.
-
-    The bar shows how many problems have ended, with a line for each one that is being measured. It is drawn on a
-    terminal only; elsewhere nothing is written.
-
-    `console` None is stderr. `tell` is called with each job that has ended.
-    """
-    console = console or Console(file=sys.stderr)
-    if not console.is_terminal:
-        yield SilentRun(tell)
-        return
-    columns = (
-        TextColumn("{task.fields[said]}", markup=False), BarColumn(bar_width=16),
-        TextColumn("{task.fields[best]}", markup=False), TimeElapsedColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=console, transient=True) as progress:
-        yield Display(progress, problems, tell)
-
-
-class Display:
-    """Draws a run of many problems in a terminal.
-
-    `tell` is called with each job that has ended.
-    """
-
-    def __init__(self, progress: Progress, problems: int, tell: Callable[[Ended], object] = lambda _: None) -> None:
-        self._progress, self._problems, self._tell = progress, problems, tell
-        self._ended = self._failed = 0
-        self._whole = progress.add_task("", total=problems, said=self._text(), best="")
-
-    def listener(self, job: Job) -> Listener:
-        """A line for the job while it is measured."""
-        return _ProblemRow(self._progress, job.label)
-
-    def ended(self, ended: Ended) -> None:
-        """Write what became of a job, and move the bar."""
-        self._ended += 1
-        self._failed += ended.status == "failed"
-        self._progress.console.print(ended_text(ended), markup=False, highlight=False)
-        self._progress.update(self._whole, completed=self._ended, said=self._text())
-        self._tell(ended)
-
-    def lost(self, device: str, why: BaseException) -> None:
-        """Write that a device is gone."""
-        self._progress.console.print(f"{device} is lost: {why}", markup=False, highlight=False)
-
-    def _text(self) -> str:
-        failed = f", {self._failed} failed" if self._failed else ""
-        return f"{self._ended}/{self._problems} problems{failed}"
-
-
-class _ProblemRow:
-    def __init__(self, progress: Progress, label: str) -> None:
-        self._progress, self._label = progress, label
-        self._task: TaskID | None = None
-
-    def started(self, plan: RunPlan) -> None:
-        """Draw the line."""
-        self._task = self._progress.add_task("", total=None, said=self._text(plan.resumed), best="")
-
-    def tried(self, trial: Trial, progress: RunProgress) -> None:  # noqa: ARG002 - the role's signature
-        """Count a trial."""
-        if self._task is not None:
-            self._progress.update(self._task, said=self._text(progress.trials), best=progress.best_text)
-
-    def ended(self, result: TuningResult | None) -> None:  # noqa: ARG002 - the role's signature
-        """Remove the line."""
-        if self._task is not None:
-            self._progress.remove_task(self._task)
-
-    def _text(self, trials: int) -> str:
-        return f"{self._label}: {trials} trials"
-
-
-def ended_text(ended: Ended) -> str:
-    """The end of a job in one line."""
-    if ended.error is not None and ended.status == "failed":
-        return f"failed       {ended.job.label}: {str(ended.error).splitlines()[0] if str(ended.error) else 'error'}"
-    result = ended.result
-    if result is None:
-        return f"{ended.status:12} {ended.job.label}"
-    gain = "" if result.gain is None else f", {gain_text(result.gain, result.gain_interval)}"
-    gain = ", unproven" if result.unproven else gain
-    took = "" if result.from_cache else f", {ended.ended_s - ended.began_s:.1f} s"
-    return f"{ended.status:12} {ended.job.label}: {result.metrics.latency_ms:.4g} ms{gain}{took}"
-
-
-ExecutorsOf: TypeAlias = Callable[[SharedCpus, Follows], Mapping[str, Executor]]
-
-AHEAD = 3
-"""How many problems a device of this machine prepares while it measures one, and two more as long as none is ready."""
-_SPARED = 2  # CPUs for each problem that is measured, which configs of later problems leave alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +59,263 @@ class ProblemOutcome:
     device: str = ""
     began_s: float = 0.0
     ended_s: float = 0.0
+
+
+def outcome_of(
+    job: Job, *, result: TuningResult | None = None, error: BaseException | None = None, **place: Any
+) -> ProblemOutcome:
+    """The outcome of a job that has ended; `place` are the fields of where and when."""
+    status = _status(result, error)
+    failure = error if status == "failed" else None
+    return ProblemOutcome(problem=job.problem, label=job.label, status=status, result=result, error=failure, **place)
+
+
+def _status(result: TuningResult | None, error: BaseException | None) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if result is None:
+        return "failed"
+    if result.from_cache:
+        return "known"
+    return "interrupted" if result.stopped == "interrupted" else "tuned"
+
+
+def share_saved(result: TuningResult | None) -> float | None:
+    """The share of the default's time that a tune saved; None if not known."""
+    gain = None if result is None or result.unproven else result.gain
+    return None if gain is None or gain <= 0 else 1.0 - 1.0 / gain
+
+
+class Follows:
+    """Follows a run of many problems, and shows nothing but warnings; `tell` is called with each outcome."""
+
+    def __init__(self, tell: Callable[[ProblemOutcome], object] = lambda _: None) -> None:
+        self._tell = tell
+
+    def listener(self, job: Job) -> Listener:  # noqa: ARG002 - for those that show single trials
+        """The listener of one job, which may be told by another thread than the run's."""
+        return Silent()
+
+    def ended(self, outcome: ProblemOutcome) -> None:
+        """A job has ended; called by the run's thread."""
+        self._tell(outcome)
+
+    def lost(self, device: str, why: BaseException) -> None:
+        """A device is gone, and what it measured goes on elsewhere; called by the run's thread."""
+        _log.warning("%s is lost, and what it measured goes on elsewhere: %s", device, why)
+
+
+_GATHERED_S = 5.0  # for what closed executors hand over
+_LOOK_S = 0.5  # between two looks at the clock while a device waits until something is ready
+
+
+class ManyRun:
+    """Carries out a schedule. It `stopped` with `complete`, `seconds`, `interrupted`, or `no device`."""
+
+    def __init__(
+        self, jobs: Iterable[Job], executors: Mapping[str, Executor], schedule: Schedule, follower: Follows
+    ) -> None:
+        self._jobs = {job.name: job for job in jobs}
+        self._executors, self._schedule, self._follower = dict(executors), schedule, follower
+        self._start_s = time.monotonic()
+        self._messages: queue.SimpleQueue[tuple[str, str, bool | None]] = queue.SimpleQueue()
+        self._running: dict[str, tuple[str, float, Future[TuningResult]]] = {}
+        self.ended: dict[str, ProblemOutcome] = {}
+        self.stopped = "complete"
+
+    def run(self) -> None:
+        """Measure what there is time for, and close all executors; Ctrl-C ends the run, to be gone on with later."""
+        try:
+            self._join()
+            while self._running or self._schedule.waits:
+                self._hear()
+        except KeyboardInterrupt:
+            self.stopped = "interrupted"
+        finally:
+            self._close()
+        if self.stopped == "complete" and self._schedule.unbegun:
+            self.stopped = "seconds"
+        elif self.stopped == "complete" and self._schedule.waiting:
+            self.stopped = "no device"
+
+    def _join(self) -> None:
+        telling = {device: each for device, each in self._executors.items() if isinstance(each, TellsReady)}
+        for device, executor in telling.items():
+            executor.tell_ready(partial(self._say_ready, device))
+        self._do(self._schedule.joined(self._executors, self._now_s(), telling))
+
+    def _say_ready(self, device: str, name: str, whole: bool) -> None:
+        self._messages.put((name, device, whole))
+
+    def _hear(self) -> None:
+        """Wait until a job is ready or has ended, or until it is time for the schedule to look at the clock."""
+        try:
+            name, device, whole = self._messages.get(timeout=_LOOK_S if self._schedule.waits else None)
+        except queue.Empty:
+            self._do(self._schedule.looked(self._now_s()))
+            return
+        if whole is None:
+            self._take(name, device)
+        else:
+            self._do(self._schedule.ready(device, name, self._now_s(), whole=whole))
+
+    def _close(self) -> None:
+        for executor in self._executors.values():
+            executor.close()
+        until_s = self._now_s() + _GATHERED_S
+        while self._running and self._now_s() < until_s:
+            try:
+                name, device, whole = self._messages.get(timeout=max(0.0, until_s - self._now_s()))
+            except queue.Empty:
+                break
+            if whole is None:
+                self._gather(name, device)
+
+    def _do(self, orders: Iterable[Order]) -> None:
+        for order in orders:
+            executor = self._executors.get(order.device)
+            if executor is None:  # it was lost with an order before
+                continue
+            try:
+                self._order(executor, order)
+            except ExecutorLostError as error:
+                self._lose(order.device, error)
+
+    def _order(self, executor: Executor, order: Order) -> None:
+        jobs = [self._jobs[name] for name in order.names]
+        if order.step is OrderStep.PREPARE:
+            executor.prepare(jobs)
+            return
+        (job,) = jobs
+        name, device = job.name, order.device
+        began_s = self._now_s()
+        future = executor.measure(job, order.limit_s)
+        self._running[name] = device, began_s, future
+        future.add_done_callback(lambda _: self._messages.put((name, device, None)))
+
+    def _take(self, name: str, device: str) -> None:
+        if self._running.get(name, ("",))[0] != device:
+            return  # the device was given up meanwhile
+        error = self._running[name][2].exception()
+        if isinstance(error, ExecutorLostError):
+            self._lose(device, error)
+            return
+        if isinstance(error, DeviceError) and len(self._executors) > 1:  # the next ones would fail there too
+            self._lose(device, error)
+            return
+        outcome = self._gather(name, device)
+        seconds, gain = outcome.ended_s - outcome.began_s, share_saved(outcome.result)
+        self._do(self._schedule.ended(device, name, self._now_s(), seconds=seconds, gain=gain))
+
+    def _gather(self, name: str, device: str) -> ProblemOutcome:
+        _, began_s, future = self._running.pop(name)
+        error = future.exception()
+        outcome = self.ended[name] = outcome_of(
+            self._jobs[name], device=device, error=error, result=None if error else future.result(),
+            began_s=began_s, ended_s=self._now_s(),
+        )  # fmt: skip
+        self._follower.ended(outcome)
+        return outcome
+
+    def _lose(self, device: str, why: BaseException) -> None:
+        executor = self._executors.pop(device)
+        self._follower.lost(device, why)
+        executor.close()
+        for name in [name for name, (at, *_) in self._running.items() if at == device]:
+            del self._running[name]
+        now_s, before = self._now_s(), len(self._schedule.lost)
+        orders = self._schedule.gone(device, now_s)
+        for name in self._schedule.lost[before:]:
+            self.ended[name] = outcome_of(self._jobs[name], device=device, error=why, ended_s=now_s)
+            self._follower.ended(self.ended[name])
+        self._do(orders)
+
+    def _now_s(self) -> float:
+        return time.monotonic() - self._start_s
+
+
+@contextmanager
+def display(problems: int, tell: Callable[[ProblemOutcome], object]) -> Iterator[Follows]:
+    """A display of a run, on a terminal only: a line for each problem that has ended, and below them a bar."""
+    console = Console(file=sys.stderr)
+    if not console.is_terminal:
+        yield Follows(tell)
+        return
+    columns = (
+        TextColumn("{task.fields[said]}", markup=False), BarColumn(bar_width=16),
+        TextColumn("{task.fields[best]}", markup=False), TimeElapsedColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield Display(progress, problems, tell)
+
+
+class Display(Follows):
+    """Draws a run of many problems in a terminal; `tell` is called with each job that has ended."""
+
+    def __init__(self, progress: Progress, problems: int, tell: Callable[[ProblemOutcome], object]) -> None:
+        super().__init__(tell)
+        self._progress, self._problems = progress, problems
+        self._ended = self._failed = 0
+        self._whole = progress.add_task("", total=problems, said=self._text(), best="")
+
+    def listener(self, job: Job) -> Listener:
+        """A line for the job while it is measured."""
+        return _ProblemRow(self._progress, job.label)
+
+    def ended(self, outcome: ProblemOutcome) -> None:
+        """Write what became of a job, and move the bar."""
+        self._ended += 1
+        self._failed += outcome.status == "failed"
+        self._progress.console.print(_text_of(outcome), markup=False, highlight=False)
+        self._progress.update(self._whole, completed=self._ended, said=self._text())
+        super().ended(outcome)
+
+    def lost(self, device: str, why: BaseException) -> None:
+        """Write that a device is gone."""
+        self._progress.console.print(f"{device} is lost: {why}", markup=False, highlight=False)
+
+    def _text(self) -> str:
+        failed = f", {self._failed} failed" if self._failed else ""
+        return f"{self._ended}/{self._problems} problems{failed}"
+
+
+class _ProblemRow:
+    def __init__(self, progress: Progress, label: str) -> None:
+        self._progress, self._label = progress, label
+        self._task: TaskID | None = None
+
+    def started(self, plan: RunPlan) -> None:
+        self._task = self._progress.add_task("", total=None, said=self._text(plan.resumed), best="")
+
+    def tried(self, trial: Trial, progress: RunProgress) -> None:  # noqa: ARG002 - the role's signature
+        if self._task is not None:
+            self._progress.update(self._task, said=self._text(progress.trials), best=progress.best_text)
+
+    def ended(self, result: TuningResult | None) -> None:  # noqa: ARG002 - the role's signature
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+
+    def _text(self, trials: int) -> str:
+        return f"{self._label}: {trials} trials"
+
+
+def _text_of(outcome: ProblemOutcome) -> str:
+    if outcome.error is not None:
+        return f"failed       {outcome.label}: {str(outcome.error).splitlines()[0] if str(outcome.error) else 'error'}"
+    result = outcome.result
+    if result is None:
+        return f"{outcome.status:12} {outcome.label}"
+    gain = "" if result.gain is None else f", {gain_text(result.gain, result.gain_interval)}"
+    gain = ", unproven" if result.unproven else gain
+    took = "" if result.from_cache else f", {outcome.ended_s - outcome.began_s:.1f} s"
+    return f"{outcome.status:12} {outcome.label}: {result.metrics.latency_ms:.4g} ms{gain}{took}"
+
+
+ExecutorsOf: TypeAlias = Callable[[SharedCpus, Follows], Mapping[str, Executor]]
+
+AHEAD = 3
+"""How many problems a device of this machine prepares while it measures one, and two more as long as none is ready."""
+_SPARED = 2  # CPUs for each problem that is measured, which configs of later problems leave alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,96 +407,73 @@ def tune_many(
         raise SettingsError(
             f"told is {told!r}, which cannot be called", hint="pass a function of one problem's outcome"
         )
-    cluster, limit_s = chosen_engine(engine, gpus), checked_budget(budget_s)
     options = RunOptions(
         plan=_plan(effort, search, trials, each_s), cache_dir=cache_dir, seed=checked_seed(seed), force=force,
-        isolate=isolate, transfer=transfer, wait=wait, devices=chosen_gpus(gpus),
+        isolate=isolate, transfer=transfer, wait=wait, devices=chosen_gpus(gpus), budget_s=checked_budget(budget_s),
+        cluster=chosen_engine(engine, gpus),
     )  # fmt: skip
-    jobs = jobs_of(problems, options)
-    return run_jobs(jobs, options, budget_s=limit_s, told=told, start=start, cluster=cluster)
+    return run_jobs(jobs_of(problems, options), options, told=told, start=start)
 
 
 def jobs_of(problems: Iterable[Any], options: RunOptions) -> list[Job]:
-    """The jobs of problems, each checked.
-
-    Raises:
-        TritonKernelError: A problem does not fit; the message begins with its number, from 1.
-    """
+    """The jobs of problems, each checked; a `TritonKernelError` begins with the problem's number, from 1."""
     if isinstance(problems, (str, bytes, Mapping)) or not isinstance(problems, Iterable):
         raise SettingsError(f"problems is {problems!r}; it must be a list of problems", hint="[TuneProblem(target=…)]")
-    return [_job(number, item, options) for number, item in enumerate(problems, 1)]
-
-
-def _job(number: int, item: Any, options: RunOptions) -> Job:
-    try:
-        return job_of(as_problem(item), options)
-    except TritonKernelError as error:
-        raise error.about(f"problem {number}") from None
+    jobs: list[Job] = []
+    for number, item in enumerate(problems, 1):
+        try:
+            jobs.append(job_of(as_problem(item), options))
+        except TritonKernelError as error:  # noqa: PERF203 - it names its problem
+            raise error.about(f"problem {number}") from None
+    return jobs
 
 
 def run_jobs(
     jobs: Sequence[Job],
     options: RunOptions,
     *,
-    budget_s: float | None = None,
     told: Callable[[ProblemOutcome], None] | None = None,
     observer: Callable[[ProblemOutcome], None] | None = None,
     start: float | None = None,
     executors_of: ExecutorsOf | None = None,
-    cluster: RayEngine | None = None,
 ) -> ManyResult:
-    """Run jobs that are checked.
+    """Run jobs that are checked; those of one name are the same problem, and are measured once.
 
-    Args:
-        jobs: The jobs; those of one name are the same problem, and are measured once.
-        options: What they have in common.
-        budget_s: The limit of seconds of the run; None is no limit.
-        told: Is called with each problem that has ended; None draws a display instead.
-        observer: Is called with each problem that has ended, beside the display.
-        start: When the run began, by `time.monotonic`; None is now.
-        executors_of: Makes what measures, by the names of the devices; it is called if anything is to be measured. None
-            measures in this process, on the GPUs of the options, or each job on its own device.
-        cluster: Measures on the GPUs of a cluster instead.
+    `told` is called with each problem that has ended, in place of a display, and `observer` beside one. `executors_of`
+    makes what measures, by the names of the devices, if anything is to be measured.
     """
     start = time.monotonic() if start is None else start
     distinct = {job.name: job for job in jobs}
     results = {name: result for name, job in distinct.items() if (result := job.recall()) is not None}
-    ended = {name: Ended(job=distinct[name], result=result) for name, result in results.items()}
+    ended = {name: outcome_of(distinct[name], result=result) for name, result in results.items()}
     new = [job for name, job in distinct.items() if name not in results]
     if new:
         ensure_folder(cache_folder(options.cache_dir))  # without it each problem would fail, one after the other
     stopped = "complete"
-    call = told or observer or (lambda _: None)
-    tell = lambda each: call(_outcome(each))  # noqa: E731 - one line
-    with display(len(distinct), tell=tell) if told is None else nullcontext(SilentRun(tell)) as view:
+    tell = told or observer or (lambda _: None)
+    with display(len(distinct), tell) if told is None else nullcontext(Follows(tell)) as view:
         for each in ended.values():
             view.ended(each)
         if new:
-            run = _run(new, options, view, budget_s, start, executors_of, cluster)
+            run = _run(new, options, view, start, executors_of)
             ended.update(run.ended)
             stopped = run.stopped
-    outcomes = tuple(_outcome(ended[job.name], job) if job.name in ended else _unbegun(job) for job in jobs)
+    outcomes = tuple(_outcome_for(job, ended.get(job.name)) for job in jobs)
     return ManyResult(outcomes=outcomes, elapsed_s=time.monotonic() - start, stopped=stopped)
 
 
 def _run(
-    jobs: Sequence[Job],
-    options: RunOptions,
-    view: Follows,
-    budget_s: float | None,
-    start: float,
-    executors_of: ExecutorsOf | None,
-    cluster: RayEngine | None,
+    jobs: Sequence[Job], options: RunOptions, view: Follows, start: float, executors_of: ExecutorsOf | None
 ) -> ManyRun:
-    """The run of jobs whose winners are not known, when it has ended."""
     with cleaned_up_on_sigterm():
         count = max(1, len(options.devices))
         shared_cpus = SharedCpus(usable_cpus(), _SPARED * count, count)
+        budget_s, cluster = options.budget_s, options.cluster
         left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
         schedule = Schedule(planned(jobs, options), budget_s=left_s, ahead=AHEAD if cluster is None else 0)
         with contextlib.ExitStack() as stack:
             if cluster is not None:
-                executors = stack.enter_context(cluster.executors(jobs, options))
+                executors = stack.enter_context(cluster.executors(jobs, options.plan, options.cache_dir))
             elif executors_of is not None:
                 executors = executors_of(shared_cpus, view)
             else:
@@ -371,10 +487,7 @@ def _run(
 def _executors(
     jobs: Iterable[Job], devices: Sequence[str], shared_cpus: SharedCpus, view: Follows
 ) -> Mapping[str, Executor]:
-    """An executor for each GPU, and one for the CPU if a job is measured there.
-
-    Without devices there is one executor, which measures each job on its own device.
-    """
+    """An executor for each GPU, and one for the CPU if a job is measured there; one for all without devices."""
     if not devices:
         return {"": LocalExecutor(shared_cpus, None, view.listener)}
     others = {place for job in jobs for place in job.devices or ()}.difference(devices)
@@ -384,9 +497,7 @@ def _executors(
 def planned(jobs: Iterable[Job], options: RunOptions) -> list[Planned]:
     """Jobs with estimates from the records of their kernels in the cache folder."""
     folder = cache_folder(options.cache_dir)
-    estimates: dict[str, Estimate] = {}
-    if may_have_records(folder):
-        estimates = estimates_of(store_in(folder))
+    estimates = estimates_of(store_in(folder)) if may_have_records(folder) else {}
     nothing = Estimate()
     return [
         Planned(
@@ -398,37 +509,21 @@ def planned(jobs: Iterable[Job], options: RunOptions) -> list[Planned]:
 
 
 def chosen_engine(engine: str | None, gpus: Any) -> RayEngine | None:
-    """The engine that a run names, or None for this machine.
-
-    Raises:
-        SettingsError: There is none of that name, or GPUs of this machine are named too.
-    """
+    """The engine that a run names, or None for this machine; a `SettingsError` if it cannot be."""
     cluster = engine_named(engine)
     if cluster is not None and gpus is not None:
         raise SettingsError("an engine measures on all GPUs of its cluster", hint="leave out gpus, or the engine")
     return cluster
 
 
-def _outcome(ended: Ended, job: Job | None = None) -> ProblemOutcome:
-    """The outcome for the caller, of the job that was run or of another one of the same name."""
-    job = job or ended.job
-    return ProblemOutcome(
-        problem=job.problem, label=job.label, status=ended.status, result=ended.result,
-        error=ended.error if ended.status == "failed" else None, device=ended.device,
-        began_s=ended.began_s, ended_s=ended.ended_s,
-    )  # fmt: skip
-
-
-def _unbegun(job: Job) -> ProblemOutcome:
-    return ProblemOutcome(problem=job.problem, label=job.label, status="not begun")
+def _outcome_for(job: Job, outcome: ProblemOutcome | None) -> ProblemOutcome:
+    """The outcome of a job that was run, or of another one of the same name; None for one that was not begun."""
+    if outcome is None:
+        return ProblemOutcome(problem=job.problem, label=job.label, status="not begun")
+    return replace(outcome, problem=job.problem, label=job.label)
 
 
 def _plan(effort: Any, search: Any, trials: int | None, each_s: float | None) -> Effort:
-    """The effort of each problem.
-
-    Raises:
-        SettingsError: As `tune`; or one searcher is to search all spaces.
-    """
     plan = chosen_effort(effort, search, trials, each_s)
     if not (isinstance(plan.search, str) or callable(plan.search)):
         raise SettingsError(
@@ -439,11 +534,7 @@ def _plan(effort: Any, search: Any, trials: int | None, each_s: float | None) ->
 
 
 def checked_budget(budget_s: Any) -> float | None:
-    """The seconds of a run, or None for no limit.
-
-    Raises:
-        SettingsError: They are not a positive number.
-    """
+    """The seconds of a run, or None for no limit; a `SettingsError` if they are not a positive number."""
     if budget_s is None:
         return None
     if not is_positive(budget_s):

@@ -12,10 +12,7 @@ if TYPE_CHECKING:
     from triton_ops.request.effort import checked_seed as checked_seed
     from triton_ops.request.effort import chosen_effort as chosen_effort
     from triton_ops.request.effort import effort_of as effort_of
-    from triton_ops.request.request import CopiedArguments as CopiedArguments
-    from triton_ops.request.request import GeneratedArguments as GeneratedArguments
     from triton_ops.request.request import KernelProblem as KernelProblem
-    from triton_ops.request.request import NamedProblem as NamedProblem
     from triton_ops.request.request import Task as Task
     from triton_ops.request.request import TuneRequest as TuneRequest
     from triton_ops.request.request import device_for as device_for
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
     from triton_ops.request.typed import module_at as module_at
     from triton_ops.request.typed import named_object as named_object
     from triton_ops.request.typed import operation_of as operation_of
-    from triton_ops.request.typed import operations_in as operations_in
     from triton_ops.request.typed import parse_config as parse_config
     from triton_ops.request.typed import parse_shapes as parse_shapes
     from triton_ops.request.typed import parse_space as parse_space

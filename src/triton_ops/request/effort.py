@@ -54,25 +54,14 @@ class Budget:
 
 
 def checked_seed(seed: Any) -> int:
-    """`seed` as an int.
-
-    Raises:
-        SettingsError: It is no whole number of 0 or more.
-    """
+    """`seed` as an int; a `SettingsError` if it is no whole number of 0 or more."""
     if not isinstance(seed, Integral) or int(seed) < 0:
         raise SettingsError(f"the seed is {seed!r}; it must be a whole number of 0 or more", hint="0 is the default")
     return int(seed)
 
 
 class RunningBudget:
-    """A budget and the clock that counts its seconds.
-
-    Args:
-        budget: The limits.
-        clock: Returns monotonic seconds.
-        start: When the run began, by that clock; None is now.
-        reserve_s: Seconds that the search leaves for the last comparison; at most a third of the budget.
-    """
+    """A budget and its clock, by which the run began at `start`; `reserve_s` are left for the last comparison."""
 
     def __init__(
         self,
@@ -225,8 +214,7 @@ class Effort:
     def for_a_launch(self, configs: int) -> Effort:
         """This effort for a launch that waits for its tune: a few configs are compared for a shorter time.
 
-        Which of two or three configs is the fastest is plain after tenths of a second on a GPU, or they differ by less
-        than it says; what is not plain then leaves the default.
+        Which of two or three is the fastest is plain after tenths of a second on a GPU; else the default is left.
         """
         if configs > _FEW:
             return self
@@ -265,12 +253,7 @@ PRESETS = {
         finalists=4,
         doubt_s=1.5,
     ),
-    "full": Effort(
-        name="full",
-        budget=Budget(trials=1000, seconds=600),
-        race=RacePolicy(seconds=20.0),
-        previews=4096,
-    ),
+    "full": Effort(name="full", budget=Budget(trials=1000, seconds=600), race=RacePolicy(seconds=20.0), previews=4096),
     "exhaustive": Effort(
         name="exhaustive",
         search="exhaustive",
@@ -284,11 +267,7 @@ PRESETS = {
 
 
 def effort_of(effort: str | Effort | None = None) -> Effort:
-    """The shipped effort of that name, or `effort` itself; None takes the environment's, or else `quick`.
-
-    Raises:
-        SettingsError: There is no effort of that name, or `effort` is neither a name nor an effort.
-    """
+    """The shipped effort of that name, or `effort` itself; None takes the environment's, or else `quick`."""
     if isinstance(effort, Effort):
         return effort
     if effort is not None and not isinstance(effort, str):
@@ -302,20 +281,12 @@ def chosen_effort(
     trials: int | None = None,
     budget_s: float | None = None,
 ) -> Effort:
-    """The effort that a call of `tune` asks for; nothing is measured.
-
-    `effort` None takes the environment's, or else `quick`. `search`, `trials` and `budget_s`, the seconds of the whole
-    tune, replace the effort's.
-
-    Raises:
-        SettingsError: There is no such effort or search, or a limit is not a positive number.
-    """
+    """The effort that a call of `tune` asks for, with `search`, `trials` and `budget_s` in place of its own."""
     chosen = effort_of(effort)
     if search is None and trials is None and budget_s is None:
         checked_search(chosen.search)
         return chosen
     limits = Budget(
-        chosen.budget.trials if trials is None else trials,
-        chosen.budget.seconds if budget_s is None else budget_s,
+        chosen.budget.trials if trials is None else trials, chosen.budget.seconds if budget_s is None else budget_s
     )
     return replace(chosen, search=checked_search(chosen.search if search is None else search), budget=limits)

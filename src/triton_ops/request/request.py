@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from triton_ops.backend import (
     AheadOfTime,
@@ -38,16 +38,15 @@ from triton_ops.values import (
 
 @dataclass(frozen=True)
 class NamedProblem:
-    """A problem of an operation by its shape, which another process can make again.
-
-    Attributes:
-        shape: Extents as asked for; None is the operation's default.
-        dtype: Dtype as asked for; None is the operation's default.
-    """
+    """A problem of an operation by its shape, which another process can make again; None is a default."""
 
     operation: Operation
     shape: tuple[int, ...] | None
     dtype: str | None
+
+    def makes(self, problem: Problem) -> bool:
+        """True if the operation makes this problem of the shape now, too."""
+        return self.operation.problem(self.shape, self.dtype) == problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +65,7 @@ class GeneratedArguments:
 
 @dataclass(frozen=True, eq=False)
 class CopiedArguments:
-    """Makes copies of the caller's own arguments.
-
-    In another process, where the arguments belong to the worker alone, unpickling gives an `OwnedArguments` instead.
-    """
+    """Makes copies of the caller's own arguments; unpickled, where they are a worker's alone, an `OwnedArguments`."""
 
     originals: Arguments
 
@@ -88,11 +84,7 @@ class OwnedArguments:
         self._arguments: Arguments | None = arguments
 
     def __call__(self) -> Arguments:
-        """The arguments themselves.
-
-        Raises:
-            RuntimeError: The arguments were handed over before.
-        """
+        """The arguments themselves; a `RuntimeError` the second time."""
         arguments, self._arguments = self._arguments, None
         if arguments is None:
             raise RuntimeError("the arguments of this process are in use already")
@@ -103,14 +95,8 @@ class OwnedArguments:
 class KernelProblem:
     """A problem of a kernel on a device.
 
-    Attributes:
-        kernel: The kernel; it turns a config into a launch.
-        device: The device's capabilities.
-        device_name: The device's torch name.
-        arguments: Makes the private arguments; called only when a config is about to run.
-        reference: Computes the right result; None if there is none.
-        tolerance: How far results may be from the right one.
-        check: The caller's own comparison; None takes the tolerance.
+    `arguments` makes the private ones, and is called only when a config is about to run. `check` None takes the
+    tolerance.
     """
 
     kernel: Kernel
@@ -128,33 +114,32 @@ class KernelProblem:
         return {each.name: getattr(self, each.name) for each in fields(KernelProblem)}
 
     @property
+    def generated(self) -> GeneratedArguments | None:
+        """The maker of an operation's arguments; None for the caller's own."""
+        return self.arguments if isinstance(self.arguments, GeneratedArguments) else None
+
+    @property
+    def originals(self) -> Arguments | None:
+        """The caller's own arguments; None if they are generated."""
+        return self.arguments.originals if isinstance(self.arguments, CopiedArguments) else None
+
+    @property
     def arguments_or_specs(self) -> Arguments:
         """The caller's own arguments, or the specs of those that are generated."""
-        if isinstance(self.arguments, CopiedArguments):
-            return self.arguments.originals
-        return Arguments(keyword=dict(self.problem.arguments))
+        originals = self.originals
+        return Arguments(keyword=dict(self.problem.arguments)) if originals is None else originals
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task(KernelProblem):
-    """A problem of a kernel on a device, with everything else that a tune needs.
-
-    Attributes:
-        space: The config space.
-        work: The least operations and bytes of the problem; None if not known.
-        named: The problem by its shape; None for the caller's own arguments.
-    """
+    """A problem of a kernel on a device, with everything else that a tune needs."""
 
     space: ConfigSpace
     work: Work | None = None
     named: NamedProblem | None = None
 
     def ahead_of_time(self) -> AheadOfTime | None:
-        """The part that processes without a GPU can compile; None for a kernel that is not compiled, or without a GPU.
-
-        Raises:
-            TargetError: Triton's compiler for the device is not known.
-        """
+        """The part that processes without a GPU can compile; None if there is none, or no GPU."""
         kernel = self.kernel.compiled_ahead if isinstance(self.kernel, CompilesAhead) else None
         if self.device.kind == "cpu" or kernel is None:
             return None
@@ -163,28 +148,18 @@ class Task(KernelProblem):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest(KernelProblem):
-    """Kernel, problem and device of a call of `tune` or `recall`, before a config space is chosen.
-
-    Attributes:
-        operation: The operation that the caller gave; None for a kernel or a callable.
-        named: The problem by its shape; None for the caller's own arguments.
-    """
+    """Kernel, problem and device of a call, before a config space is chosen; `operation` is None for a callable."""
 
     operation: Operation | None
     named: NamedProblem | None = None
 
     def space(self, space: Any) -> ConfigSpace:
-        """The config space: the given one, or else the operation's.
-
-        Raises:
-            SpaceError: There is neither, or the given object is no config space.
-        """
+        """The config space: the given one, or else the operation's; a `SpaceError` if there is neither."""
         if space is not None:
             return as_space(space)
         if self.operation is None:
             raise SpaceError(
-                f"there is no config space for {self.kernel.name}",
-                hint='give one: space={"BLOCK": [64, 128]}',
+                f"there is no config space for {self.kernel.name}", hint='give one: space={"BLOCK": [64, 128]}'
             )
         return self.operation.space_for(self.problem)
 
@@ -203,14 +178,10 @@ class TuneRequest(KernelProblem):
     @property
     def addresses(self) -> list[str]:
         """The names of the caller's own arguments that hold addresses of memory, as of `names_of_addresses`."""
-        return names_of_addresses(self.arguments.originals) if isinstance(self.arguments, CopiedArguments) else []
+        return [] if self.originals is None else names_of_addresses(self.originals)
 
     def task(self, space: ConfigSpace) -> Task:
-        """The task of this request in a config space.
-
-        Raises:
-            KernelTypeError, SpaceError: The kernel does not take the space's tunables beside the arguments.
-        """
+        """The task of this request in a config space, whose tunables must fit the kernel's parameters."""
         self.kernel.check(space.tunables, self.arguments_or_specs)
         return Task(**self.common, space=space, work=self.work, named=self.named)
 
@@ -223,12 +194,7 @@ def make_task(
     space: Any = None,
     **options: Any,
 ) -> Task:
-    """The task of a call of `tune`, which describes the parameters; the options are those of `make_request`.
-
-    Raises:
-        KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SpaceError: A parameter does not fit;
-            raised before any work.
-    """
+    """The task of a call of `tune`; the options are those of `make_request`."""
     target, space = with_configs(target, space)
     request = make_request(target, args, kwargs, **options)
     return request.task(request.space(space))
@@ -247,60 +213,40 @@ def make_request(
     check: Callable[[Any, Any], Any] | None = None,
     seed: int = 0,
 ) -> TuneRequest:
-    """The request of a call of `tune` or `recall`, which describe the parameters.
-
-    Raises:
-        KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SettingsError: A parameter does not
-            fit.
-    """
+    """The request of a call of `tune` or `recall`, which describe the parameters and the errors."""
     arguments, device = Arguments.given(args, kwargs), device_named(device)
-    reference = as_callable("reference", reference)
-    if isinstance(target, Operation) and not (arguments.positional or arguments.keyword):
-        request = _by_shape(target, None if shape is None else tuple(shape), dtype, device, reference, seed)
+    reference, named = as_callable("reference", reference), None
+    operation = target if isinstance(target, Operation) else None
+    if operation is not None and not (arguments.positional or arguments.keyword):
+        named = NamedProblem(operation, None if shape is None else tuple(shape), dtype)
     elif shape is not None or dtype is not None:
         raise ShapeMismatchError(
             "a shape or dtype was given together with arguments, or without an Operation that makes arguments from it",
             hint="give either arguments, or an Operation with a shape",
         )
-    else:
-        request = _by_arguments(target, arguments, device, reference)
-    if isinstance(target, Operation):
-        tolerance, check = target.tolerance if tolerance is None else tolerance, check or target.check
-    if tolerance is None and check is None:
-        return request
-    return replace(request, tolerance=as_tolerance(tolerance), check=as_callable("check", check))
-
-
-def _by_shape(
-    operation: Operation,
-    shape: tuple[int, ...] | None,
-    dtype: str | None,
-    device: str | None,
-    reference: Callable[..., Any] | None,
-    seed: int,
-) -> TuneRequest:
-    problem = operation.problem(shape, dtype)
-    name = device_for(device, operation.device, operation.name)
+    parts = _by_arguments(target, arguments, device) if named is None else _by_shape(named, device, seed)
+    kernel, problem, name, maker = parts
+    if operation is not None:
+        reference = reference or operation.reference
+        tolerance, check = operation.tolerance if tolerance is None else tolerance, check or operation.check
     return TuneRequest(
-        kernel=operation.kernel,
-        problem=problem,
-        device=probe(name),
-        device_name=name,
-        arguments=GeneratedArguments(operation, problem, name, seed),
-        reference=reference or operation.reference,
-        operation=operation,
-        named=NamedProblem(operation, shape, dtype),
-    )
+        kernel=kernel, problem=problem, device=probe(name), device_name=name, arguments=maker, reference=reference,
+        tolerance=as_tolerance(tolerance), check=as_callable("check", check), operation=operation, named=named,
+    )  # fmt: skip
 
 
-def _by_arguments(
-    target: Operation | Kernel | Callable[..., Any],
-    arguments: Arguments,
-    device: str | None,
-    reference: Callable[..., Any] | None,
-) -> TuneRequest:
-    operation = target if isinstance(target, Operation) else None
-    kernel = operation.kernel if operation is not None else as_kernel(target)
+_Parts: TypeAlias = tuple[Kernel, Problem, str, "GeneratedArguments | CopiedArguments"]
+
+
+def _by_shape(named: NamedProblem, device: str | None, seed: int) -> _Parts:
+    operation = named.operation
+    problem = operation.problem(named.shape, named.dtype)
+    name = device_for(device, operation.device, operation.name)
+    return operation.kernel, problem, name, GeneratedArguments(operation, problem, name, seed)
+
+
+def _by_arguments(target: Operation | Kernel | Callable[..., Any], arguments: Arguments, device: str | None) -> _Parts:
+    kernel = target.kernel if isinstance(target, Operation) else as_kernel(target)
     arguments = arguments.by_name(kernel)  # an output is named by its argument
     if missing := [name for name in kernel.outputs if name not in arguments.keyword]:
         raise KernelTypeError(
@@ -308,25 +254,14 @@ def _by_arguments(
             hint="pass it, by its name or in its place",
         )
     name = device_of(arguments, device)
-    return TuneRequest(
-        kernel=kernel,
-        problem=Problem(operation.name if operation is not None else kernel.name, *_describe(kernel, arguments)),
-        device=probe(name),
-        device_name=name,
-        arguments=CopiedArguments(arguments),
-        reference=reference or (operation.reference if operation is not None else None),
-        operation=operation,
-    )
+    owner = target.name if isinstance(target, Operation) else kernel.name
+    return kernel, Problem(owner, *_describe(kernel, arguments)), name, CopiedArguments(arguments)
 
 
 def with_configs(
     target: Operation | Kernel | Callable[..., Any], space: Any
 ) -> tuple[Operation | Kernel | Callable[..., Any], Any]:
-    """`target` with what the configs of `space` bring, hooks and files, and the space without hooks.
-
-    Raises:
-        KernelTypeError: The configs have hooks, and the target is no Triton kernel.
-    """
+    """`target` with what the configs of `space` bring, hooks and files, and the space without hooks."""
     if isinstance(target, Operation):
         kernel, plain = kernel_and_space(target.kernel, space)
         return target if kernel is target.kernel else replace(target, kernel=kernel), plain
@@ -336,18 +271,9 @@ def with_configs(
 
 
 def device_for(device: str | None, runs_on: str, who: str) -> str:
-    """The torch name of the device for an operation that runs on `cuda`, `cpu` or `any`.
-
-    Raises:
-        DeviceError: The operation does not run on the device that is asked for, or there is no GPU.
-    """
+    """The torch name of the device for an operation that runs on `cuda`, `cpu` or `any`; a `DeviceError` without."""
     if device is not None and runs_on != "any" and device.partition(":")[0] != runs_on:
-        raise DeviceError(
-            f"{who} runs on {runs_on}, not on {device}",
-            runs_on,
-            device,
-            hint=f"use --device {runs_on}",
-        )
+        raise DeviceError(f"{who} runs on {runs_on}, not on {device}", runs_on, device, hint=f"use --device {runs_on}")
     if device is not None:
         return _with_index(device)
     if runs_on == "any":
@@ -363,11 +289,7 @@ def device_for(device: str | None, runs_on: str, who: str) -> str:
 
 
 def device_of(arguments: Arguments, device: str | None) -> str:
-    """The torch name of the device that the tensors in `arguments` are on; `device`, or else `cpu`, if there are none.
-
-    Raises:
-        DeviceError: The tensors are on several GPUs, or not on the device that is asked for.
-    """
+    """The torch name of the device of the tensors, one and the named one; without any, `device` or `cpu`."""
     places = sorted({str(tensor.device) for tensor in arguments.tensors()})
     if len({place for place in places if place != "cpu"}) > 1:
         raise DeviceError(f"the arguments are on several devices: {', '.join(places)}", places[0], places[-1])
@@ -378,12 +300,7 @@ def device_of(arguments: Arguments, device: str | None) -> str:
             hint="give tensors that are on the device for which a winner is asked",
         )  # fmt: skip
     if device is not None and places and device not in (place, place.partition(":")[0]):
-        raise DeviceError(
-            f"the arguments are on {place}, not on {device}",
-            device,
-            place,
-            hint=f"use device={place!r}",
-        )
+        raise DeviceError(f"the arguments are on {place}, not on {device}", device, place, hint=f"use device={place!r}")
     return place if places or device is None else _with_index(device)
 
 
@@ -393,7 +310,6 @@ def _with_index(device_name: str) -> str:
 
 
 def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
-    """The arguments by name, as specs and scalars, and a label of the problem for people."""
     places = arguments.positional_names(kernel)
     names = [name or f"arg{place}" for place, name in enumerate(places)]
     items = [*zip(names, arguments.positional, strict=True), *arguments.keyword.items()]

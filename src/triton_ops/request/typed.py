@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from triton_ops import settings
-from triton_ops.backend import FunctionKernel, HasOperation, Operation
+from triton_ops.backend import FunctionKernel, Operation
 from triton_ops.base import fingerprint, read_named
 from triton_ops.exceptions import (
     ShapeMismatchError,
@@ -41,11 +41,7 @@ _JSON_HINT = 'write {"BM": [64, 128]}'
 
 
 def parse_space(texts: list[str] | None) -> dict[str, Any] | None:
-    """The space on the command line: `NAME=v1,v2` for every tunable, a JSON object, or a JSON file; None if not given.
-
-    Raises:
-        SpaceError: The text is none of these, or names a tunable twice.
-    """
+    """The space typed: `NAME=v1,v2` for every tunable, a JSON object, or a JSON file; None if not given."""
     if not texts:
         return None
     if any(_is_json(item) for item in texts):
@@ -62,11 +58,7 @@ def parse_space(texts: list[str] | None) -> dict[str, Any] | None:
 
 
 def parse_config(texts: list[str] | None, option: str) -> dict[str, Any] | None:
-    """The config on the command line: `NAME=V,NAME=V`, the option repeated, or a JSON object; None if not given.
-
-    Raises:
-        SpaceError: The text is none of these, or names a tunable twice.
-    """
+    """The config typed: `NAME=V,NAME=V`, the option repeated, or a JSON object; None if not given."""
     if not texts:
         return None
     try:
@@ -85,11 +77,7 @@ def parse_config(texts: list[str] | None, option: str) -> dict[str, Any] | None:
 
 
 def parse_shapes(text: str | None) -> list[tuple[int, ...]]:
-    """The shapes in `4096x4096` or, with one shape per argument, in `64x128,128`; empty if not given.
-
-    Raises:
-        ShapeMismatchError: An extent is not a whole number of 1 or more.
-    """
+    """The shapes in `4096x4096` or, with one shape per argument, in `64x128,128`; empty if not given."""
     if text is None:
         return []
     try:
@@ -112,14 +100,7 @@ def operation_of(
     shapes: list[tuple[int, ...]],
     dtype: str | None,
 ) -> tuple[Operation, Any, tuple[int, ...] | None, str | None]:
-    """The arguments of `tune`: the operation, the space that replaces its own if any, the shape and the dtype.
-
-    Raises:
-        TargetError: A function of the operation raised, or the parameters of a callable cannot be found out.
-        SpaceError: A callable has no space, or the operation lacks a tunable of the space.
-        ShapeMismatchError: The shapes do not fit.
-        UnsupportedDtypeError: The dtype does not fit.
-    """
+    """The arguments of `tune`: the operation, the space that replaces its own if any, the shape and the dtype."""
     if not isinstance(target, Operation):
         return _from_callable(target, space, shapes, dtype), None, None, None
     if len(shapes) > 1:
@@ -158,10 +139,7 @@ def _narrowed(name: str, space: ConfigSpace, values: Mapping[str, Any]) -> Confi
 
 
 def _from_callable(
-    function: Callable[..., Any],
-    space: Mapping[str, Any] | None,
-    shapes: list[tuple[int, ...]],
-    dtype: str | None,
+    function: Callable[..., Any], space: Mapping[str, Any] | None, shapes: list[tuple[int, ...]], dtype: str | None
 ) -> Operation:
     kernel = FunctionKernel(function)
     if space is None:
@@ -176,13 +154,7 @@ def _from_callable(
 def tensors_of(
     kernel: FunctionKernel, tunables: Collection[str], shapes: list[tuple[int, ...]], dtype: str | None
 ) -> dict[str, TensorSpec]:
-    """A function's tensor arguments by name: its parameters without a default that are no tunables, in their order.
-
-    Raises:
-        TargetError: The function's parameters cannot be found out, or some are taken by position only.
-        ShapeMismatchError: The number of shapes is not that of the tensor arguments.
-        UnsupportedDtypeError: The dtype is not known, or the function takes no tensor.
-    """
+    """A function's tensor arguments by name: its parameters without a default that are no tunables, in their order."""
     names = [name for name in _required(kernel) if name not in tunables]
     if len(names) != len(shapes):
         raise _wrong_number(kernel.name, names, shapes)
@@ -195,7 +167,6 @@ def tensors_of(
 
 
 def _required(kernel: FunctionKernel) -> list[str]:
-    """The names of the parameters without a default, which every call must give."""
     try:
         parameters = inspect.signature(kernel.function).parameters.values()
     except (TypeError, ValueError) as error:
@@ -274,11 +245,7 @@ def _tuples(value: Any) -> Any:
 
 
 def named_object(text: str) -> Any:
-    """The object that a text names after its last colon, whatever it is.
-
-    Raises:
-        TargetError: It does not exist, or its module cannot be imported.
-    """
+    """The object that a text names after its last colon; a `TargetError` if it is not to be had."""
     place, _, name = text.rpartition(":")
     if not place or not name:
         raise TargetError(
@@ -301,23 +268,8 @@ def named_object(text: str) -> Any:
 
 
 def module_at(place: str) -> ModuleType:
-    """The imported module of a name, or of a file whose name ends in `.py`.
-
-    Raises:
-        TargetError: It does not exist, or cannot be imported.
-    """
+    """The imported module of a name, or of a file whose name ends in `.py`; a `TargetError` if it cannot be."""
     return _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
-
-
-def operations_in(path: Path) -> list[Operation]:
-    """The operations that a file has at its top level, in their order, each once; the file is imported.
-
-    Raises:
-        TargetError: It cannot be imported.
-    """
-    values = [value for value in vars(_from_file(path)).values() if not isinstance(value, type)]
-    operations = [value.operation if isinstance(value, HasOperation) else value for value in values]
-    return list({id(one): one for one in operations if isinstance(one, Operation)}.values())
 
 
 def _from_file(path: Path) -> ModuleType:

@@ -161,10 +161,7 @@ def tune_from_misses(
         names = [as_target(each).name for each in objects]
         objects += load_kernels(kernels).values()
         misses = [miss for miss in Misses(folder).read() if not names or miss.key.kernel in names]
-        outcomes, result = tune_misses(
-            misses[:most], Targets(objects), options,
-            tolerance=run.tolerance, budget_s=run.budget_s, cluster=run.cluster,
-        )  # fmt: skip
+        outcomes, result = tune_misses(misses[:most], Targets(objects), options, tolerance=run.tolerance)
     if as_json:
         say_json([_miss_outcome_json(each) for each in outcomes])
     elif not outcomes:

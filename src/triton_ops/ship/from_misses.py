@@ -11,17 +11,7 @@ from triton_ops import dispatch
 from triton_ops.backend import pack
 from triton_ops.device import current_gpu, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, NotLoadedError, TritonKernelError
-from triton_ops.many import (
-    Job,
-    JobPlace,
-    ManyResult,
-    ProblemOutcome,
-    RayEngine,
-    RunOptions,
-    TuneProblem,
-    run_jobs,
-    tuned,
-)
+from triton_ops.many import Job, JobPlace, ManyResult, ProblemOutcome, RunOptions, TuneProblem, run_jobs
 from triton_ops.records import Miss, Misses, cache_folder, store_in
 from triton_ops.ship.targets import Targets, check_named, kernel_in, made_on, specs_of
 from triton_ops.values import Tolerance, TuningResult, unkeyed
@@ -44,14 +34,11 @@ def tune_misses(
     options: RunOptions,
     *,
     tolerance: float | Tolerance | None = None,
-    budget_s: float | None = None,
-    cluster: RayEngine | None = None,
 ) -> tuple[list[MissOutcome], ManyResult]:
     """Tune misses as one run, and take each off the list when there is a record; gives the outcomes, and the run.
 
     A miss of another device, or of a kernel that cannot be found, is passed over with the reason, and stays. The folder
-    of the options is that of the misses and of the records. Without a budget there is no limit of seconds; a cluster
-    measures on its GPUs instead.
+    of the options is that of the misses and of the records.
     """
     options = replace(options, cache_dir=cache_folder(options.cache_dir))
     weights = Misses.costs(misses)
@@ -64,10 +51,10 @@ def tune_misses(
                 miss=miss,
                 device=_here(miss, device),
                 target=_target(miss, targets),
-                options=options,
+                options=replace(options, cluster=None),
                 tolerance=tolerance,
             )
-            if cluster is not None:
+            if options.cluster is not None:
                 pack(work.tuned)  # each is sent when its turn comes
         except TritonKernelError as error:
             outcomes[miss.key.id] = MissOutcome(
@@ -83,7 +70,7 @@ def tune_misses(
     def note(outcome: ProblemOutcome) -> None:
         outcomes[outcome.problem.key.id] = _outcome(outcome, options)
 
-    run = run_jobs(list(jobs.values()), options, budget_s=budget_s, observer=note, cluster=cluster)
+    run = run_jobs(list(jobs.values()), options, observer=note)
     unbegun = "the budget left no time for it" if run.stopped == "seconds" else "it was not begun"
     return [outcomes.get(miss.key.id, MissOutcome(miss=miss, reason=unbegun)) for miss in misses], run
 
@@ -109,7 +96,7 @@ class _MissTune:
             target=self.target, kwargs=made_on(specs_of(unkeyed(miss.key.problem)[0]), device),
             device=device, tolerance=self.tolerance, cold=miss.key.cache_state == "cold",
         )  # fmt: skip
-        return tuned(problem, options, replace(place, device=None))
+        return options.tuned(problem, replace(place, device=None))
 
     def _tune_options(self, place: JobPlace) -> Mapping[str, Any]:
         options = self.options

@@ -5,13 +5,8 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.tuner.gate import Gate as Gate
-    from triton_ops.tuner.gate import Leave as Leave
-    from triton_ops.tuner.gate import Preparation as Preparation
     from triton_ops.tuner.loop import TuningLoop as TuningLoop
-    from triton_ops.tuner.priors import SurveyLimits as SurveyLimits
-    from triton_ops.tuner.priors import considered as considered
-    from triton_ops.tuner.priors import inferred_prior as inferred_prior
-    from triton_ops.tuner.priors import survey as survey
+    from triton_ops.tuner.priors import Survey as Survey
     from triton_ops.tuner.progress import Listener as Listener
     from triton_ops.tuner.progress import ProgressBar as ProgressBar
     from triton_ops.tuner.progress import RunPlan as RunPlan
@@ -19,7 +14,6 @@ if TYPE_CHECKING:
     from triton_ops.tuner.progress import Silent as Silent
     from triton_ops.tuner.proposals import feed_over as feed_over
     from triton_ops.tuner.result import result_json as result_json
-    from triton_ops.tuner.result import trials_json as trials_json
     from triton_ops.tuner.result import versions as versions
     from triton_ops.tuner.session import known_result as known_result
     from triton_ops.tuner.session import release_processes as release_processes

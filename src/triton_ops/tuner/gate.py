@@ -6,14 +6,14 @@ waits at its gate; and a tune in a thread of its own, which Ctrl-C does not reac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from triton_ops.evaluation import FinalRequest, Outcome, Station, StationFacts
-from triton_ops.space import Config
-from triton_ops.values import Trial
+from triton_ops.tuner.proposals import FirstConfigs
 
 _LOOK_S = 0.2  # between two looks whether the tune is to end, while compilers are waited for
 
@@ -22,12 +22,9 @@ _LOOK_S = 0.2  # between two looks whether the tune is to end, while compilers a
 class Leave:
     """The terms on which a tune gets its device.
 
-    Attributes:
-        since_s: When the device became the tune's, by `time.monotonic()`: what was prepared before, beside another
-            tune, its budget does not count.
-        limit_s: A further limit of seconds for the tune; None is none.
-        overlaps: Whether a trial may begin in another process before the search and the listener know of the one
-            before, which is on disk. Ctrl-C then waits for the trial.
+    It became the tune's at `since_s`, by `time.monotonic()`: what was prepared before, beside another tune, its budget
+    does not count. `limit_s` is a further limit for the tune. With `overlaps` a trial may begin in another process
+    before the search and the listener know of the one before, which is on disk; Ctrl-C then waits for the trial.
     """
 
     since_s: float = 0.0
@@ -35,81 +32,61 @@ class Leave:
     overlaps: bool = False
 
 
-@dataclass(frozen=True)
-class Preparation:
-    """The progress of a tune that waits for its device.
+class Gate:
+    """The gate of one tune: closed while it is prepared, open when the device is its own, or locked for good.
 
-    Attributes:
-        enough: Is done once so much is prepared that measuring hardly has to wait for the rest.
-        whole: Is done once nothing more is prepared until the device is the tune's.
+    `ready` is called when enough of the tune is prepared, and when all is, which its argument tells; in any thread.
+    A tune that is to end hears of it by a `KeyboardInterrupt` of each method that it calls.
     """
 
-    enough: Future[None]
-    whole: Future[None]
+    def __init__(self, ready: Callable[[bool], None] = lambda _: None) -> None:
+        self._changed, self._ready = threading.Condition(), ready
+        self._leave: Leave | None = None
+        self._ended = False
 
+    def wait(self, prepared: FirstConfigs | None = None) -> Leave:
+        """Wait until the tune is let in, which may be before enough is prepared; None says that all is."""
+        if prepared is None:
+            self._ready(True)
+        else:
+            prepared.enough.add_done_callback(lambda _: self._ready(False))
+            prepared.whole.add_done_callback(lambda _: self._ready(True))
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._leave is not None)
+            self.check()
+            assert self._leave is not None
+            return self._leave
 
-class Gate(Protocol):
-    """Lets one tune have its device, and says when it is to end."""
-
-    def wait(self, prepared: Preparation | None = None) -> Leave:
-        """Wait until the device is this tune's, which has begun to prepare all that it can without.
-
-        Args:
-            prepared: Tells when enough is prepared; None says that all is.
-
-        Raises:
-            KeyboardInterrupt: The tune is to end.
-        """
+    def hold(self, seconds: float) -> None:
+        """Wait for so many seconds, or until the tune is let in or is to end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._leave is not None, timeout=seconds)
 
     def check(self) -> None:
-        """Do nothing, as long as the tune may go on.
+        """Do nothing, as long as the tune may go on."""
+        if self._ended:
+            raise KeyboardInterrupt
 
-        Raises:
-            KeyboardInterrupt: The tune is to end, as by Ctrl-C.
-        """
+    def let_in(self, limit_s: float | None, *, overlaps: bool = True) -> None:
+        """Let the tune have the device, for at most so many seconds."""
+        with self._changed:
+            self._leave = Leave(time.monotonic(), limit_s, overlaps)
+            self._changed.notify_all()
 
-
-class Stoppable:
-    """A station that measures nothing more once its tune is to end."""
-
-    def __init__(self, station: Station, gate: Gate) -> None:
-        self._station, self._gate = station, gate
-
-    @property
-    def facts(self) -> StationFacts:
-        """The facts of the station that measures."""
-        return self._station.facts
-
-    def attempt(self, config: Config, best: Trial | None) -> Trial:
-        """Try `config`."""
-        self._gate.check()
-        return self._station.attempt(config, best)
-
-    def finals(self, final: FinalRequest) -> Outcome:
-        """Run the last comparison."""
-        self._gate.check()
-        return self._station.finals(final)
-
-    def close(self) -> None:
-        """Close the station that measures."""
-        self._station.close()
+    def end(self) -> None:
+        """Have the tune end."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
 
 
 def wait_for_one(gate: Gate, futures: Sequence[Future[Any]]) -> None:
-    """Wait until one of some futures is done.
-
-    Raises:
-        KeyboardInterrupt: The tune is to end.
-    """
+    """Wait until one of some futures is done, unless the tune is to end."""
     while not wait(futures, timeout=_LOOK_S, return_when=FIRST_COMPLETED).done:
         gate.check()
 
 
 def nothing_yet(gate: Gate) -> bool:
-    """Answer that nothing could be measured yet, as long as the gate was not waited for.
-
-    Raises:
-        KeyboardInterrupt: The tune is to end.
-    """
+    """Answer that nothing could be measured yet, unless the tune is to end."""
     gate.check()
     return False

@@ -30,7 +30,7 @@ from triton_ops.tuner.progress import Listener, RunProgress
 from triton_ops.tuner.proposals import Feed, Ready
 from triton_ops.values import Status, Trial
 
-_doubts_log = logging.getLogger("triton_ops")
+_log = logging.getLogger("triton_ops")
 
 _SHARE = 0.25  # of the configs that ran
 _FEWEST = 4  # configs that ran, before a share of them means anything
@@ -56,7 +56,7 @@ class Doubts:
         for kind, note in (("default", self._of_default()), ("many", self._of_many())):
             if note and kind not in self._warned:
                 self._warned.add(kind)
-                _doubts_log.warning("%s", note)
+                _log.warning("%s", note)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -91,8 +91,6 @@ def _advice(excess: float | None) -> str:
     )
 
 
-_log = logging.getLogger("triton_ops")
-
 _Attempt: TypeAlias = Callable[[], Trial]
 
 
@@ -108,10 +106,7 @@ class TriesConfigs(Protocol):
 
 
 class _TrialThread:
-    """A thread that makes attempts one after the other, in the context of the thread that has made it.
-
-    A worker that is started there after a death finds what the caller has set, such as Triton's allocator.
-    """
+    """A thread that makes attempts in order, in its maker's context: a restarted worker finds Triton's allocator."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[tuple[_Attempt, Future[Trial]] | None] = SimpleQueue()
@@ -145,8 +140,6 @@ class _TrialThread:
 
 @dataclass(frozen=True)
 class _UnderWay:
-    """A proposal that is being tried."""
-
     ready: Ready
     begun_s: float
     trial: _Attempt  # waits for its trial, or makes it
@@ -156,14 +149,8 @@ class _UnderWay:
 class TuningLoop:
     """The loop of one search.
 
-    Attributes:
-        space: The config space; it refuses configs that break a constraint.
-        default: The default config, which is tried first.
-        quarantine: Configs that ended their process before and are not run.
-        thorough: Whether deferred configs are run at the end even if another config has worked.
-        worthwhile: The search ends when the searcher expects to gain less than this share of the best's time.
-        stopped: Why the search ended.
-        doubts: What speaks against the verdicts so far.
+    Configs in `quarantine` ended their process before and are not run. With `thorough`, deferred configs are run at the
+    end even if another has worked. It ends when the searcher expects to gain less than the share `worthwhile`.
     """
 
     space: ConfigSpace
@@ -178,11 +165,11 @@ class TuningLoop:
     worthwhile: float = 0.0
     trials: dict[Config, Trial] = field(default_factory=dict)
     stopped: str = "complete"
+    best: Trial | None = None  # by its screening, so far
     _proposed: dict[Config, TrialOrigin] = field(default_factory=dict)
     _under_way: deque[_UnderWay] = field(default_factory=deque)
     _begin_attempt: Callable[[_Attempt], _Attempt] = lambda attempt: attempt  # made when its trial is asked for
     _settled: bool = False
-    _best: Trial | None = None
     _began: bool = False  # whether this run has begun a trial of its own
     _failed: int = 0  # trials; counted as they end, since a listener is told after each of thousands
     _modes: set[str] = field(default_factory=set)  # of measurements so far
@@ -201,7 +188,7 @@ class TuningLoop:
         for trial in earlier:
             self._count(trial)
             self.doubts.tried(trial)
-        self._best = self._fastest()
+        self.best = self._fastest()
         self._proposed.update(dict.fromkeys(self.trials, TrialOrigin.SEARCHER))
         if self.trials:
             self.searcher.tell(list(self.trials.values()))
@@ -214,10 +201,8 @@ class TuningLoop:
     def run(self, station: TriesConfigs, *, overlaps: bool = False) -> None:
         """Search until nothing is left or the budget is spent; Ctrl-C ends the search and keeps all trials.
 
-        Args:
-            station: The station that tries configs.
-            overlaps: Whether a thread begins with the next config before the searcher and the listener know of the
-                trial before, which is on disk. Ctrl-C then waits for the trial under way.
+        With `overlaps` a thread begins with the next config before the search knows of the trial before; Ctrl-C waits
+        for it.
         """
         with closing(_TrialThread()) if overlaps else nullcontext() as thread:
             if thread is not None:
@@ -229,11 +214,6 @@ class TuningLoop:
                         self._finish(self._under_way.popleft(), station)
             except KeyboardInterrupt:
                 self.stopped = "interrupted"
-
-    @property
-    def best(self) -> Trial | None:
-        """The fastest trial so far by its screening; None until a config ran."""
-        return self._best
 
     def progress(self) -> RunProgress:
         """The progress of the search."""
@@ -322,7 +302,6 @@ class TuningLoop:
         return trial
 
     def _finish(self, under_way: _UnderWay, station: TriesConfigs) -> None:
-        """Wait for a trial, and let the searcher and the listener know of it."""
         trial, compiled = under_way.trial(), under_way.ready.compiled
         self.budget.note(self.budget.elapsed_s - under_way.begun_s, (compiled and compiled.compile_s) or 0.0)
         self._take(trial)
@@ -346,13 +325,11 @@ class TuningLoop:
         self.log.trial(trial, origin, durable)
 
     def _take(self, trial: Trial) -> None:
-        """Count a trial that is written, and tell the searcher and the listener."""
         self._keep(trial)
         self.searcher.tell([trial])
         self.listener.tried(trial, self.progress())
 
     def _refused(self, config: Config) -> Trial | None:
-        """The finished trial of a config that is not run; None if it may be run."""
         if (reason := self.space.why_not(config)) is not None:
             return Trial(config, Status.CONSTRAINT, error=reason)
         return self.quarantine.held(config)
@@ -362,9 +339,9 @@ class TuningLoop:
         again = trial.config in self.trials
         self._count(trial)
         if again:  # a repeated measurement may have changed the best trial
-            self._best = self._fastest()
-        elif trial.ok and (self._best is None or trial.rank < self._best.rank):
-            self._best = trial
+            self.best = self._fastest()
+        elif trial.ok and (self.best is None or trial.rank < self.best.rank):
+            self.best = trial
 
     def _count(self, trial: Trial) -> None:
         before = self.trials.get(trial.config)

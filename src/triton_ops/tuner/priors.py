@@ -31,13 +31,13 @@ from triton_ops.cost_model import InferredPrior, Readings
 from triton_ops.device import Machine, load_calibration, machine_of
 from triton_ops.kernel_ir import KernelWork
 from triton_ops.processes import WorkerProcess
-from triton_ops.request import CopiedArguments, Task
+from triton_ops.request import Task
 from triton_ops.search import SMALL, Prior, Searcher, UsesPreviews, expected_gain
 from triton_ops.space import Config, ConfigSpace, all_configs
 from triton_ops.tuner.neighbours import model_of
 from triton_ops.values import Compiled, Trial
 
-_late_priors_log = logging.getLogger("triton_ops")
+_log = logging.getLogger("triton_ops")
 
 _LOOK_S = 0.01  # between two looks whether the process that measures is ready
 _PATIENCE_S = 1.0  # after the default was tried: about as long as a kernel is read once its processes are there
@@ -49,12 +49,7 @@ Make = Callable[[Sequence[Prior]], Searcher]
 
 
 def readiness(process: WorkerProcess | None) -> Callable[[], bool]:
-    """A test if something could be measured now: the worker has answered or ended, or no worker is waited for.
-
-    Args:
-        process: The worker, which has been given its task; None where this process measures, which is ready after two
-            seconds.
-    """
+    """A test if something could be measured: the worker has answered or ended; without one, two seconds are over."""
     if process is not None:
         return lambda: process.has_written
     end_s = time.monotonic() + _INLINE_S
@@ -62,19 +57,9 @@ def readiness(process: WorkerProcess | None) -> Callable[[], bool]:
 
 
 def searcher_over(
-    make: Make,
-    priors: Future[list[Prior]],
-    ready: Callable[[], bool],
-    budget_s: float | None = None,
+    make: Make, priors: Future[list[Prior]], ready: Callable[[], bool], budget_s: float | None = None
 ) -> Searcher:
-    """The searcher with its priors if they come before something can be measured, else one that takes them later.
-
-    The priors may come later or never. `ready` says whether something could be measured now, and `budget_s` are the
-    seconds of the whole run; None is no limit.
-
-    Raises:
-        Exception: What went wrong with the priors.
-    """
+    """The searcher with its priors if they come before something can be measured, else one that takes them later."""
     while not priors.done() and not ready():
         wait([priors], timeout=_LOOK_S)
     if priors.done():
@@ -83,13 +68,7 @@ def searcher_over(
 
 
 class LatePriors:
-    """A searcher that proposes nothing until the default was tried, and then waits for its priors for a moment.
-
-    It waits for `patience_s`, once.
-
-    Raises:
-        Exception: By `ask` and the others: what went wrong with the priors, before the search has begun without them.
-    """
+    """A searcher that proposes nothing until the default was tried, and then waits once for its priors."""
 
     def __init__(self, make: Make, priors: Future[list[Prior]], patience_s: float) -> None:
         self._make, self._priors, self._patience_s = make, priors, patience_s
@@ -134,7 +113,7 @@ class LatePriors:
         if self._current() is None and self._trials:
             wait([self._priors], timeout=self._patience_s)
             if self._current() is None:
-                _late_priors_log.info("the search begins before the kernel is read")
+                _log.info("the search begins before the kernel is read")
                 self._begin([])
         return self._searcher
 
@@ -151,7 +130,7 @@ class LatePriors:
         error = self._priors.exception()
         if self._searcher is None or not isinstance(error, Exception):
             return self._priors.result()
-        _late_priors_log.warning("the search goes on without a model: reading the kernel failed", exc_info=error)
+        _log.warning("the search goes on without a model: reading the kernel failed", exc_info=error)
         return []
 
     def _begin(self, priors: Sequence[Prior]) -> None:
@@ -169,67 +148,66 @@ WHOLE = 5_000  # most configs of a space that are all considered
 _DRAWN = 2_000  # of a larger space
 _FIRST_S = 30.0  # until the first answer: the processes start meanwhile
 _SPREAD_SHARE = 0.7  # of the time, for the texts that are spread over a space of more; the rest is for promising ones
-_PROBED = 2  # configs that are read with other launch options
 
 
 @dataclass(frozen=True)
-class SurveyLimits:
-    """The limits of a survey's cost.
+class Survey:
+    """A survey of the work of configs, with the limits of its cost.
 
-    Attributes:
-        texts: Different texts that are read, spread over the space.
-        promising: Further texts that are read because they are expected to be fast.
-        seconds: Seconds after the first answer, for all that follows.
+    So many different texts are read, spread over the space; then `promising` ones, which are expected to be fast.
+    `seconds` count from the first answer, for all that follows.
     """
 
     texts: int = 400
     promising: int = 100
     seconds: float = 1.0
 
+    @staticmethod
+    def considered(space: ConfigSpace) -> list[Config]:
+        """The configs that a survey considers: all of a small space, some of a large one in random order."""
+        if configs := all_configs(space, WHOLE):
+            return configs
+        rng = random.Random(0)
+        return list(dict.fromkeys(space.sample(rng) for _ in range(_DRAWN)))
 
-def considered(space: ConfigSpace, seed: int = 0) -> list[Config]:
-    """The configs that a survey considers: all of a small space, some of a large one in random order."""
-    if configs := all_configs(space, WHOLE):
-        return configs
-    rng = random.Random(seed)
-    return list(dict.fromkeys(space.sample(rng) for _ in range(_DRAWN)))
+    def read(
+        self,
+        configs: Sequence[Config],
+        ask: Ask,
+        contents: Callable[[], Contents] = dict,
+        expected: Callable[[Readings], Callable[[Sequence[Config]], Sequence[float]]] | None = None,
+    ) -> Readings:
+        """The work of the configs, as far as it can be read in time.
 
+        `ask` starts reading one config. `contents` gives the elements of small tensors of whole numbers, and is asked
+        if the kernel's loops depend on data. `expected` leads from what was read to the expected times of configs;
+        None reads no promising ones.
+        """
+        reader = _SurveyReader(ask, self.seconds)
+        readings = reader.begun(configs, contents)
+        if not readings.works:
+            return readings
+        todo = readings.representatives(configs)
+        capped = len(todo) > self.texts
+        spread = random.Random(0).sample(todo, self.texts) if capped else todo
+        reader.read(readings, spread, _SPREAD_SHARE if capped and self.promising else 1.0)
+        if capped and expected is not None and not readings.silent:
+            rest = [config for config in todo if readings.key(config) not in readings.works]
+            times = expected(readings)(rest)
+            best = sorted(range(len(rest)), key=lambda at: times[at])[: self.promising]
+            reader.read(readings, [rest[at] for at in best])
+        return replace(readings, capped=len(todo) > len(readings.works))
 
-def survey(
-    configs: Sequence[Config],
-    ask: Ask,
-    contents: Callable[[], Contents] = dict,
-    expected: Callable[[Readings], Callable[[Sequence[Config]], Sequence[float]]] | None = None,
-    limits: SurveyLimits | None = None,
-) -> Readings:
-    """The work of the configs, as far as it can be read in time.
-
-    `ask` starts reading one config. `contents` gives the elements of small tensors of whole numbers, and is asked if
-    the kernel's loops depend on data. `expected` leads from what was read to the expected times of configs; None reads
-    no promising ones. `limits` None takes the default limits.
-    """
-    limits = limits or SurveyLimits()
-    reader = _SurveyReader(ask, limits.seconds)
-    readings = reader.begun(configs, contents)
-    if not readings.works:
-        return readings
-    todo = readings.representatives(configs)
-    capped = len(todo) > limits.texts
-    spread = random.Random(0).sample(todo, limits.texts) if capped else todo
-    reader.read(readings, spread, _SPREAD_SHARE if capped and limits.promising else 1.0)
-    if capped and expected is not None and not readings.silent:
-        rest = [config for config in todo if readings.key(config) not in readings.works]
-        times = expected(readings)(rest)
-        best = sorted(range(len(rest)), key=lambda at: times[at])[: limits.promising]
-        reader.read(readings, [rest[at] for at in best])
-    return replace(readings, capped=len(todo) > len(readings.works))
+    def prior(
+        self, configs: Sequence[Config], machine: Machine, pool: CompilePool, contents: Callable[[], Contents] = dict
+    ) -> InferredPrior:
+        """The model of the work that is read of configs, at least one; its `silent` says why it orders nothing."""
+        readings = self.read(configs, pool.read, contents, lambda some: InferredPrior(some, machine, configs).score)
+        return InferredPrior(readings, machine, configs)
 
 
 class _SurveyReader:
-    """Reads configs, and ends in time.
-
-    Reading may go on for so many seconds after the first answer.
-    """
+    """Reads configs, for so many seconds after the first answer."""
 
     def __init__(self, ask: Ask, seconds: float) -> None:
         self._ask, self._seconds = ask, seconds
@@ -239,10 +217,15 @@ class _SurveyReader:
     def begun(self, configs: Sequence[Config], contents: Callable[[], Contents]) -> Readings:
         """Readings of a first config, which know on which tunables TTIR depends; without works if that is in vain."""
         names = tuple(name for name in configs[0] if name not in LAUNCH_OPTIONS)
-        probes = [probe for config in _apart(configs) for probe in _with_other_options(config, configs)]
+        probes = [
+            probe
+            for config in dict.fromkeys((configs[0], configs[-1]))
+            for probe in _with_other_options(config, configs)
+        ]
         probed = list(dict.fromkeys([configs[0], *(config for probe in probes for config in probe[1:])]))
         works = self._first_answers(probed)
-        if any(map(_depends_on_data, works.values())) and (small_tensors := contents()):
+        loops = (loop for work in works.values() for launch in work.launches for loop in launch.loops)
+        if any(loop.by_data for loop in loops) and (small_tensors := contents()):
             self._contents = small_tensors
             works = self._first_answers(probed)
         if (first := works.get(configs[0])) is None:
@@ -253,7 +236,6 @@ class _SurveyReader:
         return readings
 
     def read(self, readings: Readings, configs: Sequence[Config], share: float = 1.0) -> None:
-        """Add what is read of configs in this share of the time that is left."""
         todo = [config for config in configs if readings.key(config) not in readings.works]
         for config, work in self._in_time(self._futures(todo), share).items():
             readings.works[readings.key(config)] = work
@@ -272,17 +254,12 @@ class _SurveyReader:
         return {config: self._ask(config, self._contents) for config in configs}
 
     def _in_time(self, futures: Mapping[Config, Future[KernelWork]], share: float = 1.0) -> dict[Config, KernelWork]:
-        """Works that are read within a share of the time that is left."""
         wait(futures.values(), timeout=max(self._end_s - time.monotonic(), 0.0) * share)
         for future in futures.values():
             future.cancel()
         return {
             config: future.result() for config, future in futures.items() if future.done() and not future.cancelled()
         }
-
-
-def _apart(configs: Sequence[Config]) -> list[Config]:
-    return list(dict.fromkeys((configs[0], configs[-1])))[:_PROBED]
 
 
 def _with_other_options(config: Config, configs: Sequence[Config]) -> list[tuple[str, Config, Config]]:
@@ -296,12 +273,6 @@ def _with_other_options(config: Config, configs: Sequence[Config]) -> list[tuple
     return variants
 
 
-def _depends_on_data(work: KernelWork) -> bool:
-    return any(loop.by_data for launch in work.launches for loop in launch.loops)
-
-
-_log = logging.getLogger("triton_ops")
-
 _WHOLE_NUMBERS = {"int64", "int32", "int16", "int8", "uint8"}
 _MOST_BYTES = 64 << 10  # of a tensor whose elements are read because a kernel's loops depend on data
 
@@ -311,16 +282,15 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
 
     Work that the kernel's author has declared comes first, and is known at once. Otherwise the configs are read in the
     compile processes, which takes a second and more and is done in a thread, unless the space is so small that it is
-    tried whole. The thread ends soon after the pool was closed, and its result is then nobody's.
-
-    The cache folder may hold the device's calibration. `pool` is None if there are no compile processes.
+    tried whole. The thread ends soon after the pool was closed, and its result is then nobody's. The cache folder may
+    hold the device's calibration.
     """
     priors: Future[list[Prior]] = Future()
     if (task.work is not None and task.work.tiles is not None) or pool is None:
         priors.set_result(model_of(task, folder))
         return priors
     machine = machine_of(task.device, load_calibration(folder, task.device.name))
-    configs = considered(task.space) if machine is not None else []
+    configs = Survey.considered(task.space) if machine is not None else []
     if machine is None or len(configs) <= SMALL:
         priors.set_result([])
         return priors
@@ -329,7 +299,7 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
 
     def read() -> None:
         try:
-            prior = inferred_prior(configs, machine, pool, lambda: contents)
+            prior = Survey().prior(configs, machine, pool, lambda: contents)
             if prior.silent:
                 _log.info("the search begins without a model: %s", prior.silent)
             priors.set_result([] if prior.silent else [prior])
@@ -340,29 +310,11 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
     return priors
 
 
-def inferred_prior(
-    configs: Sequence[Config],
-    machine: Machine,
-    pool: CompilePool,
-    contents: Callable[[], Contents] = dict,
-    limits: SurveyLimits | None = None,
-) -> InferredPrior:
-    """The model of the work that is read of configs, at least one; its `silent` says why it orders nothing.
-
-    `contents` and `limits` are as those of `survey`.
-    """
-
-    def expected(readings: Readings) -> Callable[[Sequence[Config]], Sequence[float]]:
-        return InferredPrior(readings, machine, configs).score
-
-    return InferredPrior(survey(configs, pool.read, contents, expected, limits), machine, configs)
-
-
 def small_contents(task: Task) -> Contents:
     """The elements of the caller's small tensors of whole numbers, by their parameters' names."""
-    if not isinstance(task.arguments, CopiedArguments):
+    if task.originals is None:
         return {}
-    arguments = task.arguments.originals.by_name(task.kernel).keyword
+    arguments = task.originals.by_name(task.kernel).keyword
     small = {name: value for name, value in arguments.items() if is_tensor(value) and _is_small(value)}
     return {name: value.flatten().tolist() for name, value in small.items()}
 

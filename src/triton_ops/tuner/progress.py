@@ -23,12 +23,8 @@ from triton_ops.values import Problem, Trial, TuningResult
 class RunPlan:
     """The plan of a run, which a listener gets before any work.
 
-    Attributes:
-        size: Configs before and after the constraints.
-        device: The device on which the run takes place.
-        resumed: The number of trials that were taken over from an interrupted run.
-        isolated: Whether candidates are meant to run in a process of their own.
-        log: The run log; None if none is kept.
+    `resumed` counts the trials taken over from an interrupted run; `isolated` says whether candidates are meant to run
+    in a process of their own; `log` is None if no run log is kept.
     """
 
     problem: Problem
@@ -43,15 +39,7 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class RunProgress:
-    """The progress of a run after a trial.
-
-    Attributes:
-        trials: The number of finished trials, failures included.
-        best: The fastest trial so far; None until a config ran.
-        default: The default config's trial; None if it failed or has not finished.
-        elapsed_s: Seconds since the start.
-        failed: How many of the trials failed.
-    """
+    """The progress of a run after a trial; `best` and `default` are None until they ran, if they do."""
 
     trials: int
     best: Trial | None
@@ -89,11 +77,7 @@ class Listener(Protocol):
 
 
 def checked_listener(listener: Any) -> Listener | None:
-    """The listener, or None for None.
-
-    Raises:
-        SettingsError: It lacks a method of the role.
-    """
+    """The listener, or None for None; a `SettingsError` if it lacks a method of the role."""
     methods = ("started", "tried", "ended")
     if listener is not None and (
         isinstance(listener, type) or not all(callable(getattr(listener, method, None)) for method in methods)
@@ -189,7 +173,6 @@ class _Left(TimeRemainingColumn):
 
 
 def _announcement(plan: RunPlan, columns: int) -> str:
-    """The plan in one line of so many columns; the end of a device's long name is left out."""
     before, after = f"{plan.problem} on ", f": {plan.size}; search {plan.search}"
     room = columns - cell_len(before) - cell_len(after)
     return f"{before}{_shorten(plan.device, max(room, _SHORTEST_DEVICE))}{after}"

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from triton_ops.compilation import CompilePool, Compiles, SharedCpus, with_residents
 from triton_ops.device import Machine
@@ -38,51 +38,11 @@ _BATCH = 8  # proposals asked for at a time
 
 @dataclass(frozen=True)
 class Ready:
-    """A proposal whose turn has come.
-
-    Attributes:
-        config: The config that was proposed.
-        compiled: The compiler's result; None if the process that runs the config compiles it.
-        dropped: The finished trial of a proposal that is not to be run; None if it is to be run.
-    """
+    """A proposal whose turn has come; `dropped` is its finished trial if it is not to be run."""
 
     config: Config
     compiled: Compiled | None = None
     dropped: Trial | None = None
-
-
-class Feed(Protocol):
-    """Holds proposals until they are tried, and gives each one once, to be run or as dropped."""
-
-    @property
-    def held(self) -> int:
-        """The number of proposals that wait, without deferred ones."""
-
-    @property
-    def ready(self) -> bool:
-        """True if `next` need not wait."""
-
-    @property
-    def waited_s(self) -> float:
-        """Seconds in which nothing could be tried because nothing was ready."""
-
-    def room(self) -> int:
-        """The number of further proposals that the feed could use now.
-
-        The loop calls this before it asks the searcher, so that the searcher is told of compiled previews first.
-        """
-
-    def add(self, configs: Iterable[Config], anyway: bool = False) -> None:
-        """Take proposals. With `anyway` they are run even if they are of a kind that is deferred."""
-
-    def next(self, run_deferred: bool, patient: bool = True) -> Ready | None:
-        """The proposal to try next, waiting until one is ready; None if no proposal is left.
-
-        Args:
-            run_deferred: Whether deferred proposals are run when nothing else is left; otherwise they are dropped.
-            patient: Whether to wait for proposals that are not ready; otherwise they are forgotten, except those that
-                are run anyway.
-        """
 
 
 class DirectFeed:
@@ -118,17 +78,8 @@ _PREVIEWS_AHEAD = 8  # previews per compiling process that wait or run: enough t
 class Previews:
     """Submits a searcher's previews to the compile pool, and tells the searcher the results. No method waits.
 
-    Args:
-        searcher: The searcher that wants previews.
-        pool: The processes that compile.
-        most: The limit of previews in one run.
-        machine: The device's limits, from which the number of resident blocks of a config follows; None leaves that
-            number out.
-        log: Takes every preview, for the run log.
-
-    Attributes:
-        told_count: The number of configs of which the searcher was told, proposals included.
-        has_begun: Whether the searcher has wanted any.
+    `most` is the limit in one run. `machine` None leaves out the number of resident blocks. `told_count` counts
+    proposals too.
     """
 
     def __init__(
@@ -188,10 +139,8 @@ _PROPOSALS = 32  # of a searcher without previews, which proposes most of a smal
 class FirstConfigs:
     """A compile pool as the first configs of a problem are submitted to it, which are counted.
 
-    Attributes:
-        workers: How many configs are compiled at a time, from which the number of previews follows.
-        enough: Is done once enough of all that was submitted is compiled, whatever became of it.
-        whole: Is done once all of it is.
+    `enough` is done once enough of all that was submitted is compiled, whatever became of it; `whole` once all of it
+    is.
     """
 
     def __init__(self, pool: Compiles) -> None:
@@ -261,11 +210,7 @@ def until_one_is_done(futures: Sequence[Future[Compiled]]) -> None:
 
 
 class CompiledFeed:
-    """A feed whose proposals are compiled when they are given.
-
-    It holds `ahead` proposals, 8 at most once there are previews; `previews` is None where the searcher uses none.
-    `wait` waits until one of some futures is done.
-    """
+    """A feed whose proposals are compiled when they are given; 8 at most wait once there are previews."""
 
     def __init__(
         self, pool: Compiles, ahead: int, previews: Previews | None = None, wait: Wait = until_one_is_done
@@ -292,8 +237,8 @@ class CompiledFeed:
     def room(self) -> int:
         """The number of proposals that the compilers could begin soon; 0 for a few, since each question takes time.
 
-        Where no proposal is ready to be tried, that time is free.
-        It is also 0 until the searcher was told of its first preview, since the searcher then knows more.
+        Where no proposal is ready to be tried, that time is free. It is also 0 until the searcher was told of its first
+        preview, since the searcher then knows more.
         """
         if self._previews is not None:
             self._previews.update()
@@ -314,7 +259,10 @@ class CompiledFeed:
             self._waiting.append((config, self._pool.submit(config, anyway=anyway)))
 
     def next(self, run_deferred: bool, patient: bool = True) -> Ready | None:
-        """The first proposal that is compiled; when none is left, the deferred proposals in the order of proposal."""
+        """The first proposal that is compiled; when none is left, the deferred ones, or else these as dropped.
+
+        Without `patient`, proposals that are not ready are forgotten, except those that are run anyway.
+        """
         if not patient:
             self._forget()
         while self._waiting or self._last or self._deferred:
@@ -332,7 +280,6 @@ class CompiledFeed:
         return None
 
     def _forget(self) -> None:
-        """Forget the proposals that are not compiled, except those that are run anyway."""
         self._waiting = deque(one for one in self._waiting if one[1].done() or one[0] in self._to_run)
 
     def _first_done(self) -> tuple[Config, Future[Compiled]]:
@@ -345,7 +292,6 @@ class CompiledFeed:
         return entry
 
     def _ready_of(self, config: Config, future: Future[Compiled]) -> Ready | None:
-        """A compiled proposal as the feed gives it; None if it is deferred."""
         try:
             compiled = future.result()
         except TargetError as error:
@@ -377,14 +323,20 @@ def _dropped(compiled: Compiled, reason: str) -> Ready:
     return Ready(compiled.config, compiled, dropped=trial)
 
 
+Feed: TypeAlias = DirectFeed | CompiledFeed
+"""Holds proposals until they are tried, and gives each one once, to be run or as dropped.
+
+The loop asks for its room before it asks the searcher, so that the searcher is told of compiled previews first.
+"""
+
+
 @contextmanager
 def open_pool(
     task: Task, effort: Effort, *, reuse: bool = False, shared_cpus: SharedCpus | None = None
 ) -> Iterator[CompilePool | None]:
     """The compile pool for a task; None for a kernel that is not compiled ahead, or where there is no GPU.
 
-    When the block ends, the compiling processes have ended. With `reuse` the process that starts them may be that of
-    other tunes, and is left to the next. `shared_cpus` are those that the pool shares with the pools of other tunes.
+    With `reuse` the process that starts its processes may be that of other tunes, and is left to the next.
     """
     pool = _pool_for(task, effort, reuse, shared_cpus)
     if pool is None:
@@ -402,11 +354,7 @@ def feed_over(
     log: Callable[[Compiled], None] = lambda _: None,
     wait: Wait = until_one_is_done,
 ) -> Feed:
-    """The feed for a search: `CompiledFeed` over a pool, else `DirectFeed`.
-
-    `pool` is None if nothing is compiled ahead, and `machine` where the device's limits are not known. `log` takes
-    every preview, and `wait` waits until one of some futures is done.
-    """
+    """The feed for a search: `CompiledFeed` over a pool, else `DirectFeed`; `log` takes every preview."""
     if pool is None:
         return DirectFeed()
     previews = None
@@ -417,7 +365,6 @@ def feed_over(
 
 
 def _pool_for(task: Task, effort: Effort, reuse: bool, shared_cpus: SharedCpus | None) -> CompilePool | None:
-    """The compile pool for a task; None if there can be none, with a warning if its start failed."""
     try:
         ahead = task.ahead_of_time()
         if ahead is None:

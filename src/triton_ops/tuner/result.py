@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from functools import lru_cache
 from typing import Any
@@ -20,26 +20,6 @@ from triton_ops.request import Effort, Task, TuneRequest
 from triton_ops.space import Config, Members
 from triton_ops.timing import GuardSummary
 from triton_ops.values import KernelMetrics, Key, Measurement, Resources, Status, Trial, TuningResult, Work
-
-
-def trials_json(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """Trials as plain JSON values: config, status, error, median, spread, resources."""
-    return [
-        {
-            "config": dict(trial.config),
-            "status": trial.status.value,
-            "error": trial.error,
-            "trace": trial.trace,
-            "median_ms": trial.median_ms if trial.ok else None,
-            "spread": trial.best_measurement.spread if trial.ok else None,
-            "final": trial.final is not None,
-            "compile_s": trial.compile_s,
-            "resources": None if trial.resources is None else msgspec.to_builtins(trial.resources),
-            "same_code_as": None if trial.same_code_as is None else dict(trial.same_code_as),
-            "excess": trial.excess,
-        }
-        for trial in trials
-    ]
 
 
 def result_json(result: TuningResult) -> dict[str, Any]:
@@ -105,14 +85,11 @@ def record_of(
     call: NotedCall | str | None = None,
     tunes: int = 1,
 ) -> Record:
-    """The record of a finished tune.
+    """The record of a finished tune; a `TuningFailedError` if its outcome has no winner.
 
-    `elapsed_s` are wall seconds, of a tune in a list from when the device was its own; `run` is the id of the run log,
-    `notes` are remarks beside those of the station, `call` is the call of a decorated kernel or why it cannot be made
-    again, and `tunes` counts the tunes of which each went on with the one before.
-
-    Raises:
-        TuningFailedError: The outcome has no winner.
+    `elapsed_s` are wall seconds, of a tune in a list from when the device was its own; `notes` are remarks beside those
+    of the station; `call` is the call of a decorated kernel or why it cannot be made again; `tunes` counts the tunes of
+    which each went on with the one before.
     """
     winner = outcome.winner
     if winner is None:
@@ -158,18 +135,17 @@ def result_of(
 ) -> TuningResult:
     """The result that `tune` returns, whether its record is new or was recalled.
 
-    Args:
-        record: The record of the tune that found the winner.
-        task: The task of this call, or its request if the record was recalled.
-        elapsed_s: Wall seconds of this call.
-        trials: Every trial of the tune; empty if the record was recalled, which keeps of its trials only the times of
-            the winner and of the default.
-        members: Members of an `Enum` that `best_config` and `all_results` hold; None leaves their names.
-        stored: Whether later calls find the record.
+    A recalled record has no `trials`: it keeps only the times of the winner and of the default. `elapsed_s` are wall
+    seconds of this call. `best_config` and `all_results` hold the `members` of an `Enum`; None leaves their names.
+    `stored` says whether later calls find the record.
     """
     work, device, members = task.work, task.device, members or {}
-    winner = _trial_of(record.winner, trials) if trials else _winner_of(record)
-    default = _trial_of(record.default, trials) if trials else _default_of(record)
+    by_config: dict[Config | None, Trial] = {trial.config: trial for trial in trials}
+    winner, default = by_config.get(record.winner), by_config.get(record.default)
+    if not trials:
+        winner = _recalled(record.winner, record.timing, record.mode, record.resources)
+        default = _recalled(record.default, record.default_timing, record.mode)
+    failures = tuple(Trial(f.config, Status(f.status), error=f.error) for f in record.failures if f.status in _FAILED)
     return TuningResult(
         best_config=dict(record.winner.with_members(members)),
         metrics=metrics_of(record.timing, work, device),
@@ -198,33 +174,16 @@ def result_of(
         totals=record.totals,
         run=record.run,
         winner=winner,
-        recalled_failures=() if trials else _failed_of(record),
+        recalled_failures=() if trials else failures,
         record=record.id if stored else "",
     )
 
 
-def _failed_of(record: Record) -> tuple[Trial, ...]:
-    return tuple(
-        Trial(each.config, Status(each.status), error=each.error) for each in record.failures if each.status in _FAILED
-    )
-
-
-def _trial_of(config: Config | None, trials: Sequence[Trial]) -> Trial | None:
-    return next((trial for trial in trials if trial.config == config), None)
-
-
-def _winner_of(record: Record) -> Trial:
-    return _recalled(record.winner, record.timing, record.mode, record.resources)
-
-
-def _default_of(record: Record) -> Trial | None:
-    if record.default is None or record.default_timing is None:
+def _recalled(
+    config: Config | None, timing: Timing | None, mode: str, resources: Resources | None = None
+) -> Trial | None:
+    if config is None or timing is None:
         return None
-    return _recalled(record.default, record.default_timing, record.mode)
-
-
-def _recalled(config: Config, timing: Timing, mode: str, resources: Resources | None = None) -> Trial:
-    """A trial with the three times that a record keeps, and the winner's resources."""
     times = Measurement((timing.p20_ms, timing.median_ms, timing.p80_ms), mode)
     return Trial(config, Status.OK, times, resources=resources)
 
@@ -235,10 +194,7 @@ def timing(measurement: Measurement) -> Timing:
 
 
 def failed(task: Task, trials: Sequence[Trial], doubts: Sequence[str] = (), suspicion: str = "") -> TuningFailedError:
-    """The error for a tune without a winner, with the reason for every config; a doubt is its hint.
-
-    Why the reference is the suspect, if it is, comes first.
-    """
+    """The error for a tune without a winner: a suspicion, the reason for every config, and a doubt as its hint."""
     failures = [(dict(trial.config), f"{trial.status}: {trial.error}") for trial in trials]
     reasons = "; ".join(f"({Config(config)}) {reason}" for config, reason in failures[:_LISTED_FAILURES])
     more = f"; and {len(failures) - _LISTED_FAILURES} more" if len(failures) > _LISTED_FAILURES else ""

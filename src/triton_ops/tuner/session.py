@@ -23,7 +23,7 @@ from triton_ops.backend import Arguments, Kernel, Operation, is_kept, is_tensor,
 from triton_ops.base import cpu_threads, ensure_folder, folder_within, locked, writable
 from triton_ops.compilation import SharedCpus, drop_idle_servers
 from triton_ops.device import Turns, current_gpu
-from triton_ops.evaluation import drop_idle_workers, wants_isolation
+from triton_ops.evaluation import Stations
 from triton_ops.exceptions import CacheError
 from triton_ops.processes import cleaned_up_on_sigterm
 from triton_ops.records import (
@@ -39,23 +39,14 @@ from triton_ops.records import (
     recalled,
     store_in,
 )
-from triton_ops.request import (
-    Effort,
-    NamedProblem,
-    Patience,
-    TuneRequest,
-    checked_seed,
-    chosen_effort,
-    make_request,
-    with_configs,
-)
+from triton_ops.request import Effort, Patience, TuneRequest, checked_seed, chosen_effort, make_request, with_configs
 from triton_ops.search import AnySearch
 from triton_ops.space import ConfigSpace
 from triton_ops.tuner.gate import Gate
 from triton_ops.tuner.progress import Listener, ProgressBar, checked_listener
 from triton_ops.tuner.result import result_of
 from triton_ops.tuner.tuning import Tuning
-from triton_ops.values import ALIGNMENT_BYTES, Key, Problem, Tolerance, TuningResult, check_memory, is_fake
+from triton_ops.values import ALIGNMENT_BYTES, Key, Tolerance, TuningResult, check_memory, is_fake
 
 _MOST = 1_024
 _PLAIN = frozenset({bool, int, float, str, type(None)})
@@ -68,8 +59,6 @@ class _OtherwiseError(Exception):
 
 @dataclass(frozen=True)
 class _Hit:
-    """The result of a call, with all that must be as it was."""
-
     holds: Any
     kernel: Kernel
     identity: dict[str, str]
@@ -78,7 +67,7 @@ class _Hit:
     stamp: tuple[int, int, int]
     threads: int
     result: TuningResult
-    by_shape: tuple[NamedProblem, Problem] | None
+    makes_the_same: Callable[[], bool]
 
 
 _hits: dict[Any, _Hit] = {}
@@ -107,7 +96,7 @@ def hit(call: Any, start: float) -> TuningResult | None:
         or entry.kernel.identity != entry.identity
         or any(source_of(check).fingerprint != fingerprint for check, fingerprint in entry.checks)
         or cpu_threads() != entry.threads
-        or _another_problem(entry.by_shape)
+        or not entry.makes_the_same()
     ):
         del _hits[call]
         return None
@@ -127,13 +116,12 @@ def remember(
     checks: Sequence[Callable[..., Any]],
     path: Path,
     result: TuningResult,
-    by_shape: tuple[NamedProblem, Problem] | None,
+    makes_the_same: Callable[[], bool],
 ) -> None:
     """Keep what a call has found on disk.
 
     `target` and `space` are kept as long as the hit, so that no other object gets their places. The identity of
-    `kernel` and the meaning of `checks` must stay equal. `by_shape` is the shape of a call with the problem that the
-    operation made of it; None for the caller's arguments, which are not kept.
+    `kernel` and the meaning of `checks` must stay equal, and `makes_the_same` true.
     """
     stamp = _stamp(path)
     if stamp is None:
@@ -150,16 +138,8 @@ def remember(
         return
     fingerprints = tuple((check, source.fingerprint) for check, source in sources)
     _hits[call] = _Hit(
-        (target, space), kernel, dict(kernel.identity), fingerprints, path, stamp, cpu_threads(), result, by_shape
+        (target, space), kernel, dict(kernel.identity), fingerprints, path, stamp, cpu_threads(), result, makes_the_same
     )
-
-
-def _another_problem(by_shape: tuple[NamedProblem, Problem] | None) -> bool:
-    """True if the operation makes another problem of a shape than it did."""
-    if by_shape is None:
-        return False
-    named, problem = by_shape
-    return named.operation.problem(named.shape, named.dtype) != problem
 
 
 def _token(value: Any) -> Any:
@@ -204,7 +184,7 @@ def release_processes() -> None:
 
     Cost: some milliseconds for each process.
     """
-    drop_idle_workers()
+    Stations.drop_idle()
     drop_idle_servers()
 
 
@@ -304,9 +284,13 @@ def tune(
     """
     start, seed, listener = time.monotonic(), checked_seed(seed), checked_listener(listener)
     problem: dict[str, Any] = {
-        "shape": shape, "dtype": dtype, "device": device, "reference": reference, "tolerance": tolerance,
+        "shape": shape,
+        "dtype": dtype,
+        "device": device,
+        "reference": reference,
+        "tolerance": tolerance,
         "check": check,
-    }  # fmt: skip
+    }
     options = {
         **problem, "effort": effort, "search": search, "trials": trials, "budget_s": budget_s, "cold": cold,
         "cache_dir": cache_dir,
@@ -327,17 +311,13 @@ def tune(
     if call is not None and result.from_cache:
         path = Path(cache_folder(cache_dir)) / RECORDS.file_name(key_of(request, cold=cold).id)
         checks = checked_of(callers[0], request.reference, request.check)
-        by_shape = None if request.named is None else (request.named, request.problem)
-        remember(call, *callers, request.kernel, checks, path, result, by_shape)
+        same = partial(request.named.makes, request.problem) if request.named is not None else lambda: True
+        remember(call, *callers, request.kernel, checks, path, result, same)
     return result
 
 
 def uninterrupted(result: TuningResult) -> TuningResult:
-    """The result of a tune that is a step of something longer, which Ctrl-C ends as a whole.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C has ended the tune early.
-    """
+    """The result of a tune that is a step of something longer, which Ctrl-C ends by a `KeyboardInterrupt`."""
     if result.stopped == "interrupted":
         raise KeyboardInterrupt
     return result
@@ -366,23 +346,24 @@ def tune_request(
 ) -> TuningResult:
     """Find the fastest config for a request that is checked already, or recall it.
 
-    `tune` describes the parameters that it has too. Beside them, `plan` is the effort, `start` the time of the call by
-    `time.monotonic` (None is now), and `key` the key of the record (None takes the request's). With `reuse`, processes
-    of tunes before may serve, and are left to the next for some seconds. `call` is the call of a decorated kernel,
-    which the record keeps, or why it cannot be made again. `gate` lets this tune have its device, and may end it; None
-    has the device at once. `shared_cpus` are the CPUs that the compilers share with those of other tunes.
+    `tune` describes the parameters that it has too. `start` is the time of the call by `time.monotonic`. With `reuse`,
+    processes of tunes before may serve, and are left to the next for some seconds. `call` is the call of a decorated
+    kernel, which the record keeps, or why it cannot be made again. `gate` lets this tune have its device, and may end
+    it; None has the device at once. `shared_cpus` are the CPUs that the compilers share with those of other tunes.
     """
     start = time.monotonic() if start is None else start
     key = key_of(request, cold=cold) if key is None else key
     folder = cache_folder(cache_dir)
 
     forced = force or not keep
-    if (result := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
+    known = partial(known_result, request, space, plan, key, cache_dir=folder, force=forced, start=start)
+    if (result := known()) is not None:
         return result
-    _check_addresses(request, isolate)
+    stations = Stations(problem=request, isolate=isolate, reuse=reuse, turns=Turns(request.device_name, wait))
+    _check_addresses(request, stations)
     task, own_folder = request.task(space), ensure_folder(folder) if keep else Path(folder)
     with cleaned_up_on_sigterm(), _only_one(own_folder if keep else None, key) as (runs, quarantine):
-        if (result := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
+        if (result := known()) is not None:
             return result
         return Tuning(
             task=task,
@@ -390,7 +371,7 @@ def tune_request(
             key=key,
             seed=seed,
             cold=cold,
-            isolate=isolate,
+            stations=stations,
             transfer=transfer and keep,
             folder=own_folder,
             store=store_in(folder) if keep else MemoryStore(RECORDS),
@@ -398,24 +379,18 @@ def tune_request(
             quarantine=quarantine,
             listener=listener or ProgressBar(),
             start=start,
-            turns=Turns(task.device_name, wait),
             keep=keep,
             gate=gate,
-            reuse=reuse,
             call=call,
             shared_cpus=shared_cpus,
             anew=force,
         ).run()
 
 
-def _check_addresses(request: TuneRequest, isolate: bool | None) -> None:
-    """Refuse arguments that hold addresses where configs are tried in another process; else say what is not checked.
-
-    Raises:
-        TargetError: They would be tried in another process.
-    """
+def _check_addresses(request: TuneRequest, stations: Stations) -> None:
+    """Refuse arguments that hold addresses where configs are tried in another process; else say what is not checked."""
     names = ", ".join(request.addresses)
-    if names and wants_isolation(request.kernel, request.device, isolate):
+    if names and stations.isolated:
         raise not_for_another_process(f"{names} of {request.kernel.name}")
     if names:
         _log.warning(
@@ -433,10 +408,7 @@ def known_result(
     force: bool = False,
     start: float | None = None,
 ) -> TuningResult | None:
-    """The result of a request whose winner is known; None if it is not, or if a search is asked for in any case.
-
-    The parameters are as those of `tune_request`.
-    """
+    """The result of a request whose winner is known; None if it is not, or if a search is asked for in any case."""
     folder, start_s = cache_folder(cache_dir), time.monotonic() if start is None else start
     if force or not may_have_records(folder):
         return None
@@ -450,18 +422,11 @@ def known_result(
 
 @contextmanager
 def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]]:
-    """The run logs and the quarantine of a problem in a cache folder, for one tune at a time.
-
-    A second tune of the problem waits for the first, and finds its winner. Without a folder nobody waits.
-    """
+    """The run logs and the quarantine of a problem, for one tune at a time; a second one finds its winner."""
     if folder is None:
         yield Runs(None, key.id), Quarantine(None)
         return
     place = folder / Runs.FOLDER
-    if not writable(folder):
-        _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
-        yield Runs(None, key.id), Quarantine.of(folder, key)
-        return
     if not _make_folder(folder, place):
         yield Runs(None, key.id), Quarantine.of(folder, key)
         return
@@ -474,7 +439,10 @@ def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]
 
 
 def _make_folder(folder: Path, place: Path) -> bool:
-    """Make the folder of run logs; False if it cannot be, or if another user has placed it."""
+    """Make the folder of run logs; False if it cannot be written, or if another user has placed it."""
+    if not writable(folder):
+        _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
+        return False
     try:
         ensure_folder(folder_within(folder, place))
     except (OSError, CacheError) as error:

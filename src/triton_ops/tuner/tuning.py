@@ -13,18 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from triton_ops.compilation import CompilePool, Compiles, SharedCpus
-from triton_ops.device import CpuLoad, DeviceSpec, Turns, load_calibration, machine_of
-from triton_ops.evaluation import (
-    Assignment,
-    FinalRequest,
-    Outcome,
-    Station,
-    StationFacts,
-    begin_station,
-    confirm_in_fresh_processes,
-    process_started_early,
-    wants_isolation,
-)
+from triton_ops.device import CpuLoad, DeviceSpec, load_calibration, machine_of
+from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes import WorkerProcess
 from triton_ops.records import (
@@ -43,7 +33,7 @@ from triton_ops.records import (
 from triton_ops.request import Effort, RunningBudget, Task
 from triton_ops.search import USES_PRIORS, Prior, Searcher, begin_imports, make_searcher
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.tuner.gate import Gate, Leave, Preparation, Stoppable, nothing_yet, wait_for_one
+from triton_ops.tuner.gate import Gate, Leave, nothing_yet, wait_for_one
 from triton_ops.tuner.loop import TuningLoop
 from triton_ops.tuner.neighbours import transfers_to, winners_nearby
 from triton_ops.tuner.priors import coming_priors, readiness, searcher_over
@@ -57,11 +47,8 @@ from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 class Before:
     """The legacy of earlier runs.
 
-    Attributes:
-        unfinished: The interrupted run that is resumed; None if there is none.
-        trials: The finished trials that are not repeated.
-        further: How many trials a limit of trials does not count: those of the undecided tunes before.
-        tunes: How many tunes have led to the undecided record that is gone on with; 0 without one.
+    A limit of trials does not count `further` ones: those of the undecided tunes before. `tunes` have led to the
+    undecided record that is gone on with; 0 without one.
     """
 
     unfinished: Run | None = None
@@ -69,66 +56,15 @@ class Before:
     further: int = 0
     tunes: int = 0
 
-    @property
-    def taken_over(self) -> tuple[Trial, ...]:
-        """The trials that a new run takes over."""
-        return self.trials if self.unfinished is None else ()
-
-
-def left_before(runs: Runs, record: Record | None, space: ConfigSpace, default: Config, effort: str) -> Before:
-    """The legacy of earlier runs of a problem to a tune of a space.
-
-    That is the first of these: an interrupted run, with its trials; the trials of the run whose record is undecided;
-    and those of a run over another space, since a config that joins a list is then the only one that is tried.
-
-    `record` is that of the problem in this space; None if there is none, or if it does not count. The space decides
-    which trials still hold, whose times are relative to that of the default config.
-    """
-    undecided = record if record is not None and record.goes_on and record.default == default else None
-    own = None if undecided is None else runs.run(undecided.run)
-    further, tunes = 0 if own is None else len(own.trials), 0 if undecided is None else undecided.tunes
-    unfinished = runs.unfinished(space.fingerprint)
-    run = unfinished or own or _of_another_space(runs, space, default, effort)
-    before = () if run is None else _believed(run.trials.values(), space, default)
-    return Before(unfinished=unfinished, trials=before, further=further, tunes=tunes)
-
-
-def _of_another_space(runs: Runs, space: ConfigSpace, default: Config, effort: str) -> Run | None:
-    """The last run, if it searched another space with this default."""
-    run = runs.of_another_space(space.fingerprint, effort)
-    own = None if run is None else run.trials.get(default)
-    return run if own is not None and own.ok else None
-
 
 def _believed(trials: Iterable[Trial], space: ConfigSpace, default: Config) -> tuple[Trial, ...]:
-    """The trials of configs that the space still allows.
-
-    A failure counts where another config has run, and never the default's: no file makes a tune fail.
-    """
+    """The trials of configs that the space still allows; of failures not the default's, and none if nothing ran."""
     allowed = [trial for trial in trials if space.why_not(trial.config) is None]
-    ran = any(trial.ok for trial in allowed)
+    ran = any(trial.ok for trial in allowed)  # no file makes a tune fail
     return tuple(trial for trial in allowed if trial.ok or (ran and trial.config != default))
 
 
 _log = logging.getLogger("triton_ops")
-
-
-def open_log(
-    runs: Runs, unfinished: Run | None, key: Key, task: Task, effort: Effort, *, seed: int, start: float
-) -> RunLog:
-    """The log of an interrupted run, which is continued, or else that of a new run."""
-    if unfinished is not None:
-        log = RunLog(unfinished.path, start, unfinished.at_s, root=runs.root)
-        log.resume(effort=effort.name, searcher=effort.search_name, seed=seed)
-        return log
-    started = datetime.now(timezone.utc) - timedelta(seconds=time.monotonic() - start)
-    run_id = Runs.new_id(started)
-    log = RunLog(runs.path(run_id), start, root=runs.root)
-    calibration = None if runs.root is None or task.work is None else load_calibration(runs.root, task.device.name)
-    log.begin(Head.of(
-        run_id, key, task, effort, seed=seed, versions=versions(), started=started, calibration=calibration
-    ))  # fmt: skip
-    return log
 
 
 def log_comparison(log: RunLog, outcome: Outcome) -> None:
@@ -157,17 +93,6 @@ def cut_note(loop: TuningLoop, final: FinalRequest) -> list[str]:
     return [
         f"the budget of {whole_s:g} s ended the search after {trials} trials and left {final.seconds:.1f} s to compare"
     ]
-
-
-def resumed_note(trials: int) -> list[str]:
-    """A note of the trials that an earlier run has left; empty if none."""
-    return [f"{trials} trials were taken over from an earlier run"] if trials else []
-
-
-def disturbed_note(outcome: Outcome) -> list[str]:
-    """A note of what others did on the GPU before the last comparison, which decides; empty if nothing was seen."""
-    before = "" if outcome.guard is None else outcome.guard.others_before
-    return [f"{before} while configs were tried"] if before else []
 
 
 def device_error(trials: Mapping[Config, Trial]) -> DeviceError:
@@ -226,14 +151,14 @@ def may_overlap(leave: Leave, facts: StationFacts, device: DeviceSpec) -> bool:
 _CUT_OFF = ("interrupted", "device lost")  # ends of a search after which nothing more is measured
 
 
-def _compare(loop: TuningLoop, station: Station, final: FinalRequest) -> Outcome:
-    """The last comparison, or the fastest screening if the run was interrupted."""
-    if loop.stopped not in _CUT_OFF and any(trial.ok for trial in final.trials):
+def _compared(loop: TuningLoop, compare: Callable[[], Outcome], otherwise: Outcome) -> Outcome:
+    """The outcome of a comparison, or the other one if the run was cut off before or is interrupted meanwhile."""
+    if loop.stopped not in _CUT_OFF:
         try:
-            return station.finals(final)
+            return compare()
         except KeyboardInterrupt:
             loop.stopped = "interrupted"
-    return Outcome.of_screenings(final.trials)
+    return otherwise
 
 
 @dataclass(frozen=True)
@@ -244,23 +169,15 @@ class _Findings:
 
     @property
     def cut_short(self) -> bool:
-        """True if the run was interrupted, so that the next call resumes it."""
         return self.loop.stopped == "interrupted"
 
 
 @dataclass(kw_only=True)
 class Tuning:
-    """One run of a search, with its last comparison and its record.
+    """One run of a search, with its last comparison and its record; `tune_request` describes its parameters.
 
-    Attributes that are parameters of `tune_request` too are described there.
-
-    Attributes:
-        key: The key of the record that the tune will store.
-        quarantine: Configs of the problem that ended their process before.
-        start: When `tune` was called, by `time.monotonic`, or when the device became this tune's, if that was later.
-        load: How busy other programs keep the CPUs.
-        keep: Whether later calls find what is put into `store`.
-        anew: Whether an undecided tune before is not gone on with.
+    `start` is when `tune` was called, or when the device became this tune's, if that was later. Later calls find what
+    is put into `store` if `keep`. With `anew` an undecided tune before is not gone on with.
     """
 
     task: Task
@@ -268,7 +185,7 @@ class Tuning:
     key: Key
     seed: int
     cold: bool
-    isolate: bool | None
+    stations: Stations
     transfer: bool
     folder: Path
     store: Store[Record]
@@ -276,11 +193,9 @@ class Tuning:
     quarantine: Quarantine
     listener: Listener
     start: float
-    turns: Turns
     load: CpuLoad = field(default_factory=CpuLoad)
     keep: bool = True
     gate: Gate | None = None
-    reuse: bool = False
     call: NotedCall | str | None = None
     shared_cpus: SharedCpus | None = None
     anew: bool = False
@@ -293,22 +208,17 @@ class Tuning:
         return self.task.space.default_config
 
     def run(self) -> TuningResult:
-        """Search, compare the finalists, and keep the winner.
-
-        Raises:
-            TuningFailedError, DeviceError, KeyboardInterrupt: As `tune`.
-        """
+        """Search, compare the finalists, and keep the winner; raises as `tune`."""
         task = self.task
         begin_imports(self.effort.search, task.space)
-        early = process_started_early(task.kernel, task.device, task.device_name, self.isolate, reuse=self.reuse)
-        with self._prepare() as pool, early as process:
+        with self._prepare() as pool, self.stations.early_process() as process:
             before = self._before()
             trials = before.trials
             self._tell_of_a_sudden_end(before.unfinished)
             self.effort = self.effort.beyond(before.further)
-            log = open_log(self.runs, before.unfinished, self.key, task, self.effort, seed=self.seed, start=self.start)
+            log = self._open_log(before.unfinished)
             self.listener.started(self._plan(len(trials), log.path))
-            for trial in before.taken_over:
+            for trial in before.trials if before.unfinished is None else ():
                 log.trial(trial, TrialOrigin.TAKEN_OVER)
             result: TuningResult | None = None
             try:
@@ -326,23 +236,18 @@ class Tuning:
 
     @contextmanager
     def _prepare(self) -> Iterator[CompilePool | None]:
-        """The compile pool of a tune with a gate, when the device is the tune's; None for a tune without one.
-
-        While it waits, the configs are compiled with which the search would begin now.
-        """
+        """The compile pool of a tune with a gate, which compiles for the first proposals until the device is free."""
         if self.gate is None:
             yield None
             return
-        with open_pool(self.task, self.effort, reuse=self.reuse, shared_cpus=self.shared_cpus) as pool:
-            prepared = None
-            if pool is not None:
-                first = FirstConfigs(pool)
+        with open_pool(self.task, self.effort, reuse=self.stations.reuse, shared_cpus=self.shared_cpus) as pool:
+            first = None if pool is None else FirstConfigs(pool)
+            if pool is not None and first is not None:
                 self._compile_first(first)
                 searcher = self._searcher(pool, partial(nothing_yet, self.gate))
                 feed_over(first, machine_of(self.task.device), self.effort, searcher)
                 first.complete(searcher)
-                prepared = Preparation(first.enough, first.whole)
-            leave = self._leave = self.gate.wait(prepared)
+            leave = self._leave = self.gate.wait(first)
             self.start = max(self.start, leave.since_s)
             if pool is not None:
                 pool.go_first()
@@ -350,15 +255,49 @@ class Tuning:
             yield pool
 
     def _before(self) -> Before:
-        """The legacy of earlier runs; none of a key with an unknown part, since it may belong to several kernels."""
+        """The legacy of earlier runs; none of a key with an unknown part, since it may belong to several kernels.
+
+        That is the first of these: an interrupted run, with its trials; the trials of the run whose record is
+        undecided; and those of the last run over another space with this default, since a config that joins a list is
+        then the only one that is tried. The space decides which trials still hold, whose times are relative to that of
+        the default config.
+        """
         if self.key.unknown:
             return Before()
-        space, reference = self.task.space, self.task.reference
-        record = None if self.anew else recalled(self.key, self.store, space=space, reference=reference)
-        return left_before(self.runs, record, space, self.default, self.effort.name)
+        space, runs = self.task.space, self.runs
+        record = None if self.anew else recalled(self.key, self.store, space=space, reference=self.task.reference)
+        undecided = record if record is not None and record.goes_on and record.default == self.default else None
+        own = None if undecided is None else runs.run(undecided.run)
+        unfinished = runs.unfinished(space.fingerprint)
+        run = unfinished or own
+        if run is None and (other := runs.of_another_space(space.fingerprint, self.effort.name)) is not None:
+            first = other.trials.get(self.default)
+            run = other if first is not None and first.ok else None
+        return Before(
+            unfinished=unfinished,
+            trials=() if run is None else _believed(run.trials.values(), space, self.default),
+            further=0 if own is None else len(own.trials),
+            tunes=0 if undecided is None else undecided.tunes,
+        )
+
+    def _open_log(self, unfinished: Run | None) -> RunLog:
+        """The log of an interrupted run, which is continued, or else that of a new run."""
+        effort, root = self.effort, self.runs.root
+        if unfinished is not None:
+            log = RunLog(unfinished.path, self.start, unfinished.at_s, root=root)
+            log.resume(effort=effort.name, searcher=effort.search_name, seed=self.seed)
+            return log
+        started = datetime.now(timezone.utc) - timedelta(seconds=time.monotonic() - self.start)
+        run_id = Runs.new_id(started)
+        log = RunLog(self.runs.path(run_id), self.start, root=root)
+        calibration = None if root is None or self.task.work is None else load_calibration(root, self.task.device.name)
+        log.begin(Head.of(
+            run_id, self.key, self.task, effort, seed=self.seed, versions=versions(), started=started,
+            calibration=calibration,
+        ))  # fmt: skip
+        return log
 
     def _tell_of_a_sudden_end(self, unfinished: Run | None) -> None:
-        """Warn if the process of the interrupted run ended while a config ran in it."""
         if unfinished is not None and (config := unfinished.under_way) is not None:
             _log.warning(
                 "the process that tuned %s before ended while config (%s) ran in it, and %s names it: if it was not "
@@ -368,25 +307,17 @@ class Tuning:
             )  # fmt: skip
 
     def _search(
-        self,
-        log: RunLog,
-        before: Before,
-        process: WorkerProcess | None,
-        prepared: CompilePool | None,
+        self, log: RunLog, before: Before, process: WorkerProcess | None, prepared: CompilePool | None
     ) -> _Findings:
-        """Run the search and the last comparison; nothing of this problem is compiled while the finalists race.
-
-        The worker makes the arguments while the kernel is read and the first configs are compiled.
-        """
+        """Run the search and the last comparison; nothing of this problem is compiled while the finalists race."""
         trials = before.trials
         incumbents, nearby = self._incumbents(), self._nearby(trials)
         assignment = self._assignment(trials)
         with ExitStack() as stack:
             if (pool := stack.enter_context(self._pool(prepared))) is not None:
                 self._compile_first(pool, nearby)
-            wait_for_station = begin_station(
-                assignment, self.isolate, process, log.begun, turns=self.turns, reuse=self.reuse
-            )
+            check = (lambda: None) if self.gate is None else self.gate.check
+            wait_for_station = self.stations.begin(assignment, process, log.begun, check)
             searcher = self._searcher(pool, readiness(process))
             waits = until_one_is_done if self.gate is None else partial(wait_for_one, self.gate)
             machine = machine_of(self.task.device)
@@ -394,8 +325,6 @@ class Tuning:
             loop = self._loop(log, searcher, feed)
             loop.prepare(incumbents, trials, nearby)
             station = stack.enter_context(closing(wait_for_station()))
-            if self.gate is not None:
-                station = Stoppable(station, self.gate)
             loop.run(station, overlaps=may_overlap(self._leave, station.facts, self.task.device))
             if pool is not None:
                 pool.close() if process is None else pool.end()  # inline, the wait would run beside the race
@@ -407,36 +336,23 @@ class Tuning:
                 seconds=loop.budget.comparison_s,
                 anyway=before.tunes > 0,
             )
-            outcome = _compare(loop, station, final)
+            screened = Outcome.of_screenings(final.trials)
+            outcome = screened if screened.winner is None else _compared(loop, partial(station.finals, final), screened)
             facts, load_notes = station.facts, self.load.notes(self.task.device)
             pitfalls = pitfall_notes(final.trials, self.task.work)
             notes = (*facts.notes, *loop.doubts.notes, *cut_note(loop, final), *load_notes, *pitfalls)
             facts = replace(facts, waited_s=feed.waited_s, notes=notes)
         # The station has freed its memory.
-        outcome = self._confirm(loop, outcome, assignment, final, facts.mode)
+        confirm = partial(self.stations.confirm, outcome, assignment, final, facts.mode, loop.budget.left_s)
+        outcome = _compared(loop, confirm, outcome)
         return _Findings(loop, outcome, facts)
 
     def _assignment(self, trials: Sequence[Trial]) -> Assignment:
-        """The assignment of the station; its baseline is a config that worked in the interrupted run."""
         successes = [trial.config for trial in trials if trial.ok]
         baseline = self.default if self.default in successes else next(iter(successes), None)
         return Assignment.of(self.task, self.effort, self.cold, baseline)
 
-    def _confirm(
-        self, loop: TuningLoop, outcome: Outcome, assignment: Assignment, final: FinalRequest, mode: str | None
-    ) -> Outcome:
-        if loop.stopped in _CUT_OFF:
-            return outcome
-        try:
-            return confirm_in_fresh_processes(
-                outcome, assignment, final, mode, turns=self.turns, left_s=loop.budget.left_s
-            )
-        except KeyboardInterrupt:
-            loop.stopped = "interrupted"
-        return outcome
-
     def _compile_first(self, pool: Compiles, nearby: Sequence[Config] = ()) -> None:
-        """Have the configs compiled that are tried first, in spare time until they are proposed."""
         pool.submit(self.default, anyway=True, spare=True)
         for config in nearby:
             pool.submit(config, spare=True)
@@ -444,7 +360,7 @@ class Tuning:
     def _pool(self, prepared: CompilePool | None) -> AbstractContextManager[CompilePool | None]:
         """The compile pool, the prepared one if there is one, which has ended its processes after the block."""
         if self.gate is None:
-            return open_pool(self.task, self.effort, reuse=self.reuse)
+            return open_pool(self.task, self.effort, reuse=self.stations.reuse)
         return nullcontext() if prepared is None else prepared
 
     def _loop(self, log: RunLog, searcher: Searcher, feed: Feed) -> TuningLoop:
@@ -463,11 +379,6 @@ class Tuning:
         )
 
     def _record(self, findings: _Findings, log: RunLog, before: Before) -> Record:
-        """The record of the run.
-
-        Raises:
-            TuningFailedError, DeviceError, KeyboardInterrupt: There is no winner, or the device was lost.
-        """
         outcome, stopped = findings.outcome, findings.loop.stopped
         for trial in outcome.trials:
             self.quarantine.add(trial)  # a finalist may have crashed in the last comparison
@@ -479,6 +390,9 @@ class Tuning:
             suspicion = findings.facts.suspicion
             log.ended(f"failed: {suspicion}" if suspicion else "failed")
             raise failed(self.task, outcome.trials, findings.loop.doubts.notes, suspicion)
+        resumed = [f"{len(before.trials)} trials were taken over from an earlier run"] if before.trials else []
+        others = outcome.guard.others_before if outcome.guard is not None else ""
+        disturbed = [f"{others} while configs were tried"] if others else []
         return record_of(
             self.key,
             self.task,
@@ -489,7 +403,7 @@ class Tuning:
             stopped=stopped,
             elapsed_s=time.monotonic() - self.start,
             run=log.id,
-            notes=[*resumed_note(len(before.trials)), *disturbed_note(outcome), *self._why_not_remembered(outcome)],
+            notes=[*resumed, *disturbed, *self._why_not_remembered(outcome)],
             call=self.call,
             tunes=before.tunes + 1,
         )
@@ -503,7 +417,6 @@ class Tuning:
         self.runs.prune(log.id)
 
     def _why_not_remembered(self, outcome: Outcome) -> list[str]:
-        """Reasons why the winner cannot be stored; empty if it can."""
         if outcome.guard is not None and outcome.guard.status == "shared":
             return [f"the winner is not remembered, since {outcome.guard.others} while the finalists were compared"]
         key = self.key
@@ -516,7 +429,6 @@ class Tuning:
         return []
 
     def _searcher(self, pool: CompilePool | None, ready: Callable[[], bool]) -> Searcher:
-        """The searcher, whose priors may come later once something can be measured."""
         search, space = self.effort.search, self.task.space
         if search not in USES_PRIORS:
             return make_searcher(search, space, self.seed)
@@ -530,16 +442,12 @@ class Tuning:
         return searcher_over(made, self._model, ready, self.effort.budget.seconds)
 
     def _incumbents(self) -> list[Config]:
-        """The stored winner of this problem if the config space still allows it; it is tried like any other config."""
         record = recalled(self.key, self.store)
         allowed = record is not None and self.task.space.why_not(record.winner) is None
         return [record.winner] if record is not None and allowed else []
 
     def _nearby(self, trials: Sequence[Trial]) -> list[Config]:
-        """Winners for problems nearby, of a search that may be guided by other problems, as far as they are to be run.
-
-        A trial of a small budget is not spent on one that ended its process before.
-        """
+        """Winners for problems nearby, if they may guide the search, and did not end their process before."""
         if not self.transfer or self.effort.search not in USES_PRIORS:
             return []
         configs_before = {trial.config for trial in trials}
@@ -555,6 +463,6 @@ class Tuning:
             budget=effort.budget,
             device=f"{task.device.name} ({task.device_name})",
             resumed=resumed,
-            isolated=wants_isolation(task.kernel, task.device, self.isolate),
+            isolated=self.stations.isolated,
             log=log,
         )

@@ -16,13 +16,11 @@ from triton_ops.backend.portable import holds_addresses  # noqa: E402
 from triton_ops.device import DeviceSpec  # noqa: E402
 from triton_ops.evaluation import (  # noqa: E402
     Assignment,
-    begin_station,
+    Stations,
     isolated,
 )
-from triton_ops.request import (  # noqa: E402
-    CopiedArguments,
-    chosen_effort,
-)
+from triton_ops.request import chosen_effort  # noqa: E402
+from triton_ops.request.request import CopiedArguments  # noqa: E402
 
 START = 0x7F00_0000_0000
 PIECES = [range(START, START + 4096), range(START + 8192, START + 8192 + 512), range(0x3_0200_0000, 0x3_0200_2000)]
@@ -201,7 +199,7 @@ def test_what_code_closes_over_is_neither_sent_nor_tried_here(held, isolate):
         dtype=None, effort=chosen_effort(),
     )  # fmt: skip
     with pytest.raises(TargetError, match="the addresses in a tensor"):
-        begin_station(assignment, isolate)
+        Stations(problem=assignment, isolate=isolate).begin(assignment)
     assert all(not each.any() for each in tensors)
 
 

@@ -19,8 +19,8 @@ from triton_ops.backend import packed_allocator, take_allocator  # noqa: E402
 from triton_ops.evaluation import (  # noqa: E402
     Assignment,
     StationFacts,
+    Stations,
     idle_worker,
-    process_started_early,
 )
 from triton_ops.evaluation.isolated import Isolated  # noqa: E402
 from triton_ops.records import RunLog  # noqa: E402
@@ -105,8 +105,10 @@ def test_a_worker_has_the_allocator_of_its_task_and_of_no_task_before(tmp_path):
 
     def tried():
         file.write_text("")
-        early = process_started_early(work.kernel, work.device, work.device_name, True, reuse=True)
-        with early as process, closing(Isolated(work, process, reuse=True)) as station:
+        with (
+            Stations(problem=work, isolate=True, reuse=True).early_process() as process,
+            closing(Isolated(work, process, reuse=True)) as station,
+        ):
             assert station.attempt(Config(step=1), None).ok
             return set(file.read_text().split()), process.pid
 

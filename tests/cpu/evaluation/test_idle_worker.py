@@ -27,7 +27,7 @@ from benchmarks.robustness.workers import workers_of
 
 from triton_ops import release_processes, tune
 from triton_ops.base import proc as _proc
-from triton_ops.evaluation import Assignment, idle_worker, process_started_early
+from triton_ops.evaluation import Assignment, Stations, idle_worker
 from triton_ops.evaluation.isolated import Isolated
 from triton_ops.request import chosen_effort, make_task
 from triton_ops.space import Config
@@ -59,8 +59,8 @@ def assignment(function=nap, **more):
 
 def tried(work, config=GOOD, reuse=True):
     """The trial of a config in a station, and the process that it ran in."""
-    early = process_started_early(work.kernel, work.device, work.device_name, True, reuse=reuse)
-    with early as process, closing(Isolated(work, process, reuse=reuse)) as station:
+    stations = Stations(problem=work, isolate=True, reuse=reuse)
+    with stations.early_process() as process, closing(Isolated(work, process, reuse=reuse)) as station:
         return station.attempt(config, None), process.pid
 
 

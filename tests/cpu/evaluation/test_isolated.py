@@ -40,11 +40,12 @@ from triton_ops import (
 )
 from triton_ops.backend import Arguments, pack
 from triton_ops.device import probe
-from triton_ops.evaluation import Assignment, begin_station
+from triton_ops.evaluation import Assignment, Stations
 from triton_ops.evaluation.isolated import Isolated
 from triton_ops.evaluation.worker import Setup
 from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess, worker_process
-from triton_ops.request import CopiedArguments, Patience, chosen_effort
+from triton_ops.request import Patience, chosen_effort
+from triton_ops.request.request import CopiedArguments
 from triton_ops.space import Config
 
 PATIENCE = Patience(launch_s=2.0)
@@ -188,7 +189,7 @@ def test_a_reference_that_ends_the_process_is_an_error_of_its_own():
 def test_a_worker_is_given_its_task_at_once_and_what_is_wrong_with_it_is_said_when_it_is_waited_for():
     for given, wrong in ((assignment(), None), (assignment(raises), TargetError)):
         process = WorkerProcess()
-        opened = begin_station(given, True, process)
+        opened = Stations(problem=given, isolate=True).begin(given, process)
         if wrong is not None:
             with pytest.raises(wrong, match="the reference of nap raised ValueError: no"):
                 opened()
@@ -197,13 +198,14 @@ def test_a_worker_is_given_its_task_at_once_and_what_is_wrong_with_it_is_said_wh
             assert station.facts.place == "in a process of its own"
             assert station.attempt(Config({"ms": 0.0, "fault": GOOD}), None).ok
     for isolate in (None, False):
-        assert begin_station(assignment(), isolate)().facts.place.startswith("inline, as")
+        stations = Stations(problem=assignment(), isolate=isolate)
+        assert stations.begin(assignment())().facts.place.startswith("inline, as")
 
 
 def test_a_worker_that_ended_before_its_task_is_replaced_by_another():
     process = WorkerProcess()
     os.kill(process.pid, signal.SIGKILL)
-    with closing(begin_station(assignment(), True, process)()) as station:
+    with closing(Stations(problem=assignment(), isolate=True).begin(assignment(), process)()) as station:
         assert station.attempt(Config({"ms": 0.0, "fault": GOOD}), None).ok
 
 

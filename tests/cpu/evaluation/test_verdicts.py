@@ -513,7 +513,7 @@ def test_the_second_draw_has_no_outliers():
     task = make_task(operation)
     first = ArgumentSet(task.arguments(), ())
     assert first.arguments.keyword["x"].abs().max() > 1
-    second, whole = further_cases(first, task.arguments, "cpu")
+    second, whole = further_cases(first, task)
     for case in (second, whole):
         assert case.argument_set.arguments.keyword["x"].abs().max() <= 1
     assert set(whole.argument_set.arguments.keyword["x"].unique().tolist()) == {-1.0, 0.0, 1.0}

@@ -12,7 +12,8 @@ import torch
 
 from triton_ops import FunctionKernel, KernelTypeError
 from triton_ops.backend import Arguments, with_canaries
-from triton_ops.evaluation import ArgumentSet, Standard, Subject, poison
+from triton_ops.evaluation import ArgumentSet, Standard, Subject
+from triton_ops.evaluation.subject import poison
 from triton_ops.evaluation.verify import LAUNCH, ODD, Case, Verifier
 from triton_ops.space import Config
 from triton_ops.values import Tolerance

@@ -25,7 +25,7 @@ from triton_ops.kernels import load  # noqa: E402
 from triton_ops.lab import device_spec  # noqa: E402
 from triton_ops.lab.expectation import Explained, _fit_remarks, _remarks  # noqa: E402  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
-from triton_ops.tuner import SurveyLimits  # noqa: E402
+from triton_ops.tuner import Survey  # noqa: E402
 from triton_ops.values import (  # noqa: E402
     Compiled,
     Resources,
@@ -309,7 +309,7 @@ def test_explain_refuses_a_measured_time_that_is_none(cli, given):
 
 
 def test_a_space_with_too_many_texts_is_ranked_by_some_of_them(monkeypatch):
-    monkeypatch.setattr("triton_ops.lab.ranking.UNHURRIED", SurveyLimits(texts=1, promising=1, seconds=60))
+    monkeypatch.setattr("triton_ops.lab.ranking.UNHURRIED", Survey(texts=1, promising=1, seconds=60))
     found = rank(NORM, (X, X, 1024, 1e-5), space={"BLOCK": [64, 128, 256, 512, 1024]}, gpu=H200, jobs=1)
     assert 1 <= len(found) <= 3  # one text, one that promises much, and the first of all
     assert all(math.isfinite(one.expected_ms) for one in found)

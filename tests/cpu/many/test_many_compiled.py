@@ -16,11 +16,12 @@ from triton_ops import TuneProblem, release_processes, tune_many
 from triton_ops.compilation import pool
 from triton_ops.compilation.fork_server import ForkServer
 from triton_ops.device import spec_named
-from triton_ops.many import RunOptions, jobs_of, run_jobs
+from triton_ops.evaluation import Stations
+from triton_ops.many import RunOptions, run_jobs
 from triton_ops.many.executor import LocalExecutor
+from triton_ops.many.session import jobs_of
 from triton_ops.records import read_run
 from triton_ops.request import effort_of, request
-from triton_ops.tuner import tuning
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("own_fork_server")]
 
@@ -30,7 +31,7 @@ def gpu(monkeypatch):
     """A GPU that compiles, and whose times are planned; gives the stations, in the order in which they were opened."""
     stations = []
 
-    def begun(assignment, *_, **__):
+    def begun(_, assignment, *__, **___):
         def opened():
             stations.append(Planned(assignment))
             return stations[-1]
@@ -39,7 +40,7 @@ def gpu(monkeypatch):
 
     monkeypatch.setattr(request, "probe", lambda _: spec_named("NVIDIA H200"))
     monkeypatch.setattr(request, "gpu_missing", lambda: "")
-    monkeypatch.setattr(tuning, "begin_station", begun)
+    monkeypatch.setattr(Stations, "begin", begun)
     yield stations
     release_processes()
 

@@ -15,10 +15,10 @@ from triton_ops.compilation import SharedCpus
 from triton_ops.device import DeviceSpec, chosen_gpus
 from triton_ops.device import probing as chosen
 from triton_ops.many import Job, RunOptions, TuneProblem, run_jobs
-from triton_ops.many.executor import LocalExecutor, OpensLater
+from triton_ops.many.executor import LocalExecutor
 from triton_ops.many.problem import job_of
 from triton_ops.request import effort_of
-from triton_ops.tuner import Preparation, Silent
+from triton_ops.tuner import Gate, Silent
 
 
 def spec(name="H200"):
@@ -214,7 +214,7 @@ def test_jobs_that_are_prepared_side_by_side_begin_once_and_those_no_longer_want
 
 
 def test_a_gate_tells_when_it_let_the_job_in_also_who_comes_later():
-    gate, before = OpensLater(), time.monotonic()
+    gate, before = Gate(), time.monotonic()
     gate.let_in(3.0)
     after = time.monotonic()
     time.sleep(0.02)
@@ -227,7 +227,7 @@ def test_a_job_is_told_of_once_enough_and_once_all_of_it_is_prepared_or_when_it_
     told, enough, whole = queue.SimpleQueue(), Future(), Future()
 
     def waits(place):
-        place.gate.wait(Preparation(enough, whole))
+        place.gate.wait(SimpleNamespace(enough=enough, whole=whole))
         return result(place)
 
     def at_once(place):

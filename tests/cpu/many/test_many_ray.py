@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 
 from triton_ops import DeviceError, SettingsError, TargetError, TuneProblem, tune_many
-from triton_ops.many import RayEngine, RunOptions, run_jobs
+from triton_ops.many import RunOptions, run_jobs
 from triton_ops.many import ray_engine as engine_module
 from triton_ops.many.executor import ExecutorLostError
 from triton_ops.many.ray_actors import HostFacts
-from triton_ops.many.ray_engine import engine_named
+from triton_ops.many.ray_engine import RayEngine, engine_named
 from triton_ops.many.session import jobs_of
 from triton_ops.records import Misses, read_run, store_in
 from triton_ops.records.misses import Harvest
@@ -182,8 +182,8 @@ def test_an_address_that_does_not_answer_is_said_before_ray_waits_for_it(engine,
 
 
 def run_on(engine, problems, folder):
-    options = RunOptions(plan=effort_of(), cache_dir=folder)
-    return run_jobs(jobs_of(problems, options), options, told=lambda _: None, cluster=engine)
+    options = RunOptions(plan=effort_of(), cache_dir=folder, cluster=engine)
+    return run_jobs(jobs_of(problems, options), options, told=lambda _: None)
 
 
 def test_problems_are_tuned_by_actors_and_the_records_and_run_logs_are_here(engine, work, tmp_path):
@@ -211,8 +211,8 @@ def test_misses_are_tuned_by_actors_and_taken_off_the_list(engine, work, tmp_pat
         harvest.note(keys[-1], None)
     harvest.note(replace(keys[0], kernel="nowhere:kernel"), None)
     harvest.flush()
-    options = RunOptions(plan=effort_of(), cache_dir=folder)
-    served, run = tune_misses(Misses(folder).read(), Targets([work.slow]), options, cluster=engine)
+    options = RunOptions(plan=effort_of(), cache_dir=folder, cluster=engine)
+    served, run = tune_misses(Misses(folder).read(), Targets([work.slow]), options)
     assert run.totals == {"tuned": 2}, [each.error for each in run.outcomes]
     assert {each.device.partition(":")[0] for each in run.outcomes} == {socket.gethostname()}
     assert {each.miss.key.id: (each.stored, each.reason) for each in served if each.result} == {
@@ -235,13 +235,13 @@ def test_a_driver_that_is_killed_loses_at_most_the_trials_under_way(engine, work
         textwrap.dedent("""
         import sys, ray_work
         from triton_ops import TuneProblem
-        from triton_ops.many import RayEngine
-        from triton_ops.many import RunOptions
-        from triton_ops.many import jobs_of, run_jobs
+        from triton_ops.many import RunOptions, run_jobs
+        from triton_ops.many.ray_engine import RayEngine
+        from triton_ops.many.session import jobs_of
         from triton_ops.request import effort_of
-        options = RunOptions(plan=effort_of(), cache_dir="records")
+        options = RunOptions(plan=effort_of(), cache_dir="records", cluster=RayEngine(simulated=2))
         problems = [TuneProblem(target=ray_work.slow, shape=(n,)) for n in range(1, 7)]
-        run = run_jobs(jobs_of(problems, options), options, told=lambda _: None, cluster=RayEngine(simulated=2))
+        run = run_jobs(jobs_of(problems, options), options, told=lambda _: None)
         print(run.totals)
     """)
     )
@@ -265,7 +265,7 @@ def test_a_driver_that_is_killed_loses_at_most_the_trials_under_way(engine, work
 def test_without_the_keeper_of_the_run_logs_a_run_ends_and_no_problem_counts_as_failed(engine, work, tmp_path):
     options = RunOptions(plan=effort_of(), cache_dir=tmp_path / "records")
     (job,) = jobs_of([TuneProblem(target=work.slow, shape=(1,))], options)
-    with engine.executors([job], options) as executors:
+    with engine.executors([job], options.plan, options.cache_dir) as executors:
         executor = next(iter(executors.values()))
         executor._ledger.ray.kill(executor._ledger.keeper)
         error = executor.measure(job, None).exception(timeout=60)

@@ -10,8 +10,8 @@ import pytest
 from triton_ops.exceptions import DeviceError, TuningFailedError
 from triton_ops.many import Job
 from triton_ops.many.executor import ExecutorLostError
-from triton_ops.many.run import ManyRun
 from triton_ops.many.schedule import Planned, Schedule
+from triton_ops.many.session import ManyRun, share_saved
 
 
 class Told:
@@ -24,8 +24,8 @@ class Told:
         raise AssertionError("the executors of these tests have no listeners")
 
     def ended(self, ended):
-        assert ended.job.name not in self.statuses
-        self.statuses[ended.job.name] = ended.status
+        assert ended.label not in self.statuses
+        self.statuses[ended.label] = ended.status
 
     def lost(self, device, why):
         self.losses.append(device)
@@ -96,7 +96,7 @@ def test_each_job_is_measured_once_and_the_next_two_are_prepared_meanwhile():
     assert executor.prepared == [["p1", "p2"], ["p2", "p3"]]
     assert told.statuses == dict.fromkeys(executor.measured, "tuned")
     assert run.stopped == "complete"
-    assert run.ended["p0"].gain == pytest.approx(0.2)
+    assert share_saved(run.ended["p0"].result) == pytest.approx(0.2)
 
 
 def test_what_is_ready_first_is_measured_first():
@@ -111,7 +111,7 @@ def test_what_is_ready_first_is_measured_first():
 
 def test_a_run_whose_jobs_are_never_ready_goes_on_all_the_same(monkeypatch):
     monkeypatch.setattr("triton_ops.many.schedule._PATIENCE_S", 0.01)
-    monkeypatch.setattr("triton_ops.many.run._LOOK_S", 0.01)
+    monkeypatch.setattr("triton_ops.many.session._LOOK_S", 0.01)
     executor = TellingExecutor(["none of them"])
     run, _ = ran({"a": executor}, ahead=1)
     assert executor.measured == ["p0", "p1", "p2", "p3"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fleet import Fleet, plans
+from tests.fleet import Fleet, over, plans
 from triton_ops.many.schedule import Order, OrderStep, Planned, Schedule
 
 
@@ -21,7 +21,7 @@ def test_a_device_measures_one_problem_and_prepares_the_next_ones_meanwhile():
     assert schedule.ended("a", "p1", 2.0, seconds=1.0) == [Order(OrderStep.MEASURE, "a", ("p2",))]
     assert schedule.ended("a", "p2", 3.0, seconds=1.0) == [Order(OrderStep.MEASURE, "a", ("p3",))]
     assert schedule.ended("a", "p3", 4.0, seconds=1.0) == []
-    assert schedule.over
+    assert over(schedule)
     assert not schedule.waiting
 
 
@@ -97,7 +97,7 @@ def test_problems_stay_on_the_devices_that_can_measure_them():
     assert "here" in [name for name, *_ in fleet.measured["b"]]
     nowhere = Schedule([Planned(name="x", group="k", devices=frozenset({"c"}))])
     assert nowhere.joined("a", 0.0) == []
-    assert nowhere.over
+    assert over(nowhere)
     assert nowhere.waiting == ["x"]
 
 
@@ -138,7 +138,7 @@ def test_whatever_fails_each_problem_ends_once_or_is_said_to_be_left(count, kern
     ).run(names)  # fmt: skip
     left = [*schedule.unbegun, *schedule.lost, *schedule.waiting]
     assert sorted([*fleet.ended, *left]) == sorted(f"p{at}" for at in range(count))
-    assert schedule.over
+    assert over(schedule)
     if not deaths and budget_s is None:
         assert len(fleet.ended) == count
 
@@ -155,7 +155,7 @@ def test_a_device_that_tells_begins_with_what_is_ready_first_and_prepares_more_a
     schedule = Schedule(plans(7, kernels=7), ahead=1)
     assert schedule.joined("a", 0.0, telling="a") == [Order(OrderStep.PREPARE, "a", ("p0", "p1", "p2", "p3"))]
     assert schedule.waits
-    assert not schedule.over
+    assert not over(schedule)
     assert schedule.ready("a", "p1", 1.0) == [Order(OrderStep.MEASURE, "a", ("p1",))]  # and three are prepared
     assert not schedule.waits
     assert schedule.ready("a", "p2", 1.5) == []
@@ -202,7 +202,7 @@ def test_a_device_does_not_wait_for_the_only_problem_nor_for_long():
     schedule = Schedule(plans(3), ahead=1, budget_s=5.0)
     schedule.joined("a", 0.0, telling="a")
     assert schedule.looked(4.5) == [Order(OrderStep.PREPARE, "a", ())]
-    assert schedule.over
+    assert over(schedule)
     assert not schedule.waits
     assert len(schedule.unbegun) == 3
 

@@ -13,7 +13,7 @@ import torch
 
 from tests.runs import begun
 from triton_ops import Config, FunctionKernel, operation, tune
-from triton_ops.evaluation import Assignment, FinalRequest, confirm_in_fresh_processes
+from triton_ops.evaluation import Assignment, FinalRequest, Stations
 from triton_ops.evaluation.station import Inline
 from triton_ops.records import Finalist, read_run
 from triton_ops.records.run_log import Twins
@@ -43,7 +43,7 @@ def compared(target, args=(), processes=1, **kwargs):
 def test_fresh_processes_tell_tied_configs_apart_where_they_can_and_the_run_log_has_their_rounds(tmp_path):
     outcome, assignment, final, mode = compared(sleep, processes=2)
     doubtful = replace(outcome, ties=(Config(delay_us=600), Config(delay_us=300)))
-    found = confirm_in_fresh_processes(doubtful, assignment, final, mode)
+    found = Stations(problem=assignment).confirm(doubtful, assignment, final, mode)
     assert found.winner.config == Config(delay_us=300)
     assert found.ties == (Config(delay_us=300),)
     log = begun(tmp_path)
@@ -62,7 +62,7 @@ def test_fresh_processes_tell_tied_configs_apart_where_they_can_and_the_run_log_
 def test_a_single_leader_is_not_compared_again():
     outcome, assignment, final, mode = compared(sleep)
     alone = replace(outcome, ties=outcome.ties[:1])
-    assert confirm_in_fresh_processes(alone, assignment, final, mode) is alone
+    assert Stations(problem=assignment).confirm(alone, assignment, final, mode) is alone
 
 
 def test_a_kernel_that_writes_what_it_reads_is_confirmed_with_its_arguments_restored():
@@ -76,7 +76,7 @@ def test_a_kernel_that_writes_what_it_reads_is_confirmed_with_its_arguments_rest
 
     outcome, assignment, final, mode = compared(FunctionKernel(adds), (torch.ones(64),), space={"chunk": [64, 63, 62]})
     tied = replace(outcome, ties=tuple(trial.config for trial in final.trials))
-    found = confirm_in_fresh_processes(tied, assignment, final, mode)
+    found = Stations(problem=assignment).confirm(tied, assignment, final, mode)
     assert found.winner is not None
     assert all(trial.ok for trial in found.trials), [trial.error for trial in found.trials]
 
@@ -92,7 +92,7 @@ def test_a_config_that_is_wrong_in_a_fresh_process_is_no_longer_tied():
         FunctionKernel(doubles), (64.0,), space={"n": [1, 2, 3]}, reference=lambda x: x * 2, device="cpu"
     )
     tied = replace(outcome, ties=(Config(n=2), Config(n=1)), winner=outcome.trials[1])
-    found = confirm_in_fresh_processes(tied, assignment, final, mode)
+    found = Stations(problem=assignment).confirm(tied, assignment, final, mode)
     assert found.winner.config == Config(n=1)
     assert {trial.config: trial.status for trial in found.trials}[Config(n=2)] is Status.WRONG
 
@@ -108,7 +108,7 @@ def test_a_slower_config_that_is_wrong_in_a_fresh_process_is_found_too():
         FunctionKernel(doubles), (64.0,), space={"n": [1, 2]}, reference=lambda x: x * 2, device="cpu"
     )
     tied = replace(outcome, ties=(Config(n=2), Config(n=1)), winner=outcome.trials[1])
-    found = confirm_in_fresh_processes(tied, assignment, final, mode)
+    found = Stations(problem=assignment).confirm(tied, assignment, final, mode)
     assert {trial.config: trial.status for trial in found.trials}[Config(n=1)] is Status.WRONG
     assert found.ties == (Config(n=2),)
 
@@ -124,7 +124,7 @@ def test_a_process_that_fails_is_left_out_with_a_warning(caplog):
     outcome, assignment, final, mode = compared(dies, space={"n": [1, 2]})
     tied = replace(outcome, ties=(Config(n=1), Config(n=2)))
     with caplog.at_level(logging.WARNING, "triton_ops"):
-        found = confirm_in_fresh_processes(tied, assignment, final, mode)
+        found = Stations(problem=assignment).confirm(tied, assignment, final, mode)
     assert found.winner is None or found.winner.config in tied.ties
     assert caplog.text
 
@@ -139,7 +139,7 @@ def test_a_kernel_that_exists_in_this_process_only_is_not_confirmed_and_a_warnin
     outcome, assignment, final, mode = compared(locked, space={"n": [1, 2]}, device="cpu")
     tied = replace(outcome, ties=(Config(n=1), Config(n=2)))
     with caplog.at_level(logging.WARNING, "triton_ops"):
-        assert confirm_in_fresh_processes(tied, assignment, final, mode) is tied
+        assert Stations(problem=assignment).confirm(tied, assignment, final, mode) is tied
     assert "are not confirmed in further processes" in caplog.text
 
 
@@ -153,4 +153,4 @@ def test_the_default_stays_where_a_confirmed_tie_holds(caplog):
 
 def test_no_confirmation_is_asked_for_by_an_effort_without_processes():
     outcome, assignment, final, mode = compared(sleep, processes=0)
-    assert confirm_in_fresh_processes(outcome, assignment, final, mode) is outcome
+    assert Stations(problem=assignment).confirm(outcome, assignment, final, mode) is outcome

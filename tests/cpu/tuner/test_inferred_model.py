@@ -29,13 +29,11 @@ from triton_ops.cost_model.inferred import InferredTiles, why_silent  # noqa: E4
 from triton_ops.device import machine_of, named_target, spec_named  # noqa: E402
 from triton_ops.kernel_ir import KernelWork  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
-from triton_ops.request import CopiedArguments, Task  # noqa: E402
+from triton_ops.request import Task  # noqa: E402
+from triton_ops.request.request import CopiedArguments  # noqa: E402
 from triton_ops.space import Config, as_space  # noqa: E402
 from triton_ops.tuner import (  # noqa: E402
-    SurveyLimits,
-    considered,
-    inferred_prior,
-    survey,
+    Survey,
 )
 from triton_ops.tuner.priors import coming_priors, small_contents  # noqa: E402
 from triton_ops.values import (  # noqa: E402
@@ -245,7 +243,7 @@ class Reading:
 
 def test_configs_that_differ_in_launch_options_are_read_once():
     reading = Reading()
-    found = survey(list(SPACE), reading)
+    found = Survey().read(list(SPACE), reading)
     assert found.names == ("BLOCK",)
     assert len(found.works) == 5
     assert len(reading.asked) <= 5 + 6  # and a few with other options, to see that they change nothing
@@ -261,14 +259,14 @@ def test_a_launch_option_that_the_kernel_looks_at_is_told_apart():
         future.set_result(KernelWork((replace(work.launches[0], loops=loops),)))
 
     reading._answer = answer
-    found = survey(list(SPACE), reading)
+    found = Survey().read(list(SPACE), reading)
     assert found.names == ("BLOCK", "num_stages")
     assert len(found.works) == 15
 
 
 def test_a_survey_ends_when_nothing_answers_in_time(monkeypatch):
     monkeypatch.setattr("triton_ops.tuner.priors._FIRST_S", 0.05)
-    found = survey(list(SPACE), Reading(lambda future, config: None))
+    found = Survey().read(list(SPACE), Reading(lambda future, config: None))
     assert found.silent == "no config was read"
 
 
@@ -281,7 +279,7 @@ def test_what_was_read_in_time_counts_and_the_rest_is_fitted():
             future.set_result(reading.work(config))
 
     reading._answer = answer
-    found = survey(configs, reading, limits=SurveyLimits(seconds=0.05))
+    found = Survey(seconds=0.05).read(configs, reading)
     assert len(found.works) == 4
     assert found.capped
     prior = InferredPrior(found, H200, configs)
@@ -294,11 +292,10 @@ def test_what_was_read_in_time_counts_and_the_rest_is_fitted():
 def test_of_very_many_texts_some_are_read_and_then_those_that_a_fit_expects_to_be_fast():
     space = as_space({"BLOCK": [64, 128, 256, 512], "A": list(range(1, 51)), "B": list(range(1, 51))})
     reading = Reading()
-    configs = considered(space)
+    configs = Survey.considered(space)
     assert 1000 < len(configs) <= 2000  # of 10,000
-    found = survey(
+    found = Survey(texts=40, promising=10).read(
         configs, reading, expected=lambda readings: lambda left: [config["A"] for config in left],
-        limits=SurveyLimits(texts=40, promising=10),
     )  # fmt: skip
     assert len(found.works) == 51
     assert all(config["A"] <= 2 for config, _ in reading.asked[-10:])
@@ -306,17 +303,17 @@ def test_of_very_many_texts_some_are_read_and_then_those_that_a_fit_expects_to_b
 
 def test_small_tensors_of_whole_numbers_are_read_only_if_a_loop_depends_on_data():
     plain, told = Reading(), []
-    survey(list(SPACE), plain, lambda: told.append(1) or {"starts": [0, 4]})
+    Survey().read(list(SPACE), plain, lambda: told.append(1) or {"starts": [0, 4]})
     assert not told
     by_data = Reading()
     base = by_data._base
     by_data._base = replace(base, loops=tuple(replace(loop, by_data=True) for loop in base.loops))
-    survey(list(SPACE), by_data, lambda: {"starts": [0, 4]})
+    Survey().read(list(SPACE), by_data, lambda: {"starts": [0, 4]})
     assert by_data.asked[-1][1] == {"starts": [0, 4]}
 
 
 def test_a_space_of_which_nothing_can_be_told_says_the_usual_reason():
-    found = survey(list(SPACE), Reading(lambda future, config: future.set_result(KernelWork(silent="no grid"))))
+    found = Survey().read(list(SPACE), Reading(lambda future, config: future.set_result(KernelWork(silent="no grid"))))
     prior = InferredPrior(found, H200, list(SPACE))
     assert prior.silent == "no grid"
     assert all(map(math.isnan, prior.score(list(SPACE))))
@@ -360,7 +357,7 @@ def test_the_compile_processes_read_configs_and_outlive_a_grid_that_ends_them():
     configs = [config for config in SPACE if config["num_stages"] == 1]
     with CompilePool(AheadOfTime(kernel, ROWS, TARGET), workers=2) as pool:
         assert "exit code 3" in pool.read(Config(BLOCK=512)).result().silent
-        prior = inferred_prior(configs, H200, pool, limits=SurveyLimits(seconds=60))
+        prior = Survey(seconds=60).prior(configs, H200, pool)
     assert not prior.silent
     here = {config: model_of(norm(config["BLOCK"])).expected_ms(config) for config in configs if config["BLOCK"] != 512}
     assert prior.score(list(here)) == pytest.approx(list(here.values()))
@@ -421,7 +418,7 @@ def test_a_survey_ends_when_its_pool_cancels_what_was_asked(monkeypatch):
         return future
 
     monkeypatch.setattr("triton_ops.tuner.priors._FIRST_S", 1e6)
-    assert not survey(list(SPACE), cancelled, limits=SurveyLimits(seconds=0.01)).works
+    assert not Survey(seconds=0.01).read(list(SPACE), cancelled).works
 
 
 def test_a_kernel_of_which_nothing_can_be_told_is_searched_without_a_model(tmp_path, caplog):

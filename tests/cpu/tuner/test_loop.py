@@ -15,7 +15,8 @@ from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.request import Budget, RunningBudget
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.tuner import Leave, Silent, TuningLoop
+from triton_ops.tuner import Silent, TuningLoop
+from triton_ops.tuner.gate import Leave
 from triton_ops.tuner.proposals import DirectFeed
 from triton_ops.tuner.tuning import may_overlap
 from triton_ops.values import Measurement, Status, Trial
