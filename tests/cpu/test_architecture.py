@@ -99,9 +99,9 @@ PAST_A_FACE = {
     ("triton_ops.benchmark.suite", "triton_ops.kernels.{folder}"),
     ("triton_ops.compilation.compiler", "triton_ops.backend.front_end"),
     ("triton_ops.dispatch.installing", "triton_ops.evaluation.idle_worker"),
-    ("triton_ops.dispatch.tuner", "triton_ops.tuner.session"),
+    ("triton_ops.dispatch.options", "triton_ops.tuner.session"),
     ("triton_ops.processes.worker_process", "triton_ops.evaluation.worker"),
-    ("triton_ops.ship.targets", "triton_ops.dispatch.noted"),
+    ("triton_ops.ship.targets", "triton_ops.dispatch.decorator"),
     ("triton_ops.validation", "triton_ops.kernels.{_CONTRACTS[name]}.contract"),
 }
 """Imports by a text, which go past a face or upward; each is to go, and none may come."""

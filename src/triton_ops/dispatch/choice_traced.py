@@ -36,8 +36,8 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from triton_ops.backend import Arguments, values_of
 from triton_ops.base import canonical_json, fingerprint, require
-from triton_ops.dispatch.choice_space import IMPLEMENTATION, ChoiceKernel, tiles_of
 from triton_ops.dispatch.decision import Decision
+from triton_ops.dispatch.implementation import IMPLEMENTATION, ChoiceKernel, tiles_of
 from triton_ops.dispatch.traced import Described
 from triton_ops.exceptions import SettingsError
 

@@ -16,15 +16,20 @@ from typing import Any
 from triton_ops.backend import Arguments, FunctionKernel, Operation, is_found_again, is_tensor
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.choice_calls import Known, KnownCalls, autocast, dynamo, exporting, recording
-from triton_ops.dispatch.choice_space import ChoiceKernel, ChoiceSpace, Participants
 from triton_ops.dispatch.choice_traced import Traced, operator_of, without_memory
 from triton_ops.dispatch.decision import FALLBACK, Decision, Found
-from triton_ops.dispatch.implementation import Implementation, as_implementation, in_order
+from triton_ops.dispatch.implementation import (
+    ChoiceKernel,
+    ChoiceSpace,
+    Implementation,
+    Participants,
+    as_implementation,
+    in_order,
+)
 from triton_ops.dispatch.ladder import ladder_of
 from triton_ops.dispatch.operations import answered, safely_decided, told
-from triton_ops.dispatch.options import DEFAULT, TUNE, capturing, policy_of, within
+from triton_ops.dispatch.options import DEFAULT, TUNE, capturing, policy_of, tune, tune_options, within
 from triton_ops.dispatch.traced import described
-from triton_ops.dispatch.tuner import tune, tune_options
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
 from triton_ops.request import device_for, make_request
 from triton_ops.settings import checked_on_miss

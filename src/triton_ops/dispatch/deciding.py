@@ -31,14 +31,12 @@ from triton_ops.backend import (
     unwrap,
 )
 from triton_ops.base import canonical_json, require
-from triton_ops.dispatch.calls import CalledWith
-from triton_ops.dispatch.configs import from_triton
+from triton_ops.dispatch.calls import CalledWith, written_only
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
 from triton_ops.dispatch.grid_functions import grid_of_call, grids_by_config
 from triton_ops.dispatch.ladder import Answer, Question, ladder_of, left_undecided
-from triton_ops.dispatch.options import DEFAULT, ERROR, QUEUE, TUNE, Options, capturing, policy_of, within
-from triton_ops.dispatch.tuner import tune_request
-from triton_ops.dispatch.written import written_only
+from triton_ops.dispatch.options import DEFAULT, ERROR, QUEUE, TUNE, Options, capturing, policy_of, tune_request, within
+from triton_ops.dispatch.printed import from_triton
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,

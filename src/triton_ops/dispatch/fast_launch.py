@@ -27,8 +27,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from triton_ops.backend import direct_launch, is_tensor
-from triton_ops.dispatch.grid_functions import KnownGrids
-from triton_ops.dispatch.heuristics import Heuristics, Variants, computed, runs_of, taken_apart
+from triton_ops.dispatch.grid_functions import Heuristics, KnownGrids, Variants, computed, runs_of, taken_apart
 
 MISSING = type("Missing", (), {"__repr__": lambda _: "missing", "__slots__": ()})()
 """The place of a parameter for which a call gives no value."""

@@ -1,8 +1,11 @@
-"""Grid functions: their results by config, those that are known, those that do not follow the blocks.
+"""The caller's own functions of a launch: grid functions above all, with heuristics around the kernel.
 
 `lambda meta: (triton.cdiv(n, meta["BLOCK"]),)` costs the host as much as everything else before a launch, as `cdiv` is
 made for kernels. Its result follows from its code, from the numbers that it closes over, and from those that it looks
 up in `meta`. A grid function that names anything else is called each time.
+
+Facts used, from Triton 3.6 to 3.9: `Heuristics.run` calls each of `values` with the arguments that the call gives by
+name, what the config brings, `grid`, `warmup` and what came before it, and runs its `fn` with the value.
 """
 
 from __future__ import annotations
@@ -22,9 +25,62 @@ from types import CodeType, FunctionType
 from typing import Any, cast
 
 from triton_ops.backend import unwrap
-from triton_ops.dispatch.heuristics import computed, taken_apart
 from triton_ops.exceptions import FixedGridWarning, KernelTypeError
 from triton_ops.space import Config, ConfigSpace, checked_value
+
+Heuristics = dict[str, Callable[[dict[str, Any]], Any]]
+
+
+def taken_apart(function: Any) -> tuple[Any, Heuristics]:
+    """The innermost kernel, and the heuristics around it in the order in which they are computed."""
+    heuristics: Heuristics = {}
+    while hasattr(function, "values") and hasattr(function, "fn"):
+        heuristics.update(function.values)
+        function = function.fn
+    return function, heuristics
+
+
+@dataclass
+class Variants:
+    """The launches of one key of a kernel with heuristics, by the values that these compute at each call.
+
+    Attributes:
+        function: The outermost heuristics.
+        given: The parameters that such a call gives.
+        runs: What runs the kernel and its heuristics.
+    """
+
+    function: Any
+    config: Any
+    brings: Mapping[str, Any]
+    given: Sequence[str]
+    runs: list[Any]
+
+    def __post_init__(self) -> None:
+        self.entries: dict[tuple[Any, ...], Any] = {}
+
+    def of(self, grid: Any, values: Mapping[str, Any]) -> Any:
+        """The entry for these arguments; None if what heuristics compute was not seen."""
+        if self.runs != runs_of(self.function):
+            return None
+        arguments = {**{name: values[name] for name in self.given}, **self.brings}
+        results = computed(taken_apart(self.function)[1], arguments, grid)
+        return self.entries.get(tuple(results.items()))
+
+
+def runs_of(function: Any) -> list[Any]:
+    """The functions that run each of the heuristics and the kernel: the class's, and one in its place on the object."""
+    runs = [(function, type(function).run, vars(function).get("run"))]
+    return runs if not hasattr(function, "values") else runs + runs_of(function.fn)
+
+
+def computed(heuristics: Heuristics, arguments: Mapping[str, Any], grid: Any) -> dict[str, Any]:
+    """The values of heuristics for a launch, each of them told what Triton tells it."""
+    results: dict[str, Any] = {}
+    for name, heuristic in heuristics.items():
+        results[name] = heuristic({**arguments, "grid": grid, "warmup": False, **results})
+    return results
+
 
 _MODULES = ("triton", "math")
 _FUNCTIONS = frozenset({"cdiv", "next_power_of_2", "ceil", "floor", "min", "max", "abs", "int"})

@@ -25,14 +25,13 @@ from triton_ops.base import require
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch import triton_autotuner as own_loop
 from triton_ops.dispatch.calls import CalledWith, Calls, refuse_tuned
-from triton_ops.dispatch.configs import BeforeLaunch, from_triton, timings, to_triton
 from triton_ops.dispatch.deciding import KernelCall, decide, foretold, known
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Decisions, Found
 from triton_ops.dispatch.fast_launch import Entrance, FastLaunch, Known
 from triton_ops.dispatch.grid_functions import GridWatch, checked_grid, checked_when_called
 from triton_ops.dispatch.ladder import ladder_of
 from triton_ops.dispatch.options import Options, capturing, within
-from triton_ops.dispatch.printed import printed_listener
+from triton_ops.dispatch.printed import BeforeLaunch, from_triton, printed_listener, timings, to_triton
 from triton_ops.dispatch.triton_autotuner import Shown, Winners, standing, triton_key
 from triton_ops.exceptions import SpaceError, TritonKernelError
 from triton_ops.values import TuningResult

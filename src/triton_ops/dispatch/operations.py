@@ -14,8 +14,7 @@ from triton_ops.base import require
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found
 from triton_ops.dispatch.ladder import Ladder, Question, ladder_of, left_undecided
-from triton_ops.dispatch.options import DEFAULT, ERROR, TUNE, capturing, policy_of, within
-from triton_ops.dispatch.tuner import tune
+from triton_ops.dispatch.options import DEFAULT, ERROR, TUNE, capturing, policy_of, tune, within
 from triton_ops.exceptions import KernelTypeError, TritonKernelError, UntunedError
 from triton_ops.records import Lockfile, Misses, Record, cache_folder, key_of
 from triton_ops.request import TuneRequest, make_request, spec_of

@@ -1,7 +1,9 @@
-"""Options of a decorated kernel, its policy for misses among them."""
+"""Options of a decorated kernel, its policy for misses among them, by which the tuner is called."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import logging
 import os
 import sys
@@ -9,15 +11,51 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.base import require
-from triton_ops.exceptions import KernelTypeError, SettingsError
+from triton_ops.base import ensure_folder, require
+from triton_ops.exceptions import CacheError, KernelTypeError, SettingsError
+from triton_ops.records import cache_folder
 from triton_ops.request import Effort, chosen_effort
-from triton_ops.values import BucketRule, Mapper, Tolerance, as_tolerance, callable_check
+from triton_ops.values import BucketRule, Mapper, Tolerance, TuningResult, as_tolerance, callable_check
+
+_TUNER = "triton_ops.tuner.session"
+
+
+def tune(*args: Any, **kwargs: Any) -> TuningResult:
+    """Tune as `triton_ops.tune` does, in a call that came to run a kernel: without a folder nothing is kept."""
+    result: TuningResult = importlib.import_module(_TUNER).tune(*args, **_kept(kwargs))
+    return result
+
+
+def tune_request(*args: Any, **kwargs: Any) -> TuningResult:
+    """Tune a request that is checked already; kept as by `tune`."""
+    result: TuningResult = importlib.import_module(_TUNER).tune_request(*args, **_kept(kwargs))
+    return result
+
+
+def _kept(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a tune; where the folder of records cannot be made, such as in a read-only home, without it."""
+    try:
+        ensure_folder(cache_folder(options.get("cache_dir")))
+    except CacheError as error:
+        _tuner_warn_once(f"winners are found, and not kept: {error.message}")
+        return {**options, "keep": False}
+    return options
+
+
+@cache
+def _tuner_warn_once(message: str) -> None:
+    _log.warning("%s", message)
+
+
+def tune_options() -> frozenset[str]:
+    """The names of `tune`'s parameters."""
+    return frozenset(inspect.signature(importlib.import_module(_TUNER).tune).parameters)
+
 
 TUNE, DEFAULT, ERROR, QUEUE = settings.ON_MISS
 

@@ -4,19 +4,19 @@
    turn. Without priors, each of the first configs is the one among the compiled configs that is nearest to all others.
    Without compiled configs, each of the first configs is far from all before. These have a usual number of warps, where
    the space has `num_warps`. While too few of them run, further ones are random and the most likely to run, by turns.
-2. Every later config is the one with the largest expected gain (`gains.py`): a surrogate learns the trials, and the
+2. Every later config is the one with the largest expected gain (`gains`): a surrogate learns the trials, and the
    priors correct its expectation as far as the trials agree with them. Doubt raises the expected gain of a config, and
    the chance that the config fails lowers it. Records of other places may mislead, so some early configs are far from
    all before where nothing else is known, and from twenty trials on every second config is chosen without the records.
 3. Several configs of one time are kept apart: a config that is proposed but not finished lowers the doubt around it.
 4. A config that would compile for long needs a larger expected gain.
 5. The search asks for previews, and uses the compiler's figures of configs before they are measured
-   (`compiler_columns.py`): a config that cannot be launched is never proposed, a config that spills comes last, of two
+   (`columns`): a config that cannot be launched is never proposed, a config that spills comes last, of two
    configs that are the same program one is proposed, and the compiler's figures are columns of the surrogate. The first
    previews are spread over the space, or are the priors' first choices; later previews have the largest expected gain.
 
 A space of up to 64 configs is tried whole, each config as far as possible from all before. A larger space is never
-enumerated beyond 30,000 configs: `open_configs.py` holds a sample that grows around the best configs so far.
+enumerated beyond 30,000 configs: `OpenConfigs` holds a sample that grows around the best configs so far.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 
 from triton_ops.search.columns import CompilerColumns, Encoder, Floats, wasteful
 from triton_ops.search.gains import ExpectedGains, GainEstimator, Priors
-from triton_ops.search.open_configs import OpenConfigs
-from triton_ops.search.sampling import farthest, middle
+from triton_ops.search.sampling import OpenConfigs, farthest, middle
 from triton_ops.search.searchers import SMALL, Prior
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Compiled, Trial
@@ -58,7 +57,7 @@ class AutoSearch:
         space: The configs that may be tried.
         seed: Seed of all random choices.
         priors: Prior knowledge of this problem, such as a model of it.
-        records: Prior knowledge from other problems and devices (`transfer.py`).
+        records: Prior knowledge from other problems and devices (`transfer`).
     """
 
     def __init__(

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.search.columns import CompilerColumns, Encoder, Floats
-from triton_ops.search.open_configs import OpenConfigs
+from triton_ops.search.sampling import OpenConfigs
 from triton_ops.search.searchers import LearnsPreviews, Prior
 from triton_ops.search.surrogate import (
     ByDistance,

@@ -18,7 +18,7 @@ from triton_ops.exceptions import KernelTypeError, NotLoadedError, TargetError, 
 from triton_ops.values import TensorSpec, from_plain
 
 Target = Operation | Kernel
-DECORATED = "triton_ops.dispatch.noted"
+DECORATED = "triton_ops.dispatch.decorator"
 _NAME_IT = "name its file or module, if you trust it, with --kernels; in Python, give it as a target"
 _LOADING = frozenset({"ir_override", "ptx_options", "extern_libs"})  # by these Triton's compilers are given files
 _OF_A_PROGRAM = "a script or notebook has defined it, and no other program can: define it in a module"
