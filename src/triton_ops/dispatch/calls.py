@@ -61,12 +61,7 @@ def written_only(function: Any) -> tuple[str, ...]:
 
 
 class _Flow:
-    """The ways of the pointers of a kernel's arguments.
-
-    Attributes:
-        targets: Arguments to which something is stored.
-        uses: Arguments whose pointers are loaded from, or go where that is not known.
-    """
+    """The ways of the pointers of a kernel's arguments: `targets` are stored to, `uses` are loaded or go astray."""
 
     def __init__(self, tree: ast.FunctionDef, names: Collection[str]) -> None:
         self._origins: dict[str, set[str]] = {name: {name} for name in names}
@@ -137,16 +132,10 @@ OTHER_VERSIONS = FARTHEST / 1024  # of two winners for equal problems that of th
 
 
 def distance(key: Key, other: Key, loose: Collection[str], *, near: bool) -> float | None:
-    """Distance of the problem of `other` from that of `key`; None if its winner cannot be borrowed.
+    """Distance of the problem of `other` from that of `key`, a winner's; None if its winner cannot be borrowed.
 
-    Args:
-        key: The problem that is asked for.
-        other: The problem of a winner.
-        loose: Names in the problems in which they may differ.
-        near: Whether extents and versions may differ; if not, only the `loose` names may.
-
-    Returns:
-        |log2| of the ratios of all extents together: 1 for a factor of two.
+    It is |log2| of the ratios of all extents together: 1 for a factor of two. Problems may differ in the `loose` names,
+    and, if `near`, in extents and versions.
     """
     if other.device.get("name") != key.device.get("name") or other.device.get("arch") != key.device.get("arch"):
         return None
@@ -193,14 +182,10 @@ _SHOWN = 6
 
 @dataclass(frozen=True, kw_only=True)
 class CalledWith:
-    """The problem of one call.
+    """The problem of one call: `problem` as it stands in a key, and in short as `label`.
 
-    Attributes:
-        problem: Name to value, dtype or class, as it stands in a key.
-        loose: The names in it that a borrowed winner may differ in.
-        label: The problem in short.
-        given: The kernel's arguments by name, without what is no parameter.
-        asked: The problem with its own values: no range of a bucket, and what is ignored as well.
+    A borrowed winner may differ in the names `loose`. `given` are the kernel's arguments by name, without what is no
+    parameter; `asked` is the problem with its own values: no range of a bucket, and what is ignored as well.
     """
 
     problem: Mapping[str, Argument]
@@ -222,9 +207,8 @@ class CalledWith:
     def check(self, *, launched: bool = True) -> None:
         """Check the tensors of the call: that kernels can take them and, where it is launched, that they have memory.
 
-        Raises:
-            KernelTypeError, UnsupportedDtypeError, DeviceError: A tensor is sparse, nested or quantised; or is fake, or
-                on the device `meta`.
+        Raises KernelTypeError, UnsupportedDtypeError or DeviceError: one is sparse, nested, quantised, fake, or on
+        `meta`.
         """
         checked = check_memory if launched else check_strided
         for name, value in self.given.keyword.items():
@@ -232,15 +216,10 @@ class CalledWith:
                 checked(value, name)
 
     def explain(self, error: Exception, launches: FastLaunch) -> None:
-        """Say what is wrong with the tensors of the call, if that is why its launch failed.
+        """Say what is wrong with the tensors of the call, if that is why its launch failed, as `check` does.
 
-        Args:
-            error: What Triton raised: of a sparse tensor that it has no storage, of one on the CPU a `ValueError`, or
-                without a GPU that there is no driver.
-            launches: Those of the kernel.
-
-        Raises:
-            KernelTypeError, UnsupportedDtypeError, DeviceError: A tensor is nothing that could be launched on.
+        Triton raises of a sparse tensor that it has no storage, of one on the CPU a `ValueError`, or without a GPU that
+        there is no driver.
         """
         self.check()
         if launches.compiled:
@@ -259,14 +238,7 @@ class CalledWith:
 
 @dataclass(frozen=True)
 class Calls:
-    """The rule by which calls of one kernel become problems.
-
-    Attributes:
-        parameters: The kernel's parameters, in order.
-        constexprs: Those that are constants of the compiled code.
-        keys: Those whose values decide the config.
-        mapper: Which values share one winner.
-    """
+    """The rule by which calls of one kernel become problems: the values of `keys` decide, or as `mapper` has it."""
 
     parameters: Mapping[str, inspect.Parameter]
     constexprs: frozenset[str]
@@ -302,7 +274,6 @@ class Calls:
         )
 
     def _facts(self, name: str, value: Any) -> dict[str, Argument]:
-        """Facts that an argument adds to the problem."""
         if is_tensor(value):
             return self._facts_of_tensor(name, value)
         if name in self.keys:
@@ -332,11 +303,7 @@ class Calls:
 
 
 def refuse_tuned(names: Collection[str], tuned: Collection[str], kernel: str) -> None:
-    """Raise if a call gives a value to a parameter that is tuned.
-
-    Raises:
-        ConfigCollisionError: It does.
-    """
+    """Raise ConfigCollisionError if a call gives a value to a parameter that is tuned."""
     if clash := sorted({*names}.intersection(tuned)):
         raise ConfigCollisionError(
             f"{', '.join(clash)} is tuned, and a call of {kernel} gives it as well",

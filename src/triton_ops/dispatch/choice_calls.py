@@ -22,13 +22,7 @@ _MOST = 4_096  # problems of one operation
 
 
 class Known(NamedTuple):
-    """The function and the count of a known call.
-
-    Attributes:
-        run: Called as the operation is.
-        up: Counts the call.
-        holds: Says whether it is still decided in the same way; None if it always is.
-    """
+    """The function and the count of a known call; `holds` says whether it is decided alike, None that it always is."""
 
     run: Callable[..., Any]
     up: Callable[[], Any]
@@ -36,14 +30,9 @@ class Known(NamedTuple):
 
 
 class KnownCalls:
-    """The known calls of one operation.
+    """The known calls of one operation; `gradients` tells whether it counts that one is recorded.
 
-    Args:
-        gradients: Whether it counts that a gradient is recorded, since not all implementations have one.
-        decide: From a call's arguments to what it does, where that is not known.
-
-    Attributes:
-        call: Does a call. It looks for the pattern of the call before first, and is written anew where that changes.
+    `call` does a call. It looks for the pattern of the call before first, and is written anew where that changes.
     """
 
     def __init__(self, gradients: bool, decide: Callable[[Sequence[Any], Mapping[str, Any]], Known]) -> None:

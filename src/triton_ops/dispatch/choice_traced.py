@@ -53,13 +53,9 @@ _guard = RLock()
 
 @dataclass(frozen=True, kw_only=True)
 class Gradient:
-    """The gradient of a public function.
+    """The gradient of a public function: `inputs` are those that have one, in the order of the function's results.
 
-    Attributes:
-        inputs: The inputs that have one, in the order of the function's results.
-        function: As of `differentiable`, with further values by name.
-        values: The schema of these values, such as `float eps`.
-        kept: What is kept for it.
+    `function` is as of `differentiable`, with further values by name, whose schema is `values`, such as `float eps`.
     """
 
     inputs: tuple[str, ...]
@@ -70,14 +66,7 @@ class Gradient:
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """One operator.
-
-    Attributes:
-        name: Its name among those of this package.
-        schema: Its arguments, `config` and `tune` among them, and its results, as torch writes them.
-        run: Computes it; given `config` as a mapping or None.
-        gradient: Its gradient; None if it has none.
-    """
+    """One operator, whose schema has `config` and `tune` too; `run` is given `config` as a mapping or None."""
 
     name: str
     schema: str
@@ -146,11 +135,9 @@ def compilable(
 ) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """Decorator of a public function, whose call is one operator while torch traces it.
 
-    Args:
-        schema: The function's arguments with their defaults, and its results, as torch writes them. `config` is a text.
-        gradient: Its gradient; None if it has none.
-        training: Another such function of the same arguments, whose first result is that of this one: called where a
-            gradient will be asked for.
+    `schema` are the function's arguments with their defaults, and its results, as torch writes them; `config` is a
+    text. `training` is another such function of the same arguments, whose first result is that of this one: called
+    where a gradient will be asked for.
     """
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -184,11 +171,7 @@ def compilable(
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Check the two options that every public function with a config has.
-
-    Raises:
-        SettingsError: `config` is no mapping and no `triton.Config`, or `tune` no bool.
-    """
+    """Check the two options that every public function with a config has; raises SettingsError."""
     config, tune = options.get("config"), options.get("tune", False)
     if config is not None and not isinstance(values_of(config), Mapping):
         raise SettingsError(
@@ -241,12 +224,9 @@ _taken: Counter[str] = Counter()  # names of operators
 
 
 class Traced:
-    """View of one chooser for torch while it traces.
+    """View of one chooser for torch while it traces; `operator` is the call as one operator, where there is a schema.
 
-    Args:
-        kernel: The implementations.
-        decide: From described arguments, and whether a gradient is recorded, to the decision.
-        operator: The call as one operator; None if there is none.
+    `decide` takes described arguments, and whether a gradient is recorded.
     """
 
     def __init__(

@@ -41,10 +41,8 @@ _PROGRAMS = ("__main__", "__mp_main__")  # another process runs another program,
 def by_variable(chooser: Any) -> tuple[Any, tuple[str, str]]:
     """Pickled form of a chooser: the names of a module and of its variable.
 
-    Raises:
-        KernelTypeError: No module that another process could import holds it.
-
-    Cost: a walk over the variables of all imported modules, some milliseconds.
+    Raises KernelTypeError if no module that another process could import holds it. Cost: a walk over the variables of
+    all imported modules, some milliseconds.
     """
     for module, variable, value in _variables(chooser):
         if value is chooser and module not in _PROGRAMS and is_found_again(module):
@@ -56,11 +54,7 @@ def by_variable(chooser: Any) -> tuple[Any, tuple[str, str]]:
 
 
 def named(module: str, variable: str) -> Any:
-    """The chooser that a variable of a module holds.
-
-    Raises:
-        KernelTypeError: The module cannot be imported, or its variable holds no chooser.
-    """
+    """The chooser that a variable of a module holds; raises KernelTypeError if there is none."""
     try:
         chooser = getattr(importlib.import_module(module), variable)
     except (ImportError, AttributeError) as error:
@@ -267,7 +261,7 @@ class Chooser:
         self._traced.forget()
 
     def begin_anew(self) -> None:
-        """Forget every decision and the lock: in a forked child, whose other threads are gone."""
+        """Forget every decision and the lock, in a forked child, whose other threads are gone."""
         self._guard = threading.RLock()
         self._decisions.clear()
         self._calls.forget()
@@ -307,7 +301,7 @@ class Chooser:
         return Known(run, decision.count.up, holds)
 
     def _first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-        """Implementation where nothing can be looked up: the first implementation that applies, or that there is."""
+        """Implementation where nothing can be looked up: the first that applies, or that there is."""
         try:
             arguments = Arguments(
                 tuple(map(without_memory, args)), {name: without_memory(it) for name, it in kwargs.items()}
@@ -333,7 +327,6 @@ class Chooser:
         )  # fmt: skip
 
     def _answered(self, arguments: Arguments, space: ChoiceSpace) -> Decision:
-        """Answer of the ladder to a call."""
         operation = self._made_operation(space, self._operation.reference)
         request = make_request(operation, arguments.positional, arguments.keyword)
         return answered(operation, request, None, ladder_of(self._folder), near=True)
@@ -346,7 +339,6 @@ class Chooser:
         return self.options.get("cache_dir")
 
     def _take(self, implementations: Mapping[str, Implementation]) -> None:
-        """Have these implementations from now on."""
         before = getattr(self, "_kernel", None)
         parameters = tuple(self._parameters or _parameters_of(implementations.values()))
         self._kernel = ChoiceKernel(self.name, implementations, parameters, self._outputs)

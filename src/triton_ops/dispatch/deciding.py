@@ -59,12 +59,7 @@ _ranks_log = logging.getLogger("triton_ops")
 
 @dataclass(frozen=True)
 class Meeting:
-    """Place at which the processes of a job meet.
-
-    Attributes:
-        store: The job's store: `compare_set`, `set`, `wait` and `get`.
-        rank: The number of this process.
-    """
+    """Place at which the processes of a job meet: `store` has `compare_set`, `set`, `wait` and `get`."""
 
     store: Any
     rank: int
@@ -77,17 +72,10 @@ class Meeting:
         default: Callable[[str], Decision],
         wait_s: float,
     ) -> Decision:
-        """The decision of the job for a key.
+        """The decision of the job for a key, whose id is equal in every process.
 
-        Args:
-            key_id: The key's id, which is equal in every process.
-            alone: Decides, if this process is the first that asks.
-            why_not: Why a config cannot be taken here.
-            default: The decision for the default, with the reason why.
-            wait_s: How long another process may take; a tune takes its budget.
-
-        Raises:
-            Exception: What `alone` raises; the others then run the default.
+        The first process that asks decides by `alone`; if that raises, the others run `default`, given the reason why.
+        Another process may take `wait_s`; a tune takes its budget. `why_not` says why a config cannot be taken here.
         """
         name = f"{_PREFIX}{key_id}"
         if self.store.compare_set(f"{name}/who", "", str(self.rank)).decode() == str(self.rank):
@@ -111,7 +99,6 @@ class Meeting:
         return decision
 
     def _waited(self, name: str, wait_s: float) -> Found | str:
-        """Decision of another process, or the reason for which it is not known."""
         try:
             self.store.wait([f"{name}/config"], timedelta(seconds=wait_s))
         except Exception as error:  # noqa: BLE001 - each store has its own error for a wait that was too long
@@ -163,12 +150,6 @@ _MOST = 256  # configs of a space: more would make the list of misses, records a
 def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
     """The note of a call, or in words why the call cannot be made again from plain values.
 
-    Args:
-        arguments: The call's arguments by name.
-        function: The kernel, with its heuristics.
-        grid: What stood in the brackets.
-        space: The configs that may be taken.
-
     Cost: some microseconds for each config.
     """
     values = {name: spec_of(value) if is_tensor(value) else value for name, value in arguments.items()}
@@ -187,7 +168,6 @@ def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: Confi
 
 
 def _kind(value: Any) -> str:
-    """The class of a value, by the name that people know it by."""
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
@@ -202,19 +182,11 @@ _log = logging.getLogger("triton_ops")
 class KernelCall:
     """One call of a decorated kernel, and all that decides its config.
 
-    Attributes:
-        function: The kernel below the decorator, with its heuristics.
-        grid: What stood in the brackets.
-        called: The problem of the call.
-        configs: The `triton.Config`s that may be taken here, the default first; None where there is a config space.
-        options: What the decorator asks for.
-        reset_to_zero: Arguments that are filled with zeros before every launch of a tune.
-        restore_value: Arguments that the kernel changes in place.
-        pre_hook: The decorator's own hook before every launch of a tune.
-        listener: Is told of a tune's events; None draws a progress bar if stderr is a terminal.
-        tuned_as: Is told the result of a tune.
-        guesses: Whether arguments that the kernel only writes count as its outputs, where the decorator names none.
-        own_bench: What the kernel has been given to measure by, which only Triton's own loop asks; empty if nothing.
+    `function` is the kernel below the decorator, with its heuristics, and `grid` what stood in the brackets. `configs`
+    may be taken here, the default first; None where there is a config space. A `listener` of None draws a progress bar
+    if stderr is a terminal. `guesses` has arguments that the kernel only writes count as its outputs, where the
+    decorator names none. `own_bench` is what the kernel has been given to measure by, which only Triton's own loop
+    asks; empty if nothing.
     """
 
     function: Any
@@ -333,14 +305,10 @@ class KernelCall:
         )
 
     def tuned(self, key: Key, **asked: Any) -> TuningResult:
-        """The result of a tune for this call.
+        """The result of a tune for this call, with further options of `tune_request` in place of what the call brings.
 
         A kernel that leaves a part of its outputs as it was is wrong if they count as outputs, and is tuned once more
         without them: then they are restored before every launch.
-
-        Args:
-            key: The key of the record.
-            asked: Further options of `tune_request`, in place of what the call brings.
         """
         options = {"space": self.space, "plan": self.plan, "cache_dir": self.options.cache_dir,
                    "isolate": self.options.isolate, "listener": self.listener, **asked}  # fmt: skip
@@ -363,14 +331,8 @@ class KernelCall:
 def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
     """The config of a call: of the first rung that answers, else as the policy says.
 
-    Args:
-        call: The call.
-        triton_tunes: Tunes with Triton's own loop, and returns a `triton.Config`; used where the call cannot be
-            described to this package's tuner.
-
-    Raises:
-        UntunedError: No winner is known, and the policy is `error`.
-        DeviceError: A tune is asked for, and the tensors are on no GPU.
+    `triton_tunes` tunes with Triton's own loop, where the call cannot be described to this package's tuner. Raises
+    UntunedError if no winner is known and the policy is `error`, and DeviceError for a tune of tensors on no GPU.
     """
     asked = policy_of(call.options.on_miss, TUNE)
     policy = asked if _possible(asked, call) else DEFAULT
@@ -427,7 +389,6 @@ def _without_a_launch(call: KernelCall, policy: str, will: str) -> Decision:
 
 
 def _alone(call: KernelCall, question: Question, asked: str, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
-    """The decision of this process."""
     answer = ladder_of(call.options.cache_dir).ask(question)
     decision = _decision(call, answer, question.key)
     if not decision.missed:
@@ -439,7 +400,6 @@ def _alone(call: KernelCall, question: Question, asked: str, policy: str, triton
 
 
 def _by_default(call: KernelCall, question: Question, asked: str, why: str) -> Decision:
-    """The decision for the default."""
     answer = Found(config=question.default, rung=FALLBACK, why=why)
     return replace(_decision(call, Answer(answer, ()), question.key), policy=asked, within=within())
 
@@ -452,7 +412,6 @@ def _decision(call: KernelCall, answer: Answer, key: Key) -> Decision:
 
 
 def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
-    """Decision of a miss under a policy."""
     if policy == ERROR:
         raise decision.error
     if policy == TUNE and decision.key is not None:
@@ -474,7 +433,6 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
 
 
 def _told(decision: Decision) -> Decision:
-    """A miss, told once for each problem."""
     where = f"{decision.kernel} {decision.problem}".rstrip()
     _warn_once(f"{where} runs its default config: {decision.found.why}")
     return decision

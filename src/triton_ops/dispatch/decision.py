@@ -32,14 +32,7 @@ def origin_of(rung: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """Answer of one rung of the ladder.
-
-    Attributes:
-        config: The config.
-        rung: `explicit`, `lockfile`, `record`, `tuned`, `shipped`, `borrowed` or `default`.
-        why: Why this config, as one sentence.
-        record: Id of the record that it comes from; empty if it comes from none.
-    """
+    """Answer of one rung of the ladder; `why` is one sentence, and `record` an id, empty without a record."""
 
     config: Config
     rung: str
@@ -49,21 +42,12 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Decision:
-    """The config that the launches of one problem take.
+    """The config that the launches of one problem take; `passed` are the sentences of the rungs above.
 
-    Attributes:
-        found: Config, rung and reason.
-        kernel: The kernel's name.
-        problem: The problem in short.
-        device: The device's name.
-        passed: What each rung above answered, as one sentence each.
-        key: The key that was looked up; None where no look-up was needed.
-        policy: What the caller asked for on a miss, where this is one; None where a config was found.
-        within: The policy of the `on_miss` around the first launch of a miss; a launch under another is decided again.
-        config: What the launcher passes on: a `triton.Config`, which others may hold and change, or the config itself.
-        count: Counts the launches.
-        kept: Whether later launches are decided in the same way; not so for what only holds for the moment.
-        values: What a `triton.Config` held when the decision was taken; None for other configs.
+    `policy` is what the caller asked for on a miss, where this is one, and `within` that of the `on_miss` around it: a
+    launch under another is decided again. `config` is what the launcher passes on: a `triton.Config`, which others may
+    hold and change, and which held `values` then, or the config itself. `kept` is False for what only holds for the
+    moment.
     """
 
     found: Found
@@ -80,7 +64,6 @@ class Decision:
     values: dict[str, Any] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        """Note what the config holds."""
         if hasattr(self.config, "all_kwargs"):
             object.__setattr__(self, "values", values_now(self.config))
 
@@ -144,12 +127,9 @@ def copied(config: Any) -> Any:
 
 
 def worth_text(gain: float | None, is_default: bool, unproven: str = "") -> str:
-    """Gain of a winner, as a part of a sentence; empty where that is not known.
+    """Gain of a winner, the default's time over its own, as a part of a sentence; empty where that is not known.
 
-    Args:
-        gain: The default's time over the winner's; None where they were not compared.
-        is_default: Whether the winner is the default.
-        unproven: Why the winner is none to rely on; empty for a proven one.
+    `unproven` says why the winner is none to rely on.
     """
     if unproven:
         return f", unproven: {unproven}"
@@ -175,7 +155,7 @@ class Decisions(dict[Any, Decision]):
         self._locks: defaultdict[Any, threading.RLock] = defaultdict(threading.RLock)
 
     def begin_anew(self) -> None:
-        """Forget every decision and every lock: in a forked child, whose other threads are gone."""
+        """Forget every decision and every lock, in a forked child, whose other threads are gone."""
         self._begin()
         self.clear()
 
@@ -187,13 +167,9 @@ class Decisions(dict[Any, Decision]):
     def of(
         self, place: Any, decide: Callable[[], Decision], full: Callable[[], None], *, kept: bool = True
     ) -> Decision:
-        """The decision at a place; one that does not hold is taken anew.
+        """The decision at a place; one that does not hold is taken anew, and kept, while other threads wait for it.
 
-        Args:
-            place: Equal for equal problems.
-            decide: Takes the decision, which may take as long as a tune; other threads wait for it.
-            full: Forgets all of them, where there are too many.
-            kept: False leaves a new one to the caller alone.
+        `decide` may take as long as a tune; `full` forgets all decisions, where there are too many.
         """
         decision = self.holding(place)
         if decision is not None:

@@ -46,11 +46,7 @@ def named(module: str, name: str) -> Any:
 
 
 def by_name(kernel: Any) -> tuple[Any, tuple[str, str]]:
-    """Pickled form of a decorated kernel.
-
-    Raises:
-        PicklingError: The kernel is not what stands under its name in its module.
-    """
+    """Pickled form of a decorated kernel; raises PicklingError if another object stands under its name."""
     function = kernel.base_fn
     if named(function.__module__, function.__qualname__) is not kernel:
         raise pickle.PicklingError(
@@ -64,9 +60,6 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
     """A kernel whose configs are chosen by the ladder, and launched directly once they are known.
 
     It is made by `triton_ops.autotune`, and used as a kernel under `triton.autotune` is.
-
-    Attributes:
-        options: What the decorator asks for beyond Triton's own parameters.
     """
 
     def __init__(self, fn: Any, arg_names: Sequence[str], configs: Any, key: Sequence[str] | None, *rest: Any,
@@ -81,7 +74,6 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         self._begin()
 
     def _begin(self) -> None:
-        """Begin without decisions."""
         self._cache: Any = Winners(self._forget_known)
         names = {"autotuner": AUTOTUNER, "expected": Expected, "kind_of_owner": type(self), "own_run": _RUN}
         self.launches = Launches(self, self.options, Entrance(self._otherwise, _SOMEBODYS_RUN, names))
@@ -160,7 +152,7 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         self._traced.forget()
 
     def begin_anew(self) -> None:
-        """Forget every decision and every lock: in a forked child, whose other threads are gone."""
+        """Forget every decision and every lock, in a forked child, whose other threads are gone."""
         self.launches.begin_anew()
 
     @property
@@ -181,11 +173,7 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         return self.launches.plainly(grid, args, kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002 - whatever a call without a grid gives
-        """Refuse a call without a grid.
-
-        Raises:
-            KernelTypeError: Always.
-        """
+        """Refuse a call without a grid: raises KernelTypeError."""
         name = self.base_fn.__name__
         raise KernelTypeError(
             f"{self.base_fn.__module__}:{name} is called without a grid", hint=f"write {name}[grid](...)"
@@ -389,17 +377,8 @@ def tune_noted(
 ) -> tuple[TuningResult, Key]:
     """Tune a decorated kernel for a call that was noted; gives the result, and the key of the record.
 
-    Args:
-        decorated: As of `made_again`.
-        noted: The call.
-        device: Torch's name of the device.
-        folder: The cache folder.
-        options: Of `tune`: effort, search, trials, budget_s, seed, isolate, force, transfer, wait, listener; and
-            the gate and the shared CPUs of `tune_request`.
-
-    Raises:
-        TargetError: It is no decorated kernel.
-        TritonKernelError: The call does not fit the kernel as it is now, or `tune` fails.
+    The options are those of `tune`: effort, search, trials, budget_s, seed, isolate, force, transfer, wait, listener;
+    and the gate and the shared CPUs of `tune_request`. Raises as `made_again` and `tune` do.
     """
     call = made_again(decorated, noted, device)
     return tuned_again(call, call.space, folder, options), call.key
@@ -415,15 +394,8 @@ def tuned_again(call: KernelCall, space: ConfigSpace, folder: Path, options: Map
 def made_again(decorated: Any, noted: NotedCall, device: str) -> KernelCall:
     """The call that was noted, with new tensors of the noted shapes, uniform in [-1, 1], integers 0 to 127.
 
-    Args:
-        decorated: The kernel, as it stands in its module: of `triton_ops.autotune` or of Triton's, with or without
-            heuristics around it.
-        noted: The call.
-        device: Torch's name of the device.
-
-    Raises:
-        TargetError: It is no decorated kernel.
-        KernelTypeError: The kernel has other parameters now, or an argument cannot be made.
+    Raises TargetError if `decorated` is no decorated kernel of `triton_ops.autotune` or of Triton's, with or without
+    heuristics around it, and KernelTypeError if the kernel has other parameters now.
     """
     kernel = launches_of(decorated)
     specs = {name: from_plain(value) for name, value in noted.arguments.items()}
@@ -458,8 +430,7 @@ def operation_of(target: Any) -> Operation | None:
 def launches_of(decorated: Any) -> Launches:
     """Object that decides the calls of a decorated kernel; one of Triton's own decorator stays Triton's.
 
-    Raises:
-        TargetError: There is no decorated kernel below heuristics.
+    Raises TargetError if there is no decorated kernel below heuristics.
     """
     kernel = _decorated_in(decorated)
     if kernel is None:

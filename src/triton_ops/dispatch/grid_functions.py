@@ -42,13 +42,7 @@ def taken_apart(function: Any) -> tuple[Any, Heuristics]:
 
 @dataclass
 class Variants:
-    """The launches of one key of a kernel with heuristics, by the values that these compute at each call.
-
-    Attributes:
-        function: The outermost heuristics.
-        given: The parameters that such a call gives.
-        runs: What runs the kernel and its heuristics.
-    """
+    """The launches of one key of a kernel with heuristics, by the values that these compute at each call."""
 
     function: Any
     config: Any
@@ -92,11 +86,8 @@ _GRID_RESULTS_MOST = 1_024  # pieces of code, and results of each
 class _Plan:
     """What the result of a piece of code follows from, and the results that are known.
 
-    Attributes:
-        code: The code; held, so that no other one gets its place.
-        numbers: Gives, of `meta` and a function of this code, the numbers that its result follows from; None if they
-            are no plain numbers, or a name of the module around it means something else.
-        known: The results by these numbers.
+    The code is held, so that no other one gets its place. `numbers` gives what the result follows from; None if they
+    are no plain numbers, or a name of the module around it means something else.
     """
 
     code: CodeType
@@ -105,11 +96,7 @@ class _Plan:
 
 
 class KnownGrids:
-    """Grids by what they follow from. Safe to share among threads.
-
-    Args:
-        parameters: The kernel's parameters, which `meta` holds.
-    """
+    """Grids by what they follow from, of a kernel with these parameters. Safe to share among threads."""
 
     def __init__(self, parameters: tuple[str, ...]) -> None:
         self._parameters = parameters
@@ -167,10 +154,8 @@ def _numbers_of(
 ) -> Callable[[Mapping[str, Any], FunctionType], tuple[int, ...] | None]:
     """The function `numbers` of a plan, written out: a loop over the names would take twice as long.
 
-    Args:
-        names: What the code looks up in `meta`.
-        cells: How many variables it closes over.
-        meanings: What each name of the module around it must mean; None for a builtin that nothing there hides.
+    `names` are looked up in `meta`, so many `cells` are closed over, and each name of the module around must mean what
+    `meanings` says: None for a builtin that nothing there hides.
     """
     read = [f"meta[{name!r}]" for name in names] + [f"grid.__closure__[{cell}].cell_contents" for cell in range(cells)]
     lines = [f"    n{place} = {text}" for place, text in enumerate(read)]
@@ -195,22 +180,13 @@ _MOST = 4_096  # configs of a space for which the grid is evaluated ahead
 
 @dataclass(frozen=True)
 class GridByConfig:
-    """A grid that was evaluated for every config of a space.
-
-    Attributes:
-        names: The tunables.
-        extents: From the tunables' values to the grid, or to the text of what the grid function raised.
-    """
+    """A grid that was evaluated for every config of a space: values to extents, or what the function raised."""
 
     names: tuple[str, ...]
     extents: Mapping[tuple[Any, ...], Any] = field(hash=False)
 
     def __call__(self, meta: Mapping[str, Any]) -> tuple[int, ...]:
-        """The grid of the config whose values are in `meta`.
-
-        Raises:
-            ValueError: The grid function raised for it, or it is none of the configs.
-        """
+        """The grid of the config whose values are in `meta`; raises ValueError if there is none."""
         extents: tuple[int, ...] | str | None = self.extents.get(_values(meta, self.names))
         if extents is None or isinstance(extents, str):
             raise ValueError(extents or "the grid of this config is not known: it was no config when the call was made")
@@ -218,16 +194,7 @@ class GridByConfig:
 
 
 def checked_grid(grid: Any, name: str, verb: str = "is") -> Any:
-    """`grid`, if it is what may stand in the brackets of a launch.
-
-    Args:
-        grid: What stands there.
-        name: The kernel's name.
-        verb: Stands between kernel and grid in the error.
-
-    Raises:
-        KernelTypeError: It is neither a function nor one to three integers.
-    """
+    """`grid`, if it is what may stand in the brackets of a launch; raises KernelTypeError."""
     if callable(grid) or (_of_extents(grid) and all(hasattr(extent, "__index__") for extent in grid)):
         return grid
     if _of_extents(grid):
@@ -255,11 +222,7 @@ def checked_when_called(grid: Any, name: str) -> Any:
 def grid_of_call(grid: Any, function: Any, values: Mapping[str, Any], space: ConfigSpace) -> Callable[..., Any]:
     """The grid of a call as a function of the config, which other processes can be sent.
 
-    Args:
-        grid: Extents, or a function of what a launch is given, as in `kernel[grid]`.
-        function: The kernel, with its heuristics.
-        values: The call's arguments by name.
-        space: The configs. A grid function is sent as it is where there are too many.
+    A grid function is sent as it is where there are too many configs.
     """
     if callable(grid) and space.size.total > _MOST:
         checked: Callable[..., Any] = grid
@@ -344,8 +307,7 @@ class GridWatch:
     ) -> None:  # fmt: skip
         """Issue a `FixedGridWarning` for a grid that stays as it is while block sizes are tuned.
 
-        Raises:
-            KernelTypeError: A grid function returned what is no grid; a tune would tell it after its last config.
+        Raises KernelTypeError if a grid function returned what is no grid; a tune would tell it after its last config.
         """
         extents = _constant(grid, function, values, config, name)
         blocks = [] if extents is None or self._told else blocks_left_out(function, tunables)
@@ -368,9 +330,6 @@ def _constant(
 
     A function is called once. One that looks at neither a tunable nor a value of a heuristic gives every config the
     same extents; equal extents alone tell nothing, since small problems are one program with any block.
-
-    Raises:
-        KernelTypeError: A function returned what is no grid.
     """
     if not callable(grid):
         return tuple(grid)

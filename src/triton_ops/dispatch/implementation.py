@@ -133,23 +133,14 @@ class Implementation:
 
 
 def as_implementation(implementation: Any, **more: Any) -> Implementation:
-    """Make an implementation of what a caller gives: one, a callable, or an `Operation`.
-
-    Raises:
-        KernelTypeError: It is none of these.
-    """
+    """Make an implementation of what a caller gives: one, a callable, or an `Operation`; raises KernelTypeError."""
     if isinstance(implementation, Implementation):
         return replace(implementation, **more) if more else implementation
     return Implementation(implementation, **more)
 
 
 def in_order(parameters: Sequence[str | None], arguments: Arguments) -> Arguments:
-    """Arguments that came by name in their places again, as far as places have no gap: implementations differ in names.
-
-    Args:
-        parameters: The names of the parameters that may be given by position, in order.
-        arguments: The arguments.
-    """
+    """Arguments that came by name in their places again, as far as places have no gap: implementations differ in names."""
     keyword, positional = dict(arguments.keyword), list(arguments.positional)
     for name in parameters[len(positional) :]:
         if name not in keyword:
@@ -234,11 +225,8 @@ _WARM_UPS = 3  # what is compiled at its first call may record a graph at its th
 class ChoiceKernel:
     """A computation with several implementations. A config has the name of one, and the config of its own operation.
 
-    Attributes:
-        name: The operation's name in records.
-        implementations: By name; the first is what runs untuned, if it applies.
-        parameters: Names of the parameters that may be given by position; None for one without a name.
-        outputs: Arguments that every implementation writes; empty if they return their results.
+    The first implementation is what runs untuned, if it applies. `parameters` may be given by position; None is one
+    without a name. `outputs` are written by every implementation; none if they return their results.
     """
 
     name: str
@@ -268,11 +256,7 @@ class ChoiceKernel:
         return ("torch",)
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:  # noqa: ARG002 - the role's signature
-        """Raise unless the tunables are those of a choice.
-
-        Raises:
-            UnknownTunableError: There is another one.
-        """
+        """Raise UnknownTunableError unless the tunables are those of a choice."""
         if strange := [name for name in tunables if name not in (IMPLEMENTATION, TILES)]:
             raise UnknownTunableError(
                 f"{self.name} has no tunable {', '.join(strange)}; it has {IMPLEMENTATION}, and {TILES} for what the "
@@ -282,10 +266,8 @@ class ChoiceKernel:
     def compile(self, config: Config, arguments: Arguments) -> Executable:
         """The implementation that the config names, after it was called on copies of the arguments.
 
-        What compiles at its first calls has then done so, and what keeps memory at every call is known.
-
-        Raises:
-            CandidateError: There is none of this name, it raised, or it keeps memory.
+        What compiles at its first calls has then done so, and what keeps memory at every call is known. Raises
+        CandidateError if there is none of this name, it raised, or it keeps memory.
         """
         run = self.call(config)
         if config.text not in self._tried:
@@ -294,11 +276,7 @@ class ChoiceKernel:
         return Executable(config=config, bind=partial(self._bound, run), outputs=self.outputs)
 
     def call(self, config: Mapping[str, Any]) -> Callable[..., Any]:
-        """The call that is made: the implementation's function, with the config of its operation.
-
-        Raises:
-            CandidateError: There is no such implementation.
-        """
+        """The call that is made: the implementation's function, with its operation's config; raises CandidateError."""
         name = config[IMPLEMENTATION]
         if name not in self.implementations:
             names = ", ".join(self.implementations)
@@ -355,12 +333,7 @@ def _form(result: Any) -> str:
 
 @dataclass(frozen=True)
 class ChoiceSpace(ConfigSpace):
-    """One config for each implementation that takes part. A config of a record may have other tiles, if they are valid.
-
-    Attributes:
-        refusals: Why the other implementations do not take part, by name.
-        why_no_tiles: From a name and tiles to why they cannot be taken; None if they can.
-    """
+    """One config for each implementation that takes part. A config of a record may have other tiles, if they are valid."""
 
     refusals: Mapping[str, str] = field(default_factory=dict)
     why_no_tiles: Callable[[str, Config], str | None] = lambda _name, _tiles: None
@@ -374,13 +347,9 @@ class ChoiceSpace(ConfigSpace):
         *,
         tiled: bool,
     ) -> ChoiceSpace:
-        """The space of implementations by name, each with the config of its operation, empty where it has none.
+        """The space of implementations by name, at least one, each with its operation's config, or an empty one.
 
-        Args:
-            tiles: The implementations that take part, in order, at least one.
-            refusals: Why the others do not.
-            why_no_tiles: As the attribute.
-            tiled: Whether some implementation, applicable or not, has an operation, so that configs have tiles.
+        Configs have tiles if `tiled`: some implementation, applicable or not, has an operation.
         """
         listed = [choice(name, configs, tiled) for name, configs in tiles.items()]
         plain = ConfigSpace.from_configs(listed)
@@ -425,24 +394,14 @@ TilesOf = Callable[[Implementation, Mapping[str, Any]], Config]
 
 @dataclass(frozen=True)
 class Participants:
-    """The implementations of a kernel as participants.
-
-    Attributes:
-        kernel: The kernel.
-    """
+    """The implementations of a kernel as participants."""
 
     kernel: ChoiceKernel
 
     def known(self, arguments: Arguments, records: bool, folder: str | Path | None) -> ChoiceSpace:
         """The space of a call, with the configs that the ladder answers for operations; nothing is tuned.
 
-        Args:
-            arguments: The arguments of the call; tensors may be described ones.
-            records: Whether a gradient is recorded.
-            folder: Folder of records; None as for `tune`.
-
-        Raises:
-            TuningFailedError: No implementation applies.
+        Tensors may be described ones. Raises TuningFailedError if no implementation applies.
         """
 
         def tiles(implementation: Implementation, values: Mapping[str, Any]) -> Config:
@@ -457,8 +416,7 @@ class Participants:
     ) -> ChoiceSpace:
         """The space of a tune: operations are tuned first, with the options of the tune, or their records are used.
 
-        Raises:
-            TuningFailedError: No implementation applies.
+        Raises TuningFailedError if no implementation applies.
         """
 
         def tiles(implementation: Implementation, values: Mapping[str, Any]) -> Config:

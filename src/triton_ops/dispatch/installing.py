@@ -123,7 +123,6 @@ def uninstall() -> None:
 
 
 def _end(installed: _Installed) -> None:
-    """Uninstall what one call has installed, if that is still what is installed."""
     with _guard:
         if installed in _installed:
             uninstall()

@@ -50,10 +50,7 @@ Place: TypeAlias = tuple[float, bool, str]
 def shipped(key: Key, passed: list[str], *, drifted: bool) -> Iterator[tuple[Place, Found]]:
     """Entries of packages' lockfiles for the very problem of `key`, each with its place among what may be taken.
 
-    Args:
-        key: The problem that is asked for.
-        passed: Takes, for each lockfile that does not answer, why not.
-        drifted: Whether entries of other versions and drivers answer.
+    `passed` takes, for each lockfile that does not answer, why not; `drifted` lets entries of other versions answer.
     """
     for lock in shared_lockfiles():
         pinned = lock.find(key)
@@ -105,15 +102,10 @@ _SHOWN = 4
 class Question:
     """Question to the ladder.
 
-    Attributes:
-        key: The problem's key, in which a bucket may stand for several problems.
-        asked: The same key with the problem as it is: lockfiles compare their own ranges with it.
-        loose: Names in the key's problem in which a borrowed record may differ, whatever the policy: classes of
-            arguments that the caller has not named as deciding.
-        default: The config that runs untuned.
-        why_not: Why a config cannot be taken for this very problem; None if it can.
-        enough: Why a record does not answer although its key is equal; None if every such record does.
-        near: Whether a record of a problem nearby may answer.
+    `asked` is the key with the problem as it is: lockfiles compare their own ranges with it. In the names `loose` a
+    borrowed record may differ, whatever the policy: classes of arguments that the caller has not named as deciding.
+    `why_not` says why a config cannot be taken for this very problem, `enough` why a record does not answer although
+    its key is equal; `near` lets records of problems nearby answer.
     """
 
     key: Key
@@ -134,14 +126,9 @@ class Answer:
 
 
 class Ladder:
-    """The sources of winners, in their order.
+    """The sources of winners, in their order; `refused` says why there is no lockfile although one is named.
 
-    Args:
-        store: The records.
-        folder: The folder of the records, whose time of change says when to list them anew; None lists them each time.
-        lockfile: The lockfile; None if there is none.
-        only_lockfile: Whether nothing but the lockfile is asked.
-        refused: Why there is no lockfile although one is named; empty if that is not so.
+    The time of change of `folder` says when to list the records anew; None lists them each time.
     """
 
     def __init__(
@@ -269,7 +256,6 @@ class _ByKernel:
 
 
 def _borrowed(asked: Key, other: Key, config: Config, record: str, how: str) -> Found:
-    """A winner that was found for another problem."""
     differs = _said(asked.differences(other))
     why = f"borrowed from {other.label or record}, which differs in {differs}; {how}"
     return Found(config=config, rung=BORROWED, why=why, record=record)

@@ -38,11 +38,7 @@ from triton_ops.values import TuningResult
 
 
 class Members:
-    """Decisions of a bucket's problems, most of which are the bucket's own.
-
-    Args:
-        most: So many are kept; then all are looked at again.
-    """
+    """Decisions of a bucket's problems, most of which are the bucket's own."""
 
     def __init__(self, most: int) -> None:
         self._most, self._seen = most, dict[tuple[str, ...], tuple[Decision, Decision]]()
@@ -50,10 +46,7 @@ class Members:
     def of(self, decision: Decision, problem: tuple[str, ...], call_of: Callable[[], KernelCall]) -> Decision:
         """The decision for one problem of a bucket: the bucket's own, unless its config cannot be taken here.
 
-        Args:
-            decision: The bucket's.
-            problem: Equal for equal problems.
-            call_of: Describes the call; it is asked once for each problem.
+        `call_of` describes the call; it is asked once for each problem.
         """
         member = self._seen.get(problem)
         if member is not None and member[0] is decision and member[1].holds(within):
@@ -85,17 +78,10 @@ def _at(decision: Decision, call: KernelCall) -> Decision:
 class Launch:
     """One call of a kernel on its way to its launch.
 
-    Attributes:
-        grid: What stands in the brackets.
-        args: The positional arguments.
-        kwargs: The others.
-        run: What tunes and launches as Triton does, given the `Autotuner` first.
-        key: Where Triton looks for its config in the cache.
-        place: Where its decision stands.
-        listed: The configs that are left after pruning; None where there is a space, or nothing was pruned.
-        launched: Whether `run` has launched it, so that it is not launched again.
-        measured: Whether configs were measured for it.
-        compiled: What `run` has given back.
+    `run` tunes and launches as Triton does, given the `Autotuner` first; `launched` is true where it has launched the
+    call, so that it is not launched again. `key` is where Triton looks for the config in the cache, and `place` where
+    the decision stands. `listed` are the configs that are left after pruning; None where there is a space, or nothing
+    was pruned.
     """
 
     grid: Any
@@ -116,16 +102,9 @@ class Launch:
 
 
 class Asked:
-    """An `Autotuner` that is asked at each decision.
+    """An `Autotuner` that is asked at each decision, and not kept alive.
 
-    Args:
-        autotuner: Gives the `Autotuner`, which is not kept alive.
-        options: What is asked for beyond Triton's own parameters.
-
-    Attributes:
-        calls: How its calls become problems.
-        guard: Held while the `Autotuner` has the `nargs` of a call, which all threads share.
-        name: The kernel's name.
+    The guard is held while the `Autotuner` has the `nargs` of a call, which all threads share.
     """
 
     def __init__(self, autotuner: Callable[[], Any], options: Options) -> None:
@@ -162,8 +141,7 @@ class Asked:
     def fitting(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The configs that are left for a call; hooks that choose them are given all that Triton gives them.
 
-        Raises:
-            SpaceError: None is left.
+        Raises SpaceError if none is left.
         """
         with self.with_nargs(args):
             configs = tuple(self._autotuner().prune_configs({**kwargs, "grid": grid, "warmup": False}))
@@ -223,19 +201,7 @@ WithoutLaunch = Callable[[KernelCall], Decision]
 
 
 class Launches:
-    """Decides and launches the calls of one `Autotuner`, which it does not keep alive.
-
-    Args:
-        autotuner: The `Autotuner`.
-        options: What is asked for beyond Triton's own parameters.
-        entrance: How launches by brackets begin, where this package gives the brackets.
-
-    Attributes:
-        asked: Tells what the `Autotuner` says about a call.
-        decided: The decisions by place.
-        fast: The launches that are known.
-        shown: What stands in the `Autotuner`'s cache.
-    """
+    """Decides and launches the calls of one `Autotuner`, which it does not keep alive."""
 
     def __init__(self, autotuner: Any, options: Options, entrance: Entrance | None = None) -> None:
         self._autotuner, self.options, self._entrance = weakref.ref(autotuner), options, entrance
@@ -244,7 +210,6 @@ class Launches:
         self._take_kernel()
 
     def _take_kernel(self) -> None:
-        """Take the kernel and the key that the `Autotuner` has now."""
         self.asked = Asked(self._autotuner, self.options)
         owner = weakref.proxy(self.autotuner)
         self.fast = FastLaunch(self.autotuner.fn, tuple(self.autotuner.keys), owner, self._entrance)
@@ -274,7 +239,7 @@ class Launches:
         self.fast.forget()
 
     def begin_anew(self) -> None:
-        """Forget every decision and every lock: in a forked child, whose other threads are gone."""
+        """Forget every decision and every lock, in a forked child, whose other threads are gone."""
         self.asked.guard = threading.RLock()
         self.decided.begin_anew()
         self.fast.forget()
@@ -369,11 +334,7 @@ class Launches:
             raise
 
     def _passed(self, args: Sequence[Any], kwargs: Mapping[str, Any], config: Any) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of a launch with this config.
-
-        Raises:
-            ConfigCollisionError: The call gives a value to what the config gives one.
-        """
+        """The arguments of a launch with this config; raises ConfigCollisionError."""
         values = config.all_kwargs()
         refuse_tuned(kwargs, values, self._name)
         return placed(self.autotuner.fn, args, {**kwargs, **values})
@@ -414,7 +375,6 @@ class Launches:
         return decision
 
     def _at(self, launch: Launch, called: CalledWith, without_launch: WithoutLaunch | None) -> Decision:
-        """The decision of all problems with one place."""
         before = self.decided.get(launch.place)
         if before is not None and before.edited:
             why = "its values were changed after it was chosen"

@@ -136,7 +136,6 @@ def counted(decision: Decision) -> Decision:
 
 
 def _add(rows: dict[tuple[Any, ...], LaunchedConfig], row: LaunchedConfig, launches: int) -> None:
-    """Add so many launches to the row of equal ones."""
     place = (row.kernel, row.problem, row.device, row.rung, row.config, row.why)
     if launches:
         rows[place] = replace(row, launches=launches + (rows[place].launches if place in rows else 0))

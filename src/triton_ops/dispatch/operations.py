@@ -37,18 +37,10 @@ def decided(
 ) -> Decision:
     """The config of one problem of an operation: of the first rung of the ladder that answers, else by the policy.
 
-    Args:
-        operation: The operation.
-        values: Its kernel's arguments by name.
-        args: Those that have a place and no name.
-        default: The config that runs untuned; None takes the space's.
-        on_miss: What is done without a winner; None takes that of `with on_miss`, the environment's, else `default`.
-        options: Options of `tune`, for a tune that is asked for; `cache_dir` is also where winners are looked up.
-        tuner: Tunes in place of `tune`.
-
-    Raises:
-        UntunedError: No winner is known, and the policy is `error`.
-        TritonKernelError: What `tune` raises, if a tune is asked for.
+    `args` have a place and no name. `default` None takes the space's. `on_miss` None takes that of `with on_miss`, the
+    environment's, else `default`. `options` are those of a tune that is asked for; `cache_dir` is also where winners
+    are looked up. `tuner` tunes in place of `tune`. Raises UntunedError if no winner is known and the policy is
+    `error`, and what `tune` raises.
     """
     policy = policy_of(on_miss, DEFAULT)
     folder: str | Path | None = (options or {}).get("cache_dir")
@@ -78,17 +70,9 @@ def would_run(
 ) -> Decision:
     """The config that a call with a problem by shape would run with, and why; nothing is run, compiled or noted.
 
-    Args:
-        operation: The operation.
-        shape: Its extents; None takes the operation's.
-        dtype: Its dtype; None takes the operation's.
-        device: As of `tune`.
-        cold: False prefers a record that was measured with warm caches, which no call asks for.
-        cache_dir: Folder of records.
-        lockfile: The lockfile that is asked first; None asks that of the process, if it uses one.
-
-    Raises:
-        ShapeMismatchError, UnsupportedDtypeError, DeviceError, CacheError: An argument does not fit.
+    `cold=False` prefers a record that was measured with warm caches, which no call asks for. The lockfile that is asked
+    first is that of the process, if None is given. Raises ShapeMismatchError, UnsupportedDtypeError, DeviceError or
+    CacheError if an argument does not fit.
     """
     request = make_request(operation, shape=shape, dtype=dtype, device=device)
     ladder = ladder_of(cache_dir)
@@ -169,7 +153,7 @@ class _Calls:
         self._known.clear()
 
     def begin_anew(self) -> None:
-        """Forget every decision and the lock: in a forked child, whose other threads are gone."""
+        """Forget every decision and the lock, in a forked child, whose other threads are gone."""
         self._guard = threading.RLock()
         self._known.clear()
 
@@ -193,11 +177,7 @@ ledger.register(_calls)
 
 
 def called(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return what an operation's kernel returns with the config of the problem.
-
-    Raises:
-        UntunedError: No winner is known, and the policy is `error`.
-    """
+    """Return what an operation's kernel returns with the config of the problem; raises UntunedError."""
     return (
         _outside_of_graphs()(operation, args, kwargs)
         if _DYNAMO in sys.modules
@@ -212,11 +192,7 @@ def _outside_of_graphs() -> Any:
 
 
 def _named(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by name.
-
-    Raises:
-        KernelTypeError: There are more than the kernel has parameters, or one is given twice.
-    """
+    """The arguments of a call by name; raises KernelTypeError if there are too many, or one is given twice."""
     names = list(getattr(operation.kernel, "parameter_names", ()))
     if len(args) > len(names):
         raise KernelTypeError(

@@ -142,21 +142,10 @@ def _warn_once(message: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options for tuning a decorated kernel, and for its launches before that.
+    """Options for tuning a decorated kernel, and for its launches before that, as of `triton_ops.autotune`.
 
-    Attributes:
-        space: A config space or a mapping in place of a list of configs; None takes the list.
-        reference: Called with the kernel's arguments by name; returns the right outputs in order.
-        outputs: Names of the arguments that the kernel writes.
-        tolerance: How far results may be from the right ones.
-        check: An own comparison in place of the rule.
-        effort: As of `tune`.
-        budget_s: As of `tune`.
-        on_miss: What a launch without a known winner does; None takes the environment's policy, else `tune`.
-        mapper: Which values of the key share one winner.
-        cache_dir: Folder of records.
-        isolate: As of `tune`.
-        strict: Whether a name in the key that is no argument is an error; Triton itself ignored it up to 3.8.
+    A `space` of None takes the list of configs. `strict` makes a name in the key that is no argument an error; Triton
+    itself ignored it up to 3.8.
     """
 
     space: Any = None
@@ -209,9 +198,8 @@ def mapper_of(
 ) -> Mapper:
     """The mapper that a decorator's `buckets` mean.
 
-    Raises:
-        SettingsError: A bucket has no rule, or holds what is not in the key, whose value decides nothing.
-        UnknownTunableError: A bucket names no argument.
+    Raises SettingsError if a bucket has no rule, or holds what is not in the key, whose value decides nothing, and
+    UnknownTunableError if it names no argument.
     """
     mapper = buckets if isinstance(buckets, Mapper) else Mapper.of(buckets)
     mapper.check(parameters)

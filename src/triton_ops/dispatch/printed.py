@@ -23,10 +23,7 @@ _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 def to_triton(config: Mapping[str, Any], listed: Iterable[Any] = (), members: Members | None = None) -> Any:
     """The `triton.Config` with these values: the one in the list that has them, with its hook, or else a new one.
 
-    Args:
-        config: The values, members of an `Enum` and dtypes by name or as they are.
-        listed: The configs of a decorator.
-        members: What the kernel of a new config is given in place of names.
+    Members of an `Enum` and dtypes stand by name or as they are; a new config is given those in `members`.
     """
     wanted = dict(config.plain if isinstance(config, Config) else config)
     for one in listed:
@@ -87,12 +84,7 @@ class BeforeLaunch:
 
 
 class Printed:
-    """Writes a line for each config and one for the winner to stdout, in Triton's words.
-
-    Args:
-        kernel: The kernel's name.
-        key: The values of the key, as Triton prints them.
-    """
+    """Writes a line for each config and one for the winner to stdout, in Triton's words, with the values of the key."""
 
     def __init__(self, kernel: str, key: Any) -> None:
         self._kernel, self._key = kernel, key

@@ -101,13 +101,7 @@ class TracedTensor:
 
 
 class Traced:
-    """View of one decorated kernel for torch while it traces.
-
-    Args:
-        tuned: The kernel.
-        calls: How its calls become problems.
-        interpreted: Whether it runs as Python.
-    """
+    """View of one decorated kernel for torch while it traces."""
 
     def __init__(self, tuned: Any, calls: Calls, *, interpreted: bool) -> None:
         self.tuned, self.calls = tuned, calls
@@ -222,8 +216,7 @@ class Traced:
     def keyed(self, places: Sequence[int], attribute: str, refused: str, facts: list[Any]) -> None:
         """Make a choice inside a `triton_op` a part of the keys of torch's caches, which have nothing else of it.
 
-        Raises:
-            KernelTypeError: The launch must stay outside of compiled code.
+        Raises KernelTypeError if the launch must stay outside of compiled code.
         """
         if refused:
             raise KernelTypeError(refused, hint="launch it inside a torch.library.custom_op")

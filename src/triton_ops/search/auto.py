@@ -51,14 +51,7 @@ _FULL_PASS_GROWTH = 1.05  # the gains of all configs are estimated again after s
 
 
 class AutoSearch:
-    """The searcher `auto`, as the module describes.
-
-    Args:
-        space: The configs that may be tried.
-        seed: Seed of all random choices.
-        priors: Prior knowledge of this problem, such as a model of it.
-        records: Prior knowledge from other problems and devices (`transfer`).
-    """
+    """The searcher `auto`, as the module describes; `records` are prior knowledge from other problems and devices."""
 
     def __init__(
         self, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
@@ -155,7 +148,6 @@ class AutoSearch:
         return config
 
     def _close(self, configs: Sequence[Config]) -> None:
-        """Never propose any of `configs` again."""
         for config in configs:
             self._open_configs.take(config)
 
@@ -211,7 +203,6 @@ class AutoSearch:
         return self._most_informative(positions)
 
     def _far(self, positions: NDArray[np.intp]) -> int:
-        """Position of a config that is far from all before."""
         return int(positions[farthest(self._rows(positions), self._known_rows(), self._random)])
 
     def _most_informative(self, positions: NDArray[np.intp]) -> int:

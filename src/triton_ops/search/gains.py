@@ -43,17 +43,11 @@ _STALE = 1.25  # priors are asked anew after so many times the trials
 
 
 class Priors:
-    """The columns of several priors; without priors every sum is 0.
+    """The columns of several priors, of which `own` are of this problem; without priors every sum is 0.
 
-    Args:
-        priors: Prior knowledge of this problem, such as a model of it.
-        records: Prior knowledge from other places.
-        typical: Configs of the space; their average stands for a config that a prior does not know.
-
-    Attributes:
-        own: The number of columns of this problem, which are the first columns.
-        edition: A number that rises after each quarter more trials, when the priors' costs may have changed.
-        news: Configs whose costs may have changed since because they were compiled, in that order.
+    The average of `typical` configs stands for a config that a prior does not know. `edition` rises after each quarter
+    more trials, when the priors' costs may have changed; `news` are the configs whose costs may have changed since
+    because they were compiled, in that order.
     """
 
     def __init__(self, priors: Sequence[Prior], records: Sequence[Prior], typical: Sequence[Config]) -> None:
@@ -79,11 +73,7 @@ class Priors:
         return self.own or len(self._all)
 
     def columns(self, configs: Sequence[Config]) -> Floats:
-        """Expected log time by each prior less its average; 0 for an unknown config, high for an expected failure.
-
-        Returns:
-            Shape (number of configs, number of priors).
-        """
+        """Expected log time by each prior less its average; 0 for an unknown config, high for an expected failure."""
         off = self._logs(configs) - self._centre
         columns: Floats = np.nan_to_num(np.where(np.isposinf(off), _CANNOT_RUN * self._scale, off))
         return columns
@@ -153,11 +143,7 @@ _LEAST = 0.02  # least chance, because the surrogate is sometimes too sure
 
 
 class Chance:
-    """The chance of each config to run; 1 until one config has failed and another has run.
-
-    Args:
-        correlation: How alike the chances of two rows are expected to be.
-    """
+    """The chance of each config to run; 1 until one config has failed and another has run."""
 
     def __init__(self, correlation: Correlation) -> None:
         self._correlation = correlation
@@ -189,13 +175,7 @@ _COMPILE_TIMED = 200  # configs whose compile time is estimated: all others have
 
 
 class GainEstimator:
-    """Learns trials, and estimates the gains of other configs.
-
-    Args:
-        encoder: The columns of the tunables.
-        priors: The prior knowledge of configs.
-        columns: The compiler's figures of configs.
-    """
+    """Learns trials, and estimates the gains of other configs."""
 
     def __init__(self, encoder: Encoder, priors: Priors, columns: CompilerColumns) -> None:
         self._encoder = encoder
@@ -214,12 +194,7 @@ class GainEstimator:
         self._placed_count = 0  # number of compiled configs in `_compiled_at`
 
     def learn(self, trials: Sequence[Trial], with_records: bool = True) -> None:
-        """Learn `trials`, of which at least two are ok, in place of all trials before.
-
-        Args:
-            trials: All finished trials.
-            with_records: Whether to use records of other places.
-        """
+        """Learn `trials`, at least two of them ok, in place of all before, with records of other places or without."""
         self._slice = slice(None) if with_records else slice(self._priors.own)
         self._trials = most_telling(trials)
         configs = [trial.config for trial in self._trials]
@@ -325,11 +300,7 @@ def _with_further(numbers: Sequence[int], width: int) -> list[int]:
 
 
 class ExpectedGains:
-    """The expected gains of some of the open configs.
-
-    Attributes:
-        positions: The positions of the configs among the open configs.
-    """
+    """The expected gains of some of the open configs, at these positions among them."""
 
     def __init__(
         self,
@@ -374,8 +345,7 @@ class ExpectedGains:
     def best(self, among: NDArray[np.intp] | None = None) -> int | None:
         """The position of the config with the largest gain, each config once; None after the last.
 
-        Args:
-            among: Positions to which the choice is limited, if any of them is left.
+        The choice is limited to the positions `among`, if any of them is left.
         """
         candidates = np.flatnonzero(self._open)
         if among is not None and len(near := candidates[np.isin(self.positions[candidates], among)]):

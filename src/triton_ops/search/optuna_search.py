@@ -21,15 +21,9 @@ _PURPOSE = "the search `optuna`"
 
 
 class OptunaSearch(OneByOne):
-    """A searcher around a sampler of Optuna: its tree of Parzen estimators, or the given sampler.
+    """A searcher around a sampler of Optuna: its tree of Parzen estimators, or any given `optuna.samplers.BaseSampler`.
 
-    Args:
-        space: The configs that may be tried.
-        seed: Seed of the default sampler; a given sampler has its own seed.
-        sampler: Any `optuna.samplers.BaseSampler`.
-
-    Raises:
-        MissingDependencyError: Optuna is not installed.
+    The seed is that of the default sampler. Raises MissingDependencyError if Optuna is not installed.
     """
 
     def __init__(self, space: ConfigSpace, seed: int = 0, sampler: Any = None) -> None:

@@ -26,11 +26,7 @@ from triton_ops.values import Trial
 
 
 class Stream:
-    """Proposes the configs of an iterator in their order.
-
-    Args:
-        configs: The configs, each at most once.
-    """
+    """Proposes the configs of an iterator, each at most once, in their order."""
 
     def __init__(self, configs: Iterator[Config]) -> None:
         self._others: set[Config] = set()
@@ -131,12 +127,7 @@ def draws(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:
 
 
 class Remaining:
-    """The configs of a space that were not taken yet.
-
-    Args:
-        space: The space.
-        rng: Draws the random configs.
-    """
+    """The configs of a space that were not taken yet."""
 
     def __init__(self, space: ConfigSpace, rng: random.Random) -> None:
         self._names = set(space.tunables)
@@ -168,12 +159,7 @@ class Remaining:
 
 
 class OneByOne:
-    """A searcher that proposes its configs one by one.
-
-    Args:
-        space: The space.
-        seed: The seed of random choices.
-    """
+    """A searcher that proposes its configs one by one."""
 
     def __init__(self, space: ConfigSpace, seed: int) -> None:
         self._space = space
@@ -195,8 +181,8 @@ _CANDIDATES = 100  # configs compared for each proposal
 class LatinSearch(OneByOne):
     """The searcher `latin`: every value of every tunable occurs equally often, as far as the constraints allow.
 
-    The search is a Latin hypercube for spaces with constraints. Of 100 random configs, the next is the one whose values
-    were proposed least often so far.
+    It is a Latin hypercube for spaces with constraints. Of 100 random configs, the next is the one whose values were
+    proposed least often so far.
     """
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
@@ -245,11 +231,7 @@ _FEW = 200  # with fewer open configs, further random configs are added
 class OpenConfigs:
     """The configs that may still be proposed, each with its row.
 
-    Attributes:
-        whole: Whether `configs` is the whole space.
-        configs: All configs of the sample, proposed or not.
-        rows: The rows of `configs`, in the same order.
-        open: For each of `configs`, whether it may still be proposed.
+    `configs` is a sample, or the `whole` space, proposed or not; `open` tells which may still be proposed.
     """
 
     def __init__(self, space: ConfigSpace, encoder: Encoder, seed: int) -> None:

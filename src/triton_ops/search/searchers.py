@@ -100,9 +100,7 @@ def new_configs(searcher: Searcher, count: int, proposed: Collection[Config]) ->
     """Up to `count` configs from `searcher` that are not in `proposed`; an empty list when no new config comes.
 
     A searcher that repeats configs is asked again: it may continue an interrupted run without a memory of the trials.
-
-    Raises:
-        SettingsError: The searcher proposes an object that is no config.
+    Raises SettingsError if it proposes an object that is no config.
     """
     for _ in range(_REPEATED_ANSWERS):
         answer: Sequence[Any] = searcher.ask(count)  # the searcher may be a user's, so its answer is checked
@@ -150,18 +148,10 @@ _Search = TypeVar("_Search", bound=AnySearch)
 def make_searcher(
     search: AnySearch, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
 ) -> Searcher:
-    """The searcher that `search` names, makes or is; only `auto` uses priors.
+    """The searcher that `search` names, makes or is; only `auto` uses priors of this problem, and records of others.
 
-    Args:
-        search: A name in `SEARCHERS`, or the user's own searcher or factory.
-        space: The configs that may be proposed.
-        seed: Seed of all random choices.
-        priors: Prior knowledge of this problem.
-        records: Prior knowledge from other problems.
-
-    Raises:
-        SettingsError: There is no searcher of that name, or the factory's result has no `ask` and `tell`.
-        MissingDependencyError: The searcher needs a package that is not installed.
+    Raises SettingsError if there is none of that name, or the factory's result has no `ask` and `tell`, and
+    MissingDependencyError if it needs a package that is not installed.
     """
     checked_search(search)
     if not isinstance(search, str):
@@ -205,11 +195,7 @@ def make_transfer(space: ConfigSpace, trials: Sequence[Trial], distance: float) 
 
 
 def checked_search(search: _Search) -> _Search:
-    """Return `search` if it is a searcher's name, a searcher, or can be called to make one.
-
-    Raises:
-        SettingsError: `search` is none of these; the error has the value and the allowed ones.
-    """
+    """Return `search` if it is a searcher's name, a searcher, or can be called to make one; raises SettingsError."""
     if isinstance(search, str) and search not in SEARCHERS:
         raise SettingsError(
             f"there is no search {search!r}; there are {', '.join(SEARCHERS)}",
