@@ -140,7 +140,7 @@ def as_implementation(implementation: Any, **more: Any) -> Implementation:
 
 
 def in_order(parameters: Sequence[str | None], arguments: Arguments) -> Arguments:
-    """Arguments that came by name in their places again, as far as places have no gap: implementations differ in names."""
+    """Arguments that came by name in their places again, as far as places have no gap: names differ."""
     keyword, positional = dict(arguments.keyword), list(arguments.positional)
     for name in parameters[len(positional) :]:
         if name not in keyword:
@@ -333,7 +333,7 @@ def _form(result: Any) -> str:
 
 @dataclass(frozen=True)
 class ChoiceSpace(ConfigSpace):
-    """One config for each implementation that takes part. A config of a record may have other tiles, if they are valid."""
+    """One config for each implementation that takes part. That of a record may have other valid tiles."""
 
     refusals: Mapping[str, str] = field(default_factory=dict)
     why_no_tiles: Callable[[str, Config], str | None] = lambda _name, _tiles: None

@@ -182,7 +182,7 @@ class CompilerColumns:
         return [] if launch is None else [other for other in self._same[launch] if other != config]
 
     def rows(self, rows: Floats, places: NDArray[np.intp]) -> Floats:
-        """The rows of configs' tunables, followed by the compiler's figures, known or estimated, given their `places`."""
+        """The rows of configs' tunables, followed by the compiler's figures, known or estimated."""
         if not self.width or not len(rows):
             return np.hstack([rows, np.zeros((len(rows), self.width))]) if self.width else rows
         figures = np.clip(_terms(rows) @ self._coefficients(), -0.25, 1.25)
