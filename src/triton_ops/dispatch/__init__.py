@@ -24,15 +24,14 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.ledger import LaunchedConfig as LaunchedConfig
     from triton_ops.dispatch.ledger import launches as launches
     from triton_ops.dispatch.ledger import read_report as read_report
-    from triton_ops.dispatch.operations import decided as decided
-    from triton_ops.dispatch.operations import told as told
+    from triton_ops.dispatch.operations import Choices as Choices
     from triton_ops.dispatch.operations import would_run as would_run
     from triton_ops.dispatch.options import DEFAULT as DEFAULT
     from triton_ops.dispatch.options import TUNE as TUNE
     from triton_ops.dispatch.options import capturing as capturing
+    from triton_ops.dispatch.options import check_tune_options as check_tune_options
     from triton_ops.dispatch.options import on_miss as on_miss
     from triton_ops.dispatch.options import policy_of as policy_of
-    from triton_ops.dispatch.options import tune_options as tune_options
     from triton_ops.dispatch.options import within as within
     from triton_ops.dispatch.override import serve as serve
     from triton_ops.dispatch.printed import PrintedTune as PrintedTune

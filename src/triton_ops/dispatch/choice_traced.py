@@ -38,7 +38,7 @@ from triton_ops.backend import Arguments, values_of
 from triton_ops.base import canonical_json, fingerprint, require
 from triton_ops.dispatch.decision import Decision
 from triton_ops.dispatch.implementation import IMPLEMENTATION, ChoiceKernel, tiles_of
-from triton_ops.dispatch.traced import Described
+from triton_ops.dispatch.traced import value_of
 from triton_ops.exceptions import SettingsError
 
 SPACE = "triton_ops"
@@ -244,8 +244,8 @@ class Traced:
         self.state = SimpleNamespace(generation="0", outside={})
 
         def winner(_generation: str, facts: Any, named: Any, records: bool) -> tuple[str, tuple[Any, ...]]:
-            values = {name: _value(fact) for name, fact in named}
-            config = decide(Arguments(tuple(map(_value, facts)), values), records).found.config
+            values = {name: value_of(fact) for name, fact in named}
+            config = decide(Arguments(tuple(map(value_of, facts)), values), records).found.config
             name = str(config[IMPLEMENTATION])
             if self._is_opaque(name):
                 disable = require("torch", "torch.compile").compiler.disable
@@ -298,7 +298,7 @@ class Traced:
 def without_memory(value: Any) -> Any:
     """An argument as it is described; what is no tensor stays as it is."""
     torch = require("torch", "torch.compile")
-    return _value(_fact(torch, value)) if isinstance(value, torch.Tensor) else value
+    return value_of(_fact(torch, value)) if isinstance(value, torch.Tensor) else value
 
 
 def operator_of(name: str, schema: str | None, call: Callable[..., Any], first: Callable[[], Any]) -> Operator | None:
@@ -353,14 +353,3 @@ def _constant(torch: Any, value: Any) -> Any:
 def _is_disabled(function: Any) -> bool:
     """Tell whether a function is left out of graphs, as `torch.compiler.disable` asks for."""
     return bool(getattr(function, "_torchdynamo_disable", False))
-
-
-def _value(fact: Any) -> Any:
-    if fact[0] == "value":
-        return fact[1]
-    torch = require("torch", "torch.compile")
-    _, dtype, device, shape, strides, requires_grad = fact
-    return Described(
-        getattr(torch, dtype.removeprefix("torch.")), torch.device(device), shape, strides=strides,
-        requires_grad=requires_grad,
-    )  # fmt: skip

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,18 +16,11 @@ from triton_ops.backend import Arguments, FunctionKernel, Operation, is_found_ag
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.choice_calls import Known, KnownCalls, autocast, dynamo, exporting, recording
 from triton_ops.dispatch.choice_traced import Traced, operator_of, without_memory
-from triton_ops.dispatch.decision import FALLBACK, Decision, Found
-from triton_ops.dispatch.implementation import (
-    ChoiceKernel,
-    ChoiceSpace,
-    Implementation,
-    Participants,
-    as_implementation,
-    in_order,
-)
+from triton_ops.dispatch.decision import FALLBACK, Decision, Decisions, Found
+from triton_ops.dispatch.implementation import ChoiceKernel, ChoiceSpace, Implementation, as_implementation, in_order
 from triton_ops.dispatch.ladder import ladder_of
 from triton_ops.dispatch.operations import answered, safely_decided, told
-from triton_ops.dispatch.options import DEFAULT, TUNE, capturing, policy_of, tune, tune_options, within
+from triton_ops.dispatch.options import DEFAULT, TUNE, capturing, check_tune_options, policy_of, tune, within
 from triton_ops.dispatch.traced import described
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
 from triton_ops.request import device_for, make_request
@@ -73,9 +65,6 @@ def _variables(chooser: Any) -> Iterator[tuple[str, str, Any]]:
             yield module, variable, value
 
 
-_MOST = 4_096  # problems of one operation
-
-
 class Chooser:
     """One operation with several implementations: a call runs the one that is fastest for its problem.
 
@@ -109,8 +98,7 @@ class Chooser:
         }  # fmt: skip
         self._reference, self._arguments = reference, arguments or _no_arguments
         self._operator = operator_of(name, schema, self, lambda: next(iter(self.implementations.values())).run({}))
-        self._guard = threading.RLock()
-        self._decisions: dict[Any, Decision] = {}
+        self._decisions = Decisions()
         self._take({label: as_implementation(implementation) for label, implementation in implementations.items()})
         ledger.register(self)
 
@@ -226,7 +214,7 @@ class Chooser:
         else:
             self._check_problems(shape)
             source, how = self._made(shape, dtype, device), {"shape": shape, "dtype": dtype, "device": device}
-        space = self._participants.raced(source, recording(list(source.tensors())), tune, options)
+        space = self._kernel.raced(source, recording(list(source.tensors())), tune, options)
         try:
             result: TuningResult = tune(operation, **how, space=space, **options)
         except TargetError:
@@ -246,7 +234,7 @@ class Chooser:
             TuningFailedError: No implementation applies.
         """
         arguments = Arguments(args, kwargs)
-        space = self._participants.known(arguments, recording(list(arguments.tensors())), self._folder)
+        space = self._kernel.known(arguments, recording(list(arguments.tensors())), self._folder)
         return self._answered(arguments, space)
 
     @property
@@ -262,8 +250,7 @@ class Chooser:
 
     def begin_anew(self) -> None:
         """Forget every decision and the lock, in a forked child, whose other threads are gone."""
-        self._guard = threading.RLock()
-        self._decisions.clear()
+        self._decisions.begin_anew()
         self._calls.forget()
 
     def known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
@@ -281,15 +268,11 @@ class Chooser:
             place = None
         if place is None or any(is_tensor(it) and it.device.type == "meta" for it in values):
             return Known(self._first(args, kwargs), _nothing, None)
-        with self._guard:  # one thread decides; the others wait for it
-            decision = self._decisions.get(place)
-            if decision is None or not decision.holds(within):
-                decision = self._decided(Arguments(tuple(args), kwargs), auto)
-                if len(self._decisions) >= _MOST:
-                    self.forget()
-                self._decisions[place] = ledger.counted(decision)
-            entry = self._known(decision, kwargs)
-            self._calls.keep(args, kwargs, entry)
+        decision = self._decisions.of(
+            place, lambda: ledger.counted(self._decided(Arguments(tuple(args), kwargs), auto)), self.forget
+        )
+        entry = self._known(decision, kwargs)
+        self._calls.keep(args, kwargs, entry)
         return entry
 
     def _known(self, decision: Decision, kwargs: Mapping[str, Any]) -> Known:
@@ -308,11 +291,11 @@ class Chooser:
             )
         except RuntimeError:  # a tensor without strides, such as a compressed sparse one
             return next(iter(self.implementations.values())).run({})
-        return self._kernel.call(self._participants.known(arguments, recording(args), self._folder).default_config)
+        return self._kernel.call(self._kernel.known(arguments, recording(args), self._folder).default_config)
 
     def _decided(self, arguments: Arguments, auto: bool) -> Decision:
         """The decision of a call: of the ladder and the policy, unless there is nothing to choose."""
-        space = self._participants.known(arguments, recording(list(arguments.tensors())), self._folder)
+        space = self._kernel.known(arguments, recording(list(arguments.tensors())), self._folder)
         if auto or len(space.listed or ()) == 1:
             why = "torch's autocast is on, under which nothing was measured" if auto else "no other one applies"
             request = make_request(self._operation, arguments.positional, arguments.keyword)
@@ -332,7 +315,7 @@ class Chooser:
         return answered(operation, request, None, ladder_of(self._folder), near=True)
 
     def _found_in_trace(self, arguments: Arguments, records: bool) -> Decision:
-        return self._answered(arguments, self._participants.known(arguments, records, self._folder))
+        return self._answered(arguments, self._kernel.known(arguments, records, self._folder))
 
     @property
     def _folder(self) -> Any:
@@ -342,7 +325,6 @@ class Chooser:
         before = getattr(self, "_kernel", None)
         parameters = tuple(self._parameters or _parameters_of(implementations.values()))
         self._kernel = ChoiceKernel(self.name, implementations, parameters, self._outputs)
-        self._participants = Participants(self._kernel)
         if before is not None:
             self.forget()
         gradients = not all(each.gradient for each in implementations.values())
@@ -359,7 +341,7 @@ class Chooser:
 
     def _space_by_shape(self, problem: Problem) -> ChoiceSpace:
         arguments = described(dict(problem.arguments), device_for(None, "any", self.name))
-        return self._participants.known(arguments, False, self._folder)
+        return self._kernel.known(arguments, False, self._folder)
 
     def _check_problems(self, shape: Sequence[int] | None) -> None:
         if self._arguments is _no_arguments and (shape is not None or self._kernel.parameters):
@@ -407,11 +389,6 @@ def _nothing() -> None:
 
 def _no_arguments() -> Mapping[str, Any]:
     return {}
-
-
-_OF_A_CALL = frozenset({
-    "target", "args", "kwargs", "space", "shape", "dtype", "device", "reference", "tolerance", "check", "cold",
-})  # fmt: skip
 
 
 def choose(
@@ -464,31 +441,20 @@ def choose(
         KernelTypeError: An implementation is not callable, or there is none.
         SettingsError: There is no such policy, or no such option.
     """
-    _check_options(options)
-    if implementations is None:
+    check_tune_options(options, "choose takes", "options of tune")
+    more: dict[str, Any] = {
+        "outputs": outputs, "parameters": parameters, "reference": reference, "tolerance": tolerance, "check": check,
+        "arguments": arguments, "dtypes": dtypes, "problems": problems, "schema": schema, "on_miss": on_miss,
+        "options": options,
+    }  # fmt: skip
+    if implementations is not None:
+        return Chooser(implementations, name=name or _name_of(implementations), **more)
 
-        def decorate(function: Callable[..., Any]) -> Chooser:
-            kernel = FunctionKernel(function)
-            return Chooser(
-                {function.__name__: function}, name=name or kernel.name, outputs=outputs, parameters=parameters,
-                reference=reference, tolerance=tolerance, check=check, arguments=arguments, dtypes=dtypes,
-                problems=problems, schema=schema, on_miss=on_miss, options=options,
-            )  # fmt: skip
+    def decorate(function: Callable[..., Any]) -> Chooser:
+        kernel = FunctionKernel(function)
+        return Chooser({function.__name__: function}, name=name or kernel.name, **more)
 
-        return decorate
-    return Chooser(
-        implementations, name=name or _name_of(implementations), outputs=outputs, parameters=parameters,
-        reference=reference, tolerance=tolerance, check=check, arguments=arguments, dtypes=dtypes, problems=problems,
-        schema=schema, on_miss=on_miss, options=options,
-    )  # fmt: skip
-
-
-def _check_options(options: Mapping[str, Any]) -> None:
-    names = tune_options() - _OF_A_CALL
-    if unknown := sorted(set(options) - names):
-        raise SettingsError(
-            f"choose takes no option {', '.join(unknown)}", hint=f"options of tune are {', '.join(sorted(names))}"
-        )
+    return decorate
 
 
 def _name_of(implementations: Any) -> str:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,18 @@ from triton_ops.dispatch.calls import CalledWith, written_only
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
 from triton_ops.dispatch.grid_functions import grid_of_call, grids_by_config
 from triton_ops.dispatch.ladder import Answer, Question, ladder_of, left_undecided
-from triton_ops.dispatch.options import DEFAULT, ERROR, QUEUE, TUNE, Options, capturing, policy_of, tune_request, within
+from triton_ops.dispatch.options import (
+    DEFAULT,
+    ERROR,
+    QUEUE,
+    TUNE,
+    Options,
+    capturing,
+    policy_of,
+    tune_request,
+    warn_once,
+    within,
+)
 from triton_ops.dispatch.printed import from_triton
 from triton_ops.exceptions import (
     DeviceError,
@@ -54,7 +65,7 @@ from triton_ops.values import Key, TensorSpec, TuningResult, plain
 
 _PREFIX = "triton_ops/"
 
-_ranks_log = logging.getLogger("triton_ops")
+_log = logging.getLogger("triton_ops")
 
 
 @dataclass(frozen=True)
@@ -82,7 +93,7 @@ class Meeting:
             return self._decided(name, alone)
         decision = self._waited(name, wait_s)
         if isinstance(decision, str):
-            _ranks_log.warning("the default config runs: %s", decision)
+            _log.warning("the default config runs: %s", decision)
             return default(decision)
         if (refused := why_not(decision.config)) is not None:
             return default(f"rank {self.rank} cannot take the config of the job ({decision.config}): {refused}")
@@ -122,13 +133,8 @@ def _agrees() -> bool:
     try:
         return settings.ranks() != "off"
     except SettingsError as error:
-        _ranks_warn_once(str(error))
+        warn_once(f"{error}; each process decides alone")
         return False
-
-
-@lru_cache(maxsize=8)
-def _ranks_warn_once(message: str) -> None:
-    _ranks_log.warning("%s; each process decides alone", message)
 
 
 def _read(text: bytes) -> Found | str:
@@ -174,8 +180,6 @@ def _kind(value: Any) -> str:
 
 _WAIT_S = 30.0  # for another process of the job that looks a winner up
 _LONGEST_TUNE_S = 600.0  # of an effort without a limit
-
-_log = logging.getLogger("triton_ops")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -434,7 +438,7 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
 
 def _told(decision: Decision) -> Decision:
     where = f"{decision.kernel} {decision.problem}".rstrip()
-    _warn_once(f"{where} runs its default config: {decision.found.why}")
+    warn_once(f"{where} runs its default config: {decision.found.why}")
     return decision
 
 
@@ -444,11 +448,11 @@ def _undescribed(call: KernelCall, error: TritonKernelError, policy: str, triton
     if policy == ERROR:
         raise UntunedError(f"no winner can be known for a call of {name}: {reason}", name) from error
     if policy == TUNE and call.configs is not None and len(call.configs) > 1:
-        _warn_once(f"{name} is tuned by Triton's own loop: {reason}")
+        warn_once(f"{name} is tuned by Triton's own loop: {reason}")
         chosen = triton_tunes()
         answer = Found(config=_shown(chosen), rung=TUNED, why=f"found by Triton's own loop, since {reason}")
         return Decision(found=answer, kernel=name, problem=call.called.label, config=chosen)
-    _warn_once(f"{name} runs its default config: {reason}")
+    warn_once(f"{name} runs its default config: {reason}")
     return _by_first(call, error, policy)
 
 
@@ -500,8 +504,3 @@ def _shown(config: Any) -> Config:
 def _first_line(error: Exception) -> str:
     message = error.message if isinstance(error, TritonKernelError) else str(error)
     return message.partition("\n")[0]
-
-
-@lru_cache(maxsize=1024)
-def _warn_once(message: str) -> None:
-    _log.warning("%s", message)

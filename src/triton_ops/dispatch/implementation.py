@@ -28,7 +28,6 @@ from triton_ops.dispatch.operations import answered
 from triton_ops.exceptions import KernelTypeError, TritonKernelError, TuningFailedError, UnknownTunableError
 from triton_ops.request import make_request
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.tuner import uninterrupted
 from triton_ops.values import Status, TuningResult
 
 Applies = Callable[..., Any]
@@ -218,6 +217,8 @@ def _on_cpu(_device: str) -> int:
 
 
 IMPLEMENTATION, TILES = "implementation", "tiles"
+TilesOf = Callable[[Implementation, Mapping[str, Any]], Config]
+"""From an implementation with an operation, and its kernel's arguments by name, to the config that takes part."""
 _WARM_UPS = 3  # what is compiled at its first call may record a graph at its third
 
 
@@ -284,6 +285,72 @@ class ChoiceKernel:
         implementation = self.implementations[name]
         run = implementation.run(dict(config.get(TILES, ())))
         return partial(self._written, run) if implementation.returns and self.outputs else run
+
+    def known(self, arguments: Arguments, records: bool, folder: str | Path | None) -> ChoiceSpace:
+        """The space of a call, with the configs that the ladder answers for operations; nothing is tuned.
+
+        Tensors may be described ones. Raises TuningFailedError if no implementation applies.
+        """
+
+        def tiles(implementation: Implementation, values: Mapping[str, Any]) -> Config:
+            assert implementation.operation is not None
+            request = make_request(implementation.operation, kwargs=values)
+            return answered(implementation.operation, request, None, ladder_of(folder), near=True).found.config
+
+        return self._space(arguments, records, tiles)
+
+    def raced(
+        self, arguments: Arguments, records: bool, tune: Callable[..., TuningResult], options: Mapping[str, Any]
+    ) -> ChoiceSpace:
+        """The space of a tune: operations are tuned first, with the options of the tune, or their records are used.
+
+        Raises TuningFailedError if no implementation applies.
+        """
+
+        def tiles(implementation: Implementation, values: Mapping[str, Any]) -> Config:
+            result = tune(implementation.operation, kwargs=values, **options)
+            if result.stopped == "interrupted":  # Ctrl-C ends the whole
+                raise KeyboardInterrupt
+            return Config(result.best_config)
+
+        return self._space(arguments, records, tiles)
+
+    def _space(self, arguments: Arguments, records: bool, tiles_of: TilesOf) -> ChoiceSpace:
+        placed, every = in_order(self.parameters, arguments), self.implementations
+        taking: dict[str, Config] = {}
+        refusals: dict[str, str] = {}
+        for name, implementation in every.items():
+            why = implementation.why_not(placed)
+            if why is None and records and not implementation.gradient:
+                why = "a gradient is recorded, and it has none"
+            if why is None and implementation.operation is not None:
+                answer = _asked(implementation, placed, tiles_of)
+                taking, why = (taking | {name: answer}, None) if isinstance(answer, Config) else (taking, answer)
+            elif why is None:
+                taking[name] = Config()
+            if why is not None:
+                refusals[name] = why
+        if not taking:
+            raise self._nothing(refusals)
+        tiled = any(each.operation is not None for each in every.values())
+        return ChoiceSpace.of(
+            taking, refusals, lambda name, tiles: self._why_no_tiles(placed, name, tiles), tiled=tiled
+        )
+
+    def _why_no_tiles(self, placed: Arguments, name: str, tiles: Config) -> str | None:
+        implementation = self.implementations[name]
+        if implementation.operation is None:
+            return f"{name} has no operation that could take ({tiles})" if tiles else None
+        request = make_request(implementation.operation, kwargs=implementation.operation_values(placed))
+        return implementation.operation.space_for(request.problem).why_not(tiles)
+
+    def _nothing(self, refusals: Mapping[str, str]) -> TuningFailedError:
+        reasons = "; ".join(f"{name}: {why}" for name, why in refusals.items())
+        failures = [({IMPLEMENTATION: name}, f"constraint: {why}") for name, why in refusals.items()]
+        return TuningFailedError(
+            f"no implementation of {self.name} applies: {reasons}", self.name, 0, reasons, failures,
+            hint="register one that applies to everything",
+        )  # fmt: skip
 
     def _bound(self, run: Callable[..., Any], arguments: Arguments) -> Callable[[], Any]:
         placed = in_order(self.parameters, arguments)
@@ -386,80 +453,6 @@ def choice(name: str, tiles: Mapping[str, Any], tiled: bool) -> Config:
 def tiles_of(config: Mapping[str, Any]) -> Config:
     """The config of the operation in a choice; empty if there is none."""
     return Config(dict(config.get(TILES, ())))
-
-
-TilesOf = Callable[[Implementation, Mapping[str, Any]], Config]
-"""From an implementation with an operation, and its kernel's arguments by name, to the config that takes part."""
-
-
-@dataclass(frozen=True)
-class Participants:
-    """The implementations of a kernel as participants."""
-
-    kernel: ChoiceKernel
-
-    def known(self, arguments: Arguments, records: bool, folder: str | Path | None) -> ChoiceSpace:
-        """The space of a call, with the configs that the ladder answers for operations; nothing is tuned.
-
-        Tensors may be described ones. Raises TuningFailedError if no implementation applies.
-        """
-
-        def tiles(implementation: Implementation, values: Mapping[str, Any]) -> Config:
-            assert implementation.operation is not None
-            request = make_request(implementation.operation, kwargs=values)
-            return answered(implementation.operation, request, None, ladder_of(folder), near=True).found.config
-
-        return self._space(arguments, records, tiles)
-
-    def raced(
-        self, arguments: Arguments, records: bool, tune: Callable[..., TuningResult], options: Mapping[str, Any]
-    ) -> ChoiceSpace:
-        """The space of a tune: operations are tuned first, with the options of the tune, or their records are used.
-
-        Raises TuningFailedError if no implementation applies.
-        """
-
-        def tiles(implementation: Implementation, values: Mapping[str, Any]) -> Config:
-            return Config(uninterrupted(tune(implementation.operation, kwargs=values, **options)).best_config)
-
-        return self._space(arguments, records, tiles)
-
-    def _space(self, arguments: Arguments, records: bool, tiles_of: TilesOf) -> ChoiceSpace:
-        placed, every = in_order(self.kernel.parameters, arguments), self.kernel.implementations
-        taking: dict[str, Config] = {}
-        refusals: dict[str, str] = {}
-        for name, implementation in every.items():
-            why = implementation.why_not(placed)
-            if why is None and records and not implementation.gradient:
-                why = "a gradient is recorded, and it has none"
-            if why is None and implementation.operation is not None:
-                answer = _asked(implementation, placed, tiles_of)
-                taking, why = (taking | {name: answer}, None) if isinstance(answer, Config) else (taking, answer)
-            elif why is None:
-                taking[name] = Config()
-            if why is not None:
-                refusals[name] = why
-        if not taking:
-            raise self._nothing(refusals)
-        tiled = any(each.operation is not None for each in every.values())
-        return ChoiceSpace.of(
-            taking, refusals, lambda name, tiles: self._why_no_tiles(placed, name, tiles), tiled=tiled
-        )
-
-    def _why_no_tiles(self, placed: Arguments, name: str, tiles: Config) -> str | None:
-        implementation = self.kernel.implementations[name]
-        if implementation.operation is None:
-            return f"{name} has no operation that could take ({tiles})" if tiles else None
-        request = make_request(implementation.operation, kwargs=implementation.operation_values(placed))
-        return implementation.operation.space_for(request.problem).why_not(tiles)
-
-    def _nothing(self, refusals: Mapping[str, str]) -> TuningFailedError:
-        reasons = "; ".join(f"{name}: {why}" for name, why in refusals.items())
-        failures = [({IMPLEMENTATION: name}, f"constraint: {why}") for name, why in refusals.items()]
-        return TuningFailedError(
-            f"no implementation of {self.kernel.name} applies: {reasons}", self.kernel.name, 0, reasons, failures,
-            hint="register one that applies to everything",
-        )  # fmt: skip
 
 
 def _asked(implementation: Implementation, placed: Arguments, tiles_of: TilesOf) -> Config | str:

@@ -37,27 +37,6 @@ from triton_ops.exceptions import SpaceError, TritonKernelError
 from triton_ops.values import TuningResult
 
 
-class Members:
-    """Decisions of a bucket's problems, most of which are the bucket's own."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._seen = most, dict[tuple[str, ...], tuple[Decision, Decision]]()
-
-    def of(self, decision: Decision, problem: tuple[str, ...], call_of: Callable[[], KernelCall]) -> Decision:
-        """The decision for one problem of a bucket: the bucket's own, unless its config cannot be taken here.
-
-        `call_of` describes the call; it is asked once for each problem.
-        """
-        member = self._seen.get(problem)
-        if member is not None and member[0] is decision and member[1].holds(within):
-            return member[1]
-        own = _at(decision, call_of())
-        if len(self._seen) >= self._most:
-            self._seen.clear()
-        self._seen[problem] = (decision, own)
-        return own
-
-
 def _at(decision: Decision, call: KernelCall) -> Decision:
     """The decision for a call: nothing is tuned for it, since its bucket was."""
     try:
@@ -206,7 +185,7 @@ class Launches:
     def __init__(self, autotuner: Any, options: Options, entrance: Entrance | None = None) -> None:
         self._autotuner, self.options, self._entrance = weakref.ref(autotuner), options, entrance
         self.decided, self.shown = Decisions(), Shown(self._autotuner)
-        self._members, self._grids = Members(_MOST), GridWatch()
+        self._members, self._grids = dict[tuple[str, ...], tuple[Decision, Decision]](), GridWatch()
         self._take_kernel()
 
     def _take_kernel(self) -> None:
@@ -368,7 +347,12 @@ class Launches:
     ) -> Decision:
         """The decision for one problem of a bucket: the bucket's, unless its config cannot be taken here."""
         own = (called.device, called.own_text)
-        decision = self._members.of(shared, own, lambda: self.asked.call(launch, called))
+        member = self._members.get(own)
+        if member is None or member[0] is not shared or not member[1].holds(within):
+            if len(self._members) >= _MOST:
+                self._members.clear()
+            member = self._members[own] = (shared, _at(shared, self.asked.call(launch, called)))
+        decision = member[1]
         if decision is not shared and without_launch is None:
             launch.place = (*own, "in a bucket")
             self.decided[launch.place] = decision

@@ -163,7 +163,7 @@ def report_text() -> str:
 
 def report_json() -> dict[str, Any]:
     """The launches of this process as plain JSON values."""
-    rows = [{**_fields(row), "config": dict(row.config), "passed": list(row.passed)} for row in launches()]
+    rows = [{**vars(row), "config": dict(row.config), "passed": list(row.passed)} for row in launches()]
     return {"kind": KIND, "schema_version": SCHEMA_VERSION, "process": os.getpid(), "launches": rows}
 
 
@@ -186,10 +186,6 @@ def read_report(path: str | os.PathLike[str]) -> list[LaunchedConfig]:
             f"{where} is no report of launches of this version: {error}",
             hint="TRITON_OPS_REPORT=FILE lets a process write one",
         ) from error
-
-
-def _fields(row: LaunchedConfig) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in row.__dataclass_fields__}
 
 
 def _row(decision: Decision) -> LaunchedConfig:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,14 +17,21 @@ from triton_ops.dispatch import ledger
 from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found
 from triton_ops.dispatch.ladder import Ladder, Question, ladder_of, left_undecided
 from triton_ops.dispatch.options import DEFAULT, ERROR, TUNE, capturing, policy_of, tune, within
-from triton_ops.exceptions import KernelTypeError, TritonKernelError, UntunedError
-from triton_ops.records import Lockfile, Misses, Record, cache_folder, key_of
+from triton_ops.exceptions import (
+    ConfigValueError,
+    KernelTypeError,
+    TritonKernelError,
+    UnknownTunableError,
+    UntunedError,
+)
+from triton_ops.records import Lockfile, Misses, Record, cache_folder, key_of, recall
 from triton_ops.request import TuneRequest, make_request, spec_of
 from triton_ops.space import Config, ConfigSpace, members_named
 from triton_ops.values import ALIGNMENT_BYTES, TuningResult, check_memory, check_strided
 
 _DYNAMO = "torch._dynamo"  # imported once something is compiled
 _MOST = 4_096  # problems of all operations
+_log = logging.getLogger("triton_ops")
 
 
 def decided(
@@ -243,6 +252,83 @@ def safely_decided(
         default = operation.space_for(request.problem).default_config
         answer = Found(config=default, rung=FALLBACK, why=error.message)
         return Decision(found=answer, kernel=operation.name, problem=request.problem.label, policy=DEFAULT)
+
+
+class Choices:
+    """The configs with which functions run that launch their kernels themselves: the caller's, or the ladder's.
+
+    The ladder is asked once for each problem, folder and process.
+    """
+
+    def __init__(self) -> None:
+        self._by_problem: dict[Any, Decision] = {}
+        ledger.register(self)
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """The decisions so far."""
+        return list(self._by_problem.values())
+
+    def forget(self) -> None:
+        """Look every winner up again: for a process that should see what others have tuned since."""
+        self._by_problem.clear()
+
+    begin_anew = forget
+
+    def of(
+        self, operation: Operation, values: Mapping[str, Any], default: Callable[[], Config],
+        checked: Callable[[Config, str], Config], options: Mapping[str, Any] | None,
+    ) -> Config:  # fmt: skip
+        """The config of one problem; with options of a tune, a problem without a winner is tuned.
+
+        `checked` raises for a config that the kernel of a name does not take, such as one of a record of another space.
+        """
+        folder = (options or {}).get("cache_dir")
+        place = (operation.name, cache_folder(folder), *map(told, values.values()))
+        decision = self._by_problem.get(place)
+        if decision is None or not decision.holds(within) or (options is not None and decision.missed):
+            decision = _chosen(operation, values, default(), options)
+            if decision.missed and decision.key is not None and not ladder_of(folder).only_lockfile:
+                decision = _of_other_space(operation, values, decision, folder, checked)
+            if len(self._by_problem) >= _MOST:
+                self.forget()
+            self._by_problem[place] = ledger.counted(decision)
+            _log.info("%s", decision.text)
+        decision.count.up()
+        return decision.found.config
+
+
+def _chosen(
+    operation: Operation, values: Mapping[str, Any], default: Config, options: Mapping[str, Any] | None
+) -> Decision:
+    """A decision that no unreadable cache stops, unless a tune or an error is asked for."""
+    on_miss = None if options is None else TUNE
+    try:
+        return decided(operation, values, default=default, on_miss=on_miss, options=options)
+    except UntunedError:
+        raise
+    except TritonKernelError as error:
+        if policy_of(on_miss, DEFAULT) != DEFAULT:
+            raise
+        _log.warning("%s runs with its default config: %s", operation.name, error)
+        fallback = Found(config=default, rung=FALLBACK, why=error.message)
+        return Decision(found=fallback, kernel=operation.name, problem="", policy=DEFAULT, within=within())
+
+
+def _of_other_space(
+    operation: Operation, values: Mapping[str, Any], miss: Decision, folder: Any,
+    checked: Callable[[Config, str], Config],
+) -> Decision:  # fmt: skip
+    """The winner of a record that was found in another space, such as the documented one, if the kernel takes it."""
+    record = recall(operation, kwargs=values, cache_dir=folder)
+    if record is None:
+        return miss
+    try:
+        config = checked(record.winner, operation.name)
+    except (UnknownTunableError, ConfigValueError):
+        return miss
+    winner = Found(config=config, rung=RECORD, why="a record of another space", record=record.id)
+    return replace(miss, found=winner, policy=None)
 
 
 def _executable(operation: Operation, chosen: Config, values: Mapping[str, Any]) -> Executable:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,9 @@ from triton_ops.request import Effort, chosen_effort
 from triton_ops.values import BucketRule, Mapper, Tolerance, TuningResult, as_tolerance, callable_check
 
 _TUNER = "triton_ops.tuner.session"
+_OF_A_CALL = frozenset({
+    "target", "args", "kwargs", "space", "shape", "dtype", "device", "reference", "tolerance", "check", "cold",
+})  # fmt: skip
 
 
 def tune(*args: Any, **kwargs: Any) -> TuningResult:
@@ -42,19 +45,22 @@ def _kept(options: dict[str, Any]) -> dict[str, Any]:
     try:
         ensure_folder(cache_folder(options.get("cache_dir")))
     except CacheError as error:
-        _tuner_warn_once(f"winners are found, and not kept: {error.message}")
+        warn_once(f"winners are found, and not kept: {error.message}")
         return {**options, "keep": False}
     return options
 
 
-@cache
-def _tuner_warn_once(message: str) -> None:
+@lru_cache(maxsize=1024)
+def warn_once(message: str) -> None:
+    """Warn in the log, of the same only once."""
     _log.warning("%s", message)
 
 
-def tune_options() -> frozenset[str]:
-    """The names of `tune`'s parameters."""
-    return frozenset(inspect.signature(importlib.import_module(_TUNER).tune).parameters)
+def check_tune_options(names: Collection[str], takes: str, listed: str) -> None:
+    """Raise SettingsError for what is no option of `tune` that many of its calls may share, in these words."""
+    known = set(inspect.signature(importlib.import_module(_TUNER).tune).parameters) - _OF_A_CALL
+    if unknown := sorted({*names} - known):
+        raise SettingsError(f"{takes} no option {', '.join(unknown)}", hint=f"{listed} are {', '.join(sorted(known))}")
 
 
 TUNE, DEFAULT, ERROR, QUEUE = settings.ON_MISS
@@ -123,7 +129,7 @@ def _environments() -> str | None:
     try:
         return settings.on_miss()
     except SettingsError as error:
-        _warn_once(str(error))
+        warn_once(f"{error}; launches without a known winner run their default config")
         return DEFAULT
 
 
@@ -133,11 +139,6 @@ def capturing() -> bool:
         return False
     cuda = require("torch", "a launch").cuda
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
-
-
-@lru_cache(maxsize=8)
-def _warn_once(message: str) -> None:
-    _log.warning("%s; launches without a known winner run their default config", message)
 
 
 @dataclass(frozen=True, kw_only=True)

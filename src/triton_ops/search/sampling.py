@@ -210,9 +210,6 @@ class LatinSearch(OneByOne):
         self._count(freshest)
         return freshest
 
-    def _frequencies(self, config: Config) -> list[int]:
-        return sorted((self._counts[value] for value in _values(config)), reverse=True)
-
     def _count(self, config: Config) -> None:
         if config not in self._proposals:
             self._proposals.add(config)
