@@ -14,7 +14,7 @@ import ast
 import inspect
 import math
 import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -89,7 +89,7 @@ class _Flow:
             return
         origins = self._of(value)
         for target in targets:
-            for name in _names(target):
+            for name in (each.id for each in ast.walk(target) if isinstance(each, ast.Name)):
                 self._origins.setdefault(name, set()).update(origins)
 
     def _of(self, node: ast.AST) -> set[str]:
@@ -107,24 +107,14 @@ class _Flow:
         if name == _STORE:
             target = on or (self._of(arguments[0]) if arguments else set())
             self.targets |= target
-            others = arguments if on else arguments[1:]
-            self.uses |= self._pointers(others)
+            others = arguments if on else arguments[1:]  # that are pointers: numbers that are added to one are not
+            self.uses |= {name for each in others if isinstance(each, ast.Name) for name in self._of(each)}
         elif name not in _PASS_ON:
             self.uses |= set() if name in _VALUES else on.union(*map(self._of, arguments))
-
-    def _pointers(self, arguments: list[ast.expr]) -> set[str]:
-        """The arguments of a store that are pointers themselves: numbers that are added to one are not."""
-        return {name for each in arguments if isinstance(each, ast.Name) for name in self._origins.get(each.id, set())}
 
 
 def _callee(node: ast.Call) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-
-
-def _names(target: ast.expr) -> Iterator[str]:
-    for node in ast.walk(target):
-        if isinstance(node, ast.Name):
-            yield node.id
 
 
 FARTHEST = 1.0  # |log2| of the ratios of all extents together: a winner is borrowed over a factor of two

@@ -117,7 +117,8 @@ class Operator:
         wanted = dict(zip(self.names, ctx.needs_input_grad, strict=False))
         inputs = self.gradient.inputs if self.gradient is not None else ()
         needed = [wanted.get(name, False) for name in inputs]
-        gradients = _operator(f"{self.name}_backward")(list(ctx.saved_tensors), grad, needed, *ctx.values.values())
+        operator = getattr(require("torch", "torch.compile").ops.triton_ops, f"{self.name}_backward")
+        gradients = operator(list(ctx.saved_tensors), grad, needed, *ctx.values.values())
         grads = dict(zip(inputs, gradients, strict=True))
         return tuple(grads[name] if name in grads and needs else None for name, needs in wanted.items())
 
@@ -208,10 +209,6 @@ def _defined(library: Any, name: str, schema: str, run: Callable[..., Any]) -> N
     library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
     library.impl(name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"{SPACE}::{name}", run, lib=library)
-
-
-def _operator(name: str) -> Any:
-    return getattr(require("torch", "torch.compile").ops.triton_ops, name)
 
 
 def _names(arguments: str) -> list[str]:

@@ -92,7 +92,7 @@ class Chooser:
         _check_names(implementations, outputs, parameters)
         self.name, self.on_miss = name, None if on_miss is None else checked_on_miss(on_miss)
         self.options = {key: value for key, value in (options or {}).items() if value is not None}
-        self._outputs, self._parameters = tuple(outputs), parameters
+        self._outputs, self._parameters, self._folder = tuple(outputs), parameters, self.options.get("cache_dir")
         self._facts: dict[str, Any] = {
             "tolerance": tolerance, "check": check, "dtypes": tuple(dtypes), "problems": problems or {},
         }  # fmt: skip
@@ -234,8 +234,7 @@ class Chooser:
             TuningFailedError: No implementation applies.
         """
         arguments = Arguments(args, kwargs)
-        space = self._kernel.known(arguments, recording(list(arguments.tensors())), self._folder)
-        return self._answered(arguments, space)
+        return self._found(arguments, recording(list(arguments.tensors())))
 
     @property
     def decisions(self) -> list[Decision]:
@@ -309,17 +308,12 @@ class Chooser:
             tuner=partial(self.tune, arguments.positional, arguments.keyword) if tunes else None,
         )  # fmt: skip
 
-    def _answered(self, arguments: Arguments, space: ChoiceSpace) -> Decision:
+    def _found(self, arguments: Arguments, records: bool) -> Decision:
+        """Answer of the ladder to a call."""
+        space = self._kernel.known(arguments, records, self._folder)
         operation = self._made_operation(space, self._operation.reference)
         request = make_request(operation, arguments.positional, arguments.keyword)
         return answered(operation, request, None, ladder_of(self._folder), near=True)
-
-    def _found_in_trace(self, arguments: Arguments, records: bool) -> Decision:
-        return self._answered(arguments, self._kernel.known(arguments, records, self._folder))
-
-    @property
-    def _folder(self) -> Any:
-        return self.options.get("cache_dir")
 
     def _take(self, implementations: Mapping[str, Implementation]) -> None:
         before = getattr(self, "_kernel", None)
@@ -328,7 +322,7 @@ class Chooser:
         if before is not None:
             self.forget()
         gradients = not all(each.gradient for each in implementations.values())
-        self._traced = Traced(self._kernel, self._found_in_trace, self._operator)
+        self._traced = Traced(self._kernel, self._found, self._operator)
         self._calls = KnownCalls(gradients, self.known)
         first = next(iter(implementations.values()))
         own = None

@@ -120,8 +120,8 @@ class FastLaunch:
         self._key: Callable[..., Any] | None = None
         self._driver: Any = None
         self._knobs: Any = None
-        self._changes = 0
-        self.call: Callable[..., Any] = _unknown
+        self.changes = 0  # how often `forget` was called
+        self.call: Callable[..., Any] = lambda *_args, **_kwargs: None
         self.enter: Callable[..., Any] = self._otherwise
 
     @property
@@ -165,13 +165,8 @@ class FastLaunch:
 
     def forget(self) -> None:
         """Forget every launch, so that the next of each key is decided again."""
-        self._changes += 1
+        self.changes += 1
         self._entries.clear()
-
-    @property
-    def changes(self) -> int:
-        """How often `forget` was called."""
-        return self._changes
 
     def _otherwise(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         return None if self.entrance is None else self.entrance.otherwise(grid, args, kwargs)
@@ -195,7 +190,7 @@ class FastLaunch:
             self._keep(key, given, self._constexprs(args, kwargs, known), known)
         except (TypeError, KeyError):  # an argument that cannot be hashed, or a constexpr without a value
             return False
-        if self._changes != changes:  # another thread has changed what was looked up
+        if self.changes != changes:  # another thread has changed what was looked up
             self._entries.clear()
             return False
         return True
@@ -278,7 +273,8 @@ class FastLaunch:
         return {
             **{f"default_{param.name}": param.default for param in jit.params if param.has_default},
             "MISSING": MISSING, "backend": backend, "driver": _driver(), "seen_driver": self._driver,
-            "entries": self._entries, "specialize": _specialize(), "device_of": _device_of(self._driver),
+            "entries": self._entries, "device_of": _device_of(self._driver),
+            "specialize": importlib.import_module("triton._C.libtriton").native_specialize_impl,
             "runtime": runtime, "compilation": compilation, "runtime_values": vars(runtime),
             "compilation_values": vars(compilation), "seen_runtime": self._knobs[0], "seen_compilation": self._knobs[1],
             "used_globals": jit.used_global_vals, "changed": _changed, "owner": self.owner, "state": vars(self.owner),
@@ -479,13 +475,5 @@ def _device_of(active: Any) -> Callable[[], int]:
     return cast(Callable[[], int], direct)
 
 
-def _unknown(*_args: Any, **_kwargs: Any) -> None:
-    """The launch before anything is known."""
-
-
 def _driver() -> Any:
     return importlib.import_module("triton.runtime.driver").driver
-
-
-def _specialize() -> Any:
-    return importlib.import_module("triton._C.libtriton").native_specialize_impl

@@ -99,7 +99,7 @@ def policy_of(argument: str | None, otherwise: str) -> str:
     An environment that holds no policy counts as `default`, with one warning: a launch is no place for its error.
     """
     asked = within() or argument or _environments() or otherwise
-    confined = _confined.policy or (DEFAULT if settings.replay() is not None else None)
+    confined = _Confined.policy or (DEFAULT if settings.replay() is not None else None)
     if confined is None:
         return asked
     if ERROR in (asked, confined):
@@ -113,15 +113,12 @@ class _Confined:
     policy: str | None = None
 
 
-_confined = _Confined()
-
-
 def confine(policy: str | None) -> str | None:
     """Let no launch of this process tune: each does as `policy` says, or is stricter; returns what held before.
 
     None lets them do as they ask again.
     """
-    before, _confined.policy = _confined.policy, policy
+    before, _Confined.policy = _Confined.policy, policy
     return before
 
 

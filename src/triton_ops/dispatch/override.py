@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 import warnings
-from types import TracebackType
 from typing import Any
 
 from triton_ops.base import require
@@ -56,9 +55,7 @@ class Served:
     def __enter__(self) -> Served:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _called(self, keys: Any, *args: Any, **kwargs: Any) -> Any:

@@ -10,7 +10,7 @@ import functools
 import importlib
 import math
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from triton_ops.base import import_in_order
@@ -93,27 +93,6 @@ class LearnsPreviews(Protocol):
 
 
 SMALL = 64  # a space of at most this many configs is tried whole by `auto`: a search would save less than it costs
-_REPEATED_ANSWERS = 100  # after so many answers in a row without a new config, the searcher counts as exhausted
-
-
-def new_configs(searcher: Searcher, count: int, proposed: Collection[Config]) -> list[Config]:
-    """Up to `count` configs from `searcher` that are not in `proposed`; an empty list when no new config comes.
-
-    A searcher that repeats configs is asked again: it may continue an interrupted run without a memory of the trials.
-    Raises SettingsError if it proposes an object that is no config.
-    """
-    for _ in range(_REPEATED_ANSWERS):
-        answer: Sequence[Any] = searcher.ask(count)  # the searcher may be a user's, so its answer is checked
-        if wrong := [config for config in answer if not isinstance(config, Config)]:
-            raise SettingsError(
-                f"{type(searcher).__qualname__}.ask returned {wrong[0]!r}, which is no Config",
-                hint="return configs of the space, or make one with triton_ops.Config(BLOCK=128)",
-            )
-        if fresh := [config for config in dict.fromkeys(answer) if config not in proposed]:
-            return fresh
-        if not answer:
-            break
-    return []
 
 
 def expected_gain(searcher: Searcher) -> float:
@@ -171,21 +150,13 @@ def begin_imports(search: AnySearch, space: ConfigSpace) -> None:
     joined = math.prod(len(tunable) for tunable in space.tunables.values())
     most = joined if space.listed is None else len(space.listed)
     if isinstance(search, str) and search in _IMPORTED_LATE and most > SMALL:
-        _preload(*_IMPORTED_LATE[search])
+        threading.Thread(target=_load, args=_IMPORTED_LATE[search], name="triton-ops preload", daemon=True).start()
 
 
-def _preload(*names: str) -> None:
-    """Begin to import packages in a thread, so that a later `require` waits only for the rest of the import.
-
-    A failure is ignored here, since `require` reports it.
-    """
-
-    def load() -> None:
-        with contextlib.suppress(Exception):
-            for name in names:
-                import_in_order(name)
-
-    threading.Thread(target=load, name="triton-ops preload", daemon=True).start()
+def _load(*names: str) -> None:
+    with contextlib.suppress(Exception):  # `require`, which waits for the rest of the import, reports it
+        for name in names:
+            import_in_order(name)
 
 
 def make_transfer(space: ConfigSpace, trials: Sequence[Trial], distance: float) -> Prior | None:
