@@ -162,7 +162,6 @@ def _pairs(mine: Any, theirs: Any) -> set[tuple[int, int]] | None:
 
 
 def _steps(facts: Mapping[str, Any]) -> list[Any]:
-    """The strides that say how memory is laid out; others follow from the extents."""
     return [step if step in (0, 1) else None for step in facts.get("stride", ())]
 
 

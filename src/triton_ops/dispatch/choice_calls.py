@@ -74,13 +74,11 @@ class KnownCalls:
         self.call = pattern.call
 
     def _any(self, *args: Any, **kwargs: Any) -> Any:
-        """A call of which no pattern is known."""
         entry = self._decide(args, kwargs)
         entry.up()
         return entry.run(*args, **kwargs)
 
     def _written(self, kinds: tuple[bool, ...], names: tuple[str, ...]) -> _Pattern:
-        """The code for one pattern of arguments."""
         count = len(kinds) - len(names)
         values = [f"value_{place}" for place in range(len(kinds))]  # no name of the caller's, which may be any
         places, named = values[:count], dict(zip(names, values[count:], strict=True))

@@ -190,7 +190,6 @@ def _plain(config: Any) -> Mapping[str, Any]:
 
 
 def _take_options(options: dict[str, Any]) -> None:
-    """Check the two options, and have the config be a mapping."""
     _check_options(options)
     if options.get("config") is not None:
         options["config"] = _plain(options["config"])
@@ -212,7 +211,6 @@ def _defined(library: Any, name: str, schema: str, run: Callable[..., Any]) -> N
 
 
 def _names(arguments: str) -> list[str]:
-    """The names in `(Tensor x, float eps=1e-05)`."""
     inner = arguments.strip().removeprefix("(").removesuffix(")")
     return [each.partition("=")[0].split()[-1] for each in inner.split(",") if each.strip()]
 
@@ -283,7 +281,6 @@ class Traced:
         return chosen.function(*args, **kwargs, config=dict(tiles))
 
     def _is_opaque(self, name: str) -> bool:
-        """Tell whether torch cannot be shown what a call comes to."""
         chosen = self.implementations[name]
         return chosen.function is None or (chosen.returns and self.copies) or _is_disabled(chosen.function)
 

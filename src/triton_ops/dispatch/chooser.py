@@ -309,7 +309,6 @@ class Chooser:
         )  # fmt: skip
 
     def _found(self, arguments: Arguments, records: bool) -> Decision:
-        """Answer of the ladder to a call."""
         space = self._kernel.known(arguments, records, self._folder)
         operation = self._made_operation(space, self._operation.reference)
         request = make_request(operation, arguments.positional, arguments.keyword)
@@ -372,7 +371,6 @@ def _parameters_of(implementations: Iterable[Implementation]) -> tuple[str | Non
 
 
 def _placed(run: Callable[..., Any], parameters: Sequence[str | None], *args: Any, **kwargs: Any) -> Any:
-    """Call with arguments in their places that came by name."""
     arguments = in_order(parameters, Arguments(args, kwargs))
     return run(*arguments.positional, **arguments.keyword)
 

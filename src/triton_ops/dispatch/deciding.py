@@ -443,7 +443,6 @@ def _told(decision: Decision) -> Decision:
 
 
 def _undescribed(call: KernelCall, error: TritonKernelError, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
-    """The decision for a call that this package's tuner cannot be told about."""
     name, reason = call.name, _first_line(error)
     if policy == ERROR:
         raise UntunedError(f"no winner can be known for a call of {name}: {reason}", name) from error
@@ -457,7 +456,6 @@ def _undescribed(call: KernelCall, error: TritonKernelError, policy: str, triton
 
 
 def _by_first(call: KernelCall, error: TritonKernelError, policy: str) -> Decision:
-    """The first config, where the call cannot be described."""
     first = next(iter(call.configs or ()), None)
     answer = Found(config=_shown(first), rung=FALLBACK, why=_first_line(error))
     return Decision(

@@ -328,7 +328,6 @@ def _check_pruning(prune_configs_by: Any) -> None:
 
 
 def _offered(configs: Sequence[Any] | None) -> list[Any]:
-    """The `triton.Config`s of a list, in which mappings may stand for them."""
     offered = [to_triton(one) if isinstance(one, Mapping) else one for one in configs or ()]
     if strange := [one for one in offered if not hasattr(one, "all_kwargs")]:
         raise SpaceError(
@@ -424,7 +423,7 @@ def operation_of(target: Any) -> Operation | None:
     It has no grid and no problems. None for what is no decorated kernel.
     """
     kernel = _decorated_in(target)
-    return None if kernel is None else launches_of(kernel).asked.operation
+    return None if kernel is None else launches_of(kernel).operation
 
 
 def launches_of(decorated: Any) -> Launches:

@@ -396,7 +396,6 @@ _VARIANT = """    try:
 
 
 def _prefix(names: Sequence[str]) -> str:
-    """A beginning of identifiers that none of these names has."""
     found = "_"
     while any(name.startswith(found) for name in names):
         found += "_"
@@ -427,7 +426,6 @@ _OF_COMPILATION = ("instrumentation_mode", "fpsan_homomorphic_casts")
 
 
 def _values_of_knobs() -> tuple[dict[str, Any], dict[str, Any]]:
-    """The knobs that somebody has set."""
     knobs = importlib.import_module("triton.knobs")
     return dict(vars(knobs.runtime)), dict(vars(knobs.compilation))
 

@@ -120,7 +120,6 @@ class KnownGrids:
         return found
 
     def _planned(self, grid: FunctionType) -> _Plan | None:
-        """The plan of a function's code; None if it is called each time."""
         plan = self._plan_of(grid)
         _keep(self._plans, id(grid.__code__), plan)
         return plan
@@ -252,7 +251,6 @@ def _extents(grid: Any, function: Any, values: Mapping[str, Any], config: Config
 
 
 def _meta(grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Values that a launch gives its grid function."""
     inner, heuristics = taken_apart(function)
     meta = {**values, **config}
     meta.update(computed(heuristics, meta, grid))
@@ -390,13 +388,11 @@ def _goes_on(tree: ast.AST) -> bool:
 
 
 def _given_what(tree: ast.AST, asked: Callable[[ast.AST], bool]) -> set[str]:
-    """The names that are given a value of which `asked` holds."""
     assignments = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and asked(node.value)]
     return {target.id for node in assignments for target in node.targets if isinstance(target, ast.Name)}
 
 
 def _mentions(node: ast.AST, names: Collection[str]) -> bool:
-    """Tell whether a program's number, or one of these names, is a part of an expression."""
     return any(_is_program(one) or (isinstance(one, ast.Name) and one.id in names) for one in ast.walk(node))
 
 

@@ -390,7 +390,6 @@ class ChoiceKernel:
 
 
 def _form(result: Any) -> str:
-    """Form of an operation's result: one value, or several that are unpacked."""
     if is_tensor(result):
         return "a tensor"
     if isinstance(result, (tuple, list)):
@@ -418,7 +417,10 @@ class ChoiceSpace(ConfigSpace):
 
         Configs have tiles if `tiled`: some implementation, applicable or not, has an operation.
         """
-        listed = [choice(name, configs, tiled) for name, configs in tiles.items()]
+        listed = [
+            Config({IMPLEMENTATION: name, **({TILES: tuple(configs.items())} if tiled else {})})
+            for name, configs in tiles.items()
+        ]
         plain = ConfigSpace.from_configs(listed)
         return cls(plain.tunables, (), listed[0], plain.listed, refusals, why_no_tiles)
 
@@ -442,12 +444,6 @@ class ChoiceSpace(ConfigSpace):
         if name not in (names := [each[IMPLEMENTATION] for each in self.listed or ()]):
             return f"there is no implementation {name}; there are {', '.join(map(str, names))}"
         return self.why_no_tiles(name, tiles_of(config))
-
-
-def choice(name: str, tiles: Mapping[str, Any], tiled: bool) -> Config:
-    """The config that names an implementation, with the config of its operation where there are such."""
-    named: dict[str, Any] = {IMPLEMENTATION: name}
-    return Config({**named, TILES: tuple(tiles.items())} if tiled else named)
 
 
 def tiles_of(config: Mapping[str, Any]) -> Config:

@@ -203,7 +203,6 @@ class Ladder:
         passed.append("borrowed: no record of this kernel and device is near enough")
 
     def _lent(self, question: Question) -> Iterator[tuple[Place, Found]]:
-        """Answers that may be borrowed, each with its place in the order."""
         key = question.key
         for record in self._records.of(key.kernel):
             if record.id == key.id or record.undecided:
@@ -219,7 +218,6 @@ class Ladder:
                 yield place, _borrowed(question.asked, other, entry.config, entry.origin.record, how)
 
     def _nearest(self, question: Question) -> Record | None:
-        """The record of the kernel whose key differs in the fewest fields."""
         records = self._records.of(question.key.kernel)
         return min(records, key=lambda record: (len(question.key.differences(record.key)), record.id), default=None)
 
@@ -262,7 +260,6 @@ def _borrowed(asked: Key, other: Key, config: Config, record: str, how: str) -> 
 
 
 def _loosened(question: Question, problems: Iterable[Mapping[str, Any]]) -> Iterator[Key]:
-    """The key with the loose values of problems that are known."""
     ids = {question.asked.id}
     for problem in problems:
         changed = {name: problem[name] for name in question.loose if name in problem}
@@ -293,7 +290,6 @@ class _InUse:
     only: bool = False
 
     def ladder(self, store: Store[Record], folder: str | None) -> Ladder:
-        """The ladder over this lockfile and a store."""
         if not isinstance(self.lockfile, FollowedLockfile):
             return Ladder(store, folder, self.lockfile, only_lockfile=self.only)
         lockfile = self.lockfile.read()
@@ -366,7 +362,6 @@ def replaying(lockfile: Lockfile | str | os.PathLike[str], *, on_miss: str = "de
 
 
 def _read(lockfile: Lockfile | str | os.PathLike[str]) -> Lockfile:
-    """The lockfile that is given, itself or by its path."""
     if isinstance(lockfile, Lockfile):
         return lockfile
     if not isinstance(lockfile, (str, os.PathLike)):

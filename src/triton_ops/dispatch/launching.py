@@ -80,97 +80,6 @@ class Launch:
                 **config.all_kwargs()}  # fmt: skip
 
 
-class Asked:
-    """An `Autotuner` that is asked at each decision, and not kept alive.
-
-    The guard is held while the `Autotuner` has the `nargs` of a call, which all threads share.
-    """
-
-    def __init__(self, autotuner: Callable[[], Any], options: Options) -> None:
-        self._autotuner, self.options = autotuner, options
-        self.calls = Calls.of(autotuner().fn, autotuner().keys, options.mapper)
-        self.guard = threading.RLock()
-        self.name = f"{autotuner().base_fn.__module__}:{autotuner().base_fn.__name__}"
-
-    @contextmanager
-    def with_nargs(self, args: Sequence[Any]) -> Iterator[None]:
-        """Inside, the `Autotuner` has the positional arguments of the call that is decided, as under Triton."""
-        autotuner = self._autotuner()
-        with self.guard:
-            before = getattr(autotuner, "nargs", None)
-            autotuner.nargs = dict(zip(autotuner.arg_names, args, strict=False))
-            try:
-                yield
-            finally:
-                autotuner.nargs = before
-
-    @contextmanager
-    def pruned(self, launch: Launch) -> Iterator[None]:
-        """Inside, the `Autotuner` is not pruned once more: its own functions are called once for each miss."""
-        held = vars(self._autotuner())
-        with self.guard:
-            before = held.get("prune_configs")
-            held["prune_configs"] = lambda _kwargs: list(launch.listed or ())
-            try:
-                yield
-            finally:
-                del held["prune_configs"]
-                held.update({} if before is None else {"prune_configs": before})
-
-    def fitting(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The configs that are left for a call; hooks that choose them are given all that Triton gives them.
-
-        Raises SpaceError if none is left.
-        """
-        with self.with_nargs(args):
-            configs = tuple(self._autotuner().prune_configs({**kwargs, "grid": grid, "warmup": False}))
-        if not configs:
-            raise SpaceError(
-                f"no config of {self.name} is left after pruning: top_k is {self._autotuner().configs_top_k}",
-                hint="let prune_configs_by leave one or more",
-            )
-        return configs
-
-    @property
-    def operation(self) -> Operation:
-        """The kernel with its configs, without a grid and without problems: enough to check and compile configs."""
-        nothing = CalledWith(problem={}, loose=frozenset(), label="", given=Arguments())
-        return self._described(Launch((1,), (), {}, listed=self._listed), nothing).operation
-
-    def call(self, launch: Launch, called: CalledWith | None = None) -> KernelCall:
-        """A call as the tuner and the ladder are told of it, with the configs that are left; nothing is launched."""
-        if self.options.space is None:
-            launch.listed = self.fitting(launch.grid, launch.args, launch.kwargs)
-        return self._described(launch, called or self.calls.problem(launch.args, launch.kwargs))
-
-    @property
-    def _listed(self) -> tuple[Any, ...] | None:
-        return None if self.options.space is not None else tuple(self._autotuner().configs)
-
-    def _described(self, launch: Launch, called: CalledWith) -> KernelCall:
-        autotuner, key = self._autotuner(), triton_key(self._autotuner(), launch.args, launch.kwargs)
-        return KernelCall(
-            function=autotuner.fn, grid=launch.grid, called=called, configs=launch.listed, options=self.options,
-            reset_to_zero=tuple(autotuner.reset_to_zero), restore_value=tuple(autotuner.restore_value),
-            pre_hook=BeforeLaunch(autotuner.pre_hook) if autotuner.user_defined_pre_hook else None,
-            listener=printed_listener(autotuner.base_fn.__name__, key), own_bench=own_loop.measures_itself(autotuner),
-            tuned_as=partial(self._timed, launch),
-        )  # fmt: skip
-
-    def _timed(self, launch: Launch, result: TuningResult) -> None:
-        """Show the times of a tune as Triton does."""
-        autotuner, launch.measured = self._autotuner(), True
-        autotuner.bench_time, autotuner.configs_timings = result.elapsed_s, timings(result.trials, launch.listed or ())
-
-    @property
-    def tuned_names(self) -> set[str]:
-        """The parameters to which configs give values."""
-        space = self.options.space
-        return set(space.tunables) if space is not None else {
-            name for each in self._autotuner().configs for name in each.kwargs
-        }  # fmt: skip
-
-
 _log = logging.getLogger("triton_ops")
 _MOST = 4_096  # problems of one kernel; then all are decided anew
 _SINGLE, _SET = "the only config", "set by others"
@@ -185,14 +94,15 @@ class Launches:
     def __init__(self, autotuner: Any, options: Options, entrance: Entrance | None = None) -> None:
         self._autotuner, self.options, self._entrance = weakref.ref(autotuner), options, entrance
         self.decided, self.shown = Decisions(), Shown(self._autotuner)
+        self._guard = threading.RLock()  # held while the `Autotuner` has the `nargs` of a call, which all threads share
         self._members, self._grids = dict[tuple[str, ...], tuple[Decision, Decision]](), GridWatch()
         self._take_kernel()
 
     def _take_kernel(self) -> None:
-        self.asked = Asked(self._autotuner, self.options)
-        owner = weakref.proxy(self.autotuner)
-        self.fast = FastLaunch(self.autotuner.fn, tuple(self.autotuner.keys), owner, self._entrance)
-        self._name = self.asked.name
+        autotuner = self.autotuner
+        self.calls = Calls.of(autotuner.fn, autotuner.keys, self.options.mapper)
+        self.fast = FastLaunch(autotuner.fn, tuple(autotuner.keys), weakref.proxy(autotuner), self._entrance)
+        self._name = f"{autotuner.base_fn.__module__}:{autotuner.base_fn.__name__}"
 
     @classmethod
     def adopting(cls, autotuner: Any, options: Options) -> Launches:
@@ -219,7 +129,7 @@ class Launches:
 
     def begin_anew(self) -> None:
         """Forget every decision and every lock, in a forked child, whose other threads are gone."""
-        self.asked.guard = threading.RLock()
+        self._guard = threading.RLock()
         self.decided.begin_anew()
         self.fast.forget()
 
@@ -284,7 +194,7 @@ class Launches:
 
     def call_of(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KernelCall:
         """A call with these arguments, as the tuner and the ladder are told of it; nothing is launched."""
-        return self.asked.call(Launch(grid, args, kwargs))
+        return self._call(Launch(grid, args, kwargs))
 
     def _learn(self, decision: Decision, launch: Launch, changes: int) -> None:
         """Launch calls like this one directly from now on, while the cache shows what it shows now."""
@@ -309,7 +219,7 @@ class Launches:
         try:
             return launcher_of(autotuner.fn)(*args, grid=grid, warmup=False, **named)
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
-            self.asked.calls.problem(launch.args, launch.kwargs).explain(error, self.fast)
+            self.calls.problem(launch.args, launch.kwargs).explain(error, self.fast)
             raise
 
     def _passed(self, args: Sequence[Any], kwargs: Mapping[str, Any], config: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -319,7 +229,6 @@ class Launches:
         return placed(self.autotuner.fn, args, {**kwargs, **values})
 
     def _condition(self, decision: Decision) -> Callable[[], bool] | None:
-        """Condition under which the decision of a miss is launched again; None for a winner."""
         return (lambda: decision.holds(within)) if decision.missed and decision.policy is not None else None
 
     def _decided(self, launch: Launch, without_launch: WithoutLaunch | None = None) -> Decision:
@@ -327,7 +236,7 @@ class Launches:
         checked_grid(launch.grid, self._name)
         if len(self.autotuner.configs) == 1 and self.options.space is None:
             return self._chosen(_SINGLE, self.autotuner.configs[0], "", "the kernel has no other config")
-        called = self.asked.calls.problem(launch.args, launch.kwargs)
+        called = self.calls.problem(launch.args, launch.kwargs)
         launch.key = triton_key(self.autotuner, launch.args, launch.kwargs)
         for place in self.shown.taken_away(launch.key):
             self.decided.pop(place, None)
@@ -336,7 +245,7 @@ class Launches:
             return self._chosen(place, config, called.label, "it was set in the kernel's cache")
         launch.place = (called.device, called.text)
         decision = self._at(launch, called, without_launch)
-        if self.asked.calls.mapper.buckets:
+        if self.calls.mapper.buckets:
             decision = self._of_bucket(decision, launch, called, without_launch)
         if without_launch is None and decision.kept and not capturing():  # a graph would reset arguments each time
             self._first(launch, decision)
@@ -351,7 +260,7 @@ class Launches:
         if member is None or member[0] is not shared or not member[1].holds(within):
             if len(self._members) >= _MOST:
                 self._members.clear()
-            member = self._members[own] = (shared, _at(shared, self.asked.call(launch, called)))
+            member = self._members[own] = (shared, _at(shared, self._call(launch, called)))
         decision = member[1]
         if decision is not shared and without_launch is None:
             launch.place = (*own, "in a bucket")
@@ -368,7 +277,6 @@ class Launches:
         )
 
     def _chosen(self, place: Any, config: Any, problem: str, why: str) -> Decision:
-        """The decision for a config that the program itself has chosen."""
         before = self.decided.get(place)
         if before is not None and before.config is config and before.found.why == why and not before.edited:
             return before
@@ -380,13 +288,13 @@ class Launches:
         return decision
 
     def _newly(self, launch: Launch, called: CalledWith, without_launch: WithoutLaunch | None) -> Decision:
-        refuse_tuned(called.given.keyword, self.asked.tuned_names, self._name)
+        refuse_tuned(called.given.keyword, self._tuned_names, self._name)
         called.check(launched=without_launch is None)
-        call = self.asked.call(launch, called)
+        call = self._call(launch, called)
         if without_launch is not None:
             return _with_config(without_launch(call), call)
         named = called.given.keyword
-        self._grids.look(call.grid, call.function, named, call.first, self._name, self.asked.tuned_names)
+        self._grids.look(call.grid, call.function, named, call.first, self._name, self._tuned_names)
         decided = partial(decide, call, partial(self._by_triton, launch))
         if launch.listed is not None and own_loop.asks_its_own_disk(self.autotuner):
             return self._by_its_own_disk(launch, called, lambda: _with_config(decided(), call))
@@ -411,7 +319,7 @@ class Launches:
 
     def _by_triton(self, launch: Launch) -> Any:
         """The config that Triton's own loop finds for a call, which it launches once."""
-        with self.asked.pruned(launch):
+        with self._pruned(launch):
             launch.compiled = launch.run(
                 self.autotuner, *launch.args, grid=launch.grid, warmup=False, **launch.kwargs
             )  # fmt: skip
@@ -426,7 +334,7 @@ class Launches:
             decisions.append(decided())
             self._first(launch, decisions[0])
 
-        with self.asked.with_nargs(launch.args):
+        with self._with_nargs(launch.args):
             autotuner.cache_results = False  # Triton's own loop would ask once more
             try:
                 autotuner.check_disk_cache(launch.key, list(launch.listed or ()), bench)
@@ -439,7 +347,7 @@ class Launches:
     def _without(self, decision: Decision, error: Exception, launch: Launch) -> Decision:
         """The decision for the default, in place of a config that does not launch."""
         autotuner = self.autotuner
-        listed = autotuner.configs if self.options.space is not None else self.asked.fitting(
+        listed = autotuner.configs if self.options.space is not None else self.fitting(
             launch.grid, launch.args, launch.kwargs
         )  # fmt: skip
         reason = str(error).partition("\n")[0]
@@ -452,6 +360,82 @@ class Launches:
                 self.decided[key] = changed
         self._first(launch, changed)
         return changed
+
+    @contextmanager
+    def _with_nargs(self, args: Sequence[Any]) -> Iterator[None]:
+        """Inside, the `Autotuner` has the positional arguments of the call that is decided, as under Triton."""
+        autotuner = self.autotuner
+        with self._guard:
+            before = getattr(autotuner, "nargs", None)
+            autotuner.nargs = dict(zip(autotuner.arg_names, args, strict=False))
+            try:
+                yield
+            finally:
+                autotuner.nargs = before
+
+    @contextmanager
+    def _pruned(self, launch: Launch) -> Iterator[None]:
+        """Inside, the `Autotuner` is not pruned once more: its own functions are called once for each miss."""
+        held = vars(self.autotuner)
+        with self._guard:
+            before = held.get("prune_configs")
+            held["prune_configs"] = lambda _kwargs: list(launch.listed or ())
+            try:
+                yield
+            finally:
+                del held["prune_configs"]
+                held.update({} if before is None else {"prune_configs": before})
+
+    def fitting(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The configs that are left for a call; hooks that choose them are given all that Triton gives them.
+
+        Raises SpaceError if none is left.
+        """
+        with self._with_nargs(args):
+            configs = tuple(self.autotuner.prune_configs({**kwargs, "grid": grid, "warmup": False}))
+        if not configs:
+            raise SpaceError(
+                f"no config of {self._name} is left after pruning: top_k is {self.autotuner.configs_top_k}",
+                hint="let prune_configs_by leave one or more",
+            )
+        return configs
+
+    @property
+    def operation(self) -> Operation:
+        """The kernel with its configs, without a grid and without problems: enough to check and compile configs."""
+        nothing = CalledWith(problem={}, loose=frozenset(), label="", given=Arguments())
+        listed = None if self.options.space is not None else tuple(self.autotuner.configs)
+        return self._described(Launch((1,), (), {}, listed=listed), nothing).operation
+
+    def _call(self, launch: Launch, called: CalledWith | None = None) -> KernelCall:
+        """A call as the tuner and the ladder are told of it, with the configs that are left; nothing is launched."""
+        if self.options.space is None:
+            launch.listed = self.fitting(launch.grid, launch.args, launch.kwargs)
+        return self._described(launch, called or self.calls.problem(launch.args, launch.kwargs))
+
+    def _described(self, launch: Launch, called: CalledWith) -> KernelCall:
+        autotuner = self.autotuner
+        key = triton_key(autotuner, launch.args, launch.kwargs)
+        return KernelCall(
+            function=autotuner.fn, grid=launch.grid, called=called, configs=launch.listed, options=self.options,
+            reset_to_zero=tuple(autotuner.reset_to_zero), restore_value=tuple(autotuner.restore_value),
+            pre_hook=BeforeLaunch(autotuner.pre_hook) if autotuner.user_defined_pre_hook else None,
+            listener=printed_listener(autotuner.base_fn.__name__, key), own_bench=own_loop.measures_itself(autotuner),
+            tuned_as=partial(self._timed, launch),
+        )  # fmt: skip
+
+    def _timed(self, launch: Launch, result: TuningResult) -> None:
+        """Show the times of a tune as Triton does."""
+        autotuner, launch.measured = self.autotuner, True
+        autotuner.bench_time, autotuner.configs_timings = result.elapsed_s, timings(result.trials, launch.listed or ())
+
+    @property
+    def _tuned_names(self) -> set[str]:
+        """The parameters to which configs give values."""
+        space = self.options.space
+        return set(space.tunables) if space is not None else {
+            name for each in self.autotuner.configs for name in each.kwargs
+        }  # fmt: skip
 
 
 def _with_config(decision: Decision, call: KernelCall) -> Decision:

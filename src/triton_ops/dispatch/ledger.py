@@ -90,7 +90,6 @@ class _Counts:
         self._guard = ForkSafeLock()
 
     def add(self, decision: Decision) -> None:
-        """Count a decision, unless it is counted."""
         count = decision.count
         if count.at_end is None:
             row, ended = _row(decision), self._ended
@@ -100,7 +99,6 @@ class _Counts:
             count.at_end = lambda number: ended.append((row, number))
 
     def rows(self) -> list[LaunchedConfig]:
-        """Equal launches together."""
         with self._guard:
             living = list(self._living.items())  # which cannot end now
             self._add_up()
@@ -198,7 +196,6 @@ def _row(decision: Decision) -> LaunchedConfig:
 
 @lru_cache(maxsize=1)
 def _report_at_exit() -> None:
-    """Tell at the end of the process what it launched, if the environment asks for that."""
     if settings.report():
         atexit.register(_tell, os.getpid())
     if hasattr(os, "register_at_fork"):

@@ -134,7 +134,6 @@ class _Calls:
 
     @property
     def decisions(self) -> list[Decision]:
-        """The decisions so far."""
         return [decision for _, decision, _ in list(self._known.values())]
 
     def call(self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -158,7 +157,6 @@ class _Calls:
         return result
 
     def forget(self) -> None:
-        """Have every problem decided again."""
         self._known.clear()
 
     def begin_anew(self) -> None:

@@ -175,7 +175,6 @@ class Options:
             )
 
     def _check_kinds(self) -> None:
-        """Raise for what only a launch would stumble over."""
         wanted = {
             "cache_dir": (isinstance(self.cache_dir, (str, os.PathLike, type(None))), "a path"),
             "isolate": (isinstance(self.isolate, (bool, type(None))), "True, False or None"),

@@ -60,7 +60,6 @@ def timings(trials: Iterable[Trial], listed: Sequence[Any] = ()) -> dict[Any, li
 
 
 def _tuned(values: Mapping[str, Any]) -> frozenset[Any]:
-    """The tunables with their values, without launch options."""
     return frozenset((name, _shown(name, value)) for name, value in values.items() if name not in _OPTIONS)
 
 

@@ -261,11 +261,10 @@ class Traced:
         setting.cache_key_tag = f"{before}{_TAG}{','.join(sorted({one, *ours.split(',')} - {''}))}"
 
     def _left(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
-        """The places of the configs among which torch may choose; none where it would not restore arguments."""
         tuned = self.tuned
         if tuned.options.space is not None or tuned.restore_value or tuned.reset_to_zero:
             return ()
-        configs = tuned.launches.asked.fitting(_one_program, args, kwargs)
+        configs = tuned.launches.fitting(_one_program, args, kwargs)
         return tuple(self._place(config) for config in configs if not self._lost(config))
 
     def _lost(self, config: Any) -> str:

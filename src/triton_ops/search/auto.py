@@ -152,7 +152,6 @@ class AutoSearch:
             self._open_configs.take(config)
 
     def _preview_order(self) -> Iterator[int]:
-        """Positions of configs that were not previewed, the most useful to preview first."""
         if len(self._shortlist):
             return (int(at) for at in self._shortlist if self._needs_preview(int(at)))
         if len(self._priors):

@@ -61,8 +61,6 @@ class Encoder:
 
 
 class _Axis:
-    """The columns of one tunable."""
-
     def __init__(self, tunable: Tunable) -> None:
         self._numbers = sorted({float(v) for v in tunable.values if _is_number(v)})  # type: ignore[arg-type]
         self.numeric = len(self._numbers) == len(tunable)

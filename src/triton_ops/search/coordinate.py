@@ -65,7 +65,6 @@ class CoordinateDescent(Descent):
         return [tunable.values[at + step] for step in steps if 0 <= at + step < len(tunable.values)]
 
     def _diagonals(self, config: Config, names: Sequence[str]) -> Iterator[Config]:
-        """Single steps of two tunables at once, then of three, and so on."""
         steps = {name: self._steps(config, name) for name in names}
         for many in range(2, len(names) + 1):
             for subset in combinations(names, many):
@@ -73,7 +72,6 @@ class CoordinateDescent(Descent):
                     yield Config({**config, **dict(zip(subset, values, strict=True))})
 
     def _steps(self, config: Config, name: str) -> list[Value]:
-        """The values one step away."""
         tunable, value = self._space.tunables[name], config[name]
         if not tunable.ordered or value not in tunable.values:
             return self._values(config, name)

@@ -130,7 +130,6 @@ class Priors:
         return trust
 
     def _logs(self, configs: Sequence[Config]) -> Floats:
-        """The logarithms of the priors' scores; shape (number of configs, number of priors)."""
         costs = [[_log(score) for score in prior.score(configs)] for prior in self._all] if configs else []
         return np.array(costs, dtype=float).reshape(len(self._all), len(configs)).T
 
@@ -294,7 +293,6 @@ class GainEstimator:
 
 
 def _with_further(numbers: Sequence[int], width: int) -> list[int]:
-    """The numbers of the tunables' columns, and one more for each column after those."""
     first = max(numbers, default=-1) + 1
     return [*numbers, *range(first, first + width - len(numbers))]
 

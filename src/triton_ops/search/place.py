@@ -83,7 +83,6 @@ def _doublings(here: int, there: int) -> float:
 
 
 def _differing(here: Mapping[str, str | bool], there: Mapping[str, str | bool]) -> int:
-    """The number of names that both places have for different values."""
     return sum(here[name] != there[name] for name in here.keys() & there.keys())
 
 

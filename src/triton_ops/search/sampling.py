@@ -171,7 +171,6 @@ class OneByOne:
         return list(islice(iter(self._next, None), count))
 
     def _next(self) -> Config | None:
-        """The next config; None where all are taken."""
         raise NotImplementedError
 
 
@@ -292,7 +291,6 @@ class OpenConfigs:
         return positions[np.argsort(steps, kind="stable")]
 
     def _bring_back(self) -> None:
-        """Open the configs of `hold` that were not proposed since."""
         configs, self._reserve = [config for config in self._reserve if config not in self._proposals], {}
         self._add(configs)
         self.open[[self._at[config] for config in configs]] = True

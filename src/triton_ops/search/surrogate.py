@@ -170,7 +170,6 @@ class ByTunables:
 
 
 def _expected_lengths(usual: float, lengths: int, flags: Collection[int]) -> Floats:
-    """The logarithm of each expected length."""
     return np.log([usual * (_FLAG if scale in flags else 1.0) for scale in range(lengths)])
 
 
@@ -188,13 +187,11 @@ def _by_columns(pull: Floats, near: Floats) -> Floats:
 
 
 def _squares(rows: Floats, others: Floats) -> Floats:
-    """The squared distance of each row from each of `others`; shape (n, m)."""
     squares: Floats = (rows**2).sum(axis=1)[:, None] + (others**2).sum(axis=1)[None] - 2 * rows @ others.T
     return np.maximum(squares, 0.0, out=squares)
 
 
 def _matern(squares: Floats) -> Floats:
-    """The Matérn correlation (nu = 5/2) at these squared distances."""
     away = np.sqrt(5 * squares)
     correlation: Floats = (1 + away + away**2 / 3) * np.exp(-away)
     return correlation
@@ -288,7 +285,6 @@ class Surrogate:
         return self._correlation.of(self._theta[1:-1], rows, others)
 
     def _most_probable(self, rows: Floats, values: Floats, variances: Floats) -> Floats:
-        """The most probable amplitude, lengths and noise under their priors, as logarithms."""
 
         def penalty(theta: Floats) -> tuple[float, Floats]:
             value, slope = self._unlikeliness(theta, rows, values, variances)

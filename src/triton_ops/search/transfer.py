@@ -58,7 +58,6 @@ class Transfer:
 
 
 def _levels(trials: Sequence[Trial]) -> dict[Config, float]:
-    """The logarithm of each config's time over the median time."""
     ok = [trial for trial in trials if trial.ok]
     if not ok:
         return {}
