@@ -44,10 +44,7 @@ _STORE, _MOST_ROUNDS = "store", 8
 
 @lru_cache(maxsize=512)
 def written_only(function: Any) -> tuple[str, ...]:
-    """The parameters that a kernel only writes, in order; empty where its source cannot be read.
-
-    Cost: parses the source, a millisecond.
-    """
+    """The parameters that a kernel only writes, in order; empty where its source, which is parsed, cannot be read."""
     inner = unwrap(function)
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inner))).body[0]
@@ -194,18 +191,14 @@ class CalledWith:
         return canonical_json(dict(self.asked))
 
     def check(self, *, launched: bool = True) -> None:
-        """Check the tensors of the call: that kernels can take them and, where it is launched, that they have memory.
-
-        Raises KernelTypeError, UnsupportedDtypeError or DeviceError: one is sparse, nested, quantised, fake, or on
-        `meta`.
-        """
+        """Check that kernels can take the tensors of the call, and, where it is launched, that they have memory."""
         checked = check_memory if launched else check_strided
         for name, value in self.given.keyword.items():
             if is_tensor(value):
                 checked(value, name)
 
     def explain(self, error: Exception, launches: FastLaunch) -> None:
-        """Say what is wrong with the tensors of the call, if that is why its launch failed, as `check` does.
+        """Raise as `check` or DeviceError if the tensors of the call are why its launch failed.
 
         Triton raises of a sparse tensor that it has no storage, of one on the CPU a `ValueError`, or without a GPU that
         there is no driver.

@@ -30,10 +30,7 @@ class Known(NamedTuple):
 
 
 class KnownCalls:
-    """The known calls of one operation; `gradients` tells whether it counts that one is recorded.
-
-    `call` does a call. It looks for the pattern of the call before first, and is written anew where that changes.
-    """
+    """The known calls of one operation; `call` looks for the pattern before first, and is then written anew."""
 
     def __init__(self, gradients: bool, decide: Callable[[Sequence[Any], Mapping[str, Any]], Known]) -> None:
         self._gradients, self._decide = gradients, decide

@@ -5,19 +5,15 @@ the choice by what it traced. Shapes, strides and dtypes of the arguments become
 traced anew. An implementation that cannot be traced runs outside of the graph. Where a size is dynamic, or the winner
 must not be traced, and the chooser has a schema, the call is one operator instead, which chooses when it runs.
 
+A function decorated with `compilable` runs as it is. While torch traces, its call becomes one operator, whose shapes
+come from running the function on tensors without memory, with every launch left out. The config is chosen when the
+operator runs, as outside of compiled code: shapes may be dynamic, every option of a config holds, and nothing of a
+winner is kept in a cache of torch's. A gradient is an operator too.
+
 Facts used, from torch 2.11 to 2.13: a function with `_dynamo_marked_constant` is called while Dynamo traces, with
 constants, and gives a constant; `operator.index` of a symbolic number guards its value, `has_static_value` guards none;
-`torch.compiler.disable` marks a function with `_torchdynamo_disable`.
-
-A function decorated with `compilable` runs as it is. While torch traces, its call becomes one operator, whose shapes
-come from running the function on tensors without memory, with every launch left out
-(`call.launches`). The config is
-chosen when the operator runs, as outside of compiled code: shapes may be dynamic, every option of a config holds, and
-nothing of a winner is kept in a cache of torch's. A gradient is an operator too.
-
-Facts used, from torch 2.11 to 2.13: `torch.library.Library.define`, `impl`, `register_fake` and `register_autograd`; a
-function with `_dynamo_marked_constant` is called while Dynamo traces, with constants, and gives a constant; operators
-return nothing that they were given.
+`torch.compiler.disable` marks a function with `_torchdynamo_disable`; `torch.library.Library.define`, `impl`,
+`register_fake` and `register_autograd`; operators return nothing that they were given.
 """
 
 from __future__ import annotations
@@ -219,10 +215,7 @@ _taken: Counter[str] = Counter()  # names of operators
 
 
 class Traced:
-    """View of one chooser for torch while it traces; `operator` is the call as one operator, where there is a schema.
-
-    `decide` takes described arguments, and whether a gradient is recorded.
-    """
+    """View of one chooser for torch while it traces; `operator` is the call as one, where there is a schema."""
 
     def __init__(
         self, kernel: ChoiceKernel, decide: Callable[[Arguments, bool], Decision], operator: Operator | None = None

@@ -31,10 +31,9 @@ _PROGRAMS = ("__main__", "__mp_main__")  # another process runs another program,
 
 
 def by_variable(chooser: Any) -> tuple[Any, tuple[str, str]]:
-    """Pickled form of a chooser: the names of a module and of its variable.
+    """Pickled form of a chooser: the names of a module that another process can import and of its variable.
 
-    Raises KernelTypeError if no module that another process could import holds it. Cost: a walk over the variables of
-    all imported modules, some milliseconds.
+    Raises KernelTypeError. Cost: a walk over the variables of all imported modules, some milliseconds.
     """
     for module, variable, value in _variables(chooser):
         if value is chooser and module not in _PROGRAMS and is_found_again(module):

@@ -3,8 +3,8 @@
 The key of such a call holds what decides the config: values of the key's arguments, dtypes, and classes of the rest. To
 make the call again takes more: shapes, numbers, and the grid, which was a function in the caller's code.
 
-They meet in the store that `torch.distributed` keeps for the job, key by key. There is no collective: a process that
-never launches a kernel is never waited for, and one that waits too long runs the default.
+The processes of a job meet in the store that `torch.distributed` keeps for it, key by key. There is no collective: one
+that never launches a kernel is never waited for, and one that waits too long runs the default.
 """
 
 from __future__ import annotations
@@ -154,10 +154,7 @@ _MOST = 256  # configs of a space: more would make the list of misses, records a
 
 
 def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
-    """The note of a call, or in words why the call cannot be made again from plain values.
-
-    Cost: some microseconds for each config.
-    """
+    """The note of a call, or in words why the call cannot be made again from plain values."""
     values = {name: spec_of(value) if is_tensor(value) else value for name, value in arguments.items()}
     kinds = (TensorSpec, bool, int, float, str, type(None))
     strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
@@ -225,10 +222,7 @@ class KernelCall:
 
     @property
     def _outputs(self) -> tuple[str, ...]:
-        """The arguments that the kernel writes: those that are named, else those that it only writes.
-
-        A tensor that shares memory with another argument is none: what is written there may be read.
-        """
+        """The arguments that are named as written, else those that are only written and share no memory with others."""
         if self.options.outputs or not self.guesses:
             return self.options.outputs
         values = self.called.given.keyword
@@ -359,10 +353,7 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
 
 
 def foretold(call: KernelCall) -> Decision:
-    """Decision that `decide` would take now: nothing is tuned, noted, warned of, or agreed on with other processes.
-
-    Where a launch would tune, or raise an error, the decision is the default, and its reason says so.
-    """
+    """Decision that `decide` would take now, with nothing done; of a tune or an error the default's reason tells."""
     asked = policy_of(call.options.on_miss, TUNE)
     policy = asked if _possible(asked, call) else DEFAULT
     will = {TUNE: "a launch tunes it first", ERROR: "a launch raises UntunedError"}.get(policy, "")
@@ -374,10 +365,7 @@ def foretold(call: KernelCall) -> Decision:
 
 
 def known(call: KernelCall) -> Decision:
-    """The best that is known for a call that cannot be tuned where it is, such as one that torch traces.
-
-    Records count as they do where nothing is tuned, whatever the policy. Nothing is noted, and none is warned of.
-    """
+    """The best that is known for a call that cannot be tuned where it is; nothing is noted or warned of."""
     return _without_a_launch(call, DEFAULT, "")
 
 

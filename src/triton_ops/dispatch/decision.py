@@ -42,12 +42,21 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Decision:
-    """The config that the launches of one problem take; `passed` are the sentences of the rungs above.
+    """The config that the launches of one problem take.
 
-    `policy` is what the caller asked for on a miss, where this is one, and `within` that of the `on_miss` around it: a
-    launch under another is decided again. `config` is what the launcher passes on: a `triton.Config`, which others may
-    hold and change, and which held `values` then, or the config itself. `kept` is False for what only holds for the
-    moment.
+    Attributes:
+        found: Config, rung and reason.
+        kernel: The kernel's name.
+        problem: The problem in short.
+        device: The device's name.
+        passed: What each rung above answered, as one sentence each.
+        key: The key that was looked up; None where no look-up was needed.
+        policy: What the caller asked for on a miss, where this is one; None where a config was found.
+        within: The policy of the `on_miss` around the first launch of a miss; a launch under another is decided again.
+        config: What the launcher passes on: a `triton.Config`, which others may hold and change, or the config itself.
+        count: Counts the launches.
+        kept: Whether later launches are decided in the same way; not so for what only holds for the moment.
+        values: What a `triton.Config` held when the decision was taken; None for other configs.
     """
 
     found: Found
@@ -127,10 +136,7 @@ def copied(config: Any) -> Any:
 
 
 def worth_text(gain: float | None, is_default: bool, unproven: str = "") -> str:
-    """Gain of a winner, the default's time over its own, as a part of a sentence; empty where that is not known.
-
-    `unproven` says why the winner is none to rely on.
-    """
+    """Gain of a winner, the default's time over its own, as a part of a sentence; empty where not known."""
     if unproven:
         return f", unproven: {unproven}"
     if is_default:
@@ -167,10 +173,7 @@ class Decisions(dict[Any, Decision]):
     def of(
         self, place: Any, decide: Callable[[], Decision], full: Callable[[], None], *, kept: bool = True
     ) -> Decision:
-        """The decision at a place; one that does not hold is taken anew, and kept, while other threads wait for it.
-
-        `decide` may take as long as a tune; `full` forgets all decisions, where there are too many.
-        """
+        """The decision at a place; one that does not hold is taken anew, while other threads wait."""
         decision = self.holding(place)
         if decision is not None:
             return decision

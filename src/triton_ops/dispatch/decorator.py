@@ -57,10 +57,7 @@ def by_name(kernel: Any) -> tuple[Any, tuple[str, str]]:
 
 
 class Tuned(AUTOTUNER):  # type: ignore[misc]
-    """A kernel whose configs are chosen by the ladder, and launched directly once they are known.
-
-    It is made by `triton_ops.autotune`, and used as a kernel under `triton.autotune` is.
-    """
+    """A kernel of `autotune`, whose configs are chosen by the ladder, and launched directly once they are known."""
 
     def __init__(self, fn: Any, arg_names: Sequence[str], configs: Any, key: Sequence[str] | None, *rest: Any,
                  options: Options, **more: Any) -> None:  # fmt: skip
@@ -418,19 +415,13 @@ def _grid(noted: NotedCall) -> GridByConfig:
 
 
 def operation_of(target: Any) -> Operation | None:
-    """The operation of a decorated kernel, of Triton's own decorator too, with or without heuristics around it.
-
-    It has no grid and no problems. None for what is no decorated kernel.
-    """
+    """The operation of a decorated kernel, of Triton's too, without grid and problems; None for other things."""
     kernel = _decorated_in(target)
     return None if kernel is None else launches_of(kernel).operation
 
 
 def launches_of(decorated: Any) -> Launches:
-    """Object that decides the calls of a decorated kernel; one of Triton's own decorator stays Triton's.
-
-    Raises TargetError if there is no decorated kernel below heuristics.
-    """
+    """Object that decides the calls of a decorated kernel, of Triton's own decorator too; raises TargetError."""
     kernel = _decorated_in(decorated)
     if kernel is None:
         raise TargetError(

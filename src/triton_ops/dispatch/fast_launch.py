@@ -37,10 +37,7 @@ _MOST_ENTRIES = 4_096  # of one kernel; a call with a new value costs one look-u
 
 
 class LaunchCount(itertools.repeat):  # type: ignore[type-arg]
-    """A number that any thread may raise by one without a lock, in a few nanoseconds.
-
-    `at_end` is told the number when nobody can raise it any more.
-    """
+    """A number that any thread may raise by one without a lock, in nanoseconds; `at_end` is told it when nobody can."""
 
     __slots__ = ("__weakref__", "at_end")
     at_end: Callable[[int], object] | None
@@ -172,10 +169,7 @@ class FastLaunch:
         return None if self.entrance is None else self.entrance.otherwise(grid, args, kwargs)
 
     def learn(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: Known, changes: int) -> bool:
-        """Launch calls like this one as `known` from now on; returns whether that can be done.
-
-        `kwargs` are without what the config brings. With other `changes` than before the look-up nothing is learned.
-        """
+        """Launch calls like this one as `known` from now on, unless `changes` are others; returns whether that can be."""
         if not self.possible or not hasattr(known.compiled, "packed_metadata"):
             return False
         if known.place is not None and known.shown is None:  # nothing is shown: each launch is decided

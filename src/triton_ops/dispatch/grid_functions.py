@@ -219,10 +219,7 @@ def checked_when_called(grid: Any, name: str) -> Any:
 
 
 def grid_of_call(grid: Any, function: Any, values: Mapping[str, Any], space: ConfigSpace) -> Callable[..., Any]:
-    """The grid of a call as a function of the config, which other processes can be sent.
-
-    A grid function is sent as it is where there are too many configs.
-    """
+    """The grid of a call as a function that other processes can be sent; it stays as it is with too many configs."""
     if callable(grid) and space.size.total > _MOST:
         checked: Callable[..., Any] = grid
         return checked

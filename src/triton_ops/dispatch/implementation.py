@@ -265,10 +265,9 @@ class ChoiceKernel:
             )
 
     def compile(self, config: Config, arguments: Arguments) -> Executable:
-        """The implementation that the config names, after it was called on copies of the arguments.
+        """The implementation that the config names, after its calls on copies of the arguments; raises CandidateError.
 
-        What compiles at its first calls has then done so, and what keeps memory at every call is known. Raises
-        CandidateError if there is none of this name, it raised, or it keeps memory.
+        What compiles at its first calls has then done so, and what keeps memory at every call is known.
         """
         run = self.call(config)
         if config.text not in self._tried:
@@ -287,10 +286,7 @@ class ChoiceKernel:
         return partial(self._written, run) if implementation.returns and self.outputs else run
 
     def known(self, arguments: Arguments, records: bool, folder: str | Path | None) -> ChoiceSpace:
-        """The space of a call, with the configs that the ladder answers for operations; nothing is tuned.
-
-        Tensors may be described ones. Raises TuningFailedError if no implementation applies.
-        """
+        """The space of a call, described or not, with the configs that the ladder answers; raises TuningFailedError."""
 
         def tiles(implementation: Implementation, values: Mapping[str, Any]) -> Config:
             assert implementation.operation is not None
@@ -302,10 +298,7 @@ class ChoiceKernel:
     def raced(
         self, arguments: Arguments, records: bool, tune: Callable[..., TuningResult], options: Mapping[str, Any]
     ) -> ChoiceSpace:
-        """The space of a tune: operations are tuned first, with the options of the tune, or their records are used.
-
-        Raises TuningFailedError if no implementation applies.
-        """
+        """The space of a tune, by tunes of operations with its options, or their records; raises TuningFailedError."""
 
         def tiles(implementation: Implementation, values: Mapping[str, Any]) -> Config:
             result = tune(implementation.operation, kwargs=values, **options)

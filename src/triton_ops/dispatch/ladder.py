@@ -48,9 +48,9 @@ Place: TypeAlias = tuple[float, bool, str]
 
 
 def shipped(key: Key, passed: list[str], *, drifted: bool) -> Iterator[tuple[Place, Found]]:
-    """Entries of packages' lockfiles for the very problem of `key`, each with its place among what may be taken.
+    """Entries of packages' lockfiles for the very problem of `key`, each with its place.
 
-    `passed` takes, for each lockfile that does not answer, why not; `drifted` lets entries of other versions answer.
+    Those of other versions answer if `drifted`; `passed` takes, for each lockfile that does not answer, why not.
     """
     for lock in shared_lockfiles():
         pinned = lock.find(key)
@@ -379,10 +379,7 @@ def _use(in_use: _InUse | None) -> _InUse | None:
 
 
 def ladder_of(cache_dir: str | Path | None = None) -> Ladder:
-    """The ladder over the lockfile in use and the records of a folder; None takes the folder of the environment.
-
-    A folder that cannot be used counts as empty, with a warning.
-    """
+    """The ladder over the lockfile in use and a folder's records; a folder without use is empty, with a warning."""
     folder = cache_folder(cache_dir)
     with _guard:
         if _sources.in_use is None:

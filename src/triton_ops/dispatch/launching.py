@@ -387,10 +387,7 @@ class Launches:
                 held.update({} if before is None else {"prune_configs": before})
 
     def fitting(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The configs that are left for a call; hooks that choose them are given all that Triton gives them.
-
-        Raises SpaceError if none is left.
-        """
+        """The configs that are left for a call, after hooks that are given all that Triton gives; raises SpaceError."""
         with self._with_nargs(args):
             configs = tuple(self.autotuner.prune_configs({**kwargs, "grid": grid, "warmup": False}))
         if not configs:

@@ -79,8 +79,7 @@ class _Counts:
     """The counts of all decisions.
 
     A decision may be forgotten while other threads are about to count a launch of it. Its count therefore tells its
-    number when the last of them has let go of it, at whatever moment that is, so that the number is only put into a
-    queue then.
+    number into a queue when the last of them has let go of it.
     """
 
     def __init__(self) -> None:

@@ -104,10 +104,7 @@ def answered(
     cold: bool = True,
     enough: Callable[[Record], str | None] | None = None,
 ) -> Decision:
-    """Answer of a ladder to a request; `default` None takes the space's, and `near` lets problems nearby answer.
-
-    `enough` says why a record of the very problem does not answer.
-    """
+    """Answer of a ladder to a request; `enough` says why a record of the very problem does not answer."""
     space, key = operation.space_for(request.problem), key_of(request, cold=cold)
     chosen = space.default_config if default is None else default
     question = Question(
@@ -215,10 +212,7 @@ def _named(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 def told(value: Any) -> Any:
-    """Key of a problem's argument: of a tensor all that its spec has, and its device.
-
-    Of other objects it is the object itself, or, where it cannot be hashed, its text in a key.
-    """
+    """Key of a problem's argument: of a tensor its spec and device; else itself, or its text if it cannot be hashed."""
     if not is_tensor(value):
         try:
             hash(value)

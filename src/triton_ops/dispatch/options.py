@@ -114,10 +114,7 @@ class _Confined:
 
 
 def confine(policy: str | None) -> str | None:
-    """Let no launch of this process tune: each does as `policy` says, or is stricter; returns what held before.
-
-    None lets them do as they ask again.
-    """
+    """Let launches of this process do at most as `policy` says, None as they ask; returns what held before."""
     before, _Confined.policy = _Confined.policy, policy
     return before
 
@@ -193,11 +190,7 @@ class Options:
 def mapper_of(
     buckets: Mapping[str, str | BucketRule | None] | Mapper | None, parameters: Collection[str], key: Collection[str]
 ) -> Mapper:
-    """The mapper that a decorator's `buckets` mean.
-
-    Raises SettingsError if a bucket has no rule, or holds what is not in the key, whose value decides nothing, and
-    UnknownTunableError if it names no argument.
-    """
+    """The mapper that a decorator's `buckets` mean; raises SettingsError and UnknownTunableError."""
     mapper = buckets if isinstance(buckets, Mapper) else Mapper.of(buckets)
     mapper.check(parameters)
     if idle := [name for bucket in mapper.buckets for name in bucket.extents if name not in key]:

@@ -248,10 +248,7 @@ class Traced:
         return (), attribute, ""
 
     def keyed(self, places: Sequence[int], attribute: str, refused: str, facts: list[Any]) -> None:
-        """Make a choice inside a `triton_op` a part of the keys of torch's caches, which have nothing else of it.
-
-        Raises KernelTypeError if the launch must stay outside of compiled code.
-        """
+        """Add a choice inside a `triton_op` to the keys of torch's caches; raises KernelTypeError if `refused`."""
         if refused:
             raise KernelTypeError(refused, hint="launch it inside a torch.library.custom_op")
         setting = require("torch", "torch.compile").compiler.config

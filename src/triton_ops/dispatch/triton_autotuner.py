@@ -138,10 +138,7 @@ for _name in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem"
 
 @dataclass
 class Entry:
-    """Config that a kernel has put into its cache under one key, and the place of the decision that it shows.
-
-    The `places` of all decisions for that key may differ in what Triton's key does not have.
-    """
+    """Config in a cache, its decision's place, and those of all decisions for its key, which has not all."""
 
     config: Any
     place: Any

@@ -341,10 +341,7 @@ class ExpectedGains:
         self._gains = expected_improvement(self._mean, self._doubt, self._best)
 
     def best(self, among: NDArray[np.intp] | None = None) -> int | None:
-        """The position of the config with the largest gain, each config once; None after the last.
-
-        The choice is limited to the positions `among`, if any of them is left.
-        """
+        """The position of the config with the largest gain, if any is left of those `among`; each once, then None."""
         candidates = np.flatnonzero(self._open)
         if among is not None and len(near := candidates[np.isin(self.positions[candidates], among)]):
             candidates = near

@@ -21,10 +21,7 @@ _PURPOSE = "the search `optuna`"
 
 
 class OptunaSearch(OneByOne):
-    """A searcher around a sampler of Optuna: its tree of Parzen estimators, or any given `optuna.samplers.BaseSampler`.
-
-    The seed is that of the default sampler. Raises MissingDependencyError if Optuna is not installed.
-    """
+    """A searcher around a sampler of Optuna: its tree of Parzen estimators with this seed, or any given sampler."""
 
     def __init__(self, space: ConfigSpace, seed: int = 0, sampler: Any = None) -> None:
         super().__init__(space, seed)

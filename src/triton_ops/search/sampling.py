@@ -73,10 +73,7 @@ _AMONG = 10  # random rows that are compared: the farthest of all rows would alw
 
 
 def farthest(rows: Floats, others: Floats, random: np.random.Generator) -> int:
-    """The position of the row, among some random `rows`, that is farthest from all of `others`; any if none is known.
-
-    The distance is the sum of differences over all columns. There must be at least one row.
-    """
+    """The position of the row, of some random `rows`, that is farthest from all of `others`; any if none is known."""
     sample = random.permutation(len(rows))[:_AMONG]
     if not len(others):
         return int(sample[0])
@@ -178,10 +175,9 @@ _CANDIDATES = 100  # configs compared for each proposal
 
 
 class LatinSearch(OneByOne):
-    """The searcher `latin`: every value of every tunable occurs equally often, as far as the constraints allow.
+    """The searcher `latin`, a Latin hypercube with constraints: values occur equally often, as far as possible.
 
-    It is a Latin hypercube for spaces with constraints. Of 100 random configs, the next is the one whose values were
-    proposed least often so far.
+    Of 100 random configs, the next is the one whose values were proposed least often so far.
     """
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
@@ -225,10 +221,7 @@ _FEW = 200  # with fewer open configs, further random configs are added
 
 
 class OpenConfigs:
-    """The configs that may still be proposed, each with its row.
-
-    `configs` is a sample, or the `whole` space, proposed or not; `open` tells which may still be proposed.
-    """
+    """The configs that may still be proposed, marked `open` in `configs`, which is a sample, or the `whole` space."""
 
     def __init__(self, space: ConfigSpace, encoder: Encoder, seed: int) -> None:
         self._space = space

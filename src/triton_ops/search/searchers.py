@@ -129,8 +129,7 @@ def make_searcher(
 ) -> Searcher:
     """The searcher that `search` names, makes or is; only `auto` uses priors of this problem, and records of others.
 
-    Raises SettingsError if there is none of that name, or the factory's result has no `ask` and `tell`, and
-    MissingDependencyError if it needs a package that is not installed.
+    Raises SettingsError if there is none, and MissingDependencyError if it needs a package that is not installed.
     """
     checked_search(search)
     if not isinstance(search, str):

@@ -217,10 +217,7 @@ _PURPOSE = "the search `auto`"
 
 
 class Surrogate:
-    """Learns the values of some rows, and predicts the values of others.
-
-    Raises MissingDependencyError if SciPy or threadpoolctl is not installed.
-    """
+    """Learns the values of some rows, and predicts the values of others; raises MissingDependencyError."""
 
     def __init__(self, correlation: Correlation) -> None:
         self._linear = require("scipy.linalg", _PURPOSE)

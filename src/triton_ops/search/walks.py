@@ -109,10 +109,7 @@ class EvolutionSearch(OneByOne):
 
 
 class Descent(OneByOne):
-    """A walk from the best of a few random configs to better ones around it, until none is better; then another one.
-
-    The first walk starts from the best of `first`, if there are any.
-    """
+    """A walk from the best of a few random configs, or of `first`, to better ones; where none is, another one."""
 
     def __init__(self, space: ConfigSpace, seed: int, starts: int, first: Sequence[Config] = ()) -> None:
         super().__init__(space, seed)
