@@ -212,7 +212,9 @@ class Chooser:
             source, how = arguments, {"args": arguments.positional, "kwargs": dict(arguments.keyword), "device": device}
         else:
             self._check_problems(shape)
-            source, how = self._made(shape, dtype, device), {"shape": shape, "dtype": dtype, "device": device}
+            problem = self._operation.problem(None if shape is None else tuple(shape), dtype)
+            source = self._operation.materialise(problem, device_for(device, "any", self.name))
+            how = {"shape": shape, "dtype": dtype, "device": device}
         space = self._kernel.raced(source, recording(list(source.tensors())), tune, options)
         try:
             result: TuningResult = tune(operation, **how, space=space, **options)
@@ -341,10 +343,6 @@ class Chooser:
                 f"{self.name} was given no arguments, and does not know how to make them",
                 hint="give those of a call, tune((a, b)), or choose(..., arguments=...), which makes them from a shape",
             )
-
-    def _made(self, shape: Sequence[int] | None, dtype: str | None, device: str | None) -> Arguments:
-        problem = self._operation.problem(None if shape is None else tuple(shape), dtype)
-        return self._operation.materialise(problem, device_for(device, "any", self.name))
 
 
 def _check_names(implementations: Any, outputs: Any, parameters: Any) -> None:

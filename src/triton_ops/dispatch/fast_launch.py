@@ -169,7 +169,7 @@ class FastLaunch:
         return None if self.entrance is None else self.entrance.otherwise(grid, args, kwargs)
 
     def learn(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: Known, changes: int) -> bool:
-        """Launch calls like this one as `known` from now on, unless `changes` are others; returns whether that can be."""
+        """Launch calls like this one as `known` from now on, unless `changes` are others; returns whether it does."""
         if not self.possible or not hasattr(known.compiled, "packed_metadata"):
             return False
         if known.place is not None and known.shown is None:  # nothing is shown: each launch is decided

@@ -108,7 +108,8 @@ class KnownGrids:
             return grid(meta)
         plan = self._plans.get(id(grid.__code__), _UNSEEN)
         if plan is _UNSEEN:
-            plan = self._planned(grid)
+            plan = self._plan_of(grid)
+            _keep(self._plans, id(grid.__code__), plan)
         if plan is None:
             return grid(meta)
         numbers = plan.numbers(meta, grid)
@@ -118,11 +119,6 @@ class KnownGrids:
             if numbers is not None:
                 _keep(plan.known, numbers, found)
         return found
-
-    def _planned(self, grid: FunctionType) -> _Plan | None:
-        plan = self._plan_of(grid)
-        _keep(self._plans, id(grid.__code__), plan)
-        return plan
 
     def _plan_of(self, grid: FunctionType) -> _Plan | None:
         code = grid.__code__

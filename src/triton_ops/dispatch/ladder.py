@@ -70,12 +70,6 @@ def _tell(passed: list[str], why: str) -> None:
         passed.append(why)
 
 
-def nearby(key: Key) -> Iterator[tuple[LockEntry, Key, str]]:
-    """The entries of packages for this kernel and device, each with its own key, and where it comes from in words."""
-    for entry in shared_entries(key):
-        yield entry, _key_of(entry, key), f"shipped, {_shipped_measured(entry)}"
-
-
 def _key_of(entry: LockEntry, asked: Key) -> Key:
     """The key for which an entry was found, by the name that its device has here."""
     return replace(
@@ -211,9 +205,11 @@ class Ladder:
             if away is not None and (question.enough is None or question.enough(record) is None):
                 place = (away, False, record.id)
                 yield place, _borrowed(key, record.key, record.winner, record.id, _measured(record))
-        for entry, other, how in nearby(question.asked) if question.near else ():
+        for entry in shared_entries(question.asked) if question.near else ():
+            other = _key_of(entry, question.asked)
             away = distance(question.asked, other, question.loose, near=True)
             if away is not None:
+                how = f"shipped, {_shipped_measured(entry)}"
                 place = (away, True, other.id)
                 yield place, _borrowed(question.asked, other, entry.config, entry.origin.record, how)
 

@@ -228,22 +228,27 @@ def safely_decided(
     values: Mapping[str, Any],
     *,
     args: Sequence[Any] = (),
+    default: Config | None = None,
     on_miss: str | None = None,
     options: Mapping[str, Any] | None = None,
     tuner: Callable[[], TuningResult] | None = None,
 ) -> Decision:
-    """As `decided`; no unreadable cache stops it."""
+    """As `decided`; no unreadable cache stops it, unless a tune or an error is asked for."""
     try:
-        return decided(operation, values, args=args, on_miss=on_miss, options=options, tuner=tuner)
+        return decided(operation, values, args=args, default=default, on_miss=on_miss, options=options, tuner=tuner)
     except UntunedError:
         raise
     except TritonKernelError as error:
         if policy_of(on_miss, DEFAULT) != DEFAULT:
             raise
-        request = make_request(operation, args, dict(values))
-        default = operation.space_for(request.problem).default_config
-        answer = Found(config=default, rung=FALLBACK, why=error.message)
-        return Decision(found=answer, kernel=operation.name, problem=request.problem.label, policy=DEFAULT)
+        label, why = "", error.message
+        if default is None:
+            problem = make_request(operation, args, dict(values)).problem
+            default, label = operation.space_for(problem).default_config, problem.label
+        else:
+            _log.warning("%s runs with its default config: %s", operation.name, error)
+        answer = Found(config=default, rung=FALLBACK, why=why)
+        return Decision(found=answer, kernel=operation.name, problem=label, policy=DEFAULT, within=within())
 
 
 class Choices:
@@ -279,7 +284,8 @@ class Choices:
         place = (operation.name, cache_folder(folder), *map(told, values.values()))
         decision = self._by_problem.get(place)
         if decision is None or not decision.holds(within) or (options is not None and decision.missed):
-            decision = _chosen(operation, values, default(), options)
+            on_miss = None if options is None else TUNE
+            decision = safely_decided(operation, values, default=default(), on_miss=on_miss, options=options)
             if decision.missed and decision.key is not None and not ladder_of(folder).only_lockfile:
                 decision = _of_other_space(operation, values, decision, folder, checked)
             if len(self._by_problem) >= _MOST:
@@ -288,23 +294,6 @@ class Choices:
             _log.info("%s", decision.text)
         decision.count.up()
         return decision.found.config
-
-
-def _chosen(
-    operation: Operation, values: Mapping[str, Any], default: Config, options: Mapping[str, Any] | None
-) -> Decision:
-    """A decision that no unreadable cache stops, unless a tune or an error is asked for."""
-    on_miss = None if options is None else TUNE
-    try:
-        return decided(operation, values, default=default, on_miss=on_miss, options=options)
-    except UntunedError:
-        raise
-    except TritonKernelError as error:
-        if policy_of(on_miss, DEFAULT) != DEFAULT:
-            raise
-        _log.warning("%s runs with its default config: %s", operation.name, error)
-        fallback = Found(config=default, rung=FALLBACK, why=error.message)
-        return Decision(found=fallback, kernel=operation.name, problem="", policy=DEFAULT, within=within())
 
 
 def _of_other_space(

@@ -28,18 +28,13 @@ def to_triton(config: Mapping[str, Any], listed: Iterable[Any] = (), members: Me
     wanted = dict(config.plain if isinstance(config, Config) else config)
     for one in listed:
         values = values_of(one)
-        if all(name in values or name in _OPTIONS for name in wanted) and _equal(wanted, values):
+        alike = all(name in values or name in _OPTIONS for name in wanted) and _tuned(values) == _tuned(wanted)
+        if alike and all(values.get(name) == wanted[name] for name in _OPTIONS if name in wanted):
             return one
     own = members or {}
     kwargs = {name: given_back(value, own.get(name, {})) for name, value in wanted.items() if name not in _OPTIONS}
     options = {name: wanted[name] for name in _OPTIONS if wanted.get(name) is not None}
     return require("triton", "launching a config").Config(kwargs, **options)
-
-
-def _equal(wanted: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    if _tuned(values) != _tuned(wanted):
-        return False
-    return all(values.get(name) == wanted[name] for name in _OPTIONS if name in wanted)
 
 
 def from_triton(config: Any) -> Config:

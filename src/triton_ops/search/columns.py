@@ -149,9 +149,6 @@ class CompilerColumns:
         self._same: dict[str, list[Config]] = {}
         self._fitted: Floats | None = None
 
-    def __len__(self) -> int:
-        return len(self.configs)
-
     def places(self, configs: Sequence[Config]) -> NDArray[np.intp]:
         """The position of each config in the attribute `configs`; -1 for a config that was not compiled."""
         return np.array([self._at.get(config, -1) for config in configs], dtype=np.intp)

@@ -230,9 +230,9 @@ class GainEstimator:
         )
         slowness = self._slowness(open_configs.rows[at], gains)
         if self._columns.width:
-            gains.discount_uncompiled(compiled_at < 0)
+            gains.uncompiled = compiled_at < 0
             slowness = np.where(compiled_at < 0, slowness, 1.0)  # a compiled config is not compiled again
-        gains.divide_by(slowness / self._chance.of(open_configs.rows[at]))
+        gains.slowness = slowness / self._chance.of(open_configs.rows[at])
         waiting = list(pending)
         costs = self._priors.columns(waiting)
         for row in self._features(self._encoder.rows(waiting), self._columns.places(waiting), costs):
@@ -261,7 +261,7 @@ class GainEstimator:
         for number, config in enumerate(self._columns.configs[self._placed_count :], self._placed_count):
             if (at := open_configs.place(config)) is not None:
                 self._compiled_at[at] = number
-        self._placed_count = len(self._columns)
+        self._placed_count = len(self._columns.configs)
         return self._compiled_at
 
     def _features(self, rows: Floats, compiled_at: NDArray[np.intp], costs: Floats) -> Floats:
@@ -311,8 +311,8 @@ class ExpectedGains:
     ) -> None:
         self.positions = positions
         self._rows, self._mean, self._doubt, self._best, self._correlation = rows, mean, doubt, best, correlation
-        self._slowness: Floats = np.ones(len(mean))
-        self._uncompiled: NDArray[np.bool_] = np.zeros(len(mean), dtype=bool)
+        self.slowness: Floats = np.ones(len(mean))  # by which gains are divided
+        self.uncompiled: NDArray[np.bool_] = np.zeros(len(mean), dtype=bool)  # these come later in `best` alone
         self._gains = expected_improvement(mean, doubt, best)
         self._open = np.ones(len(mean), dtype=bool)
 
@@ -324,16 +324,8 @@ class ExpectedGains:
     @property
     def order(self) -> NDArray[np.intp]:
         """Indices of `positions`, the largest gain first."""
-        order: NDArray[np.intp] = np.lexsort((self._mean, -self._gains / self._slowness))
+        order: NDArray[np.intp] = np.lexsort((self._mean, -self._gains / self.slowness))
         return order
-
-    def divide_by(self, slowness: Floats) -> None:
-        """Divide the gain of each config by its entry in `slowness`."""
-        self._slowness = slowness
-
-    def discount_uncompiled(self, uncompiled: NDArray[np.bool_]) -> None:
-        """Make configs that are not compiled yet come later in `best`; `order` stays the same."""
-        self._uncompiled = uncompiled
 
     def keep_apart(self, row: Floats) -> None:
         """Lower the doubt near `row`, whose config will be measured, and with it the gains near `row`."""
@@ -347,7 +339,7 @@ class ExpectedGains:
             candidates = near
         if not len(candidates):
             return None
-        worth = self._gains / self._slowness / np.where(self._uncompiled, _UNCOMPILED, 1.0)
+        worth = self._gains / self.slowness / np.where(self.uncompiled, _UNCOMPILED, 1.0)
         first = int(candidates[np.lexsort((self._mean[candidates], -worth[candidates]))[0]])
         self._open[first] = False
         self.keep_apart(self._rows[first])
