@@ -26,7 +26,7 @@ from triton_ops.exceptions import (
 )
 from triton_ops.records import Lockfile, Misses, Record, cache_folder, key_of, recall
 from triton_ops.request import TuneRequest, make_request, spec_of
-from triton_ops.space import Config, ConfigSpace, members_named
+from triton_ops.space import Config, members_named
 from triton_ops.values import ALIGNMENT_BYTES, TuningResult, check_memory, check_strided
 
 _DYNAMO = "torch._dynamo"  # imported once something is compiled
@@ -113,13 +113,8 @@ def answered(
     answer = ladder.ask(question)
     return Decision(
         found=answer.found, kernel=operation.name, problem=key.label, device=request.device.name,
-        passed=(*answer.passed, *_remarks(space)), key=key,
+        passed=(*answer.passed, *getattr(space, "remarks", ())), key=key,  # of a user's space, or a choice
     )  # fmt: skip
-
-
-def _remarks(space: ConfigSpace) -> tuple[str, ...]:
-    """Remarks of a space of the user's, or of a choice, on what it leaves out, each as `what: why`."""
-    return tuple(getattr(space, "remarks", ()))
 
 
 class _Calls:
@@ -162,13 +157,11 @@ class _Calls:
         self._known.clear()
 
     def _decided(self, operation: Operation, values: Mapping[str, Any], place: Any) -> Any:
-        decision = safely_decided(operation, values)
+        decision, given = safely_decided(operation, values), Arguments(keyword=dict(values))
         if isinstance(operation.kernel, MayCrash):  # what is launched on no memory ends the use of the GPU
-            for tensor in Arguments(keyword=values).tensors():
+            for tensor in given.tensors():
                 check_memory(tensor, f"an argument of {operation.name}")
-        operation.kernel.check(
-            decision.found.config, Arguments(keyword=dict(values))
-        )  # else it would overrule the call
+        operation.kernel.check(decision.found.config, given)  # else it would overrule the call
         entry = (operation, ledger.counted(decision), _executable(operation, decision.found.config, values))
         if len(self._known) >= _MOST:
             self.forget()
@@ -182,11 +175,8 @@ ledger.register(_calls)
 
 def called(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return what an operation's kernel returns with the config of the problem; raises UntunedError."""
-    return (
-        _outside_of_graphs()(operation, args, kwargs)
-        if _DYNAMO in sys.modules
-        else _calls.call(operation, args, kwargs)
-    )
+    call = _outside_of_graphs() if _DYNAMO in sys.modules else _calls.call
+    return call(operation, args, kwargs)
 
 
 @cache

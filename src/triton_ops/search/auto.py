@@ -156,9 +156,7 @@ class AutoSearch:
             return (int(at) for at in self._shortlist if self._needs_preview(int(at)))
         if len(self._priors):
             costs = self._estimator.prior_costs(self._open_configs)
-            orders = np.argsort(
-                costs, axis=0, kind="stable"
-            ).ravel()  # the first of each prior, then the second of each
+            orders = np.argsort(costs, axis=0, kind="stable").ravel()  # the first of each prior, then the second
             return (int(at) for at in orders if self._needs_preview(int(at)))
         return self._all_over()
 
@@ -209,11 +207,8 @@ class AutoSearch:
 
         Where some of these have a usual number of warps, only they count.
         """
-        candidates = (
-            positions[self._estimator.compiled_at(self._open_configs)[positions] >= 0]
-            if self._columns.width
-            else positions[:0]
-        )
+        compiled = self._estimator.compiled_at(self._open_configs)[positions] >= 0
+        candidates = positions[compiled & (self._columns.width > 0)]
         if not len(candidates):
             return self._far(self._usual(positions))
         candidates = self._usual(candidates)

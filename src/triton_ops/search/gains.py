@@ -80,9 +80,7 @@ class Priors:
 
     def features(self, columns: Floats) -> Floats:
         """The columns in units of their spread over the space, for the surrogate."""
-        features: Floats = np.clip(
-            columns / (4 * self._scale), -1.0, 1.0
-        )  # a range of about 1, as the tunables' columns
+        features: Floats = np.clip(columns / (4 * self._scale), -1.0, 1.0)  # about 1 wide, as the tunables' columns
         return features
 
     def tell(self, trials: Sequence[Trial]) -> None:
