@@ -15,13 +15,10 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.decision import Found as Found
     from triton_ops.dispatch.decision import origin_of as origin_of
     from triton_ops.dispatch.decorator import autotune as autotune
-    from triton_ops.dispatch.fast_launch import Entrance as Entrance
-    from triton_ops.dispatch.fast_launch import FastLaunch as FastLaunch
-    from triton_ops.dispatch.fast_launch import Known as Known
-    from triton_ops.dispatch.fast_launch import LaunchCount as LaunchCount
-    from triton_ops.dispatch.fast_launch import values_now as values_now
-    from triton_ops.dispatch.heuristics import computed as computed
-    from triton_ops.dispatch.heuristics import taken_apart as taken_apart
+    from triton_ops.dispatch.decorator import made_again as made_again
+    from triton_ops.dispatch.decorator import operation_of as operation_of
+    from triton_ops.dispatch.decorator import tune_noted as tune_noted
+    from triton_ops.dispatch.decorator import tuned_again as tuned_again
     from triton_ops.dispatch.implementation import Implementation as Implementation
     from triton_ops.dispatch.installing import install as install
     from triton_ops.dispatch.installing import uninstall as uninstall
@@ -31,23 +28,17 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.ledger import LaunchedConfig as LaunchedConfig
     from triton_ops.dispatch.ledger import launches as launches
     from triton_ops.dispatch.ledger import read_report as read_report
-    from triton_ops.dispatch.noted import made_again as made_again
-    from triton_ops.dispatch.noted import operation_of as operation_of
-    from triton_ops.dispatch.noted import tune_noted as tune_noted
-    from triton_ops.dispatch.noted import tuned_again as tuned_again
-    from triton_ops.dispatch.operations import decided as decided
-    from triton_ops.dispatch.operations import told as told
+    from triton_ops.dispatch.operations import Choices as Choices
     from triton_ops.dispatch.operations import would_run as would_run
     from triton_ops.dispatch.options import DEFAULT as DEFAULT
     from triton_ops.dispatch.options import TUNE as TUNE
     from triton_ops.dispatch.options import capturing as capturing
+    from triton_ops.dispatch.options import check_tune_options as check_tune_options
     from triton_ops.dispatch.options import on_miss as on_miss
     from triton_ops.dispatch.options import policy_of as policy_of
     from triton_ops.dispatch.options import within as within
     from triton_ops.dispatch.override import serve as serve
     from triton_ops.dispatch.printed import PrintedTune as PrintedTune
     from triton_ops.dispatch.printed import parse_printed as parse_printed
-    from triton_ops.dispatch.tuner import tune_options as tune_options
-    from triton_ops.dispatch.written import written_only as written_only
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -22,13 +22,7 @@ _MOST = 4_096  # problems of one operation
 
 
 class Known(NamedTuple):
-    """The function and the count of a known call.
-
-    Attributes:
-        run: Called as the operation is.
-        up: Counts the call.
-        holds: Says whether it is still decided in the same way; None if it always is.
-    """
+    """The function and the count of a known call; `holds` says whether it is decided alike, None that it always is."""
 
     run: Callable[..., Any]
     up: Callable[[], Any]
@@ -36,15 +30,7 @@ class Known(NamedTuple):
 
 
 class KnownCalls:
-    """The known calls of one operation.
-
-    Args:
-        gradients: Whether it counts that a gradient is recorded, since not all implementations have one.
-        decide: From a call's arguments to what it does, where that is not known.
-
-    Attributes:
-        call: Does a call. It looks for the pattern of the call before first, and is written anew where that changes.
-    """
+    """The known calls of one operation; `call` looks for the pattern before first, and is then written anew."""
 
     def __init__(self, gradients: bool, decide: Callable[[Sequence[Any], Mapping[str, Any]], Known]) -> None:
         self._gradients, self._decide = gradients, decide
@@ -85,13 +71,11 @@ class KnownCalls:
         self.call = pattern.call
 
     def _any(self, *args: Any, **kwargs: Any) -> Any:
-        """A call of which no pattern is known."""
         entry = self._decide(args, kwargs)
         entry.up()
         return entry.run(*args, **kwargs)
 
     def _written(self, kinds: tuple[bool, ...], names: tuple[str, ...]) -> _Pattern:
-        """The code for one pattern of arguments."""
         count = len(kinds) - len(names)
         values = [f"value_{place}" for place in range(len(kinds))]  # no name of the caller's, which may be any
         places, named = values[:count], dict(zip(names, values[count:], strict=True))

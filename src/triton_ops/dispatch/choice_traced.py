@@ -5,19 +5,15 @@ the choice by what it traced. Shapes, strides and dtypes of the arguments become
 traced anew. An implementation that cannot be traced runs outside of the graph. Where a size is dynamic, or the winner
 must not be traced, and the chooser has a schema, the call is one operator instead, which chooses when it runs.
 
+A function decorated with `compilable` runs as it is. While torch traces, its call becomes one operator, whose shapes
+come from running the function on tensors without memory, with every launch left out. The config is chosen when the
+operator runs, as outside of compiled code: shapes may be dynamic, every option of a config holds, and nothing of a
+winner is kept in a cache of torch's. A gradient is an operator too.
+
 Facts used, from torch 2.11 to 2.13: a function with `_dynamo_marked_constant` is called while Dynamo traces, with
 constants, and gives a constant; `operator.index` of a symbolic number guards its value, `has_static_value` guards none;
-`torch.compiler.disable` marks a function with `_torchdynamo_disable`.
-
-A function decorated with `compilable` runs as it is. While torch traces, its call becomes one operator, whose shapes
-come from running the function on tensors without memory, with every launch left out
-(`call.launches`). The config is
-chosen when the operator runs, as outside of compiled code: shapes may be dynamic, every option of a config holds, and
-nothing of a winner is kept in a cache of torch's. A gradient is an operator too.
-
-Facts used, from torch 2.11 to 2.13: `torch.library.Library.define`, `impl`, `register_fake` and `register_autograd`; a
-function with `_dynamo_marked_constant` is called while Dynamo traces, with constants, and gives a constant; operators
-return nothing that they were given.
+`torch.compiler.disable` marks a function with `_torchdynamo_disable`; `torch.library.Library.define`, `impl`,
+`register_fake` and `register_autograd`; operators return nothing that they were given.
 """
 
 from __future__ import annotations
@@ -36,9 +32,9 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from triton_ops.backend import Arguments, values_of
 from triton_ops.base import canonical_json, fingerprint, require
-from triton_ops.dispatch.choice_space import IMPLEMENTATION, ChoiceKernel, tiles_of
 from triton_ops.dispatch.decision import Decision
-from triton_ops.dispatch.traced import Described
+from triton_ops.dispatch.implementation import IMPLEMENTATION, ChoiceKernel, tiles_of
+from triton_ops.dispatch.traced import value_of
 from triton_ops.exceptions import SettingsError
 
 SPACE = "triton_ops"
@@ -53,13 +49,9 @@ _guard = RLock()
 
 @dataclass(frozen=True, kw_only=True)
 class Gradient:
-    """The gradient of a public function.
+    """The gradient of a public function: `inputs` are those that have one, in the order of the function's results.
 
-    Attributes:
-        inputs: The inputs that have one, in the order of the function's results.
-        function: As of `differentiable`, with further values by name.
-        values: The schema of these values, such as `float eps`.
-        kept: What is kept for it.
+    `function` is as of `differentiable`, with further values by name, whose schema is `values`, such as `float eps`.
     """
 
     inputs: tuple[str, ...]
@@ -70,14 +62,7 @@ class Gradient:
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """One operator.
-
-    Attributes:
-        name: Its name among those of this package.
-        schema: Its arguments, `config` and `tune` among them, and its results, as torch writes them.
-        run: Computes it; given `config` as a mapping or None.
-        gradient: Its gradient; None if it has none.
-    """
+    """One operator, whose schema has `config` and `tune` too; `run` is given `config` as a mapping or None."""
 
     name: str
     schema: str
@@ -128,7 +113,8 @@ class Operator:
         wanted = dict(zip(self.names, ctx.needs_input_grad, strict=False))
         inputs = self.gradient.inputs if self.gradient is not None else ()
         needed = [wanted.get(name, False) for name in inputs]
-        gradients = _operator(f"{self.name}_backward")(list(ctx.saved_tensors), grad, needed, *ctx.values.values())
+        operator = getattr(require("torch", "torch.compile").ops.triton_ops, f"{self.name}_backward")
+        gradients = operator(list(ctx.saved_tensors), grad, needed, *ctx.values.values())
         grads = dict(zip(inputs, gradients, strict=True))
         return tuple(grads[name] if name in grads and needs else None for name, needs in wanted.items())
 
@@ -146,11 +132,9 @@ def compilable(
 ) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """Decorator of a public function, whose call is one operator while torch traces it.
 
-    Args:
-        schema: The function's arguments with their defaults, and its results, as torch writes them. `config` is a text.
-        gradient: Its gradient; None if it has none.
-        training: Another such function of the same arguments, whose first result is that of this one: called where a
-            gradient will be asked for.
+    `schema` are the function's arguments with their defaults, and its results, as torch writes them; `config` is a
+    text. `training` is another such function of the same arguments, whose first result is that of this one: called
+    where a gradient will be asked for.
     """
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -184,11 +168,7 @@ def compilable(
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Check the two options that every public function with a config has.
-
-    Raises:
-        SettingsError: `config` is no mapping and no `triton.Config`, or `tune` no bool.
-    """
+    """Check the two options that every public function with a config has; raises SettingsError."""
     config, tune = options.get("config"), options.get("tune", False)
     if config is not None and not isinstance(values_of(config), Mapping):
         raise SettingsError(
@@ -206,7 +186,6 @@ def _plain(config: Any) -> Mapping[str, Any]:
 
 
 def _take_options(options: dict[str, Any]) -> None:
-    """Check the two options, and have the config be a mapping."""
     _check_options(options)
     if options.get("config") is not None:
         options["config"] = _plain(options["config"])
@@ -227,12 +206,7 @@ def _defined(library: Any, name: str, schema: str, run: Callable[..., Any]) -> N
     torch.library.register_fake(f"{SPACE}::{name}", run, lib=library)
 
 
-def _operator(name: str) -> Any:
-    return getattr(require("torch", "torch.compile").ops.triton_ops, name)
-
-
 def _names(arguments: str) -> list[str]:
-    """The names in `(Tensor x, float eps=1e-05)`."""
     inner = arguments.strip().removeprefix("(").removesuffix(")")
     return [each.partition("=")[0].split()[-1] for each in inner.split(",") if each.strip()]
 
@@ -241,13 +215,7 @@ _taken: Counter[str] = Counter()  # names of operators
 
 
 class Traced:
-    """View of one chooser for torch while it traces.
-
-    Args:
-        kernel: The implementations.
-        decide: From described arguments, and whether a gradient is recorded, to the decision.
-        operator: The call as one operator; None if there is none.
-    """
+    """View of one chooser for torch while it traces; `operator` is the call as one, where there is a schema."""
 
     def __init__(
         self, kernel: ChoiceKernel, decide: Callable[[Arguments, bool], Decision], operator: Operator | None = None
@@ -264,8 +232,8 @@ class Traced:
         self.state = SimpleNamespace(generation="0", outside={})
 
         def winner(_generation: str, facts: Any, named: Any, records: bool) -> tuple[str, tuple[Any, ...]]:
-            values = {name: _value(fact) for name, fact in named}
-            config = decide(Arguments(tuple(map(_value, facts)), values), records).found.config
+            values = {name: value_of(fact) for name, fact in named}
+            config = decide(Arguments(tuple(map(value_of, facts)), values), records).found.config
             name = str(config[IMPLEMENTATION])
             if self._is_opaque(name):
                 disable = require("torch", "torch.compile").compiler.disable
@@ -306,7 +274,6 @@ class Traced:
         return chosen.function(*args, **kwargs, config=dict(tiles))
 
     def _is_opaque(self, name: str) -> bool:
-        """Tell whether torch cannot be shown what a call comes to."""
         chosen = self.implementations[name]
         return chosen.function is None or (chosen.returns and self.copies) or _is_disabled(chosen.function)
 
@@ -318,7 +285,7 @@ class Traced:
 def without_memory(value: Any) -> Any:
     """An argument as it is described; what is no tensor stays as it is."""
     torch = require("torch", "torch.compile")
-    return _value(_fact(torch, value)) if isinstance(value, torch.Tensor) else value
+    return value_of(_fact(torch, value)) if isinstance(value, torch.Tensor) else value
 
 
 def operator_of(name: str, schema: str | None, call: Callable[..., Any], first: Callable[[], Any]) -> Operator | None:
@@ -373,14 +340,3 @@ def _constant(torch: Any, value: Any) -> Any:
 def _is_disabled(function: Any) -> bool:
     """Tell whether a function is left out of graphs, as `torch.compiler.disable` asks for."""
     return bool(getattr(function, "_torchdynamo_disable", False))
-
-
-def _value(fact: Any) -> Any:
-    if fact[0] == "value":
-        return fact[1]
-    torch = require("torch", "torch.compile")
-    _, dtype, device, shape, strides, requires_grad = fact
-    return Described(
-        getattr(torch, dtype.removeprefix("torch.")), torch.device(device), shape, strides=strides,
-        requires_grad=requires_grad,
-    )  # fmt: skip

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,15 +15,13 @@ from typing import Any
 from triton_ops.backend import Arguments, FunctionKernel, Operation, is_found_again, is_tensor
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.choice_calls import Known, KnownCalls, autocast, dynamo, exporting, recording
-from triton_ops.dispatch.choice_space import ChoiceKernel, ChoiceSpace, Participants
 from triton_ops.dispatch.choice_traced import Traced, operator_of, without_memory
-from triton_ops.dispatch.decision import FALLBACK, Decision, Found
-from triton_ops.dispatch.implementation import Implementation, as_implementation, in_order
+from triton_ops.dispatch.decision import FALLBACK, Decision, Decisions, Found
+from triton_ops.dispatch.implementation import ChoiceKernel, ChoiceSpace, Implementation, as_implementation, in_order
 from triton_ops.dispatch.ladder import ladder_of
 from triton_ops.dispatch.operations import answered, safely_decided, told
-from triton_ops.dispatch.options import DEFAULT, TUNE, capturing, policy_of, within
+from triton_ops.dispatch.options import DEFAULT, TUNE, capturing, check_tune_options, policy_of, tune, within
 from triton_ops.dispatch.traced import described
-from triton_ops.dispatch.tuner import tune, tune_options
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
 from triton_ops.request import device_for, make_request
 from triton_ops.settings import checked_on_miss
@@ -34,12 +31,9 @@ _PROGRAMS = ("__main__", "__mp_main__")  # another process runs another program,
 
 
 def by_variable(chooser: Any) -> tuple[Any, tuple[str, str]]:
-    """Pickled form of a chooser: the names of a module and of its variable.
+    """Pickled form of a chooser: the names of a module that another process can import and of its variable.
 
-    Raises:
-        KernelTypeError: No module that another process could import holds it.
-
-    Cost: a walk over the variables of all imported modules, some milliseconds.
+    Raises KernelTypeError. Cost: a walk over the variables of all imported modules, some milliseconds.
     """
     for module, variable, value in _variables(chooser):
         if value is chooser and module not in _PROGRAMS and is_found_again(module):
@@ -51,11 +45,7 @@ def by_variable(chooser: Any) -> tuple[Any, tuple[str, str]]:
 
 
 def named(module: str, variable: str) -> Any:
-    """The chooser that a variable of a module holds.
-
-    Raises:
-        KernelTypeError: The module cannot be imported, or its variable holds no chooser.
-    """
+    """The chooser that a variable of a module holds; raises KernelTypeError if there is none."""
     try:
         chooser = getattr(importlib.import_module(module), variable)
     except (ImportError, AttributeError) as error:
@@ -72,9 +62,6 @@ def _variables(chooser: Any) -> Iterator[tuple[str, str, Any]]:
     for module in dict.fromkeys([*homes, *sys.modules]):
         for variable, value in [*getattr(sys.modules.get(module), "__dict__", {}).items()]:
             yield module, variable, value
-
-
-_MOST = 4_096  # problems of one operation
 
 
 class Chooser:
@@ -104,14 +91,13 @@ class Chooser:
         _check_names(implementations, outputs, parameters)
         self.name, self.on_miss = name, None if on_miss is None else checked_on_miss(on_miss)
         self.options = {key: value for key, value in (options or {}).items() if value is not None}
-        self._outputs, self._parameters = tuple(outputs), parameters
+        self._outputs, self._parameters, self._folder = tuple(outputs), parameters, self.options.get("cache_dir")
         self._facts: dict[str, Any] = {
             "tolerance": tolerance, "check": check, "dtypes": tuple(dtypes), "problems": problems or {},
         }  # fmt: skip
         self._reference, self._arguments = reference, arguments or _no_arguments
         self._operator = operator_of(name, schema, self, lambda: next(iter(self.implementations.values())).run({}))
-        self._guard = threading.RLock()
-        self._decisions: dict[Any, Decision] = {}
+        self._decisions = Decisions()
         self._take({label: as_implementation(implementation) for label, implementation in implementations.items()})
         ledger.register(self)
 
@@ -226,8 +212,10 @@ class Chooser:
             source, how = arguments, {"args": arguments.positional, "kwargs": dict(arguments.keyword), "device": device}
         else:
             self._check_problems(shape)
-            source, how = self._made(shape, dtype, device), {"shape": shape, "dtype": dtype, "device": device}
-        space = self._participants.raced(source, recording(list(source.tensors())), tune, options)
+            problem = self._operation.problem(None if shape is None else tuple(shape), dtype)
+            source = self._operation.materialise(problem, device_for(device, "any", self.name))
+            how = {"shape": shape, "dtype": dtype, "device": device}
+        space = self._kernel.raced(source, recording(list(source.tensors())), tune, options)
         try:
             result: TuningResult = tune(operation, **how, space=space, **options)
         except TargetError:
@@ -247,8 +235,7 @@ class Chooser:
             TuningFailedError: No implementation applies.
         """
         arguments = Arguments(args, kwargs)
-        space = self._participants.known(arguments, recording(list(arguments.tensors())), self._folder)
-        return self._answered(arguments, space)
+        return self._found(arguments, recording(list(arguments.tensors())))
 
     @property
     def decisions(self) -> list[Decision]:
@@ -262,9 +249,8 @@ class Chooser:
         self._traced.forget()
 
     def begin_anew(self) -> None:
-        """Forget every decision and the lock: in a forked child, whose other threads are gone."""
-        self._guard = threading.RLock()
-        self._decisions.clear()
+        """Forget every decision and the lock, in a forked child, whose other threads are gone."""
+        self._decisions.begin_anew()
         self._calls.forget()
 
     def known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
@@ -282,15 +268,11 @@ class Chooser:
             place = None
         if place is None or any(is_tensor(it) and it.device.type == "meta" for it in values):
             return Known(self._first(args, kwargs), _nothing, None)
-        with self._guard:  # one thread decides; the others wait for it
-            decision = self._decisions.get(place)
-            if decision is None or not decision.holds(within):
-                decision = self._decided(Arguments(tuple(args), kwargs), auto)
-                if len(self._decisions) >= _MOST:
-                    self.forget()
-                self._decisions[place] = ledger.counted(decision)
-            entry = self._known(decision, kwargs)
-            self._calls.keep(args, kwargs, entry)
+        decision = self._decisions.of(
+            place, lambda: ledger.counted(self._decided(Arguments(tuple(args), kwargs), auto)), self.forget
+        )
+        entry = self._known(decision, kwargs)
+        self._calls.keep(args, kwargs, entry)
         return entry
 
     def _known(self, decision: Decision, kwargs: Mapping[str, Any]) -> Known:
@@ -302,18 +284,18 @@ class Chooser:
         return Known(run, decision.count.up, holds)
 
     def _first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-        """Implementation where nothing can be looked up: the first implementation that applies, or that there is."""
+        """Implementation where nothing can be looked up: the first that applies, or that there is."""
         try:
             arguments = Arguments(
                 tuple(map(without_memory, args)), {name: without_memory(it) for name, it in kwargs.items()}
             )
         except RuntimeError:  # a tensor without strides, such as a compressed sparse one
             return next(iter(self.implementations.values())).run({})
-        return self._kernel.call(self._participants.known(arguments, recording(args), self._folder).default_config)
+        return self._kernel.call(self._kernel.known(arguments, recording(args), self._folder).default_config)
 
     def _decided(self, arguments: Arguments, auto: bool) -> Decision:
         """The decision of a call: of the ladder and the policy, unless there is nothing to choose."""
-        space = self._participants.known(arguments, recording(list(arguments.tensors())), self._folder)
+        space = self._kernel.known(arguments, recording(list(arguments.tensors())), self._folder)
         if auto or len(space.listed or ()) == 1:
             why = "torch's autocast is on, under which nothing was measured" if auto else "no other one applies"
             request = make_request(self._operation, arguments.positional, arguments.keyword)
@@ -327,29 +309,20 @@ class Chooser:
             tuner=partial(self.tune, arguments.positional, arguments.keyword) if tunes else None,
         )  # fmt: skip
 
-    def _answered(self, arguments: Arguments, space: ChoiceSpace) -> Decision:
-        """Answer of the ladder to a call."""
+    def _found(self, arguments: Arguments, records: bool) -> Decision:
+        space = self._kernel.known(arguments, records, self._folder)
         operation = self._made_operation(space, self._operation.reference)
         request = make_request(operation, arguments.positional, arguments.keyword)
         return answered(operation, request, None, ladder_of(self._folder), near=True)
 
-    def _found_in_trace(self, arguments: Arguments, records: bool) -> Decision:
-        return self._answered(arguments, self._participants.known(arguments, records, self._folder))
-
-    @property
-    def _folder(self) -> Any:
-        return self.options.get("cache_dir")
-
     def _take(self, implementations: Mapping[str, Implementation]) -> None:
-        """Have these implementations from now on."""
         before = getattr(self, "_kernel", None)
         parameters = tuple(self._parameters or _parameters_of(implementations.values()))
         self._kernel = ChoiceKernel(self.name, implementations, parameters, self._outputs)
-        self._participants = Participants(self._kernel)
         if before is not None:
             self.forget()
         gradients = not all(each.gradient for each in implementations.values())
-        self._traced = Traced(self._kernel, self._found_in_trace, self._operator)
+        self._traced = Traced(self._kernel, self._found, self._operator)
         self._calls = KnownCalls(gradients, self.known)
         first = next(iter(implementations.values()))
         own = None
@@ -362,7 +335,7 @@ class Chooser:
 
     def _space_by_shape(self, problem: Problem) -> ChoiceSpace:
         arguments = described(dict(problem.arguments), device_for(None, "any", self.name))
-        return self._participants.known(arguments, False, self._folder)
+        return self._kernel.known(arguments, False, self._folder)
 
     def _check_problems(self, shape: Sequence[int] | None) -> None:
         if self._arguments is _no_arguments and (shape is not None or self._kernel.parameters):
@@ -370,10 +343,6 @@ class Chooser:
                 f"{self.name} was given no arguments, and does not know how to make them",
                 hint="give those of a call, tune((a, b)), or choose(..., arguments=...), which makes them from a shape",
             )
-
-    def _made(self, shape: Sequence[int] | None, dtype: str | None, device: str | None) -> Arguments:
-        problem = self._operation.problem(None if shape is None else tuple(shape), dtype)
-        return self._operation.materialise(problem, device_for(device, "any", self.name))
 
 
 def _check_names(implementations: Any, outputs: Any, parameters: Any) -> None:
@@ -399,7 +368,6 @@ def _parameters_of(implementations: Iterable[Implementation]) -> tuple[str | Non
 
 
 def _placed(run: Callable[..., Any], parameters: Sequence[str | None], *args: Any, **kwargs: Any) -> Any:
-    """Call with arguments in their places that came by name."""
     arguments = in_order(parameters, Arguments(args, kwargs))
     return run(*arguments.positional, **arguments.keyword)
 
@@ -410,11 +378,6 @@ def _nothing() -> None:
 
 def _no_arguments() -> Mapping[str, Any]:
     return {}
-
-
-_OF_A_CALL = frozenset({
-    "target", "args", "kwargs", "space", "shape", "dtype", "device", "reference", "tolerance", "check", "cold",
-})  # fmt: skip
 
 
 def choose(
@@ -467,31 +430,20 @@ def choose(
         KernelTypeError: An implementation is not callable, or there is none.
         SettingsError: There is no such policy, or no such option.
     """
-    _check_options(options)
-    if implementations is None:
+    check_tune_options(options, "choose takes", "options of tune")
+    more: dict[str, Any] = {
+        "outputs": outputs, "parameters": parameters, "reference": reference, "tolerance": tolerance, "check": check,
+        "arguments": arguments, "dtypes": dtypes, "problems": problems, "schema": schema, "on_miss": on_miss,
+        "options": options,
+    }  # fmt: skip
+    if implementations is not None:
+        return Chooser(implementations, name=name or _name_of(implementations), **more)
 
-        def decorate(function: Callable[..., Any]) -> Chooser:
-            kernel = FunctionKernel(function)
-            return Chooser(
-                {function.__name__: function}, name=name or kernel.name, outputs=outputs, parameters=parameters,
-                reference=reference, tolerance=tolerance, check=check, arguments=arguments, dtypes=dtypes,
-                problems=problems, schema=schema, on_miss=on_miss, options=options,
-            )  # fmt: skip
+    def decorate(function: Callable[..., Any]) -> Chooser:
+        kernel = FunctionKernel(function)
+        return Chooser({function.__name__: function}, name=name or kernel.name, **more)
 
-        return decorate
-    return Chooser(
-        implementations, name=name or _name_of(implementations), outputs=outputs, parameters=parameters,
-        reference=reference, tolerance=tolerance, check=check, arguments=arguments, dtypes=dtypes, problems=problems,
-        schema=schema, on_miss=on_miss, options=options,
-    )  # fmt: skip
-
-
-def _check_options(options: Mapping[str, Any]) -> None:
-    names = tune_options() - _OF_A_CALL
-    if unknown := sorted(set(options) - names):
-        raise SettingsError(
-            f"choose takes no option {', '.join(unknown)}", hint=f"options of tune are {', '.join(sorted(names))}"
-        )
+    return decorate
 
 
 def _name_of(implementations: Any) -> str:

@@ -3,8 +3,8 @@
 The key of such a call holds what decides the config: values of the key's arguments, dtypes, and classes of the rest. To
 make the call again takes more: shapes, numbers, and the grid, which was a function in the caller's code.
 
-They meet in the store that `torch.distributed` keeps for the job, key by key. There is no collective: a process that
-never launches a kernel is never waited for, and one that waits too long runs the default.
+The processes of a job meet in the store that `torch.distributed` keeps for it, key by key. There is no collective: one
+that never launches a kernel is never waited for, and one that waits too long runs the default.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,23 @@ from triton_ops.backend import (
     unwrap,
 )
 from triton_ops.base import canonical_json, require
-from triton_ops.dispatch.calls import CalledWith
-from triton_ops.dispatch.configs import from_triton
+from triton_ops.dispatch.calls import CalledWith, written_only
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
 from triton_ops.dispatch.grid_functions import grid_of_call, grids_by_config
 from triton_ops.dispatch.ladder import Answer, Question, ladder_of, left_undecided
-from triton_ops.dispatch.options import DEFAULT, ERROR, QUEUE, TUNE, Options, capturing, policy_of, within
-from triton_ops.dispatch.tuner import tune_request
-from triton_ops.dispatch.written import written_only
+from triton_ops.dispatch.options import (
+    DEFAULT,
+    ERROR,
+    QUEUE,
+    TUNE,
+    Options,
+    capturing,
+    policy_of,
+    tune_request,
+    warn_once,
+    within,
+)
+from triton_ops.dispatch.printed import from_triton
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
@@ -56,17 +65,12 @@ from triton_ops.values import Key, TensorSpec, TuningResult, plain
 
 _PREFIX = "triton_ops/"
 
-_ranks_log = logging.getLogger("triton_ops")
+_log = logging.getLogger("triton_ops")
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """Place at which the processes of a job meet.
-
-    Attributes:
-        store: The job's store: `compare_set`, `set`, `wait` and `get`.
-        rank: The number of this process.
-    """
+    """Place at which the processes of a job meet: `store` has `compare_set`, `set`, `wait` and `get`."""
 
     store: Any
     rank: int
@@ -79,24 +83,17 @@ class Meeting:
         default: Callable[[str], Decision],
         wait_s: float,
     ) -> Decision:
-        """The decision of the job for a key.
+        """The decision of the job for a key, whose id is equal in every process.
 
-        Args:
-            key_id: The key's id, which is equal in every process.
-            alone: Decides, if this process is the first that asks.
-            why_not: Why a config cannot be taken here.
-            default: The decision for the default, with the reason why.
-            wait_s: How long another process may take; a tune takes its budget.
-
-        Raises:
-            Exception: What `alone` raises; the others then run the default.
+        The first process that asks decides by `alone`; if that raises, the others run `default`, given the reason why.
+        Another process may take `wait_s`; a tune takes its budget. `why_not` says why a config cannot be taken here.
         """
         name = f"{_PREFIX}{key_id}"
         if self.store.compare_set(f"{name}/who", "", str(self.rank)).decode() == str(self.rank):
             return self._decided(name, alone)
         decision = self._waited(name, wait_s)
         if isinstance(decision, str):
-            _ranks_log.warning("the default config runs: %s", decision)
+            _log.warning("the default config runs: %s", decision)
             return default(decision)
         if (refused := why_not(decision.config)) is not None:
             return default(f"rank {self.rank} cannot take the config of the job ({decision.config}): {refused}")
@@ -113,7 +110,6 @@ class Meeting:
         return decision
 
     def _waited(self, name: str, wait_s: float) -> Found | str:
-        """Decision of another process, or the reason for which it is not known."""
         try:
             self.store.wait([f"{name}/config"], timedelta(seconds=wait_s))
         except Exception as error:  # noqa: BLE001 - each store has its own error for a wait that was too long
@@ -137,13 +133,8 @@ def _agrees() -> bool:
     try:
         return settings.ranks() != "off"
     except SettingsError as error:
-        _ranks_warn_once(str(error))
+        warn_once(f"{error}; each process decides alone")
         return False
-
-
-@lru_cache(maxsize=8)
-def _ranks_warn_once(message: str) -> None:
-    _ranks_log.warning("%s; each process decides alone", message)
 
 
 def _read(text: bytes) -> Found | str:
@@ -163,16 +154,7 @@ _MOST = 256  # configs of a space: more would make the list of misses, records a
 
 
 def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
-    """The note of a call, or in words why the call cannot be made again from plain values.
-
-    Args:
-        arguments: The call's arguments by name.
-        function: The kernel, with its heuristics.
-        grid: What stood in the brackets.
-        space: The configs that may be taken.
-
-    Cost: some microseconds for each config.
-    """
+    """The note of a call, or in words why the call cannot be made again from plain values."""
     values = {name: spec_of(value) if is_tensor(value) else value for name, value in arguments.items()}
     kinds = (TensorSpec, bool, int, float, str, type(None))
     strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
@@ -189,7 +171,6 @@ def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: Confi
 
 
 def _kind(value: Any) -> str:
-    """The class of a value, by the name that people know it by."""
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
@@ -197,26 +178,16 @@ def _kind(value: Any) -> str:
 _WAIT_S = 30.0  # for another process of the job that looks a winner up
 _LONGEST_TUNE_S = 600.0  # of an effort without a limit
 
-_log = logging.getLogger("triton_ops")
-
 
 @dataclass(frozen=True, kw_only=True)
 class KernelCall:
     """One call of a decorated kernel, and all that decides its config.
 
-    Attributes:
-        function: The kernel below the decorator, with its heuristics.
-        grid: What stood in the brackets.
-        called: The problem of the call.
-        configs: The `triton.Config`s that may be taken here, the default first; None where there is a config space.
-        options: What the decorator asks for.
-        reset_to_zero: Arguments that are filled with zeros before every launch of a tune.
-        restore_value: Arguments that the kernel changes in place.
-        pre_hook: The decorator's own hook before every launch of a tune.
-        listener: Is told of a tune's events; None draws a progress bar if stderr is a terminal.
-        tuned_as: Is told the result of a tune.
-        guesses: Whether arguments that the kernel only writes count as its outputs, where the decorator names none.
-        own_bench: What the kernel has been given to measure by, which only Triton's own loop asks; empty if nothing.
+    `function` is the kernel below the decorator, with its heuristics, and `grid` what stood in the brackets. `configs`
+    may be taken here, the default first; None where there is a config space. A `listener` of None draws a progress bar
+    if stderr is a terminal. `guesses` has arguments that the kernel only writes count as its outputs, where the
+    decorator names none. `own_bench` is what the kernel has been given to measure by, which only Triton's own loop
+    asks; empty if nothing.
     """
 
     function: Any
@@ -251,10 +222,7 @@ class KernelCall:
 
     @property
     def _outputs(self) -> tuple[str, ...]:
-        """The arguments that the kernel writes: those that are named, else those that it only writes.
-
-        A tensor that shares memory with another argument is none: what is written there may be read.
-        """
+        """The arguments that are named as written, else those that are only written and share no memory with others."""
         if self.options.outputs or not self.guesses:
             return self.options.outputs
         values = self.called.given.keyword
@@ -335,14 +303,10 @@ class KernelCall:
         )
 
     def tuned(self, key: Key, **asked: Any) -> TuningResult:
-        """The result of a tune for this call.
+        """The result of a tune for this call, with further options of `tune_request` in place of what the call brings.
 
         A kernel that leaves a part of its outputs as it was is wrong if they count as outputs, and is tuned once more
         without them: then they are restored before every launch.
-
-        Args:
-            key: The key of the record.
-            asked: Further options of `tune_request`, in place of what the call brings.
         """
         options = {"space": self.space, "plan": self.plan, "cache_dir": self.options.cache_dir,
                    "isolate": self.options.isolate, "listener": self.listener, **asked}  # fmt: skip
@@ -365,14 +329,8 @@ class KernelCall:
 def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
     """The config of a call: of the first rung that answers, else as the policy says.
 
-    Args:
-        call: The call.
-        triton_tunes: Tunes with Triton's own loop, and returns a `triton.Config`; used where the call cannot be
-            described to this package's tuner.
-
-    Raises:
-        UntunedError: No winner is known, and the policy is `error`.
-        DeviceError: A tune is asked for, and the tensors are on no GPU.
+    `triton_tunes` tunes with Triton's own loop, where the call cannot be described to this package's tuner. Raises
+    UntunedError if no winner is known and the policy is `error`, and DeviceError for a tune of tensors on no GPU.
     """
     asked = policy_of(call.options.on_miss, TUNE)
     policy = asked if _possible(asked, call) else DEFAULT
@@ -395,10 +353,7 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
 
 
 def foretold(call: KernelCall) -> Decision:
-    """Decision that `decide` would take now: nothing is tuned, noted, warned of, or agreed on with other processes.
-
-    Where a launch would tune, or raise an error, the decision is the default, and its reason says so.
-    """
+    """Decision that `decide` would take now, with nothing done; of a tune or an error the default's reason tells."""
     asked = policy_of(call.options.on_miss, TUNE)
     policy = asked if _possible(asked, call) else DEFAULT
     will = {TUNE: "a launch tunes it first", ERROR: "a launch raises UntunedError"}.get(policy, "")
@@ -410,10 +365,7 @@ def foretold(call: KernelCall) -> Decision:
 
 
 def known(call: KernelCall) -> Decision:
-    """The best that is known for a call that cannot be tuned where it is, such as one that torch traces.
-
-    Records count as they do where nothing is tuned, whatever the policy. Nothing is noted, and none is warned of.
-    """
+    """The best that is known for a call that cannot be tuned where it is; nothing is noted or warned of."""
     return _without_a_launch(call, DEFAULT, "")
 
 
@@ -429,7 +381,6 @@ def _without_a_launch(call: KernelCall, policy: str, will: str) -> Decision:
 
 
 def _alone(call: KernelCall, question: Question, asked: str, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
-    """The decision of this process."""
     answer = ladder_of(call.options.cache_dir).ask(question)
     decision = _decision(call, answer, question.key)
     if not decision.missed:
@@ -441,7 +392,6 @@ def _alone(call: KernelCall, question: Question, asked: str, policy: str, triton
 
 
 def _by_default(call: KernelCall, question: Question, asked: str, why: str) -> Decision:
-    """The decision for the default."""
     answer = Found(config=question.default, rung=FALLBACK, why=why)
     return replace(_decision(call, Answer(answer, ()), question.key), policy=asked, within=within())
 
@@ -454,7 +404,6 @@ def _decision(call: KernelCall, answer: Answer, key: Key) -> Decision:
 
 
 def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
-    """Decision of a miss under a policy."""
     if policy == ERROR:
         raise decision.error
     if policy == TUNE and decision.key is not None:
@@ -476,28 +425,25 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
 
 
 def _told(decision: Decision) -> Decision:
-    """A miss, told once for each problem."""
     where = f"{decision.kernel} {decision.problem}".rstrip()
-    _warn_once(f"{where} runs its default config: {decision.found.why}")
+    warn_once(f"{where} runs its default config: {decision.found.why}")
     return decision
 
 
 def _undescribed(call: KernelCall, error: TritonKernelError, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
-    """The decision for a call that this package's tuner cannot be told about."""
     name, reason = call.name, _first_line(error)
     if policy == ERROR:
         raise UntunedError(f"no winner can be known for a call of {name}: {reason}", name) from error
     if policy == TUNE and call.configs is not None and len(call.configs) > 1:
-        _warn_once(f"{name} is tuned by Triton's own loop: {reason}")
+        warn_once(f"{name} is tuned by Triton's own loop: {reason}")
         chosen = triton_tunes()
         answer = Found(config=_shown(chosen), rung=TUNED, why=f"found by Triton's own loop, since {reason}")
         return Decision(found=answer, kernel=name, problem=call.called.label, config=chosen)
-    _warn_once(f"{name} runs its default config: {reason}")
+    warn_once(f"{name} runs its default config: {reason}")
     return _by_first(call, error, policy)
 
 
 def _by_first(call: KernelCall, error: TritonKernelError, policy: str) -> Decision:
-    """The first config, where the call cannot be described."""
     first = next(iter(call.configs or ()), None)
     answer = Found(config=_shown(first), rung=FALLBACK, why=_first_line(error))
     return Decision(
@@ -544,8 +490,3 @@ def _shown(config: Any) -> Config:
 def _first_line(error: Exception) -> str:
     message = error.message if isinstance(error, TritonKernelError) else str(error)
     return message.partition("\n")[0]
-
-
-@lru_cache(maxsize=1024)
-def _warn_once(message: str) -> None:
-    _log.warning("%s", message)

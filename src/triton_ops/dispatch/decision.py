@@ -32,14 +32,7 @@ def origin_of(rung: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """Answer of one rung of the ladder.
-
-    Attributes:
-        config: The config.
-        rung: `explicit`, `lockfile`, `record`, `tuned`, `shipped`, `borrowed` or `default`.
-        why: Why this config, as one sentence.
-        record: Id of the record that it comes from; empty if it comes from none.
-    """
+    """Answer of one rung of the ladder; `why` is one sentence, and `record` an id, empty without a record."""
 
     config: Config
     rung: str
@@ -80,7 +73,6 @@ class Decision:
     values: dict[str, Any] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        """Note what the config holds."""
         if hasattr(self.config, "all_kwargs"):
             object.__setattr__(self, "values", values_now(self.config))
 
@@ -144,13 +136,7 @@ def copied(config: Any) -> Any:
 
 
 def worth_text(gain: float | None, is_default: bool, unproven: str = "") -> str:
-    """Gain of a winner, as a part of a sentence; empty where that is not known.
-
-    Args:
-        gain: The default's time over the winner's; None where they were not compared.
-        is_default: Whether the winner is the default.
-        unproven: Why the winner is none to rely on; empty for a proven one.
-    """
+    """Gain of a winner, the default's time over its own, as a part of a sentence; empty where not known."""
     if unproven:
         return f", unproven: {unproven}"
     if is_default:
@@ -175,7 +161,7 @@ class Decisions(dict[Any, Decision]):
         self._locks: defaultdict[Any, threading.RLock] = defaultdict(threading.RLock)
 
     def begin_anew(self) -> None:
-        """Forget every decision and every lock: in a forked child, whose other threads are gone."""
+        """Forget every decision and every lock, in a forked child, whose other threads are gone."""
         self._begin()
         self.clear()
 
@@ -187,14 +173,7 @@ class Decisions(dict[Any, Decision]):
     def of(
         self, place: Any, decide: Callable[[], Decision], full: Callable[[], None], *, kept: bool = True
     ) -> Decision:
-        """The decision at a place; one that does not hold is taken anew.
-
-        Args:
-            place: Equal for equal problems.
-            decide: Takes the decision, which may take as long as a tune; other threads wait for it.
-            full: Forgets all of them, where there are too many.
-            kept: False leaves a new one to the caller alone.
-        """
+        """The decision at a place; one that does not hold is taken anew, while other threads wait."""
         decision = self.holding(place)
         if decision is not None:
             return decision

@@ -16,21 +16,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import LAUNCH_OPTIONS, is_interpreted, unwrap
+from triton_ops.backend import LAUNCH_OPTIONS, Operation, is_interpreted, unwrap
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.calls import Calls
-from triton_ops.dispatch.configs import to_triton
 from triton_ops.dispatch.deciding import KernelCall
 from triton_ops.dispatch.decision import Decision
 from triton_ops.dispatch.fast_launch import Entrance
+from triton_ops.dispatch.grid_functions import GridByConfig
 from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.options import Options, mapper_of
+from triton_ops.dispatch.printed import to_triton
 from triton_ops.dispatch.traced import Traced
 from triton_ops.dispatch.triton_autotuner import AUTOTUNER, Expected, Winners
-from triton_ops.exceptions import KernelTypeError, SettingsError, SpaceError, UnknownTunableError
-from triton_ops.request import Effort
-from triton_ops.space import as_space
-from triton_ops.values import BucketRule, Mapper, Tolerance
+from triton_ops.exceptions import KernelTypeError, SettingsError, SpaceError, TargetError, UnknownTunableError
+from triton_ops.records import NotedCall
+from triton_ops.request import Effort, chosen_effort
+from triton_ops.space import ConfigSpace, as_space
+from triton_ops.values import BucketRule, Key, Mapper, TensorSpec, Tolerance, TuningResult, from_plain
 
 
 def named(module: str, name: str) -> Any:
@@ -44,11 +46,7 @@ def named(module: str, name: str) -> Any:
 
 
 def by_name(kernel: Any) -> tuple[Any, tuple[str, str]]:
-    """Pickled form of a decorated kernel.
-
-    Raises:
-        PicklingError: The kernel is not what stands under its name in its module.
-    """
+    """Pickled form of a decorated kernel; raises PicklingError if another object stands under its name."""
     function = kernel.base_fn
     if named(function.__module__, function.__qualname__) is not kernel:
         raise pickle.PicklingError(
@@ -59,13 +57,7 @@ def by_name(kernel: Any) -> tuple[Any, tuple[str, str]]:
 
 
 class Tuned(AUTOTUNER):  # type: ignore[misc]
-    """A kernel whose configs are chosen by the ladder, and launched directly once they are known.
-
-    It is made by `triton_ops.autotune`, and used as a kernel under `triton.autotune` is.
-
-    Attributes:
-        options: What the decorator asks for beyond Triton's own parameters.
-    """
+    """A kernel of `autotune`, whose configs are chosen by the ladder, and launched directly once they are known."""
 
     def __init__(self, fn: Any, arg_names: Sequence[str], configs: Any, key: Sequence[str] | None, *rest: Any,
                  options: Options, **more: Any) -> None:  # fmt: skip
@@ -79,7 +71,6 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         self._begin()
 
     def _begin(self) -> None:
-        """Begin without decisions."""
         self._cache: Any = Winners(self._forget_known)
         names = {"autotuner": AUTOTUNER, "expected": Expected, "kind_of_owner": type(self), "own_run": _RUN}
         self.launches = Launches(self, self.options, Entrance(self._otherwise, _SOMEBODYS_RUN, names))
@@ -158,7 +149,7 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         self._traced.forget()
 
     def begin_anew(self) -> None:
-        """Forget every decision and every lock: in a forked child, whose other threads are gone."""
+        """Forget every decision and every lock, in a forked child, whose other threads are gone."""
         self.launches.begin_anew()
 
     @property
@@ -179,11 +170,7 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         return self.launches.plainly(grid, args, kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002 - whatever a call without a grid gives
-        """Refuse a call without a grid.
-
-        Raises:
-            KernelTypeError: Always.
-        """
+        """Refuse a call without a grid: raises KernelTypeError."""
         name = self.base_fn.__name__
         raise KernelTypeError(
             f"{self.base_fn.__module__}:{name} is called without a grid", hint=f"write {name}[grid](...)"
@@ -338,7 +325,6 @@ def _check_pruning(prune_configs_by: Any) -> None:
 
 
 def _offered(configs: Sequence[Any] | None) -> list[Any]:
-    """The `triton.Config`s of a list, in which mappings may stand for them."""
     offered = [to_triton(one) if isinstance(one, Mapping) else one for one in configs or ()]
     if strange := [one for one in offered if not hasattr(one, "all_kwargs")]:
         raise SpaceError(
@@ -377,3 +363,78 @@ def _check_names(kernel: Any, named: Mapping[str, Sequence[str] | None], paramet
                 f"it has {', '.join(parameters)}",
                 hint="correct the name, or leave it out",
             )
+
+
+_PASSED = ("seed", "isolate", "force", "transfer", "wait", "listener", "gate", "shared_cpus")
+
+
+def tune_noted(
+    decorated: Any, noted: NotedCall, device: str, folder: Path, options: Mapping[str, Any]
+) -> tuple[TuningResult, Key]:
+    """Tune a decorated kernel for a call that was noted; gives the result, and the key of the record.
+
+    The options are those of `tune`: effort, search, trials, budget_s, seed, isolate, force, transfer, wait, listener;
+    and the gate and the shared CPUs of `tune_request`. Raises as `made_again` and `tune` do.
+    """
+    call = made_again(decorated, noted, device)
+    return tuned_again(call, call.space, folder, options), call.key
+
+
+def tuned_again(call: KernelCall, space: ConfigSpace, folder: Path, options: Mapping[str, Any]) -> TuningResult:
+    """Tune a call that was made again, among the configs of `space`; the options are those of `tune_noted`."""
+    plan = chosen_effort(*(options.get(name) for name in ("effort", "search", "trials", "budget_s")))
+    passed = {name: options[name] for name in _PASSED if name in options}
+    return call.tuned(call.key, space=space, plan=plan, cache_dir=folder, **passed)
+
+
+def made_again(decorated: Any, noted: NotedCall, device: str) -> KernelCall:
+    """The call that was noted, with new tensors of the noted shapes, uniform in [-1, 1], integers 0 to 127.
+
+    Raises TargetError if `decorated` is no decorated kernel of `triton_ops.autotune` or of Triton's, with or without
+    heuristics around it, and KernelTypeError if the kernel has other parameters now.
+    """
+    kernel = launches_of(decorated)
+    specs = {name: from_plain(value) for name, value in noted.arguments.items()}
+    if strange := [name for name in specs if name not in kernel.autotuner.arg_names]:
+        raise KernelTypeError(
+            f"{kernel.autotuner.base_fn.__name__} has no parameter {', '.join(strange)} any more",
+            hint="call the kernel as it is now, so that its call is noted anew",
+        )
+    values = {
+        name: spec.create_tensor(device, place) if isinstance(spec, TensorSpec) else spec
+        for place, (name, spec) in enumerate(specs.items())
+    }
+    return kernel.call_of(_grid(noted), (), values)
+
+
+def _grid(noted: NotedCall) -> GridByConfig:
+    names = tuple(noted.configs[0])
+    pairs = zip(noted.configs, noted.grids, strict=False)
+    extents = {tuple(config[name] for name in names): grid for config, grid in pairs if config.keys() == {*names}}
+    return GridByConfig(names, {at: grid if isinstance(grid, str) else tuple(grid) for at, grid in extents.items()})
+
+
+def operation_of(target: Any) -> Operation | None:
+    """The operation of a decorated kernel, of Triton's too, without grid and problems; None for other things."""
+    kernel = _decorated_in(target)
+    return None if kernel is None else launches_of(kernel).operation
+
+
+def launches_of(decorated: Any) -> Launches:
+    """Object that decides the calls of a decorated kernel, of Triton's own decorator too; raises TargetError."""
+    kernel = _decorated_in(decorated)
+    if kernel is None:
+        raise TargetError(
+            f"{decorated!r} is no decorated kernel, and was one when the call was noted",
+            hint="name the object that the program launches, in the module that it is defined in",
+        )
+    return kernel.launches if isinstance(kernel, Tuned) else Launches(kernel, Options(strict=False))
+
+
+def _decorated_in(target: Any) -> Any:
+    """Kernel that a decorator of this package or of Triton has made, below heuristics; None if there is none."""
+    while hasattr(target, "fn"):
+        if hasattr(target, "configs") and hasattr(target, "prune_configs"):
+            return target
+        target = target.fn
+    return None

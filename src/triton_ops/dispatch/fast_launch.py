@@ -27,8 +27,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from triton_ops.backend import direct_launch, is_tensor
-from triton_ops.dispatch.grid_functions import KnownGrids
-from triton_ops.dispatch.heuristics import Heuristics, Variants, computed, runs_of, taken_apart
+from triton_ops.dispatch.grid_functions import Heuristics, KnownGrids, Variants, computed, runs_of, taken_apart
 
 MISSING = type("Missing", (), {"__repr__": lambda _: "missing", "__slots__": ()})()
 """The place of a parameter for which a call gives no value."""
@@ -38,11 +37,7 @@ _MOST_ENTRIES = 4_096  # of one kernel; a call with a new value costs one look-u
 
 
 class LaunchCount(itertools.repeat):  # type: ignore[type-arg]
-    """A number that any thread may raise by one without a lock, in a few nanoseconds.
-
-    Attributes:
-        at_end: Told the number when nobody can raise it any more; None tells nobody.
-    """
+    """A number that any thread may raise by one without a lock, in nanoseconds; `at_end` is told it when nobody can."""
 
     __slots__ = ("__weakref__", "at_end")
     at_end: Callable[[int], object] | None
@@ -70,18 +65,12 @@ class LaunchCount(itertools.repeat):  # type: ignore[type-arg]
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is launched for one key.
+    """What is launched for one key: Triton's compiled kernel, loaded, with what the config brings to a call.
 
-    Attributes:
-        compiled: Triton's compiled kernel, loaded.
-        brings: What the config brings to a call: parameters and launch options.
-        config: The `triton.Config`; a launch whose config has other values by then goes the plain way.
-        count: Counts the launches.
-        place: Where the owner's cache shows the config; None if it is the owner's only config.
-        shown: What stands there. The cache is asked at each launch; a call for which nothing stands there is not known.
-        told: Whether the cache has the launches forgotten when others change it, so that no launch needs to ask.
-        holds: Says at each launch whether this is still what is launched; None if it always is.
-        grid: What stood in the brackets, which heuristics are given.
+    A launch whose `triton.Config` has other values by then goes the plain way. `place` is where the owner's cache shows
+    the config, None if it is the owner's only one, and `shown` stands there: the cache is asked at each launch, unless
+    it is `told`, that is has the launches forgotten when others change it. `holds` says at each launch whether this is
+    still what is launched; None if it always is. Heuristics are given `grid`, as it stood in the brackets.
     """
 
     compiled: Any
@@ -99,10 +88,8 @@ class Known:
 class Entrance:
     """How a launch by brackets begins, which has no frame around it.
 
-    Attributes:
-        otherwise: Launches `otherwise(grid, args, kwargs)` what is not known.
-        doubts: Conditions, as source, under which it is asked for a known call too.
-        names: What their names stand for.
+    `otherwise(grid, args, kwargs)` launches what is not known, and is asked for a known call too under the conditions
+    `doubts`, which are source; `names` is what their names stand for.
     """
 
     otherwise: Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
@@ -112,16 +99,11 @@ class Entrance:
 
 @dataclass(eq=False)
 class FastLaunch:
-    """The launches of one kernel that are known.
+    """The launches of one kernel that are known; `keys` are the parameters whose values decide the config.
 
-    Attributes:
-        function: The kernel: a `JITFunction`, with or without `Heuristics` around it.
-        keys: The parameters whose values decide the config.
-        owner: Its `best_config` is set to the config of every launch, its `configs` and its `cache` are read at each.
-        entrance: How launches by brackets begin; None if there are none.
-        call: Launches `call(grid, *args, **kwargs)` and returns the compiled kernel; None, with nothing done, if the
-            call is not known or not plainly the same.
-        enter: The same, but for what is not known, which it launches by its entrance.
+    `call(grid, *args, **kwargs)` launches and returns the compiled kernel; None, with nothing done, if the call is not
+    known or not plainly the same. `enter` launches that by the entrance. Each launch sets the owner's `best_config`,
+    and reads its `configs` and its `cache`.
     """
 
     function: Any
@@ -135,8 +117,8 @@ class FastLaunch:
         self._key: Callable[..., Any] | None = None
         self._driver: Any = None
         self._knobs: Any = None
-        self._changes = 0
-        self.call: Callable[..., Any] = _unknown
+        self.changes = 0  # how often `forget` was called
+        self.call: Callable[..., Any] = lambda *_args, **_kwargs: None
         self.enter: Callable[..., Any] = self._otherwise
 
     @property
@@ -180,26 +162,14 @@ class FastLaunch:
 
     def forget(self) -> None:
         """Forget every launch, so that the next of each key is decided again."""
-        self._changes += 1
+        self.changes += 1
         self._entries.clear()
-
-    @property
-    def changes(self) -> int:
-        """How often `forget` was called."""
-        return self._changes
 
     def _otherwise(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         return None if self.entrance is None else self.entrance.otherwise(grid, args, kwargs)
 
     def learn(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: Known, changes: int) -> bool:
-        """Launch calls like this one as `known` from now on; returns whether that can be done.
-
-        Args:
-            args: The call's positional arguments.
-            kwargs: Its keyword arguments, without what the config brings.
-            known: What the plain way launched for them.
-            changes: What `changes` was before it was looked up; with others since then nothing is learned.
-        """
+        """Launch calls like this one as `known` from now on, unless `changes` are others; returns whether it does."""
         if not self.possible or not hasattr(known.compiled, "packed_metadata"):
             return False
         if known.place is not None and known.shown is None:  # nothing is shown: each launch is decided
@@ -214,7 +184,7 @@ class FastLaunch:
             self._keep(key, given, self._constexprs(args, kwargs, known), known)
         except (TypeError, KeyError):  # an argument that cannot be hashed, or a constexpr without a value
             return False
-        if self._changes != changes:  # another thread has changed what was looked up
+        if self.changes != changes:  # another thread has changed what was looked up
             self._entries.clear()
             return False
         return True
@@ -250,11 +220,7 @@ class FastLaunch:
         return {**{param.name: param.default for param in self._jit.params if param.has_default}, **given}
 
     def _generate(self, positional: int) -> None:
-        """Write the functions of this kernel: the key of a call, and its launch, most of which have so many arguments.
-
-        Args:
-            positional: The number of positional arguments that launches are expected to have.
-        """
+        """Write the key of a call, and its launch, most of which have so many positional arguments."""
         self._entries.clear()
         self._driver, self._knobs = _driver().active, _values_of_knobs()
         space = self._namespace()
@@ -276,7 +242,6 @@ class FastLaunch:
         self.enter = scope.get("enter", self._otherwise)
 
     def _parts(self, names: Sequence[str], positional: int) -> dict[str, str]:
-        """The parts of the functions that differ from kernel to kernel."""
         params, defaults = self._jit.params, {param.name for param in self._jit.params if param.has_default}
         values = [name for name in self.keys if name in names]
         asked = [name for name in names if name in defaults and (name in values or self.function is not self._jit)]
@@ -296,14 +261,14 @@ class FastLaunch:
         }  # fmt: skip
 
     def _namespace(self) -> dict[str, Any]:
-        """What the generated functions refer to."""
         jit, knobs = self._jit, importlib.import_module("triton.knobs")
         runtime, compilation = knobs.runtime, knobs.compilation
         backend = jit.device_caches[self._driver.get_current_device()][-2]
         return {
             **{f"default_{param.name}": param.default for param in jit.params if param.has_default},
             "MISSING": MISSING, "backend": backend, "driver": _driver(), "seen_driver": self._driver,
-            "entries": self._entries, "specialize": _specialize(), "device_of": _device_of(self._driver),
+            "entries": self._entries, "device_of": _device_of(self._driver),
+            "specialize": importlib.import_module("triton._C.libtriton").native_specialize_impl,
             "runtime": runtime, "compilation": compilation, "runtime_values": vars(runtime),
             "compilation_values": vars(compilation), "seen_runtime": self._knobs[0], "seen_compilation": self._knobs[1],
             "used_globals": jit.used_global_vals, "changed": _changed, "owner": self.owner, "state": vars(self.owner),
@@ -406,7 +371,6 @@ def {launch}(@grid, *@args, **@kwargs):
 
 
 def _launch(name: str, miss: str, doubts: Sequence[str], parts: Mapping[str, str]) -> str:
-    """The source of a launch, which gives `miss` where it is not known."""
     return _LAUNCH.format(launch=name, doubts=" or ".join(doubts), **parts).replace("@miss", miss)
 
 
@@ -426,7 +390,6 @@ _VARIANT = """    try:
 
 
 def _prefix(names: Sequence[str]) -> str:
-    """A beginning of identifiers that none of these names has."""
     found = "_"
     while any(name.startswith(found) for name in names):
         found += "_"
@@ -457,7 +420,6 @@ _OF_COMPILATION = ("instrumentation_mode", "fpsan_homomorphic_casts")
 
 
 def _values_of_knobs() -> tuple[dict[str, Any], dict[str, Any]]:
-    """The knobs that somebody has set."""
     knobs = importlib.import_module("triton.knobs")
     return dict(vars(knobs.runtime)), dict(vars(knobs.compilation))
 
@@ -505,13 +467,5 @@ def _device_of(active: Any) -> Callable[[], int]:
     return cast(Callable[[], int], direct)
 
 
-def _unknown(*_args: Any, **_kwargs: Any) -> None:
-    """The launch before anything is known."""
-
-
 def _driver() -> Any:
     return importlib.import_module("triton.runtime.driver").driver
-
-
-def _specialize() -> Any:
-    return importlib.import_module("triton._C.libtriton").native_specialize_impl

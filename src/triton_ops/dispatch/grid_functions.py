@@ -1,8 +1,11 @@
-"""Grid functions: their results by config, those that are known, those that do not follow the blocks.
+"""The caller's own functions of a launch: grid functions above all, with heuristics around the kernel.
 
 `lambda meta: (triton.cdiv(n, meta["BLOCK"]),)` costs the host as much as everything else before a launch, as `cdiv` is
 made for kernels. Its result follows from its code, from the numbers that it closes over, and from those that it looks
 up in `meta`. A grid function that names anything else is called each time.
+
+Facts used, from Triton 3.6 to 3.9: `Heuristics.run` calls each of `values` with the arguments that the call gives by
+name, what the config brings, `grid`, `warmup` and what came before it, and runs its `fn` with the value.
 """
 
 from __future__ import annotations
@@ -22,9 +25,56 @@ from types import CodeType, FunctionType
 from typing import Any, cast
 
 from triton_ops.backend import unwrap
-from triton_ops.dispatch.heuristics import computed, taken_apart
 from triton_ops.exceptions import FixedGridWarning, KernelTypeError
 from triton_ops.space import Config, ConfigSpace, checked_value
+
+Heuristics = dict[str, Callable[[dict[str, Any]], Any]]
+
+
+def taken_apart(function: Any) -> tuple[Any, Heuristics]:
+    """The innermost kernel, and the heuristics around it in the order in which they are computed."""
+    heuristics: Heuristics = {}
+    while hasattr(function, "values") and hasattr(function, "fn"):
+        heuristics.update(function.values)
+        function = function.fn
+    return function, heuristics
+
+
+@dataclass
+class Variants:
+    """The launches of one key of a kernel with heuristics, by the values that these compute at each call."""
+
+    function: Any
+    config: Any
+    brings: Mapping[str, Any]
+    given: Sequence[str]
+    runs: list[Any]
+
+    def __post_init__(self) -> None:
+        self.entries: dict[tuple[Any, ...], Any] = {}
+
+    def of(self, grid: Any, values: Mapping[str, Any]) -> Any:
+        """The entry for these arguments; None if what heuristics compute was not seen."""
+        if self.runs != runs_of(self.function):
+            return None
+        arguments = {**{name: values[name] for name in self.given}, **self.brings}
+        results = computed(taken_apart(self.function)[1], arguments, grid)
+        return self.entries.get(tuple(results.items()))
+
+
+def runs_of(function: Any) -> list[Any]:
+    """The functions that run each of the heuristics and the kernel: the class's, and one in its place on the object."""
+    runs = [(function, type(function).run, vars(function).get("run"))]
+    return runs if not hasattr(function, "values") else runs + runs_of(function.fn)
+
+
+def computed(heuristics: Heuristics, arguments: Mapping[str, Any], grid: Any) -> dict[str, Any]:
+    """The values of heuristics for a launch, each of them told what Triton tells it."""
+    results: dict[str, Any] = {}
+    for name, heuristic in heuristics.items():
+        results[name] = heuristic({**arguments, "grid": grid, "warmup": False, **results})
+    return results
+
 
 _MODULES = ("triton", "math")
 _FUNCTIONS = frozenset({"cdiv", "next_power_of_2", "ceil", "floor", "min", "max", "abs", "int"})
@@ -36,11 +86,8 @@ _GRID_RESULTS_MOST = 1_024  # pieces of code, and results of each
 class _Plan:
     """What the result of a piece of code follows from, and the results that are known.
 
-    Attributes:
-        code: The code; held, so that no other one gets its place.
-        numbers: Gives, of `meta` and a function of this code, the numbers that its result follows from; None if they
-            are no plain numbers, or a name of the module around it means something else.
-        known: The results by these numbers.
+    The code is held, so that no other one gets its place. `numbers` gives what the result follows from; None if they
+    are no plain numbers, or a name of the module around it means something else.
     """
 
     code: CodeType
@@ -49,11 +96,7 @@ class _Plan:
 
 
 class KnownGrids:
-    """Grids by what they follow from. Safe to share among threads.
-
-    Args:
-        parameters: The kernel's parameters, which `meta` holds.
-    """
+    """Grids by what they follow from, of a kernel with these parameters. Safe to share among threads."""
 
     def __init__(self, parameters: tuple[str, ...]) -> None:
         self._parameters = parameters
@@ -65,7 +108,8 @@ class KnownGrids:
             return grid(meta)
         plan = self._plans.get(id(grid.__code__), _UNSEEN)
         if plan is _UNSEEN:
-            plan = self._planned(grid)
+            plan = self._plan_of(grid)
+            _keep(self._plans, id(grid.__code__), plan)
         if plan is None:
             return grid(meta)
         numbers = plan.numbers(meta, grid)
@@ -75,12 +119,6 @@ class KnownGrids:
             if numbers is not None:
                 _keep(plan.known, numbers, found)
         return found
-
-    def _planned(self, grid: FunctionType) -> _Plan | None:
-        """The plan of a function's code; None if it is called each time."""
-        plan = self._plan_of(grid)
-        _keep(self._plans, id(grid.__code__), plan)
-        return plan
 
     def _plan_of(self, grid: FunctionType) -> _Plan | None:
         code = grid.__code__
@@ -111,10 +149,8 @@ def _numbers_of(
 ) -> Callable[[Mapping[str, Any], FunctionType], tuple[int, ...] | None]:
     """The function `numbers` of a plan, written out: a loop over the names would take twice as long.
 
-    Args:
-        names: What the code looks up in `meta`.
-        cells: How many variables it closes over.
-        meanings: What each name of the module around it must mean; None for a builtin that nothing there hides.
+    `names` are looked up in `meta`, so many `cells` are closed over, and each name of the module around must mean what
+    `meanings` says: None for a builtin that nothing there hides.
     """
     read = [f"meta[{name!r}]" for name in names] + [f"grid.__closure__[{cell}].cell_contents" for cell in range(cells)]
     lines = [f"    n{place} = {text}" for place, text in enumerate(read)]
@@ -139,22 +175,13 @@ _MOST = 4_096  # configs of a space for which the grid is evaluated ahead
 
 @dataclass(frozen=True)
 class GridByConfig:
-    """A grid that was evaluated for every config of a space.
-
-    Attributes:
-        names: The tunables.
-        extents: From the tunables' values to the grid, or to the text of what the grid function raised.
-    """
+    """A grid that was evaluated for every config of a space: values to extents, or what the function raised."""
 
     names: tuple[str, ...]
     extents: Mapping[tuple[Any, ...], Any] = field(hash=False)
 
     def __call__(self, meta: Mapping[str, Any]) -> tuple[int, ...]:
-        """The grid of the config whose values are in `meta`.
-
-        Raises:
-            ValueError: The grid function raised for it, or it is none of the configs.
-        """
+        """The grid of the config whose values are in `meta`; raises ValueError if there is none."""
         extents: tuple[int, ...] | str | None = self.extents.get(_values(meta, self.names))
         if extents is None or isinstance(extents, str):
             raise ValueError(extents or "the grid of this config is not known: it was no config when the call was made")
@@ -162,16 +189,7 @@ class GridByConfig:
 
 
 def checked_grid(grid: Any, name: str, verb: str = "is") -> Any:
-    """`grid`, if it is what may stand in the brackets of a launch.
-
-    Args:
-        grid: What stands there.
-        name: The kernel's name.
-        verb: Stands between kernel and grid in the error.
-
-    Raises:
-        KernelTypeError: It is neither a function nor one to three integers.
-    """
+    """`grid`, if it is what may stand in the brackets of a launch; raises KernelTypeError."""
     if callable(grid) or (_of_extents(grid) and all(hasattr(extent, "__index__") for extent in grid)):
         return grid
     if _of_extents(grid):
@@ -197,14 +215,7 @@ def checked_when_called(grid: Any, name: str) -> Any:
 
 
 def grid_of_call(grid: Any, function: Any, values: Mapping[str, Any], space: ConfigSpace) -> Callable[..., Any]:
-    """The grid of a call as a function of the config, which other processes can be sent.
-
-    Args:
-        grid: Extents, or a function of what a launch is given, as in `kernel[grid]`.
-        function: The kernel, with its heuristics.
-        values: The call's arguments by name.
-        space: The configs. A grid function is sent as it is where there are too many.
-    """
+    """The grid of a call as a function that other processes can be sent; it stays as it is with too many configs."""
     if callable(grid) and space.size.total > _MOST:
         checked: Callable[..., Any] = grid
         return checked
@@ -233,7 +244,6 @@ def _extents(grid: Any, function: Any, values: Mapping[str, Any], config: Config
 
 
 def _meta(grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Values that a launch gives its grid function."""
     inner, heuristics = taken_apart(function)
     meta = {**values, **config}
     meta.update(computed(heuristics, meta, grid))
@@ -288,8 +298,7 @@ class GridWatch:
     ) -> None:  # fmt: skip
         """Issue a `FixedGridWarning` for a grid that stays as it is while block sizes are tuned.
 
-        Raises:
-            KernelTypeError: A grid function returned what is no grid; a tune would tell it after its last config.
+        Raises KernelTypeError if a grid function returned what is no grid; a tune would tell it after its last config.
         """
         extents = _constant(grid, function, values, config, name)
         blocks = [] if extents is None or self._told else blocks_left_out(function, tunables)
@@ -312,9 +321,6 @@ def _constant(
 
     A function is called once. One that looks at neither a tunable nor a value of a heuristic gives every config the
     same extents; equal extents alone tell nothing, since small problems are one program with any block.
-
-    Raises:
-        KernelTypeError: A function returned what is no grid.
     """
     if not callable(grid):
         return tuple(grid)
@@ -375,13 +381,11 @@ def _goes_on(tree: ast.AST) -> bool:
 
 
 def _given_what(tree: ast.AST, asked: Callable[[ast.AST], bool]) -> set[str]:
-    """The names that are given a value of which `asked` holds."""
     assignments = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and asked(node.value)]
     return {target.id for node in assignments for target in node.targets if isinstance(target, ast.Name)}
 
 
 def _mentions(node: ast.AST, names: Collection[str]) -> bool:
-    """Tell whether a program's number, or one of these names, is a part of an expression."""
     return any(_is_program(one) or (isinstance(one, ast.Name) and one.id in names) for one in ast.walk(node))
 
 

@@ -123,7 +123,6 @@ def uninstall() -> None:
 
 
 def _end(installed: _Installed) -> None:
-    """Uninstall what one call has installed, if that is still what is installed."""
     with _guard:
         if installed in _installed:
             uninstall()
@@ -147,9 +146,8 @@ def _put_decorator(installed: _Installed) -> None:
         configs: Any, key: Sequence[str] | None = None, prune_configs_by: Mapping[str, Any] | None = None,
         *rest: Any, **more: Any,
     ) -> Callable[[Any], Tuned]:  # fmt: skip
-        if (
-            str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0] == "torch"
-        ):  # it has chosen, and wraps anew
+        caller = str(sys._getframe(1).f_globals.get("__name__"))
+        if caller.partition(".")[0] == "torch":  # it has chosen, and wraps anew
             return before(configs, key, prune_configs_by, *rest, **more)  # type: ignore[no-any-return]
         return lambda kernel: _decorated(installed.options, kernel, configs, key, prune_configs_by, *rest, **more)
 

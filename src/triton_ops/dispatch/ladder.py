@@ -46,12 +46,9 @@ Place: TypeAlias = tuple[float, bool, str]
 
 
 def shipped(key: Key, passed: list[str], *, drifted: bool) -> Iterator[tuple[Place, Found]]:
-    """Entries of packages' lockfiles for the very problem of `key`, each with its place among what may be taken.
+    """Entries of packages' lockfiles for the very problem of `key`, each with its place.
 
-    Args:
-        key: The problem that is asked for.
-        passed: Takes, for each lockfile that does not answer, why not.
-        drifted: Whether entries of other versions and drivers answer.
+    Those of other versions answer if `drifted`; `passed` takes, for each lockfile that does not answer, why not.
     """
     for lock in FollowedLockfile.shared():
         pinned = lock.find(key)
@@ -69,12 +66,6 @@ def _tell(passed: list[str], why: str) -> None:
     """Add a reason once: several packages share lockfiles, and most have nothing for a kernel."""
     if why not in passed:
         passed.append(why)
-
-
-def nearby(key: Key) -> Iterator[tuple[LockEntry, Key, str]]:
-    """The entries of packages for this kernel and device, each with its own key, and where it comes from in words."""
-    for entry in FollowedLockfile.shared_entries(key):
-        yield entry, _key_of(entry, key), f"shipped, {_shipped_measured(entry)}"
 
 
 def _key_of(entry: LockEntry, asked: Key) -> Key:
@@ -103,15 +94,10 @@ _SHOWN = 4
 class Question:
     """Question to the ladder.
 
-    Attributes:
-        key: The problem's key, in which a bucket may stand for several problems.
-        asked: The same key with the problem as it is: lockfiles compare their own ranges with it.
-        loose: Names in the key's problem in which a borrowed record may differ, whatever the policy: classes of
-            arguments that the caller has not named as deciding.
-        default: The config that runs untuned.
-        why_not: Why a config cannot be taken for this very problem; None if it can.
-        enough: Why a record does not answer although its key is equal; None if every such record does.
-        near: Whether a record of a problem nearby may answer.
+    `asked` is the key with the problem as it is: lockfiles compare their own ranges with it. In the names `loose` a
+    borrowed record may differ, whatever the policy: classes of arguments that the caller has not named as deciding.
+    `why_not` says why a config cannot be taken for this very problem, `enough` why a record does not answer although
+    its key is equal; `near` lets records of problems nearby answer.
     """
 
     key: Key
@@ -132,14 +118,9 @@ class Answer:
 
 
 class Ladder:
-    """The sources of winners, in their order.
+    """The sources of winners, in their order; `refused` says why there is no lockfile although one is named.
 
-    Args:
-        store: The records.
-        folder: The folder of the records, whose time of change says when to list them anew; None lists them each time.
-        lockfile: The lockfile; None if there is none.
-        only_lockfile: Whether nothing but the lockfile is asked.
-        refused: Why there is no lockfile although one is named; empty if that is not so.
+    The time of change of `folder` says when to list the records anew; None lists them each time.
     """
 
     def __init__(
@@ -214,7 +195,6 @@ class Ladder:
         passed.append("borrowed: no record of this kernel and device is near enough")
 
     def _lent(self, question: Question) -> Iterator[tuple[Place, Found]]:
-        """Answers that may be borrowed, each with its place in the order."""
         key = question.key
         for record in self._records.of(key.kernel):
             if record.id == key.id or record.undecided:
@@ -223,14 +203,15 @@ class Ladder:
             if away is not None and (question.enough is None or question.enough(record) is None):
                 place = (away, False, record.id)
                 yield place, _borrowed(key, record.key, record.winner, record.id, _measured(record))
-        for entry, other, how in nearby(question.asked) if question.near else ():
+        for entry in FollowedLockfile.shared_entries(question.asked) if question.near else ():
+            other = _key_of(entry, question.asked)
             away = distance(question.asked, other, question.loose, near=True)
             if away is not None:
+                how = f"shipped, {_shipped_measured(entry)}"
                 place = (away, True, other.id)
                 yield place, _borrowed(question.asked, other, entry.config, entry.origin.record, how)
 
     def _nearest(self, question: Question) -> Record | None:
-        """The record of the kernel whose key differs in the fewest fields."""
         records = self._records.of(question.key.kernel)
         return min(records, key=lambda record: (len(question.key.differences(record.key)), record.id), default=None)
 
@@ -267,14 +248,12 @@ class _ByKernel:
 
 
 def _borrowed(asked: Key, other: Key, config: Config, record: str, how: str) -> Found:
-    """A winner that was found for another problem."""
     differs = _said(asked.differences(other))
     why = f"borrowed from {other.label or record}, which differs in {differs}; {how}"
     return Found(config=config, rung=BORROWED, why=why, record=record)
 
 
 def _loosened(question: Question, problems: Iterable[Mapping[str, Any]]) -> Iterator[Key]:
-    """The key with the loose values of problems that are known."""
     ids = {question.asked.id}
     for problem in problems:
         changed = {name: problem[name] for name in question.loose if name in problem}
@@ -305,7 +284,6 @@ class _InUse:
     only: bool = False
 
     def ladder(self, store: Store[Record], folder: str | None) -> Ladder:
-        """The ladder over this lockfile and a store."""
         if not isinstance(self.lockfile, FollowedLockfile):
             return Ladder(store, folder, self.lockfile, only_lockfile=self.only)
         lockfile = self.lockfile.read()
@@ -378,7 +356,6 @@ def replaying(lockfile: Lockfile | str | os.PathLike[str], *, on_miss: str = "de
 
 
 def _read(lockfile: Lockfile | str | os.PathLike[str]) -> Lockfile:
-    """The lockfile that is given, itself or by its path."""
     if isinstance(lockfile, Lockfile):
         return lockfile
     if not isinstance(lockfile, (str, os.PathLike)):
@@ -396,10 +373,7 @@ def _use(in_use: _InUse | None) -> _InUse | None:
 
 
 def ladder_of(cache_dir: str | Path | None = None) -> Ladder:
-    """The ladder over the lockfile in use and the records of a folder; None takes the folder of the environment.
-
-    A folder that cannot be used counts as empty, with a warning.
-    """
+    """The ladder over the lockfile in use and a folder's records; a folder without use is empty, with a warning."""
     folder = cache_folder(cache_dir)
     with _guard:
         if _sources.in_use is None:

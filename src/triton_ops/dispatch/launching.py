@@ -25,45 +25,16 @@ from triton_ops.base import require
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch import triton_autotuner as own_loop
 from triton_ops.dispatch.calls import CalledWith, Calls, refuse_tuned
-from triton_ops.dispatch.configs import BeforeLaunch, from_triton, timings, to_triton
 from triton_ops.dispatch.deciding import KernelCall, decide, foretold, known
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Decisions, Found
 from triton_ops.dispatch.fast_launch import Entrance, FastLaunch, Known
 from triton_ops.dispatch.grid_functions import GridWatch, checked_grid, checked_when_called
 from triton_ops.dispatch.ladder import ladder_of
 from triton_ops.dispatch.options import Options, capturing, within
-from triton_ops.dispatch.printed import printed_listener
+from triton_ops.dispatch.printed import BeforeLaunch, from_triton, printed_listener, timings, to_triton
 from triton_ops.dispatch.triton_autotuner import Shown, Winners, standing, triton_key
 from triton_ops.exceptions import SpaceError, TritonKernelError
 from triton_ops.values import TuningResult
-
-
-class Members:
-    """Decisions of a bucket's problems, most of which are the bucket's own.
-
-    Args:
-        most: So many are kept; then all are looked at again.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most, self._seen = most, dict[tuple[str, ...], tuple[Decision, Decision]]()
-
-    def of(self, decision: Decision, problem: tuple[str, ...], call_of: Callable[[], KernelCall]) -> Decision:
-        """The decision for one problem of a bucket: the bucket's own, unless its config cannot be taken here.
-
-        Args:
-            decision: The bucket's.
-            problem: Equal for equal problems.
-            call_of: Describes the call; it is asked once for each problem.
-        """
-        member = self._seen.get(problem)
-        if member is not None and member[0] is decision and member[1].holds(within):
-            return member[1]
-        own = _at(decision, call_of())
-        if len(self._seen) >= self._most:
-            self._seen.clear()
-        self._seen[problem] = (decision, own)
-        return own
 
 
 def _at(decision: Decision, call: KernelCall) -> Decision:
@@ -86,17 +57,10 @@ def _at(decision: Decision, call: KernelCall) -> Decision:
 class Launch:
     """One call of a kernel on its way to its launch.
 
-    Attributes:
-        grid: What stands in the brackets.
-        args: The positional arguments.
-        kwargs: The others.
-        run: What tunes and launches as Triton does, given the `Autotuner` first.
-        key: Where Triton looks for its config in the cache.
-        place: Where its decision stands.
-        listed: The configs that are left after pruning; None where there is a space, or nothing was pruned.
-        launched: Whether `run` has launched it, so that it is not launched again.
-        measured: Whether configs were measured for it.
-        compiled: What `run` has given back.
+    `run` tunes and launches as Triton does, given the `Autotuner` first; `launched` is true where it has launched the
+    call, so that it is not launched again. `key` is where Triton looks for the config in the cache, and `place` where
+    the decision stands. `listed` are the configs that are left after pruning; None where there is a space, or nothing
+    was pruned.
     """
 
     grid: Any
@@ -116,105 +80,6 @@ class Launch:
                 **config.all_kwargs()}  # fmt: skip
 
 
-class Asked:
-    """An `Autotuner` that is asked at each decision.
-
-    Args:
-        autotuner: Gives the `Autotuner`, which is not kept alive.
-        options: What is asked for beyond Triton's own parameters.
-
-    Attributes:
-        calls: How its calls become problems.
-        guard: Held while the `Autotuner` has the `nargs` of a call, which all threads share.
-        name: The kernel's name.
-    """
-
-    def __init__(self, autotuner: Callable[[], Any], options: Options) -> None:
-        self._autotuner, self.options = autotuner, options
-        self.calls = Calls.of(autotuner().fn, autotuner().keys, options.mapper)
-        self.guard = threading.RLock()
-        self.name = f"{autotuner().base_fn.__module__}:{autotuner().base_fn.__name__}"
-
-    @contextmanager
-    def with_nargs(self, args: Sequence[Any]) -> Iterator[None]:
-        """Inside, the `Autotuner` has the positional arguments of the call that is decided, as under Triton."""
-        autotuner = self._autotuner()
-        with self.guard:
-            before = getattr(autotuner, "nargs", None)
-            autotuner.nargs = dict(zip(autotuner.arg_names, args, strict=False))
-            try:
-                yield
-            finally:
-                autotuner.nargs = before
-
-    @contextmanager
-    def pruned(self, launch: Launch) -> Iterator[None]:
-        """Inside, the `Autotuner` is not pruned once more: its own functions are called once for each miss."""
-        held = vars(self._autotuner())
-        with self.guard:
-            before = held.get("prune_configs")
-            held["prune_configs"] = lambda _kwargs: list(launch.listed or ())
-            try:
-                yield
-            finally:
-                del held["prune_configs"]
-                held.update({} if before is None else {"prune_configs": before})
-
-    def fitting(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The configs that are left for a call; hooks that choose them are given all that Triton gives them.
-
-        Raises:
-            SpaceError: None is left.
-        """
-        with self.with_nargs(args):
-            configs = tuple(self._autotuner().prune_configs({**kwargs, "grid": grid, "warmup": False}))
-        if not configs:
-            raise SpaceError(
-                f"no config of {self.name} is left after pruning: top_k is {self._autotuner().configs_top_k}",
-                hint="let prune_configs_by leave one or more",
-            )
-        return configs
-
-    @property
-    def operation(self) -> Operation:
-        """The kernel with its configs, without a grid and without problems: enough to check and compile configs."""
-        nothing = CalledWith(problem={}, loose=frozenset(), label="", given=Arguments())
-        return self._described(Launch((1,), (), {}, listed=self._listed), nothing).operation
-
-    def call(self, launch: Launch, called: CalledWith | None = None) -> KernelCall:
-        """A call as the tuner and the ladder are told of it, with the configs that are left; nothing is launched."""
-        if self.options.space is None:
-            launch.listed = self.fitting(launch.grid, launch.args, launch.kwargs)
-        return self._described(launch, called or self.calls.problem(launch.args, launch.kwargs))
-
-    @property
-    def _listed(self) -> tuple[Any, ...] | None:
-        return None if self.options.space is not None else tuple(self._autotuner().configs)
-
-    def _described(self, launch: Launch, called: CalledWith) -> KernelCall:
-        autotuner, key = self._autotuner(), triton_key(self._autotuner(), launch.args, launch.kwargs)
-        return KernelCall(
-            function=autotuner.fn, grid=launch.grid, called=called, configs=launch.listed, options=self.options,
-            reset_to_zero=tuple(autotuner.reset_to_zero), restore_value=tuple(autotuner.restore_value),
-            pre_hook=BeforeLaunch(autotuner.pre_hook) if autotuner.user_defined_pre_hook else None,
-            listener=printed_listener(autotuner.base_fn.__name__, key), own_bench=own_loop.measures_itself(autotuner),
-            tuned_as=partial(self._timed, launch),
-        )  # fmt: skip
-
-    def _timed(self, launch: Launch, result: TuningResult) -> None:
-        """Show the times of a tune as Triton does."""
-        autotuner, launch.measured = self._autotuner(), True
-        autotuner.bench_time, autotuner.configs_timings = result.elapsed_s, timings(result.trials, launch.listed or ())
-
-    @property
-    def tuned_names(self) -> set[str]:
-        """The parameters to which configs give values."""
-        space = self.options.space
-        return set(space.tunables) if space is not None else {
-            name for each in self._autotuner().configs for name in each.kwargs
-        }  # fmt: skip
-
-
 _log = logging.getLogger("triton_ops")
 _MOST = 4_096  # problems of one kernel; then all are decided anew
 _SINGLE, _SET = "the only config", "set by others"
@@ -224,32 +89,20 @@ WithoutLaunch = Callable[[KernelCall], Decision]
 
 
 class Launches:
-    """Decides and launches the calls of one `Autotuner`, which it does not keep alive.
-
-    Args:
-        autotuner: The `Autotuner`.
-        options: What is asked for beyond Triton's own parameters.
-        entrance: How launches by brackets begin, where this package gives the brackets.
-
-    Attributes:
-        asked: Tells what the `Autotuner` says about a call.
-        decided: The decisions by place.
-        fast: The launches that are known.
-        shown: What stands in the `Autotuner`'s cache.
-    """
+    """Decides and launches the calls of one `Autotuner`, which it does not keep alive."""
 
     def __init__(self, autotuner: Any, options: Options, entrance: Entrance | None = None) -> None:
         self._autotuner, self.options, self._entrance = weakref.ref(autotuner), options, entrance
         self.decided, self.shown = Decisions(), Shown(self._autotuner)
-        self._members, self._grids = Members(_MOST), GridWatch()
+        self._guard = threading.RLock()  # held while the `Autotuner` has the `nargs` of a call, which all threads share
+        self._members, self._grids = dict[tuple[str, ...], tuple[Decision, Decision]](), GridWatch()
         self._take_kernel()
 
     def _take_kernel(self) -> None:
-        """Take the kernel and the key that the `Autotuner` has now."""
-        self.asked = Asked(self._autotuner, self.options)
-        owner = weakref.proxy(self.autotuner)
-        self.fast = FastLaunch(self.autotuner.fn, tuple(self.autotuner.keys), owner, self._entrance)
-        self._name = self.asked.name
+        autotuner = self.autotuner
+        self.calls = Calls.of(autotuner.fn, autotuner.keys, self.options.mapper)
+        self.fast = FastLaunch(autotuner.fn, tuple(autotuner.keys), weakref.proxy(autotuner), self._entrance)
+        self._name = f"{autotuner.base_fn.__module__}:{autotuner.base_fn.__name__}"
 
     @classmethod
     def adopting(cls, autotuner: Any, options: Options) -> Launches:
@@ -275,8 +128,8 @@ class Launches:
         self.fast.forget()
 
     def begin_anew(self) -> None:
-        """Forget every decision and every lock: in a forked child, whose other threads are gone."""
-        self.asked.guard = threading.RLock()
+        """Forget every decision and every lock, in a forked child, whose other threads are gone."""
+        self._guard = threading.RLock()
         self.decided.begin_anew()
         self.fast.forget()
 
@@ -341,7 +194,7 @@ class Launches:
 
     def call_of(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KernelCall:
         """A call with these arguments, as the tuner and the ladder are told of it; nothing is launched."""
-        return self.asked.call(Launch(grid, args, kwargs))
+        return self._call(Launch(grid, args, kwargs))
 
     def _learn(self, decision: Decision, launch: Launch, changes: int) -> None:
         """Launch calls like this one directly from now on, while the cache shows what it shows now."""
@@ -366,21 +219,16 @@ class Launches:
         try:
             return launcher_of(autotuner.fn)(*args, grid=grid, warmup=False, **named)
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
-            self.asked.calls.problem(launch.args, launch.kwargs).explain(error, self.fast)
+            self.calls.problem(launch.args, launch.kwargs).explain(error, self.fast)
             raise
 
     def _passed(self, args: Sequence[Any], kwargs: Mapping[str, Any], config: Any) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of a launch with this config.
-
-        Raises:
-            ConfigCollisionError: The call gives a value to what the config gives one.
-        """
+        """The arguments of a launch with this config; raises ConfigCollisionError."""
         values = config.all_kwargs()
         refuse_tuned(kwargs, values, self._name)
         return placed(self.autotuner.fn, args, {**kwargs, **values})
 
     def _condition(self, decision: Decision) -> Callable[[], bool] | None:
-        """Condition under which the decision of a miss is launched again; None for a winner."""
         return (lambda: decision.holds(within)) if decision.missed and decision.policy is not None else None
 
     def _decided(self, launch: Launch, without_launch: WithoutLaunch | None = None) -> Decision:
@@ -388,7 +236,7 @@ class Launches:
         checked_grid(launch.grid, self._name)
         if len(self.autotuner.configs) == 1 and self.options.space is None:
             return self._chosen(_SINGLE, self.autotuner.configs[0], "", "the kernel has no other config")
-        called = self.asked.calls.problem(launch.args, launch.kwargs)
+        called = self.calls.problem(launch.args, launch.kwargs)
         launch.key = triton_key(self.autotuner, launch.args, launch.kwargs)
         for place in self.shown.taken_away(launch.key):
             self.decided.pop(place, None)
@@ -397,7 +245,7 @@ class Launches:
             return self._chosen(place, config, called.label, "it was set in the kernel's cache")
         launch.place = (called.device, called.text)
         decision = self._at(launch, called, without_launch)
-        if self.asked.calls.mapper.buckets:
+        if self.calls.mapper.buckets:
             decision = self._of_bucket(decision, launch, called, without_launch)
         if without_launch is None and decision.kept and not capturing():  # a graph would reset arguments each time
             self._first(launch, decision)
@@ -408,14 +256,18 @@ class Launches:
     ) -> Decision:
         """The decision for one problem of a bucket: the bucket's, unless its config cannot be taken here."""
         own = (called.device, called.own_text)
-        decision = self._members.of(shared, own, lambda: self.asked.call(launch, called))
+        member = self._members.get(own)
+        if member is None or member[0] is not shared or not member[1].holds(within):
+            if len(self._members) >= _MOST:
+                self._members.clear()
+            member = self._members[own] = (shared, _at(shared, self._call(launch, called)))
+        decision = member[1]
         if decision is not shared and without_launch is None:
             launch.place = (*own, "in a bucket")
             self.decided[launch.place] = decision
         return decision
 
     def _at(self, launch: Launch, called: CalledWith, without_launch: WithoutLaunch | None) -> Decision:
-        """The decision of all problems with one place."""
         before = self.decided.get(launch.place)
         if before is not None and before.edited:
             why = "its values were changed after it was chosen"
@@ -425,7 +277,6 @@ class Launches:
         )
 
     def _chosen(self, place: Any, config: Any, problem: str, why: str) -> Decision:
-        """The decision for a config that the program itself has chosen."""
         before = self.decided.get(place)
         if before is not None and before.config is config and before.found.why == why and not before.edited:
             return before
@@ -437,13 +288,13 @@ class Launches:
         return decision
 
     def _newly(self, launch: Launch, called: CalledWith, without_launch: WithoutLaunch | None) -> Decision:
-        refuse_tuned(called.given.keyword, self.asked.tuned_names, self._name)
+        refuse_tuned(called.given.keyword, self._tuned_names, self._name)
         called.check(launched=without_launch is None)
-        call = self.asked.call(launch, called)
+        call = self._call(launch, called)
         if without_launch is not None:
             return _with_config(without_launch(call), call)
         named = called.given.keyword
-        self._grids.look(call.grid, call.function, named, call.first, self._name, self.asked.tuned_names)
+        self._grids.look(call.grid, call.function, named, call.first, self._name, self._tuned_names)
         decided = partial(decide, call, partial(self._by_triton, launch))
         if launch.listed is not None and own_loop.asks_its_own_disk(self.autotuner):
             return self._by_its_own_disk(launch, called, lambda: _with_config(decided(), call))
@@ -468,7 +319,7 @@ class Launches:
 
     def _by_triton(self, launch: Launch) -> Any:
         """The config that Triton's own loop finds for a call, which it launches once."""
-        with self.asked.pruned(launch):
+        with self._pruned(launch):
             launch.compiled = launch.run(
                 self.autotuner, *launch.args, grid=launch.grid, warmup=False, **launch.kwargs
             )  # fmt: skip
@@ -483,7 +334,7 @@ class Launches:
             decisions.append(decided())
             self._first(launch, decisions[0])
 
-        with self.asked.with_nargs(launch.args):
+        with self._with_nargs(launch.args):
             autotuner.cache_results = False  # Triton's own loop would ask once more
             try:
                 autotuner.check_disk_cache(launch.key, list(launch.listed or ()), bench)
@@ -496,7 +347,7 @@ class Launches:
     def _without(self, decision: Decision, error: Exception, launch: Launch) -> Decision:
         """The decision for the default, in place of a config that does not launch."""
         autotuner = self.autotuner
-        listed = autotuner.configs if self.options.space is not None else self.asked.fitting(
+        listed = autotuner.configs if self.options.space is not None else self.fitting(
             launch.grid, launch.args, launch.kwargs
         )  # fmt: skip
         reason = str(error).partition("\n")[0]
@@ -509,6 +360,79 @@ class Launches:
                 self.decided[key] = changed
         self._first(launch, changed)
         return changed
+
+    @contextmanager
+    def _with_nargs(self, args: Sequence[Any]) -> Iterator[None]:
+        """Inside, the `Autotuner` has the positional arguments of the call that is decided, as under Triton."""
+        autotuner = self.autotuner
+        with self._guard:
+            before = getattr(autotuner, "nargs", None)
+            autotuner.nargs = dict(zip(autotuner.arg_names, args, strict=False))
+            try:
+                yield
+            finally:
+                autotuner.nargs = before
+
+    @contextmanager
+    def _pruned(self, launch: Launch) -> Iterator[None]:
+        """Inside, the `Autotuner` is not pruned once more: its own functions are called once for each miss."""
+        held = vars(self.autotuner)
+        with self._guard:
+            before = held.get("prune_configs")
+            held["prune_configs"] = lambda _kwargs: list(launch.listed or ())
+            try:
+                yield
+            finally:
+                del held["prune_configs"]
+                held.update({} if before is None else {"prune_configs": before})
+
+    def fitting(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The configs that are left for a call, after hooks that are given all that Triton gives; raises SpaceError."""
+        with self._with_nargs(args):
+            configs = tuple(self.autotuner.prune_configs({**kwargs, "grid": grid, "warmup": False}))
+        if not configs:
+            raise SpaceError(
+                f"no config of {self._name} is left after pruning: top_k is {self.autotuner.configs_top_k}",
+                hint="let prune_configs_by leave one or more",
+            )
+        return configs
+
+    @property
+    def operation(self) -> Operation:
+        """The kernel with its configs, without a grid and without problems: enough to check and compile configs."""
+        nothing = CalledWith(problem={}, loose=frozenset(), label="", given=Arguments())
+        listed = None if self.options.space is not None else tuple(self.autotuner.configs)
+        return self._described(Launch((1,), (), {}, listed=listed), nothing).operation
+
+    def _call(self, launch: Launch, called: CalledWith | None = None) -> KernelCall:
+        """A call as the tuner and the ladder are told of it, with the configs that are left; nothing is launched."""
+        if self.options.space is None:
+            launch.listed = self.fitting(launch.grid, launch.args, launch.kwargs)
+        return self._described(launch, called or self.calls.problem(launch.args, launch.kwargs))
+
+    def _described(self, launch: Launch, called: CalledWith) -> KernelCall:
+        autotuner = self.autotuner
+        key = triton_key(autotuner, launch.args, launch.kwargs)
+        return KernelCall(
+            function=autotuner.fn, grid=launch.grid, called=called, configs=launch.listed, options=self.options,
+            reset_to_zero=tuple(autotuner.reset_to_zero), restore_value=tuple(autotuner.restore_value),
+            pre_hook=BeforeLaunch(autotuner.pre_hook) if autotuner.user_defined_pre_hook else None,
+            listener=printed_listener(autotuner.base_fn.__name__, key), own_bench=own_loop.measures_itself(autotuner),
+            tuned_as=partial(self._timed, launch),
+        )  # fmt: skip
+
+    def _timed(self, launch: Launch, result: TuningResult) -> None:
+        """Show the times of a tune as Triton does."""
+        autotuner, launch.measured = self.autotuner, True
+        autotuner.bench_time, autotuner.configs_timings = result.elapsed_s, timings(result.trials, launch.listed or ())
+
+    @property
+    def _tuned_names(self) -> set[str]:
+        """The parameters to which configs give values."""
+        space = self.options.space
+        return set(space.tunables) if space is not None else {
+            name for each in self.autotuner.configs for name in each.kwargs
+        }  # fmt: skip
 
 
 def _with_config(decision: Decision, call: KernelCall) -> Decision:

@@ -79,8 +79,7 @@ class _Counts:
     """The counts of all decisions.
 
     A decision may be forgotten while other threads are about to count a launch of it. Its count therefore tells its
-    number when the last of them has let go of it, at whatever moment that is, so that the number is only put into a
-    queue then.
+    number into a queue when the last of them has let go of it.
     """
 
     def __init__(self) -> None:
@@ -90,7 +89,6 @@ class _Counts:
         self._guard = ForkSafeLock()
 
     def add(self, decision: Decision) -> None:
-        """Count a decision, unless it is counted."""
         count = decision.count
         if count.at_end is None:
             row, ended = _row(decision), self._ended
@@ -100,7 +98,6 @@ class _Counts:
             count.at_end = lambda number: ended.append((row, number))
 
     def rows(self) -> list[LaunchedConfig]:
-        """Equal launches together."""
         with self._guard:
             living = list(self._living.items())  # which cannot end now
             self._add_up()
@@ -136,7 +133,6 @@ def counted(decision: Decision) -> Decision:
 
 
 def _add(rows: dict[tuple[Any, ...], LaunchedConfig], row: LaunchedConfig, launches: int) -> None:
-    """Add so many launches to the row of equal ones."""
     place = (row.kernel, row.problem, row.device, row.rung, row.config, row.why)
     if launches:
         rows[place] = replace(row, launches=launches + (rows[place].launches if place in rows else 0))
@@ -164,7 +160,7 @@ def report_text() -> str:
 
 def report_json() -> dict[str, Any]:
     """The launches of this process as plain JSON values."""
-    rows = [{**_fields(row), "config": dict(row.config), "passed": list(row.passed)} for row in launches()]
+    rows = [{**vars(row), "config": dict(row.config), "passed": list(row.passed)} for row in launches()]
     return {"kind": KIND, "schema_version": SCHEMA_VERSION, "process": os.getpid(), "launches": rows}
 
 
@@ -189,10 +185,6 @@ def read_report(path: str | os.PathLike[str]) -> list[LaunchedConfig]:
         ) from error
 
 
-def _fields(row: LaunchedConfig) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in row.__dataclass_fields__}
-
-
 def _row(decision: Decision) -> LaunchedConfig:
     answer = decision.found
     return LaunchedConfig(
@@ -203,7 +195,6 @@ def _row(decision: Decision) -> LaunchedConfig:
 
 @lru_cache(maxsize=1)
 def _report_at_exit() -> None:
-    """Tell at the end of the process what it launched, if the environment asks for that."""
     if settings.report():
         atexit.register(_tell, os.getpid())
     if hasattr(os, "register_at_fork"):

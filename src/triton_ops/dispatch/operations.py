@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,16 +16,22 @@ from triton_ops.base import require
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found
 from triton_ops.dispatch.ladder import Ladder, Question, ladder_of, left_undecided
-from triton_ops.dispatch.options import DEFAULT, ERROR, TUNE, capturing, policy_of, within
-from triton_ops.dispatch.tuner import tune
-from triton_ops.exceptions import KernelTypeError, TritonKernelError, UntunedError
-from triton_ops.records import Lockfile, Misses, Record, cache_folder, key_of
+from triton_ops.dispatch.options import DEFAULT, ERROR, TUNE, capturing, policy_of, tune, within
+from triton_ops.exceptions import (
+    ConfigValueError,
+    KernelTypeError,
+    TritonKernelError,
+    UnknownTunableError,
+    UntunedError,
+)
+from triton_ops.records import Lockfile, Misses, Record, cache_folder, key_of, recall
 from triton_ops.request import TuneRequest, make_request, spec_of
-from triton_ops.space import Config, ConfigSpace
+from triton_ops.space import Config
 from triton_ops.values import ALIGNMENT_BYTES, TuningResult, check_memory, check_strided
 
 _DYNAMO = "torch._dynamo"  # imported once something is compiled
 _MOST = 4_096  # problems of all operations
+_log = logging.getLogger("triton_ops")
 
 
 def decided(
@@ -38,18 +46,10 @@ def decided(
 ) -> Decision:
     """The config of one problem of an operation: of the first rung of the ladder that answers, else by the policy.
 
-    Args:
-        operation: The operation.
-        values: Its kernel's arguments by name.
-        args: Those that have a place and no name.
-        default: The config that runs untuned; None takes the space's.
-        on_miss: What is done without a winner; None takes that of `with on_miss`, the environment's, else `default`.
-        options: Options of `tune`, for a tune that is asked for; `cache_dir` is also where winners are looked up.
-        tuner: Tunes in place of `tune`.
-
-    Raises:
-        UntunedError: No winner is known, and the policy is `error`.
-        TritonKernelError: What `tune` raises, if a tune is asked for.
+    `args` have a place and no name. `default` None takes the space's. `on_miss` None takes that of `with on_miss`, the
+    environment's, else `default`. `options` are those of a tune that is asked for; `cache_dir` is also where winners
+    are looked up. `tuner` tunes in place of `tune`. Raises UntunedError if no winner is known and the policy is
+    `error`, and what `tune` raises.
     """
     policy = policy_of(on_miss, DEFAULT)
     folder: str | Path | None = (options or {}).get("cache_dir")
@@ -79,17 +79,9 @@ def would_run(
 ) -> Decision:
     """The config that a call with a problem by shape would run with, and why; nothing is run, compiled or noted.
 
-    Args:
-        operation: The operation.
-        shape: Its extents; None takes the operation's.
-        dtype: Its dtype; None takes the operation's.
-        device: As of `tune`.
-        cold: False prefers a record that was measured with warm caches, which no call asks for.
-        cache_dir: Folder of records.
-        lockfile: The lockfile that is asked first; None asks that of the process, if it uses one.
-
-    Raises:
-        ShapeMismatchError, UnsupportedDtypeError, DeviceError, CacheError: An argument does not fit.
+    `cold=False` prefers a record that was measured with warm caches, which no call asks for. The lockfile that is asked
+    first is that of the process, if None is given. Raises ShapeMismatchError, UnsupportedDtypeError, DeviceError or
+    CacheError if an argument does not fit.
     """
     request = make_request(operation, shape=shape, dtype=dtype, device=device)
     ladder = ladder_of(cache_dir)
@@ -112,10 +104,7 @@ def answered(
     cold: bool = True,
     enough: Callable[[Record], str | None] | None = None,
 ) -> Decision:
-    """Answer of a ladder to a request; `default` None takes the space's, and `near` lets problems nearby answer.
-
-    `enough` says why a record of the very problem does not answer.
-    """
+    """Answer of a ladder to a request; `enough` says why a record of the very problem does not answer."""
     space, key = operation.space_for(request.problem), key_of(request, cold=cold)
     chosen = space.default_config if default is None else default
     question = Question(
@@ -124,13 +113,8 @@ def answered(
     answer = ladder.ask(question)
     return Decision(
         found=answer.found, kernel=operation.name, problem=key.label, device=request.device.name,
-        passed=(*answer.passed, *_remarks(space)), key=key,
+        passed=(*answer.passed, *getattr(space, "remarks", ())), key=key,  # of a user's space, or a choice
     )  # fmt: skip
-
-
-def _remarks(space: ConfigSpace) -> tuple[str, ...]:
-    """Remarks of a space of the user's, or of a choice, on what it leaves out, each as `what: why`."""
-    return tuple(getattr(space, "remarks", ()))
 
 
 class _Calls:
@@ -142,7 +126,6 @@ class _Calls:
 
     @property
     def decisions(self) -> list[Decision]:
-        """The decisions so far."""
         return [decision for _, decision, _ in list(self._known.values())]
 
     def call(self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -166,22 +149,19 @@ class _Calls:
         return result
 
     def forget(self) -> None:
-        """Have every problem decided again."""
         self._known.clear()
 
     def begin_anew(self) -> None:
-        """Forget every decision and the lock: in a forked child, whose other threads are gone."""
+        """Forget every decision and the lock, in a forked child, whose other threads are gone."""
         self._guard = threading.RLock()
         self._known.clear()
 
     def _decided(self, operation: Operation, values: Mapping[str, Any], place: Any) -> Any:
-        decision = safely_decided(operation, values)
+        decision, given = safely_decided(operation, values), Arguments(keyword=dict(values))
         if isinstance(operation.kernel, MayCrash):  # what is launched on no memory ends the use of the GPU
-            for tensor in Arguments(keyword=values).tensors():
+            for tensor in given.tensors():
                 check_memory(tensor, f"an argument of {operation.name}")
-        operation.kernel.check(
-            decision.found.config, Arguments(keyword=dict(values))
-        )  # else it would overrule the call
+        operation.kernel.check(decision.found.config, given)  # else it would overrule the call
         entry = (operation, ledger.counted(decision), _executable(operation, decision.found.config, values))
         if len(self._known) >= _MOST:
             self.forget()
@@ -194,16 +174,9 @@ ledger.register(_calls)
 
 
 def called(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return what an operation's kernel returns with the config of the problem.
-
-    Raises:
-        UntunedError: No winner is known, and the policy is `error`.
-    """
-    return (
-        _outside_of_graphs()(operation, args, kwargs)
-        if _DYNAMO in sys.modules
-        else _calls.call(operation, args, kwargs)
-    )
+    """Return what an operation's kernel returns with the config of the problem; raises UntunedError."""
+    call = _outside_of_graphs() if _DYNAMO in sys.modules else _calls.call
+    return call(operation, args, kwargs)
 
 
 @cache
@@ -213,11 +186,7 @@ def _outside_of_graphs() -> Any:
 
 
 def _named(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by name.
-
-    Raises:
-        KernelTypeError: There are more than the kernel has parameters, or one is given twice.
-    """
+    """The arguments of a call by name; raises KernelTypeError if there are too many, or one is given twice."""
     names = list(getattr(operation.kernel, "parameter_names", ()))
     if len(args) > len(names):
         raise KernelTypeError(
@@ -233,10 +202,7 @@ def _named(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 def told(value: Any) -> Any:
-    """Key of a problem's argument: of a tensor all that its spec has, and its device.
-
-    Of other objects it is the object itself, or, where it cannot be hashed, its text in a key.
-    """
+    """Key of a problem's argument: of a tensor its spec and device; else itself, or its text if it cannot be hashed."""
     if not is_tensor(value):
         try:
             hash(value)
@@ -252,22 +218,88 @@ def safely_decided(
     values: Mapping[str, Any],
     *,
     args: Sequence[Any] = (),
+    default: Config | None = None,
     on_miss: str | None = None,
     options: Mapping[str, Any] | None = None,
     tuner: Callable[[], TuningResult] | None = None,
 ) -> Decision:
-    """As `decided`; no unreadable cache stops it."""
+    """As `decided`; no unreadable cache stops it, unless a tune or an error is asked for."""
     try:
-        return decided(operation, values, args=args, on_miss=on_miss, options=options, tuner=tuner)
+        return decided(operation, values, args=args, default=default, on_miss=on_miss, options=options, tuner=tuner)
     except UntunedError:
         raise
     except TritonKernelError as error:
         if policy_of(on_miss, DEFAULT) != DEFAULT:
             raise
-        request = make_request(operation, args, dict(values))
-        default = operation.space_for(request.problem).default_config
-        answer = Found(config=default, rung=FALLBACK, why=error.message)
-        return Decision(found=answer, kernel=operation.name, problem=request.problem.label, policy=DEFAULT)
+        label, why = "", error.message
+        if default is None:
+            problem = make_request(operation, args, dict(values)).problem
+            default, label = operation.space_for(problem).default_config, problem.label
+        else:
+            _log.warning("%s runs with its default config: %s", operation.name, error)
+        answer = Found(config=default, rung=FALLBACK, why=why)
+        return Decision(found=answer, kernel=operation.name, problem=label, policy=DEFAULT, within=within())
+
+
+class Choices:
+    """The configs with which functions run that launch their kernels themselves: the caller's, or the ladder's.
+
+    The ladder is asked once for each problem, folder and process.
+    """
+
+    def __init__(self) -> None:
+        self._by_problem: dict[Any, Decision] = {}
+        ledger.register(self)
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """The decisions so far."""
+        return list(self._by_problem.values())
+
+    def forget(self) -> None:
+        """Look every winner up again: for a process that should see what others have tuned since."""
+        self._by_problem.clear()
+
+    begin_anew = forget
+
+    def of(
+        self, operation: Operation, values: Mapping[str, Any], default: Callable[[], Config],
+        checked: Callable[[Config, str], Config], options: Mapping[str, Any] | None,
+    ) -> Config:  # fmt: skip
+        """The config of one problem; with options of a tune, a problem without a winner is tuned.
+
+        `checked` raises for a config that the kernel of a name does not take, such as one of a record of another space.
+        """
+        folder = (options or {}).get("cache_dir")
+        place = (operation.name, cache_folder(folder), *map(told, values.values()))
+        decision = self._by_problem.get(place)
+        if decision is None or not decision.holds(within) or (options is not None and decision.missed):
+            on_miss = None if options is None else TUNE
+            decision = safely_decided(operation, values, default=default(), on_miss=on_miss, options=options)
+            if decision.missed and decision.key is not None and not ladder_of(folder).only_lockfile:
+                decision = _of_other_space(operation, values, decision, folder, checked)
+            if len(self._by_problem) >= _MOST:
+                self.forget()
+            self._by_problem[place] = ledger.counted(decision)
+            _log.info("%s", decision.text)
+        decision.count.up()
+        return decision.found.config
+
+
+def _of_other_space(
+    operation: Operation, values: Mapping[str, Any], miss: Decision, folder: Any,
+    checked: Callable[[Config, str], Config],
+) -> Decision:  # fmt: skip
+    """The winner of a record that was found in another space, such as the documented one, if the kernel takes it."""
+    record = recall(operation, kwargs=values, cache_dir=folder)
+    if record is None:
+        return miss
+    try:
+        config = checked(record.winner, operation.name)
+    except (UnknownTunableError, ConfigValueError):
+        return miss
+    winner = Found(config=config, rung=RECORD, why="a record of another space", record=record.id)
+    return replace(miss, found=winner, policy=None)
 
 
 def _executable(operation: Operation, chosen: Config, values: Mapping[str, Any]) -> Executable:

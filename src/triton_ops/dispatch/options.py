@@ -1,7 +1,9 @@
-"""Options of a decorated kernel, its policy for misses among them."""
+"""Options of a decorated kernel, its policy for misses among them, by which the tuner is called."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import logging
 import os
 import sys
@@ -14,10 +16,52 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.base import require
-from triton_ops.exceptions import KernelTypeError, SettingsError
+from triton_ops.base import ensure_folder, require
+from triton_ops.exceptions import CacheError, KernelTypeError, SettingsError
+from triton_ops.records import cache_folder
 from triton_ops.request import Effort, chosen_effort
-from triton_ops.values import BucketRule, Mapper, Tolerance, as_callable, as_tolerance
+from triton_ops.values import BucketRule, Mapper, Tolerance, TuningResult, as_callable, as_tolerance
+
+_TUNER = "triton_ops.tuner.session"
+_OF_A_CALL = frozenset({
+    "target", "args", "kwargs", "space", "shape", "dtype", "device", "reference", "tolerance", "check", "cold",
+})  # fmt: skip
+
+
+def tune(*args: Any, **kwargs: Any) -> TuningResult:
+    """Tune as `triton_ops.tune` does, in a call that came to run a kernel: without a folder nothing is kept."""
+    result: TuningResult = importlib.import_module(_TUNER).tune(*args, **_kept(kwargs))
+    return result
+
+
+def tune_request(*args: Any, **kwargs: Any) -> TuningResult:
+    """Tune a request that is checked already; kept as by `tune`."""
+    result: TuningResult = importlib.import_module(_TUNER).tune_request(*args, **_kept(kwargs))
+    return result
+
+
+def _kept(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a tune; where the folder of records cannot be made, such as in a read-only home, without it."""
+    try:
+        ensure_folder(cache_folder(options.get("cache_dir")))
+    except CacheError as error:
+        warn_once(f"winners are found, and not kept: {error.message}")
+        return {**options, "keep": False}
+    return options
+
+
+@lru_cache(maxsize=1024)
+def warn_once(message: str) -> None:
+    """Warn in the log, of the same only once."""
+    _log.warning("%s", message)
+
+
+def check_tune_options(names: Collection[str], takes: str, listed: str) -> None:
+    """Raise SettingsError for what is no option of `tune` that many of its calls may share, in these words."""
+    known = set(inspect.signature(importlib.import_module(_TUNER).tune).parameters) - _OF_A_CALL
+    if unknown := sorted({*names} - known):
+        raise SettingsError(f"{takes} no option {', '.join(unknown)}", hint=f"{listed} are {', '.join(sorted(known))}")
+
 
 TUNE, DEFAULT, ERROR, QUEUE = settings.ON_MISS
 
@@ -55,7 +99,7 @@ def policy_of(argument: str | None, otherwise: str) -> str:
     An environment that holds no policy counts as `default`, with one warning: a launch is no place for its error.
     """
     asked = within() or argument or _environments() or otherwise
-    confined = _confined.policy or (DEFAULT if settings.replay() is not None else None)
+    confined = _Confined.policy or (DEFAULT if settings.replay() is not None else None)
     if confined is None:
         return asked
     if ERROR in (asked, confined):
@@ -69,15 +113,9 @@ class _Confined:
     policy: str | None = None
 
 
-_confined = _Confined()
-
-
 def confine(policy: str | None) -> str | None:
-    """Let no launch of this process tune: each does as `policy` says, or is stricter; returns what held before.
-
-    None lets them do as they ask again.
-    """
-    before, _confined.policy = _confined.policy, policy
+    """Let launches of this process do at most as `policy` says, None as they ask; returns what held before."""
+    before, _Confined.policy = _Confined.policy, policy
     return before
 
 
@@ -85,7 +123,7 @@ def _environments() -> str | None:
     try:
         return settings.on_miss()
     except SettingsError as error:
-        _warn_once(str(error))
+        warn_once(f"{error}; launches without a known winner run their default config")
         return DEFAULT
 
 
@@ -97,28 +135,12 @@ def capturing() -> bool:
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
 
-@lru_cache(maxsize=8)
-def _warn_once(message: str) -> None:
-    _log.warning("%s; launches without a known winner run their default config", message)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options for tuning a decorated kernel, and for its launches before that.
+    """Options for tuning a decorated kernel, and for its launches before that, as of `triton_ops.autotune`.
 
-    Attributes:
-        space: A config space or a mapping in place of a list of configs; None takes the list.
-        reference: Called with the kernel's arguments by name; returns the right outputs in order.
-        outputs: Names of the arguments that the kernel writes.
-        tolerance: How far results may be from the right ones.
-        check: An own comparison in place of the rule.
-        effort: As of `tune`.
-        budget_s: As of `tune`.
-        on_miss: What a launch without a known winner does; None takes the environment's policy, else `tune`.
-        mapper: Which values of the key share one winner.
-        cache_dir: Folder of records.
-        isolate: As of `tune`.
-        strict: Whether a name in the key that is no argument is an error; Triton itself ignored it up to 3.8.
+    A `space` of None takes the list of configs. `strict` makes a name in the key that is no argument an error; Triton
+    itself ignored it up to 3.8.
     """
 
     space: Any = None
@@ -150,7 +172,6 @@ class Options:
             )
 
     def _check_kinds(self) -> None:
-        """Raise for what only a launch would stumble over."""
         wanted = {
             "cache_dir": (isinstance(self.cache_dir, (str, os.PathLike, type(None))), "a path"),
             "isolate": (isinstance(self.isolate, (bool, type(None))), "True, False or None"),
@@ -169,12 +190,7 @@ class Options:
 def mapper_of(
     buckets: Mapping[str, str | BucketRule | None] | Mapper | None, parameters: Collection[str], key: Collection[str]
 ) -> Mapper:
-    """The mapper that a decorator's `buckets` mean.
-
-    Raises:
-        SettingsError: A bucket has no rule, or holds what is not in the key, whose value decides nothing.
-        UnknownTunableError: A bucket names no argument.
-    """
+    """The mapper that a decorator's `buckets` mean; raises SettingsError and UnknownTunableError."""
     mapper = buckets if isinstance(buckets, Mapper) else Mapper.of(buckets)
     mapper.check(parameters)
     if idle := [name for bucket in mapper.buckets for name in bucket.extents if name not in key]:

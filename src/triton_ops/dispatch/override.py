@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 import warnings
-from types import TracebackType
 from typing import Any
 
 from triton_ops.base import require
@@ -22,17 +21,7 @@ from triton_ops.exceptions import KernelTypeError, SettingsError
 
 
 class Served:
-    """An operator that a chooser serves until `close`, or until the end of the `with`.
-
-    Args:
-        chooser: The chooser. It takes the operator's arguments.
-        operator: As torch names it, such as `aten::mm`, with an overload where there are several: `aten::add.Tensor`.
-        dispatch_key: For tensors of which kind: `CUDA` or `CPU`.
-
-    Raises:
-        KernelTypeError: The first is no chooser.
-        SettingsError: There is no such operator or dispatch key, or torch is older than 2.10.
-    """
+    """An operator that a chooser serves until `close`, or until the end of the `with`."""
 
     def __init__(self, chooser: Chooser, operator: str, dispatch_key: str = "CUDA") -> None:
         if not isinstance(chooser, Chooser):
@@ -66,9 +55,7 @@ class Served:
     def __enter__(self) -> Served:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _called(self, keys: Any, *args: Any, **kwargs: Any) -> Any:

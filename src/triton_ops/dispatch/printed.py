@@ -1,27 +1,84 @@
-"""Output for `TRITON_PRINT_AUTOTUNING`: the lines that Triton's own autotuner prints, while this one tunes."""
+"""`triton.Config`s as configs of this package, and as `TRITON_PRINT_AUTOTUNING` prints them."""
 
 from __future__ import annotations
 
 import ast
+import math
 import re
 import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from triton_ops.backend import values_of
 from triton_ops.base import escaped, require
-from triton_ops.dispatch.configs import to_triton
-from triton_ops.exceptions import SettingsError
+from triton_ops.exceptions import ConfigValueError, SettingsError
+from triton_ops.space import Config, Members, checked_value, given_back
 from triton_ops.tuner import Listener, RunPlan, RunProgress
 from triton_ops.values import Trial, TuningResult
 
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
+
+
+def to_triton(config: Mapping[str, Any], listed: Iterable[Any] = (), members: Members | None = None) -> Any:
+    """The `triton.Config` with these values: the one in the list that has them, with its hook, or else a new one.
+
+    Members of an `Enum` and dtypes stand by name or as they are; a new config is given those in `members`.
+    """
+    wanted = dict(config.plain if isinstance(config, Config) else config)
+    for one in listed:
+        values = values_of(one)
+        alike = all(name in values or name in _OPTIONS for name in wanted) and _tuned(values) == _tuned(wanted)
+        if alike and all(values.get(name) == wanted[name] for name in _OPTIONS if name in wanted):
+            return one
+    own = members or {}
+    kwargs = {name: given_back(value, own.get(name, {})) for name, value in wanted.items() if name not in _OPTIONS}
+    options = {name: wanted[name] for name in _OPTIONS if wanted.get(name) is not None}
+    return require("triton", "launching a config").Config(kwargs, **options)
+
+
+def from_triton(config: Any) -> Config:
+    """The values of a `triton.Config`, as they are shown; those that no config can hold appear as text."""
+    return Config({name: _shown(name, value) for name, value in values_of(config).items()})
+
+
+def timings(trials: Iterable[Trial], listed: Sequence[Any] = ()) -> dict[Any, list[float]]:
+    """For each `triton.Config` that was tried median, 20 % and 80 % quantile in ms; infinite where it failed."""
+    alike: dict[frozenset[Any], list[Any]] = {}  # all of a large list would be compared with each trial
+    for one in listed:
+        alike.setdefault(_tuned(values_of(one)), []).append(one)
+    measured = {to_triton(one.config, alike.get(_tuned(one.config), ())): one.measurement for one in trials}
+    return {
+        config: [math.inf] * 3 if times is None else [times.median_ms, times.p20_ms, times.p80_ms]
+        for config, times in measured.items()
+    }
+
+
+def _tuned(values: Mapping[str, Any]) -> frozenset[Any]:
+    return frozenset((name, _shown(name, value)) for name, value in values.items() if name not in _OPTIONS)
+
+
+def _shown(name: str, value: Any) -> Any:
+    """A value as a config holds it: a member by its name, and by its text what no config can hold."""
+    try:
+        return checked_value(name, value)
+    except ConfigValueError:
+        return str(value)
+
+
+class BeforeLaunch:
+    """A decorator's own hook before every launch of a tune."""
+
+    def __init__(self, hook: Callable[..., Any]) -> None:
+        self.hook = hook
+
+    def __call__(self, values: dict[str, Any]) -> None:
+        """Call it with the arguments by name."""
+        self.hook(values)
+
 
 class Printed:
-    """Writes a line for each config and one for the winner to stdout, in Triton's words.
-
-    Args:
-        kernel: The kernel's name.
-        key: The values of the key, as Triton prints them.
-    """
+    """Writes a line for each config and one for the winner to stdout, in Triton's words, with the values of the key."""
 
     def __init__(self, kernel: str, key: Any) -> None:
         self._kernel, self._key = kernel, key

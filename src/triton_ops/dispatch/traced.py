@@ -19,6 +19,7 @@ only the source, and `torch.compiler.config.cache_key_tag`.
 from __future__ import annotations
 
 import logging
+import math
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,7 @@ from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from triton_ops.backend import Arguments
 from triton_ops.base import fingerprint, require
@@ -42,27 +43,33 @@ _ONE, _MULTIPLE, _OTHER = 1, 16, 17  # one number of each class that Triton spec
 _TAG = "triton_ops:"
 _OF_THE_LAUNCH = ("grid", "warmup")  # what Triton hands to `early_config_prune` beside the arguments
 
-_Spans: TypeAlias = tuple[
-    tuple[str, str, str], ...
-]  # as text: torch takes numbers that code refers to for dynamic ones
+_Spans: TypeAlias = tuple[tuple[str, str, str], ...]
+"""As text: torch takes numbers that code refers to for dynamic ones."""
 
 _log = logging.getLogger("triton_ops")
 
 
 @dataclass(frozen=True)
-class TracedTensor:
-    """A tensor of which a trace knows only what decides the config.
-
-    Attributes:
-        dtype: The torch dtype.
-        device: The torch device.
-        shape: Its extents, if they decide; else none.
-    """
+class Described:
+    """A tensor without memory; its strides are in elements, and row-major if there are none."""
 
     dtype: Any
     device: Any
     shape: tuple[int, ...]
-    layout: str = "torch.strided"
+    strides: tuple[int, ...] = ()
+    requires_grad: bool = False
+    layout: ClassVar[str] = "torch.strided"
+
+    @classmethod
+    def of(cls, spec: TensorSpec, device: str) -> Described:
+        """The tensor that a spec describes, on a device."""
+        return cls.named(spec.dtype, device, spec.shape, spec.strides)
+
+    @classmethod
+    def named(cls, dtype: str, device: str, *rest: Any) -> Described:
+        """The tensor of a dtype and a device that torch calls so; it makes dtypes readable in constants of a trace."""
+        torch = require("torch", "describing tensors")
+        return cls(getattr(torch, dtype.removeprefix("torch.")), torch.device(device), *rest)
 
     def data_ptr(self) -> int:
         """An aligned address: Inductor copies what is not aligned before it launches."""
@@ -73,11 +80,8 @@ class TracedTensor:
         return SimpleNamespace(data_ptr=lambda: id(self), nbytes=lambda: self.numel() * self.element_size())
 
     def stride(self, axis: int | None = None) -> Any:
-        """Row-major strides: those of the caller do not decide."""
-        steps = [1]
-        for extent in reversed(self.shape[1:]):
-            steps.insert(0, steps[0] * max(extent, 1))
-        strides = tuple(steps[: len(self.shape)])
+        """Steps between neighbours, in elements."""
+        strides = self.strides or contiguous_stride(self.shape)
         return strides if axis is None else strides[axis]
 
     def size(self, axis: int | None = None) -> Any:
@@ -88,26 +92,54 @@ class TracedTensor:
         """The number of axes."""
         return len(self.shape)
 
+    ndim = property(dim)
+
     def numel(self) -> int:
         """Elements."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
+        return math.prod(self.shape)
 
     def element_size(self) -> int:
         """Bytes of an element."""
         return int(self.dtype.itemsize)
 
+    @property
+    def is_cuda(self) -> bool:
+        """Tell whether it is on a GPU."""
+        return bool(self.device.type == "cuda")
+
+    def is_contiguous(self) -> bool:
+        """Tell whether it is stored row-major without gaps."""
+        steps = zip(self.shape, self.stride(), contiguous_stride(self.shape), strict=True)
+        return 0 in self.shape or all(step == usual for extent, step, usual in steps if extent > 1)
+
+    def new_empty(self, shape: Any, dtype: Any = None) -> Described:
+        """Another one on the same device."""
+        return Described(dtype or self.dtype, self.device, tuple(shape))
+
+    def t(self) -> Described:
+        """Its transposition."""
+        return self.transpose(0, 1) if self.dim() == 2 else self
+
+    def transpose(self, first: int, second: int) -> Described:
+        """With two axes in each other's place."""
+        order = list(range(self.dim()))
+        order[first], order[second] = order[second], order[first]
+        shape, strides = (tuple(values[axis] for axis in order) for values in (self.shape, self.stride()))
+        return Described(self.dtype, self.device, shape, strides)
+
+    def view(self, *shape: int) -> Described:
+        """As row-major, of a shape of as many elements."""
+        return Described(self.dtype, self.device, shape)
+
+
+def described(values: Mapping[str, Any], device: str) -> Arguments:
+    """The arguments of a problem by name, with tensors by their specs."""
+    specs = {name: value for name, value in values.items() if isinstance(value, TensorSpec)}
+    return Arguments(keyword={**values, **{name: Described.of(spec, device) for name, spec in specs.items()}})
+
 
 class Traced:
-    """View of one decorated kernel for torch while it traces.
-
-    Args:
-        tuned: The kernel.
-        calls: How its calls become problems.
-        interpreted: Whether it runs as Python.
-    """
+    """View of one decorated kernel for torch while it traces."""
 
     def __init__(self, tuned: Any, calls: Calls, *, interpreted: bool) -> None:
         self.tuned, self.calls = tuned, calls
@@ -191,8 +223,8 @@ class Traced:
 
         The third is why the launch must stay outside of compiled code; empty if it need not.
         """
-        tuned, torch = self.tuned, require("torch", "torch.compile")
-        values = {name: _value(torch, fact) for name, fact in facts}
+        tuned = self.tuned
+        values = {name: value_of(fact) for name, fact in facts}
         names = list(takewhile(values.__contains__, tuned.arg_names))
         args, kwargs = [values.pop(name) for name in names], values
         decision = tuned.launches.known(_one_program, args, kwargs)
@@ -210,21 +242,13 @@ class Traced:
         if (place := self._place(decision.config)) >= 0:
             return (place,), "", ""
         if hasattr(tuned.fn, "values"):
-            return (
-                (),
-                "",
-                f"{decision.kernel} has heuristics, whose values torch does not know for a config space",
-            )
+            return ((), "", f"{decision.kernel} has heuristics, whose values torch does not know for a config space")
         attribute = f"winner_{fingerprint(dict(decision.found.config))}"
         setattr(self.state, attribute, decision.config)
         return (), attribute, ""
 
     def keyed(self, places: Sequence[int], attribute: str, refused: str, facts: list[Any]) -> None:
-        """Make a choice inside a `triton_op` a part of the keys of torch's caches, which have nothing else of it.
-
-        Raises:
-            KernelTypeError: The launch must stay outside of compiled code.
-        """
+        """Add a choice inside a `triton_op` to the keys of torch's caches; raises KernelTypeError if `refused`."""
         if refused:
             raise KernelTypeError(refused, hint="launch it inside a torch.library.custom_op")
         setting = require("torch", "torch.compile").compiler.config
@@ -234,11 +258,10 @@ class Traced:
         setting.cache_key_tag = f"{before}{_TAG}{','.join(sorted({one, *ours.split(',')} - {''}))}"
 
     def _left(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
-        """The places of the configs among which torch may choose; none where it would not restore arguments."""
         tuned = self.tuned
         if tuned.options.space is not None or tuned.restore_value or tuned.reset_to_zero:
             return ()
-        configs = tuned.launches.asked.fitting(_one_program, args, kwargs)
+        configs = tuned.launches.fitting(_one_program, args, kwargs)
         return tuple(self._place(config) for config in configs if not self._lost(config))
 
     def _lost(self, config: Any) -> str:
@@ -295,83 +318,6 @@ def _faked(*mappings: Mapping[str, Any]) -> bool:
     return any(isinstance(value, torch.SymInt) or is_fake(value) for value in values)
 
 
-def _value(torch: Any, fact: Any) -> Any:
-    if fact[0] == "value":
-        return fact[1]
-    _, dtype, device, shape = fact
-    return TracedTensor(getattr(torch, dtype.removeprefix("torch.")), torch.device(device), shape)
-
-
-@dataclass(frozen=True)
-class Described(TracedTensor):
-    """A tensor without memory.
-
-    Attributes:
-        dtype: The torch dtype.
-        device: The torch device.
-        shape: Its extents.
-        layout: Always `torch.strided`.
-        strides: In elements; empty is row-major.
-        requires_grad: Whether a gradient is recorded for it.
-    """
-
-    strides: tuple[int, ...] = ()
-    requires_grad: bool = False
-
-    @classmethod
-    def of(cls, spec: TensorSpec, device: str) -> Described:
-        """The tensor that a spec describes, on a device."""
-        torch = require("torch", "describing tensors")
-        return cls(getattr(torch, spec.dtype), torch.device(device), spec.shape, strides=spec.strides)
-
-    def stride(self, axis: int | None = None) -> Any:
-        """Steps between neighbours, in elements."""
-        strides = self.strides or contiguous_stride(self.shape)
-        return strides if axis is None else strides[axis]
-
-    @property
-    def is_cuda(self) -> bool:
-        """Tell whether it is on a GPU."""
-        return bool(self.device.type == "cuda")
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
-
-    def is_contiguous(self) -> bool:
-        """Tell whether it is stored row-major without gaps."""
-        steps = zip(self.shape, self.stride(), contiguous_stride(self.shape), strict=True)
-        return 0 in self.shape or all(step == usual for extent, step, usual in steps if extent > 1)
-
-    def new_empty(self, shape: Any, dtype: Any = None) -> Described:
-        """Another one on the same device."""
-        return Described(dtype or self.dtype, self.device, tuple(shape))
-
-    def t(self) -> Described:
-        """Its transposition."""
-        return self.transpose(0, 1) if self.ndim == 2 else self
-
-    def transpose(self, first: int, second: int) -> Described:
-        """With two axes in each other's place."""
-        order = list(range(self.ndim))
-        order[first], order[second] = order[second], order[first]
-        strides = self.stride()
-        return Described(
-            self.dtype, self.device, tuple(self.shape[axis] for axis in order),
-            strides=tuple(strides[axis] for axis in order),
-        )  # fmt: skip
-
-    def view(self, *shape: int) -> Described:
-        """As row-major, of a shape of as many elements."""
-        return Described(self.dtype, self.device, shape)
-
-
-def described(values: Mapping[str, Any], device: str) -> Arguments:
-    """The arguments of a problem by name, with tensors by their specs."""
-    return Arguments(
-        keyword={
-            name: Described.of(value, device) if isinstance(value, TensorSpec) else value
-            for name, value in values.items()
-        }
-    )
+def value_of(fact: Any) -> Any:
+    """The argument of which a trace knows these facts; without extents where they do not decide."""
+    return fact[1] if fact[0] == "value" else Described.named(*fact[1:])

@@ -100,11 +100,7 @@ def standing(cache: Any, key: Any) -> Any:
 
 
 class Winners(dict[Any, Any]):
-    """The configs by Triton's key. No known launch asks it: its kernel is told when others have changed it.
-
-    Args:
-        changed: A method of the kernel, called after each change by others.
-    """
+    """The configs by Triton's key. No known launch asks it: its kernel is told when others have changed it."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         super().__init__()
@@ -142,13 +138,7 @@ for _name in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem"
 
 @dataclass
 class Entry:
-    """Config that a kernel has put into its cache under one key.
-
-    Attributes:
-        config: The `triton.Config`.
-        place: The decision that it shows.
-        places: All decisions for calls with that key; they may differ in what Triton's key does not have.
-    """
+    """Config in a cache, its decision's place, and those of all decisions for its key, which has not all."""
 
     config: Any
     place: Any

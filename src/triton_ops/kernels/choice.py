@@ -7,32 +7,15 @@ process. Nothing is ever tuned unless the caller asks for it: by `tune=True`, in
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from triton_ops.backend import Operation
-from triton_ops.dispatch import (
-    DEFAULT,
-    FALLBACK,
-    RECORD,
-    TUNE,
-    Decision,
-    Found,
-    decided,
-    ladder_of,
-    ledger,
-    policy_of,
-    told,
-    tune_options,
-    within,
-)
-from triton_ops.exceptions import ConfigValueError, SettingsError, TritonKernelError, UnknownTunableError, UntunedError
-from triton_ops.records import cache_folder, recall
+from triton_ops.dispatch import Choices, check_tune_options
+from triton_ops.exceptions import ConfigValueError, UnknownTunableError
 from triton_ops.space import Config, Tunable
 
 
@@ -116,12 +99,7 @@ class OwnConfigs:
         return checked
 
 
-_log = logging.getLogger("triton_ops")
 _tuning: ContextVar[Mapping[str, Any] | None] = ContextVar("triton_ops_tuning", default=None)
-_OF_A_CALL = frozenset({
-    "target", "args", "kwargs", "space", "shape", "dtype", "device", "reference", "tolerance", "check", "cold",
-})  # fmt: skip
-_MOST = 4_096  # problems of all kernels
 
 
 @contextmanager
@@ -138,11 +116,7 @@ def tuning(**options: Any) -> Iterator[None]:
 
     Cost: a tune for every new problem, from seconds to minutes by its effort.
     """
-    names = tune_options() - _OF_A_CALL
-    if unknown := sorted(set(options) - names):
-        raise SettingsError(
-            f"tuning takes no option {', '.join(unknown)}", hint=f"the options are {', '.join(sorted(names))}"
-        )
+    check_tune_options(options, "tuning takes", "the options")
     before = _tuning.set(options)
     try:
         yield
@@ -150,40 +124,8 @@ def tuning(**options: Any) -> Iterator[None]:
         _tuning.reset(before)
 
 
-class _Choices:
-    """Decisions for the problems with which the shipped kernels of this process were called."""
-
-    def __init__(self) -> None:
-        self._by_problem: dict[Any, Decision] = {}
-
-    @property
-    def decisions(self) -> list[Decision]:
-        """The decisions so far."""
-        return list(self._by_problem.values())
-
-    def begin_anew(self) -> None:
-        """Forget every decision: in a forked child."""
-        self._by_problem.clear()
-
-    def forget(self) -> None:
-        """Have every problem decided again."""
-        self._by_problem.clear()
-
-    def of(self, place: Any, to_tune: bool, decide: Callable[[], Decision]) -> Decision:
-        """The decision of a problem: the one before if it holds, and, where a winner is wanted, if it is one."""
-        decision = self._by_problem.get(place)
-        if decision is None or not decision.holds(within) or (to_tune and decision.missed):
-            decision = decide()
-            if len(self._by_problem) >= _MOST:
-                self.forget()
-            self._by_problem[place] = ledger.counted(decision)
-            _log.info("%s", decision.text)
-        decision.count.up()
-        return decision
-
-
-_choices = _Choices()
-ledger.register(_choices)
+_choices = Choices()
+forget = _choices.forget
 
 
 def config_for(
@@ -214,54 +156,4 @@ def config_for(
         return own.checked(config, operation.name)
     options = _tuning.get()
     options = {} if tune and options is None else options
-    folder = (options or {}).get("cache_dir")
-    place = (operation.name, cache_folder(folder), *map(told, values.values()))
-    to_tune = options is not None
-
-    def decide() -> Decision:
-        decision = _decision(operation, values, default(), TUNE if to_tune else None, options)
-        return _of_other_space(operation, values, decision, folder, own) if decision.missed else decision
-
-    return _choices.of(place, to_tune, decide).found.config
-
-
-def forget() -> None:
-    """Look every winner up again: for a process that should see what others have tuned since."""
-    _choices.forget()
-
-
-def _decision(
-    operation: Operation,
-    values: Mapping[str, Any],
-    default: Config,
-    on_miss: str | None,
-    options: Mapping[str, Any] | None,
-) -> Decision:
-    """A decision that no unreadable cache stops, unless a tune or an error is asked for."""
-    try:
-        return decided(operation, values, default=default, on_miss=on_miss, options=options)
-    except UntunedError:
-        raise
-    except TritonKernelError as error:
-        if policy_of(on_miss, DEFAULT) != DEFAULT:
-            raise
-        _log.warning("%s runs with its default config: %s", operation.name, error)
-        fallback = Found(config=default, rung=FALLBACK, why=error.message)
-        return Decision(found=fallback, kernel=operation.name, problem="", policy=DEFAULT, within=within())
-
-
-def _of_other_space(
-    operation: Operation, values: Mapping[str, Any], miss: Decision, folder: Any, own: OwnConfigs
-) -> Decision:
-    """The winner of a record that was found in another space, such as the documented one, if the kernel takes it."""
-    if ladder_of(folder).only_lockfile or miss.key is None:
-        return miss
-    record = recall(operation, kwargs=values, cache_dir=folder)
-    if record is None:
-        return miss
-    try:
-        config = own.checked(record.winner, operation.name)
-    except (UnknownTunableError, ConfigValueError):
-        return miss
-    winner = Found(config=config, rung=RECORD, why="a record of another space", record=record.id)
-    return replace(miss, found=winner, policy=None)
+    return _choices.of(operation, values, default, own.checked, options)

@@ -4,7 +4,6 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops._faces import lazy_face as lazy_face
     from triton_ops.search.coordinate import CoordinateDescent as CoordinateDescent
     from triton_ops.search.place import ProblemPlace as ProblemPlace
     from triton_ops.search.searchers import SMALL as SMALL
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from triton_ops.search.searchers import expected_gain as expected_gain
     from triton_ops.search.searchers import make_searcher as make_searcher
     from triton_ops.search.searchers import make_transfer as make_transfer
-    from triton_ops.search.searchers import new_configs as new_configs
     from triton_ops.search.searchers import search_name as search_name
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -4,19 +4,19 @@
    turn. Without priors, each of the first configs is the one among the compiled configs that is nearest to all others.
    Without compiled configs, each of the first configs is far from all before. These have a usual number of warps, where
    the space has `num_warps`. While too few of them run, further ones are random and the most likely to run, by turns.
-2. Every later config is the one with the largest expected gain (`gains.py`): a surrogate learns the trials, and the
+2. Every later config is the one with the largest expected gain (`gains`): a surrogate learns the trials, and the
    priors correct its expectation as far as the trials agree with them. Doubt raises the expected gain of a config, and
    the chance that the config fails lowers it. Records of other places may mislead, so some early configs are far from
    all before where nothing else is known, and from twenty trials on every second config is chosen without the records.
 3. Several configs of one time are kept apart: a config that is proposed but not finished lowers the doubt around it.
 4. A config that would compile for long needs a larger expected gain.
 5. The search asks for previews, and uses the compiler's figures of configs before they are measured
-   (`compiler_columns.py`): a config that cannot be launched is never proposed, a config that spills comes last, of two
+   (`columns`): a config that cannot be launched is never proposed, a config that spills comes last, of two
    configs that are the same program one is proposed, and the compiler's figures are columns of the surrogate. The first
    previews are spread over the space, or are the priors' first choices; later previews have the largest expected gain.
 
 A space of up to 64 configs is tried whole, each config as far as possible from all before. A larger space is never
-enumerated beyond 30,000 configs: `open_configs.py` holds a sample that grows around the best configs so far.
+enumerated beyond 30,000 configs: `OpenConfigs` holds a sample that grows around the best configs so far.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 
 from triton_ops.search.columns import CompilerColumns, Encoder, Floats, wasteful
 from triton_ops.search.gains import ExpectedGains, GainEstimator, Priors
-from triton_ops.search.open_configs import OpenConfigs
-from triton_ops.search.sampling import farthest, middle
+from triton_ops.search.sampling import OpenConfigs, farthest, middle
 from triton_ops.search.searchers import SMALL, Prior
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Compiled, Trial
@@ -52,14 +51,7 @@ _FULL_PASS_GROWTH = 1.05  # the gains of all configs are estimated again after s
 
 
 class AutoSearch:
-    """The searcher `auto`, as the module describes.
-
-    Args:
-        space: The configs that may be tried.
-        seed: Seed of all random choices.
-        priors: Prior knowledge of this problem, such as a model of it.
-        records: Prior knowledge from other problems and devices (`transfer.py`).
-    """
+    """The searcher `auto`, as the module describes; `records` are prior knowledge from other problems and devices."""
 
     def __init__(
         self, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
@@ -156,19 +148,15 @@ class AutoSearch:
         return config
 
     def _close(self, configs: Sequence[Config]) -> None:
-        """Never propose any of `configs` again."""
         for config in configs:
             self._open_configs.take(config)
 
     def _preview_order(self) -> Iterator[int]:
-        """Positions of configs that were not previewed, the most useful to preview first."""
         if len(self._shortlist):
             return (int(at) for at in self._shortlist if self._needs_preview(int(at)))
         if len(self._priors):
             costs = self._estimator.prior_costs(self._open_configs)
-            orders = np.argsort(
-                costs, axis=0, kind="stable"
-            ).ravel()  # the first of each prior, then the second of each
+            orders = np.argsort(costs, axis=0, kind="stable").ravel()  # the first of each prior, then the second
             return (int(at) for at in orders if self._needs_preview(int(at)))
         return self._all_over()
 
@@ -212,7 +200,6 @@ class AutoSearch:
         return self._most_informative(positions)
 
     def _far(self, positions: NDArray[np.intp]) -> int:
-        """Position of a config that is far from all before."""
         return int(positions[farthest(self._rows(positions), self._known_rows(), self._random)])
 
     def _most_informative(self, positions: NDArray[np.intp]) -> int:
@@ -220,11 +207,8 @@ class AutoSearch:
 
         Where some of these have a usual number of warps, only they count.
         """
-        candidates = (
-            positions[self._estimator.compiled_at(self._open_configs)[positions] >= 0]
-            if self._columns.width
-            else positions[:0]
-        )
+        compiled = self._estimator.compiled_at(self._open_configs)[positions] >= 0
+        candidates = positions[compiled & (self._columns.width > 0)]
         if not len(candidates):
             return self._far(self._usual(positions))
         candidates = self._usual(candidates)

@@ -37,13 +37,10 @@ _HIGHEST_POWER = 6  # factors of two beyond 64 change no alignment that hardware
 
 
 class Encoder:
-    """The columns of one space.
+    """The columns of one space: `columns` of them, 0 for a space of one config.
 
-    Attributes:
-        columns: Number of columns; 0 for a space of one config.
-        scales: For each column the number of its scale; the columns of words of one tunable have one scale.
-        tunables: For each column the number of its tunable, of those with several values.
-        flags: The numbers of the scales of tunables that are on or off, as False and True or 0 and 1.
+    Each has the number of its scale, where the columns of words of one tunable have one scale, and the number of its
+    tunable, of those with several values. `flags` are the scales of tunables that are on or off.
     """
 
     def __init__(self, space: ConfigSpace) -> None:
@@ -57,19 +54,13 @@ class Encoder:
         self.flags = {scale for scale, of in zip(self.scales, self.tunables, strict=True) if of in flags}
 
     def rows(self, configs: Sequence[Mapping[str, Any]]) -> Floats:
-        """One row per config; an unlisted number lies between its neighbours, another unlisted value at 0.5.
-
-        Returns:
-            Shape (number of configs, `columns`), each entry in 0 to 1.
-        """
+        """One row per config, each entry in 0 to 1; an unlisted number lies between others, a word at 0.5."""
         if not self._axes or not configs:
             return np.zeros((len(configs), self.columns))
         return np.hstack([[axis.code(config[name]) for config in configs] for name, axis in self._axes.items()])
 
 
 class _Axis:
-    """The columns of one tunable."""
-
     def __init__(self, tunable: Tunable) -> None:
         self._numbers = sorted({float(v) for v in tunable.values if _is_number(v)})  # type: ignore[arg-type]
         self.numeric = len(self._numbers) == len(tunable)
@@ -147,11 +138,7 @@ _CROSSED = 12  # products of two columns are taken for at most so many columns
 
 
 class CompilerColumns:
-    """The compiled configs, each with its columns.
-
-    Attributes:
-        configs: All compiled configs, in the order in which they were added.
-    """
+    """The compiled configs, each with its columns, in the order in which they were added."""
 
     def __init__(self) -> None:
         self.configs: list[Config] = []
@@ -161,9 +148,6 @@ class CompilerColumns:
         self._launch: dict[Config, str] = {}
         self._same: dict[str, list[Config]] = {}
         self._fitted: Floats | None = None
-
-    def __len__(self) -> int:
-        return len(self.configs)
 
     def places(self, configs: Sequence[Config]) -> NDArray[np.intp]:
         """The position of each config in the attribute `configs`; -1 for a config that was not compiled."""
@@ -193,15 +177,7 @@ class CompilerColumns:
         return [] if launch is None else [other for other in self._same[launch] if other != config]
 
     def rows(self, rows: Floats, places: NDArray[np.intp]) -> Floats:
-        """The rows of configs' tunables, followed by the compiler's figures, known or estimated.
-
-        Args:
-            rows: Rows of the tunables; shape (n, columns of the tunables).
-            places: The result of `places` for the same configs; shape (n,).
-
-        Returns:
-            Shape (n, columns of the tunables and `width`).
-        """
+        """The rows of configs' tunables, followed by the compiler's figures, known or estimated."""
         if not self.width or not len(rows):
             return np.hstack([rows, np.zeros((len(rows), self.width))]) if self.width else rows
         figures = np.clip(_terms(rows) @ self._coefficients(), -0.25, 1.25)

@@ -49,36 +49,27 @@ class CoordinateDescent(Descent):
         along = (
             Config({**config, name: value})
             for name in [*names[first:], *names[:first]]
-            for value in self._values(config, name)
+            for value in self._values(config, name, self._radius)
         )
         across = self._diagonals(config, names) if self._all_directions else iter(())
         return (one for one in chain(along, across) if one in self._space)
 
-    def _values(self, config: Config, name: str) -> list[Value]:
+    def _values(self, config: Config, name: str, radius: int) -> list[Value]:
         """The other values of a tunable within the radius, the nearest first; all of one that has no order."""
         tunable, value = self._space.tunables[name], config[name]
         others = [one for one in tunable.values if type(one) is not type(value) or one != value]
         if not tunable.ordered or value not in tunable.values:
             return others
         at = tunable.values.index(value)
-        steps = chain.from_iterable((step, -step) for step in range(1, self._radius + 1))
+        steps = chain.from_iterable((step, -step) for step in range(1, radius + 1))
         return [tunable.values[at + step] for step in steps if 0 <= at + step < len(tunable.values)]
 
     def _diagonals(self, config: Config, names: Sequence[str]) -> Iterator[Config]:
-        """Single steps of two tunables at once, then of three, and so on."""
-        steps = {name: self._steps(config, name) for name in names}
+        steps = {name: self._values(config, name, 1) for name in names}
         for many in range(2, len(names) + 1):
             for subset in combinations(names, many):
                 for values in product(*(steps[name] for name in subset)):
                     yield Config({**config, **dict(zip(subset, values, strict=True))})
-
-    def _steps(self, config: Config, name: str) -> list[Value]:
-        """The values one step away."""
-        tunable, value = self._space.tunables[name], config[name]
-        if not tunable.ordered or value not in tunable.values:
-            return self._values(config, name)
-        at = tunable.values.index(value)
-        return [tunable.values[to] for to in (at + 1, at - 1) if 0 <= to < len(tunable.values)]
 
 
 def in_all_directions(space: ConfigSpace, seed: int = 0) -> CoordinateDescent:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.search.columns import CompilerColumns, Encoder, Floats
-from triton_ops.search.open_configs import OpenConfigs
+from triton_ops.search.sampling import OpenConfigs
 from triton_ops.search.searchers import LearnsPreviews, Prior
 from triton_ops.search.surrogate import (
     ByDistance,
@@ -43,17 +43,11 @@ _STALE = 1.25  # priors are asked anew after so many times the trials
 
 
 class Priors:
-    """The columns of several priors; without priors every sum is 0.
+    """The columns of several priors, of which `own` are of this problem; without priors every sum is 0.
 
-    Args:
-        priors: Prior knowledge of this problem, such as a model of it.
-        records: Prior knowledge from other places.
-        typical: Configs of the space; their average stands for a config that a prior does not know.
-
-    Attributes:
-        own: The number of columns of this problem, which are the first columns.
-        edition: A number that rises after each quarter more trials, when the priors' costs may have changed.
-        news: Configs whose costs may have changed since because they were compiled, in that order.
+    The average of `typical` configs stands for a config that a prior does not know. `edition` rises after each quarter
+    more trials, when the priors' costs may have changed; `news` are the configs whose costs may have changed since
+    because they were compiled, in that order.
     """
 
     def __init__(self, priors: Sequence[Prior], records: Sequence[Prior], typical: Sequence[Config]) -> None:
@@ -79,20 +73,14 @@ class Priors:
         return self.own or len(self._all)
 
     def columns(self, configs: Sequence[Config]) -> Floats:
-        """Expected log time by each prior less its average; 0 for an unknown config, high for an expected failure.
-
-        Returns:
-            Shape (number of configs, number of priors).
-        """
+        """Expected log time by each prior less its average; 0 for an unknown config, high for an expected failure."""
         off = self._logs(configs) - self._centre
         columns: Floats = np.nan_to_num(np.where(np.isposinf(off), _CANNOT_RUN * self._scale, off))
         return columns
 
     def features(self, columns: Floats) -> Floats:
         """The columns in units of their spread over the space, for the surrogate."""
-        features: Floats = np.clip(
-            columns / (4 * self._scale), -1.0, 1.0
-        )  # a range of about 1, as the tunables' columns
+        features: Floats = np.clip(columns / (4 * self._scale), -1.0, 1.0)  # about 1 wide, as the tunables' columns
         return features
 
     def tell(self, trials: Sequence[Trial]) -> None:
@@ -140,7 +128,6 @@ class Priors:
         return trust
 
     def _logs(self, configs: Sequence[Config]) -> Floats:
-        """The logarithms of the priors' scores; shape (number of configs, number of priors)."""
         costs = [[_log(score) for score in prior.score(configs)] for prior in self._all] if configs else []
         return np.array(costs, dtype=float).reshape(len(self._all), len(configs)).T
 
@@ -153,11 +140,7 @@ _LEAST = 0.02  # least chance, because the surrogate is sometimes too sure
 
 
 class Chance:
-    """The chance of each config to run; 1 until one config has failed and another has run.
-
-    Args:
-        correlation: How alike the chances of two rows are expected to be.
-    """
+    """The chance of each config to run; 1 until one config has failed and another has run."""
 
     def __init__(self, correlation: Correlation) -> None:
         self._correlation = correlation
@@ -189,13 +172,7 @@ _COMPILE_TIMED = 200  # configs whose compile time is estimated: all others have
 
 
 class GainEstimator:
-    """Learns trials, and estimates the gains of other configs.
-
-    Args:
-        encoder: The columns of the tunables.
-        priors: The prior knowledge of configs.
-        columns: The compiler's figures of configs.
-    """
+    """Learns trials, and estimates the gains of other configs."""
 
     def __init__(self, encoder: Encoder, priors: Priors, columns: CompilerColumns) -> None:
         self._encoder = encoder
@@ -214,12 +191,7 @@ class GainEstimator:
         self._placed_count = 0  # number of compiled configs in `_compiled_at`
 
     def learn(self, trials: Sequence[Trial], with_records: bool = True) -> None:
-        """Learn `trials`, of which at least two are ok, in place of all trials before.
-
-        Args:
-            trials: All finished trials.
-            with_records: Whether to use records of other places.
-        """
+        """Learn `trials`, at least two of them ok, in place of all before, with records of other places or without."""
         self._slice = slice(None) if with_records else slice(self._priors.own)
         self._trials = most_telling(trials)
         configs = [trial.config for trial in self._trials]
@@ -256,9 +228,9 @@ class GainEstimator:
         )
         slowness = self._slowness(open_configs.rows[at], gains)
         if self._columns.width:
-            gains.discount_uncompiled(compiled_at < 0)
+            gains.uncompiled = compiled_at < 0
             slowness = np.where(compiled_at < 0, slowness, 1.0)  # a compiled config is not compiled again
-        gains.divide_by(slowness / self._chance.of(open_configs.rows[at]))
+        gains.slowness = slowness / self._chance.of(open_configs.rows[at])
         waiting = list(pending)
         costs = self._priors.columns(waiting)
         for row in self._features(self._encoder.rows(waiting), self._columns.places(waiting), costs):
@@ -287,7 +259,7 @@ class GainEstimator:
         for number, config in enumerate(self._columns.configs[self._placed_count :], self._placed_count):
             if (at := open_configs.place(config)) is not None:
                 self._compiled_at[at] = number
-        self._placed_count = len(self._columns)
+        self._placed_count = len(self._columns.configs)
         return self._compiled_at
 
     def _features(self, rows: Floats, compiled_at: NDArray[np.intp], costs: Floats) -> Floats:
@@ -319,17 +291,12 @@ class GainEstimator:
 
 
 def _with_further(numbers: Sequence[int], width: int) -> list[int]:
-    """The numbers of the tunables' columns, and one more for each column after those."""
     first = max(numbers, default=-1) + 1
     return [*numbers, *range(first, first + width - len(numbers))]
 
 
 class ExpectedGains:
-    """The expected gains of some of the open configs.
-
-    Attributes:
-        positions: The positions of the configs among the open configs.
-    """
+    """The expected gains of some of the open configs, at these positions among them."""
 
     def __init__(
         self,
@@ -342,8 +309,8 @@ class ExpectedGains:
     ) -> None:
         self.positions = positions
         self._rows, self._mean, self._doubt, self._best, self._correlation = rows, mean, doubt, best, correlation
-        self._slowness: Floats = np.ones(len(mean))
-        self._uncompiled: NDArray[np.bool_] = np.zeros(len(mean), dtype=bool)
+        self.slowness: Floats = np.ones(len(mean))  # by which gains are divided
+        self.uncompiled: NDArray[np.bool_] = np.zeros(len(mean), dtype=bool)  # these come later in `best` alone
         self._gains = expected_improvement(mean, doubt, best)
         self._open = np.ones(len(mean), dtype=bool)
 
@@ -355,16 +322,8 @@ class ExpectedGains:
     @property
     def order(self) -> NDArray[np.intp]:
         """Indices of `positions`, the largest gain first."""
-        order: NDArray[np.intp] = np.lexsort((self._mean, -self._gains / self._slowness))
+        order: NDArray[np.intp] = np.lexsort((self._mean, -self._gains / self.slowness))
         return order
-
-    def divide_by(self, slowness: Floats) -> None:
-        """Divide the gain of each config by its entry in `slowness`."""
-        self._slowness = slowness
-
-    def discount_uncompiled(self, uncompiled: NDArray[np.bool_]) -> None:
-        """Make configs that are not compiled yet come later in `best`; `order` stays the same."""
-        self._uncompiled = uncompiled
 
     def keep_apart(self, row: Floats) -> None:
         """Lower the doubt near `row`, whose config will be measured, and with it the gains near `row`."""
@@ -372,17 +331,13 @@ class ExpectedGains:
         self._gains = expected_improvement(self._mean, self._doubt, self._best)
 
     def best(self, among: NDArray[np.intp] | None = None) -> int | None:
-        """The position of the config with the largest gain, each config once; None after the last.
-
-        Args:
-            among: Positions to which the choice is limited, if any of them is left.
-        """
+        """The position of the config with the largest gain, if any is left of those `among`; each once, then None."""
         candidates = np.flatnonzero(self._open)
         if among is not None and len(near := candidates[np.isin(self.positions[candidates], among)]):
             candidates = near
         if not len(candidates):
             return None
-        worth = self._gains / self._slowness / np.where(self._uncompiled, _UNCOMPILED, 1.0)
+        worth = self._gains / self.slowness / np.where(self.uncompiled, _UNCOMPILED, 1.0)
         first = int(candidates[np.lexsort((self._mean[candidates], -worth[candidates]))[0]])
         self._open[first] = False
         self.keep_apart(self._rows[first])

@@ -21,16 +21,7 @@ _PURPOSE = "the search `optuna`"
 
 
 class OptunaSearch(OneByOne):
-    """A searcher around a sampler of Optuna: its tree of Parzen estimators, or the given sampler.
-
-    Args:
-        space: The configs that may be tried.
-        seed: Seed of the default sampler; a given sampler has its own seed.
-        sampler: Any `optuna.samplers.BaseSampler`.
-
-    Raises:
-        MissingDependencyError: Optuna is not installed.
-    """
+    """A searcher around a sampler of Optuna: its tree of Parzen estimators with this seed, or any given sampler."""
 
     def __init__(self, space: ConfigSpace, seed: int = 0, sampler: Any = None) -> None:
         super().__init__(space, seed)

@@ -26,12 +26,8 @@ _WHOLE = ""  # the tensor name for the extents and the dtype of a problem whose 
 class ProblemPlace:
     """The problem and the device of some trials; an unknown attribute is empty.
 
-    Attributes:
-        extents: Tensor name to shape; if the tensors are unknown, the problem's extents under an empty name, or each
-            under its own.
-        dtypes: Tensor name to dtype.
-        choices: Name to value of arguments that are words or flags.
-        device: The device's name.
+    Extents are by tensor; if the tensors are unknown, the problem's under an empty name, or each under its own.
+    `choices` are arguments that are words or flags.
     """
 
     extents: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -87,7 +83,6 @@ def _doublings(here: int, there: int) -> float:
 
 
 def _differing(here: Mapping[str, str | bool], there: Mapping[str, str | bool]) -> int:
-    """The number of names that both places have for different values."""
     return sum(here[name] != there[name] for name in here.keys() & there.keys())
 
 

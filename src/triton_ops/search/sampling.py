@@ -3,6 +3,10 @@
 The order is random for two reasons: a clock that drifts during the run would otherwise favour one end of the space, and
 a run that is cut short has tried a fair sample. The configs are sorted by their text before they are shuffled, so that
 the order in which a space lists its configs changes neither the trials nor the decision.
+
+A space of up to 30,000 valid configs is held whole, however many combinations of values its constraints leave out, if
+these can be walked soon. A larger space is never enumerated: the sample has random configs and the neighbours of the
+best configs so far.
 """
 
 from __future__ import annotations
@@ -13,19 +17,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 
 from triton_ops.exceptions import EmptySpaceError
-from triton_ops.search.columns import Floats
-from triton_ops.space import Config, ConfigSpace
+from triton_ops.search.columns import Encoder, Floats
+from triton_ops.space import Config, ConfigSpace, all_configs
 from triton_ops.values import Trial
 
 
 class Stream:
-    """Proposes the configs of an iterator in their order.
-
-    Args:
-        configs: The configs, each at most once.
-    """
+    """Proposes the configs of an iterator, each at most once, in their order."""
 
     def __init__(self, configs: Iterator[Config]) -> None:
         self._others: set[Config] = set()
@@ -72,10 +73,7 @@ _AMONG = 10  # random rows that are compared: the farthest of all rows would alw
 
 
 def farthest(rows: Floats, others: Floats, random: np.random.Generator) -> int:
-    """The position of the row, among some random `rows`, that is farthest from all of `others`; any if none is known.
-
-    The distance is the sum of differences over all columns. There must be at least one row.
-    """
+    """The position of the row, of some random `rows`, that is farthest from all of `others`; any if none is known."""
     sample = random.permutation(len(rows))[:_AMONG]
     if not len(others):
         return int(sample[0])
@@ -126,12 +124,7 @@ def draws(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:
 
 
 class Remaining:
-    """The configs of a space that were not taken yet.
-
-    Args:
-        space: The space.
-        rng: Draws the random configs.
-    """
+    """The configs of a space that were not taken yet."""
 
     def __init__(self, space: ConfigSpace, rng: random.Random) -> None:
         self._names = set(space.tunables)
@@ -163,12 +156,7 @@ class Remaining:
 
 
 class OneByOne:
-    """A searcher that proposes its configs one by one.
-
-    Args:
-        space: The space.
-        seed: The seed of random choices.
-    """
+    """A searcher that proposes its configs one by one."""
 
     def __init__(self, space: ConfigSpace, seed: int) -> None:
         self._space = space
@@ -180,7 +168,6 @@ class OneByOne:
         return list(islice(iter(self._next, None), count))
 
     def _next(self) -> Config | None:
-        """The next config; None where all are taken."""
         raise NotImplementedError
 
 
@@ -188,10 +175,9 @@ _CANDIDATES = 100  # configs compared for each proposal
 
 
 class LatinSearch(OneByOne):
-    """The searcher `latin`: every value of every tunable occurs equally often, as far as the constraints allow.
+    """The searcher `latin`, a Latin hypercube with constraints: values occur equally often, as far as possible.
 
-    The search is a Latin hypercube for spaces with constraints. Of 100 random configs, the next is the one whose values
-    were proposed least often so far.
+    Of 100 random configs, the next is the one whose values were proposed least often so far.
     """
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
@@ -219,9 +205,6 @@ class LatinSearch(OneByOne):
         self._count(freshest)
         return freshest
 
-    def _frequencies(self, config: Config) -> list[int]:
-        return sorted((self._counts[value] for value in _values(config)), reverse=True)
-
     def _count(self, config: Config) -> None:
         if config not in self._proposals:
             self._proposals.add(config)
@@ -230,3 +213,88 @@ class LatinSearch(OneByOne):
 
 def _values(config: Config) -> list[tuple[str, type, object]]:
     return [(name, type(value), value) for name, value in config.items()]
+
+
+_WHOLE = 30_000  # most valid configs of a space that is held whole: about 30 MB, and 0.5 s to encode
+_SAMPLE = 2_000  # random configs that are added to the sample at a time
+_FEW = 200  # with fewer open configs, further random configs are added
+
+
+class OpenConfigs:
+    """The configs that may still be proposed, marked `open` in `configs`, which is a sample, or the `whole` space."""
+
+    def __init__(self, space: ConfigSpace, encoder: Encoder, seed: int) -> None:
+        self._space = space
+        self._encoder = encoder
+        self._rng = random.Random(seed)
+        all_valid = all_configs(space, _WHOLE)
+        self.whole = all_valid is not None
+        self.configs: list[Config] = []
+        self.rows: Floats = np.zeros((0, encoder.columns))
+        self.open: NDArray[np.bool_] = np.zeros(0, dtype=bool)
+        self._at: dict[Config, int] = {}
+        self._proposals: set[Config] = set()
+        self._reserve: dict[Config, None] = {}
+        self._draws = iter(()) if all_valid is not None else draws(space, self._rng)
+        self._add(all_valid if all_valid is not None else islice(self._draws, _SAMPLE))
+
+    def take(self, config: Config) -> None:
+        """Close `config`, because it is proposed or was tried otherwise."""
+        self._proposals.add(config)
+        if (at := self._at.get(config)) is not None:
+            self.open[at] = False
+
+    def hold(self, config: Config) -> None:
+        """Propose `config` only when no other config is left."""
+        if config not in self._proposals:
+            self._reserve[config] = None
+            if (at := self._at.get(config)) is not None:
+                self.open[at] = False
+
+    def place(self, config: Config) -> int | None:
+        """The position of `config` in `configs`; None if it is not in the sample."""
+        return self._at.get(config)
+
+    def position(self, config: Config) -> int | None:
+        """The position of `config` in `configs`; None if it may not be proposed any more."""
+        at = self._at.get(config)
+        return at if at is not None and self.open[at] else None
+
+    def left(self) -> NDArray[np.intp]:
+        """Positions of the configs that may still be proposed; empty only if the space has no such config."""
+        if not self.whole and int(self.open.sum()) < _FEW:
+            self._add(islice(self._draws, _SAMPLE))
+        if self._reserve and not self.open.any():
+            self._bring_back()
+        return np.flatnonzero(self.open)
+
+    def widen(self, leaders: Sequence[Config]) -> None:
+        """Add the neighbours of `leaders`, the best configs so far, unless the whole space is held."""
+        if not self.whole:
+            for leader in leaders:
+                self._add(self._space.neighbours(leader))
+
+    def nearby(self, leaders: Sequence[Config]) -> NDArray[np.intp]:
+        """Positions of the open configs, the nearest to any of `leaders` first."""
+        positions = self.left()
+        if not leaders:
+            return positions[:0]
+        rows = self.rows[positions]
+        steps = np.min([np.abs(rows - row).sum(axis=1) for row in self._encoder.rows(leaders)], axis=0)
+        return positions[np.argsort(steps, kind="stable")]
+
+    def _bring_back(self) -> None:
+        configs, self._reserve = [config for config in self._reserve if config not in self._proposals], {}
+        self._add(configs)
+        self.open[[self._at[config] for config in configs]] = True
+
+    def _add(self, configs: Iterable[Config]) -> None:
+        new = [config for config in dict.fromkeys(configs) if config not in self._at]
+        if not new:
+            return
+        self._at.update((config, at) for at, config in enumerate(new, len(self.configs)))
+        self.configs += new
+        self.rows = np.vstack([self.rows, self._encoder.rows(new)])
+        self.open = np.append(
+            self.open, [config not in self._proposals and config not in self._reserve for config in new]
+        )

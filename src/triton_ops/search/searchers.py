@@ -10,7 +10,7 @@ import functools
 import importlib
 import math
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from triton_ops.base import import_in_order
@@ -93,29 +93,6 @@ class LearnsPreviews(Protocol):
 
 
 SMALL = 64  # a space of at most this many configs is tried whole by `auto`: a search would save less than it costs
-_REPEATED_ANSWERS = 100  # after so many answers in a row without a new config, the searcher counts as exhausted
-
-
-def new_configs(searcher: Searcher, count: int, proposed: Collection[Config]) -> list[Config]:
-    """Up to `count` configs from `searcher` that are not in `proposed`; an empty list when no new config comes.
-
-    A searcher that repeats configs is asked again: it may continue an interrupted run without a memory of the trials.
-
-    Raises:
-        SettingsError: The searcher proposes an object that is no config.
-    """
-    for _ in range(_REPEATED_ANSWERS):
-        answer: Sequence[Any] = searcher.ask(count)  # the searcher may be a user's, so its answer is checked
-        if wrong := [config for config in answer if not isinstance(config, Config)]:
-            raise SettingsError(
-                f"{type(searcher).__qualname__}.ask returned {wrong[0]!r}, which is no Config",
-                hint="return configs of the space, or make one with triton_ops.Config(BLOCK=128)",
-            )
-        if fresh := [config for config in dict.fromkeys(answer) if config not in proposed]:
-            return fresh
-        if not answer:
-            break
-    return []
 
 
 def expected_gain(searcher: Searcher) -> float:
@@ -150,18 +127,9 @@ _Search = TypeVar("_Search", bound=AnySearch)
 def make_searcher(
     search: AnySearch, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
 ) -> Searcher:
-    """The searcher that `search` names, makes or is; only `auto` uses priors.
+    """The searcher that `search` names, makes or is; only `auto` uses priors of this problem, and records of others.
 
-    Args:
-        search: A name in `SEARCHERS`, or the user's own searcher or factory.
-        space: The configs that may be proposed.
-        seed: Seed of all random choices.
-        priors: Prior knowledge of this problem.
-        records: Prior knowledge from other problems.
-
-    Raises:
-        SettingsError: There is no searcher of that name, or the factory's result has no `ask` and `tell`.
-        MissingDependencyError: The searcher needs a package that is not installed.
+    Raises SettingsError if there is none, and MissingDependencyError if it needs a package that is not installed.
     """
     checked_search(search)
     if not isinstance(search, str):
@@ -181,21 +149,13 @@ def begin_imports(search: AnySearch, space: ConfigSpace) -> None:
     joined = math.prod(len(tunable) for tunable in space.tunables.values())
     most = joined if space.listed is None else len(space.listed)
     if isinstance(search, str) and search in _IMPORTED_LATE and most > SMALL:
-        _preload(*_IMPORTED_LATE[search])
+        threading.Thread(target=_load, args=_IMPORTED_LATE[search], name="triton-ops preload", daemon=True).start()
 
 
-def _preload(*names: str) -> None:
-    """Begin to import packages in a thread, so that a later `require` waits only for the rest of the import.
-
-    A failure is ignored here, since `require` reports it.
-    """
-
-    def load() -> None:
-        with contextlib.suppress(Exception):
-            for name in names:
-                import_in_order(name)
-
-    threading.Thread(target=load, name="triton-ops preload", daemon=True).start()
+def _load(*names: str) -> None:
+    with contextlib.suppress(Exception):  # `require`, which waits for the rest of the import, reports it
+        for name in names:
+            import_in_order(name)
 
 
 def make_transfer(space: ConfigSpace, trials: Sequence[Trial], distance: float) -> Prior | None:
@@ -205,11 +165,7 @@ def make_transfer(space: ConfigSpace, trials: Sequence[Trial], distance: float) 
 
 
 def checked_search(search: _Search) -> _Search:
-    """Return `search` if it is a searcher's name, a searcher, or can be called to make one.
-
-    Raises:
-        SettingsError: `search` is none of these; the error has the value and the allowed ones.
-    """
+    """Return `search` if it is a searcher's name, a searcher, or can be called to make one; raises SettingsError."""
     if isinstance(search, str) and search not in SEARCHERS:
         raise SettingsError(
             f"there is no search {search!r}; there are {', '.join(SEARCHERS)}",

@@ -80,12 +80,7 @@ _CORRELATION_LIMITS = (-3.0, 4.0)  # of the logarithm of each parameter
 
 
 class Correlation(Protocol):
-    """A correlation of rows.
-
-    Attributes:
-        expectation: The expected logarithm of each parameter.
-        limits: The least and the largest logarithm of each.
-    """
+    """A correlation of rows, with the expected logarithm of each parameter, and the limits of each."""
 
     expectation: Floats
     limits: list[tuple[float, float]]
@@ -104,9 +99,7 @@ class Correlation(Protocol):
 class ByDistance:
     """One distance over all columns, so that rows are alike where they are alike in all.
 
-    Args:
-        scales: For each column the number of its scale, from 0 on.
-        flags: The scales of tunables that are on or off.
+    Each column has the number of its scale, from 0 on; `flags` are the scales of tunables that are on or off.
     """
 
     def __init__(self, scales: Sequence[int], flags: Collection[int] = ()) -> None:
@@ -138,11 +131,6 @@ class ByTunables:
 
     The correlation is the product of (1 + s * m) / (1 + s) over the tunables, where m is the Matérn function of the
     distance along a tunable and s is its share: a sum over all sets of tunables.
-
-    Args:
-        scales: For each column the number of its scale, from 0 on.
-        tunables: For each column the number of its tunable, from 0 on.
-        flags: The scales of tunables that are on or off.
     """
 
     def __init__(self, scales: Sequence[int], tunables: Sequence[int], flags: Collection[int] = ()) -> None:
@@ -182,7 +170,6 @@ class ByTunables:
 
 
 def _expected_lengths(usual: float, lengths: int, flags: Collection[int]) -> Floats:
-    """The logarithm of each expected length."""
     return np.log([usual * (_FLAG if scale in flags else 1.0) for scale in range(lengths)])
 
 
@@ -200,13 +187,11 @@ def _by_columns(pull: Floats, near: Floats) -> Floats:
 
 
 def _squares(rows: Floats, others: Floats) -> Floats:
-    """The squared distance of each row from each of `others`; shape (n, m)."""
     squares: Floats = (rows**2).sum(axis=1)[:, None] + (others**2).sum(axis=1)[None] - 2 * rows @ others.T
     return np.maximum(squares, 0.0, out=squares)
 
 
 def _matern(squares: Floats) -> Floats:
-    """The Matérn correlation (nu = 5/2) at these squared distances."""
     away = np.sqrt(5 * squares)
     correlation: Floats = (1 + away + away**2 / 3) * np.exp(-away)
     return correlation
@@ -232,14 +217,7 @@ _PURPOSE = "the search `auto`"
 
 
 class Surrogate:
-    """Learns the values of some rows, and predicts the values of others.
-
-    Args:
-        correlation: How alike the values of two rows are expected to be.
-
-    Raises:
-        MissingDependencyError: SciPy or threadpoolctl is not installed.
-    """
+    """Learns the values of some rows, and predicts the values of others; raises MissingDependencyError."""
 
     def __init__(self, correlation: Correlation) -> None:
         self._linear = require("scipy.linalg", _PURPOSE)
@@ -255,12 +233,7 @@ class Surrogate:
         self._mean, self._deviation = 0.0, 1.0
 
     def learn(self, rows: Floats, values: Floats, noise: Floats) -> None:
-        """Learn these values in place of all values before.
-
-        Args:
-            rows: Shape (n, columns), n at least 2.
-            values: The value of each row; shape (n,).
-            noise: The known part of the standard deviation of each value; shape (n,).
+        """Learn these values in place of all before, at least two; `noise` is the known part of their deviations.
 
         Cost: 0.2 ms for 50 rows, 0.5 ms for 200; 5 ms and 40 ms when the lengths are found anew.
         """
@@ -279,9 +252,8 @@ class Surrogate:
     def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """The expected value of each row, and the standard deviation of the expectation.
 
-        The deviation is without the noise of a measurement, which is no doubt about the config.
-
-        Cost: about 1 µs per row for 100 learned rows.
+        This is without the noise of a measurement, which is no doubt about the config. Cost: about 1 µs per row for 100
+        learned rows.
         """
         mean, variance = np.empty(len(rows)), np.empty(len(rows))
         with self._threads.limit(limits=1):
@@ -310,7 +282,6 @@ class Surrogate:
         return self._correlation.of(self._theta[1:-1], rows, others)
 
     def _most_probable(self, rows: Floats, values: Floats, variances: Floats) -> Floats:
-        """The most probable amplitude, lengths and noise under their priors, as logarithms."""
 
         def penalty(theta: Floats) -> tuple[float, Floats]:
             value, slope = self._unlikeliness(theta, rows, values, variances)

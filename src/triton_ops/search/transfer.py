@@ -23,13 +23,7 @@ _FAILED = 0.9  # a config that failed there has this quantile of the times of co
 
 
 class Transfer:
-    """Trials of one other place as a prior for `space`.
-
-    Args:
-        space: The space of the search.
-        trials: The trials; those with other tunables than the space's are left out.
-        distance: The distance of the other place.
-    """
+    """Trials of one other place at a distance as a prior for `space`; those with other tunables are left out."""
 
     def __init__(self, space: ConfigSpace, trials: Sequence[Trial], distance: float = 0.0) -> None:
         names = set(space.tunables)
@@ -64,7 +58,6 @@ class Transfer:
 
 
 def _levels(trials: Sequence[Trial]) -> dict[Config, float]:
-    """The logarithm of each config's time over the median time."""
     ok = [trial for trial in trials if trial.ok]
     if not ok:
         return {}

@@ -109,14 +109,7 @@ class EvolutionSearch(OneByOne):
 
 
 class Descent(OneByOne):
-    """A walk from the best of a few random configs to better ones around it, until none is better; then another one.
-
-    Args:
-        space: The space.
-        seed: The seed of random choices.
-        starts: Random configs from the best of which a walk starts.
-        first: Configs from which the first walk starts, in place of random ones.
-    """
+    """A walk from the best of a few random configs, or of `first`, to better ones; where none is, another one."""
 
     def __init__(self, space: ConfigSpace, seed: int, starts: int, first: Sequence[Config] = ()) -> None:
         super().__init__(space, seed)
@@ -128,10 +121,7 @@ class Descent(OneByOne):
         self._around: Iterator[Config] = iter(())
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Move to the best of the trials if it is better than the current config.
-
-        Of a repeated measurement of the current config, the latest time counts.
-        """
+        """Move to the best of the trials if it is better than the current config, of which the latest time counts."""
         for trial in self._remaining.note(trials):
             if self._best is not None and trial.ok and trial.config == self._best.config:
                 self._best = trial

@@ -24,10 +24,10 @@ from triton_ops.evaluation import LITTLE, StationFacts
 from triton_ops.processes import start_thread
 from triton_ops.records import Quarantine, RunLog, TrialOrigin
 from triton_ops.request import GRACE_S, RunningBudget
-from triton_ops.search import Searcher, expected_gain, new_configs
+from triton_ops.search import Searcher, expected_gain
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.progress import Listener, RunProgress
-from triton_ops.tuner.proposals import Feed, Ready
+from triton_ops.tuner.proposals import Feed, Ready, new_configs
 from triton_ops.values import Status, Trial
 
 _log = logging.getLogger("triton_ops")

@@ -19,17 +19,17 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from triton_ops.compilation import CompilePool, Compiles, SharedCpus, with_residents
 from triton_ops.device import Machine
-from triton_ops.exceptions import KernelTypeError, TargetError
+from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
 from triton_ops.request import Effort, Task
-from triton_ops.search import Searcher, UsesPreviews, new_configs
+from triton_ops.search import Searcher, UsesPreviews
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Trial
 
@@ -375,3 +375,26 @@ def _pool_for(task: Task, effort: Effort, reuse: bool, shared_cpus: SharedCpus |
     except (TargetError, KernelTypeError) as error:
         _log.warning("nothing is compiled ahead: %s", error.message)
         return None
+
+
+_REPEATED_ANSWERS = 100  # after so many answers in a row without a new config, the searcher counts as exhausted
+
+
+def new_configs(searcher: Searcher, count: int, proposed: Collection[Config]) -> list[Config]:
+    """Up to `count` configs from `searcher` that are not in `proposed`; an empty list when no new config comes.
+
+    A searcher that repeats configs is asked again: it may continue an interrupted run without a memory of the trials.
+    Raises SettingsError if it proposes an object that is no config.
+    """
+    for _ in range(_REPEATED_ANSWERS):
+        answer: Sequence[Any] = searcher.ask(count)  # the searcher may be a user's, so its answer is checked
+        if wrong := [config for config in answer if not isinstance(config, Config)]:
+            raise SettingsError(
+                f"{type(searcher).__qualname__}.ask returned {wrong[0]!r}, which is no Config",
+                hint="return configs of the space, or make one with triton_ops.Config(BLOCK=128)",
+            )
+        if fresh := [config for config in dict.fromkeys(answer) if config not in proposed]:
+            return fresh
+        if not answer:
+            break
+    return []

@@ -8,7 +8,7 @@ triton = pytest.importorskip("triton")
 
 import triton.language as tl  # noqa: E402
 
-from triton_ops.dispatch import written_only  # noqa: E402
+from triton_ops.dispatch.calls import written_only  # noqa: E402
 
 pytestmark = pytest.mark.triton
 

@@ -17,10 +17,10 @@ import torch
 import triton_ops
 from triton_ops import Implementation, Operation, TensorSpec, choose, on_miss, replaying, serve
 from triton_ops.backend import pack
-from triton_ops.dispatch import choice_space as leaks
+from triton_ops.dispatch import implementation as leaks
 from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch.choice_calls import Known, KnownCalls
-from triton_ops.dispatch.choice_space import kept_by_a_call
+from triton_ops.dispatch.implementation import kept_by_a_call
 from triton_ops.exceptions import KernelTypeError, SettingsError, TuningFailedError, UntunedError
 from triton_ops.records import Lockfile
 

@@ -7,7 +7,8 @@ import warnings
 
 import triton_ops
 from triton_ops import operation
-from triton_ops.dispatch import LaunchCount, ledger
+from triton_ops.dispatch import ledger
+from triton_ops.dispatch.fast_launch import LaunchCount
 from triton_ops.records import Lockfile
 
 

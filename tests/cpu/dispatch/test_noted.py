@@ -63,7 +63,7 @@ def steady():
 def tuned_from_its_miss(name, folder):
     """Note the miss of a call, and tune from the file; tells what became of it, and what was noted."""
     from triton_ops import install
-    from triton_ops.dispatch.noted import launches_of
+    from triton_ops.dispatch.decorator import launches_of
 
     kernel, given, grid = called(name, 100)
     with install(on_miss="default"):
@@ -126,7 +126,7 @@ def test_a_config_that_joined_since_has_no_grid_and_says_so(interpreted, tmp_pat
 
 def locked(name, folder, n=100, **changes):
     """The lockfile of a record of one call, as it is read again."""
-    from triton_ops.dispatch.noted import launches_of
+    from triton_ops.dispatch.decorator import launches_of
 
     kernel, given, grid = called(name, n)
     call = launches_of(kernel).call_of(grid, (), {**given, **changes})
@@ -142,7 +142,7 @@ def verdicts(lock, **options):
 def verified(name, folder):
     """The verdicts on the entry of one call, on places in its ranges, and on other calls; and what a launch takes."""
     import triton_ops
-    from triton_ops.dispatch.noted import launches_of
+    from triton_ops.dispatch.decorator import launches_of
 
     lock = locked(name, folder)
     own, *there = verdicts(lock, held_out=2)
@@ -256,7 +256,7 @@ def test_a_launch_notes_its_call_once_and_a_file_of_before_is_read(tmp_path, mon
 def test_a_call_that_does_not_fit_any_more_is_told(change, said, tmp_path):
     import msgspec
 
-    from triton_ops.dispatch.noted import tune_noted
+    from triton_ops.dispatch.decorator import tune_noted
 
     _, noted_call = noted(tmp_path)
     changed = msgspec.structs.replace(noted_call, **change(noted_call))
@@ -265,7 +265,7 @@ def test_a_call_that_does_not_fit_any_more_is_told(change, said, tmp_path):
 
 
 def test_what_is_no_decorated_kernel_any_more_is_told(tmp_path):
-    from triton_ops.dispatch.noted import tune_noted
+    from triton_ops.dispatch.decorator import tune_noted
 
     _, call = noted(tmp_path)
     with pytest.raises(TritonKernelError, match="is no decorated kernel"):

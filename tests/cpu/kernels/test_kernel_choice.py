@@ -73,13 +73,13 @@ def test_nothing_is_tuned_unless_asked_for(monkeypatch):
 
 
 def test_the_ladder_is_asked_once_for_a_problem(monkeypatch):
-    asked = []
+    asked, decided = [], operations.decided
 
     def counted(*args, **kwargs):
         asked.append(args)
-        return operations.decided(*args, **kwargs)
+        return decided(*args, **kwargs)
 
-    monkeypatch.setattr(choice, "decided", counted)
+    monkeypatch.setattr(operations, "decided", counted)
     forget()
     for x in (drawn(4, 80), drawn(4, 80), drawn(4, 80, dtype=torch.float16), drawn(4, 160)[:, ::2], drawn(8, 80)):
         chosen(x)

@@ -14,8 +14,7 @@ from tests.strategies import examples, spaces
 from triton_ops.search import SMALL, make_searcher
 from triton_ops.search.columns import Encoder
 from triton_ops.search.gains import Chance, Priors
-from triton_ops.search.open_configs import OpenConfigs
-from triton_ops.search.sampling import farthest
+from triton_ops.search.sampling import OpenConfigs, farthest
 from triton_ops.search.surrogate import (
     ByDistance,
     ByTunables,
