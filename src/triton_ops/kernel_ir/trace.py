@@ -137,12 +137,7 @@ class Trace:
         self.dots.setdefault(number, product).executions += weight
 
     def accessed(
-        self,
-        number: int,
-        weight: Weights,
-        where: AccessTrace,
-        mask: Value | None,
-        elements: Weights | None = None,
+        self, number: int, weight: Weights, where: AccessTrace, mask: Value | None, elements: Weights | None = None
     ) -> None:
         """Count an access.
 

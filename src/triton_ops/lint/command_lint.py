@@ -17,9 +17,9 @@ from triton_ops import kernels, settings
 from triton_ops.backend import HasOperation, Operation
 from triton_ops.base import counted, write_named
 from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependencyError, TargetError
-from triton_ops.lint.engine import lint
-from triton_ops.lint.findings import LintReport, Undecided, merge_reports
-from triton_ops.lint.sarif import as_sarif
+from triton_ops.lint.engine import BAD, RULES, lint
+from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
+from triton_ops.lint.rules.base import Rule
 from triton_ops.request import named_object, operations_in
 from triton_ops.terminal import (
     CHECK_FAILED,
@@ -32,6 +32,63 @@ from triton_ops.terminal import (
     say_json,
     tell,
 )
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def as_sarif(report: LintReport, version: str) -> dict[str, Any]:
+    """A report as a SARIF log with one run; what comments answer is in it as suppressed, undecided rules as notes."""
+    rules = [*map(_rule, RULES), {"id": BAD, "shortDescription": {"text": "a comment that answers nothing"}}]
+    results = [_result(one) for one in report.findings]
+    results += [
+        {**_result(one), "suppressions": [{"kind": "inSource", "justification": reason}]}
+        for one, reason in report.suppressed
+    ]
+    notes = [
+        {"level": "note", "message": {"text": f"{one.kernel}: undecided: {one.why}"}, "descriptor": {"id": one.rule}}
+        for one in report.undecided
+    ]
+    driver = {"name": "triton-ops lint", "version": version, "rules": rules}
+    return {
+        "$schema": _SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {"driver": driver},
+                "results": results,
+                "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notes}],
+            }
+        ],
+    }
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    return {
+        "id": rule.id,
+        "shortDescription": {"text": rule.symptom},
+        "help": {"text": rule.fix},
+        "properties": {"level": rule.level},
+    }
+
+
+def _result(one: Finding) -> dict[str, Any]:
+    place = {"artifactLocation": {"uri": _uri(one.file)}, "region": {"startLine": one.line}}
+    return {
+        "ruleId": one.rule,
+        "level": "warning",
+        "message": {"text": f"{one.kernel}: {one.symptom}. {one.evidence}. Fix: {one.fix}"},
+        "locations": [{"physicalLocation": place}],
+        "properties": {"evidence": one.evidence, "decidedBy": one.level},
+    }
+
+
+def _uri(file: str) -> str:
+    """A path below the working folder as a relative one, so that a code host finds the file; else as a file's URI."""
+    if (here := settings.current_folder()) is None:
+        return Path(file).as_uri()
+    path = Path(file).absolute()
+    return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.as_uri()
+
 
 WRONG_RESULTS = (
     "missing-mask", "wrong-mask", "wrong-identity", "stride-order", "low-precision-sum", "overlapping-writes",

@@ -28,9 +28,27 @@ from triton_ops.lint.island import Island, island_of, parsed_file, source_text, 
 from triton_ops.lint.jit_functions import DefinedKernel, defined_kernels, innermost_kernel, kernel_function, tuned_with
 from triton_ops.lint.memory_watch import RunRecord
 from triton_ops.lint.reading import COMPILED_FOR, READ_FOR, KernelReading, launched_as
+from triton_ops.lint.rules.addresses import ATOMICS, NEVER_WRITTEN, OUTSIDE_TENSOR, OVERFLOW, OVERLAPS, SWAPPED
 from triton_ops.lint.rules.base import Rule
-from triton_ops.lint.rules.catalogue import RULES, rule_named
+from triton_ops.lint.rules.compiled_costs import CONFLICTS, LOST, NARROW, SPILL
+from triton_ops.lint.rules.launching import CHANGED_GLOBAL, NARROW_KEY, OVER, STATIC
+from triton_ops.lint.rules.launching import MISSING as MISSING_CONSTEXPR
+from triton_ops.lint.rules.masks import MISSING as MISSING_MASK
+from triton_ops.lint.rules.masks import WRONG
+from triton_ops.lint.rules.sums import IDENTITY, LOW, UNUSED
 from triton_ops.lint.source_launches import launches
+
+RULES: tuple[Rule, ...] = (
+    MISSING_MASK, WRONG, IDENTITY, SWAPPED, LOW, MISSING_CONSTEXPR, OVER, SPILL, ATOMICS, OVERLAPS, NARROW_KEY,
+    CHANGED_GLOBAL, STATIC, OVERFLOW, UNUSED, NARROW, LOST, CONFLICTS,
+    OUTSIDE_TENSOR, NEVER_WRITTEN,
+)  # fmt: skip
+
+
+def rule_named(name: str) -> Rule | None:
+    """The rule of an id; None if there is none."""
+    return next((rule for rule in RULES if rule.id == name), None)
+
 
 BAD = "bad-suppression"
 _COMMENT = re.compile(r"#\s*triton-ops:\s*ignore\b\s*(?:\[([^\]]*)\])?\s*(.*)")

@@ -35,10 +35,9 @@ from triton_ops.kernel_ir import SourcePlace, UnreadableError, UntoldError
 from triton_ops.lint.jit_functions import KernelFunction
 from triton_ops.lint.kernel_facts import Fact, Facts
 from triton_ops.lint.memory_watch import RunRecord
-from triton_ops.lint.parameters import Guess, SourceValues, guesses, switches
+from triton_ops.lint.parameters import Guess, SourceValues, Uses, guesses, switches, uses_of
 from triton_ops.lint.source_launches import SourceLaunch
 from triton_ops.lint.term_walk import facts_of
-from triton_ops.lint.usage import Uses, uses_of
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Problem
 

@@ -7,11 +7,19 @@ from dataclasses import dataclass, replace
 
 from triton_ops.kernel_ir import SourcePlace
 from triton_ops.lint.findings import Finding, Undecided
-from triton_ops.lint.kernel_facts import AccessFact, Facts, Multiplication
+from triton_ops.lint.kernel_facts import (
+    AccessFact,
+    Facts,
+    Index,
+    Multiplication,
+    arguments_in,
+    indices,
+    loop_of,
+    root_name,
+)
 from triton_ops.lint.memory_watch import CONFLICT, OUTSIDE, UNWRITTEN
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
-from triton_ops.lint.rules.indices import Index, arguments_in, indices, loop_of, root_name
 from triton_ops.lint.source_launches import AxisOf, extents_of, rank_of, stride_of, tensor_of
 from triton_ops.lint.terms import ZERO, Term, constant, describe, inner_terms, lone_argument, parts
 
@@ -329,7 +337,7 @@ def _by_launch(kernel: KernelReading, root: str, use: _Use) -> str | None:
                 return (
                     f"line {launch.line} gives {use.stride} the stride of axis {stride.axis} of {tensor}; the index "
                     f"that it multiplies ends at {end}, the extent of axis {where}"
-                )  # fmt: skip
+                )
             verdict = ""
     return verdict
 

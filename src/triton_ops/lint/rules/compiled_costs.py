@@ -11,10 +11,9 @@ from triton_ops.backend import one_line
 from triton_ops.compilation import resources_of
 from triton_ops.device import Residents, UnitLimits
 from triton_ops.kernel_ir import SharedAccess, SourcePlace, Traffic, traffic, widths_by_line
-from triton_ops.lint.kernel_facts import AccessFact, Facts, ProductFact
+from triton_ops.lint.kernel_facts import AccessFact, Facts, Index, ProductFact, indices
 from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
-from triton_ops.lint.rules.indices import Index, indices
 from triton_ops.lint.terms import AT_LEAST_ZERO, Monomial, Term, all_of, constant, inner_terms, parts
 
 _HEAVY = 64

@@ -291,7 +291,7 @@ def _judge_harm(
             kernel,
             f"line {line}: a load gives no `other`, so that padded lanes are undefined by the language; with 0, which "
             "NVIDIA's compiler puts there, the result is right",
-        )  # fmt: skip
+        )
 
 
 def _may_stay_inside(facts: Facts, condition: Term) -> bool:
