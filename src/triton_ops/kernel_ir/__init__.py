@@ -5,12 +5,9 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.kernel_ir.kernel_work import ACCUMULATED_BYTES as ACCUMULATED_BYTES
-    from triton_ops.kernel_ir.kernel_work import Access as Access
     from triton_ops.kernel_ir.kernel_work import KernelWork as KernelWork
     from triton_ops.kernel_ir.kernel_work import LaunchWork as LaunchWork
-    from triton_ops.kernel_ir.kernel_work import LoopWork as LoopWork
     from triton_ops.kernel_ir.kernel_work import Operand as Operand
-    from triton_ops.kernel_ir.kernel_work import Product as Product
     from triton_ops.kernel_ir.kernel_work import launch_work as launch_work
     from triton_ops.kernel_ir.machine_code import LocalTraffic as LocalTraffic
     from triton_ops.kernel_ir.machine_code import features_of as features_of
@@ -25,6 +22,9 @@ if TYPE_CHECKING:
     from triton_ops.kernel_ir.shared_memory import bank_padding as bank_padding
     from triton_ops.kernel_ir.shared_memory import steps_of as steps_of
     from triton_ops.kernel_ir.shared_memory import traffic as traffic
+    from triton_ops.kernel_ir.trace import Access as Access
+    from triton_ops.kernel_ir.trace import LoopWork as LoopWork
+    from triton_ops.kernel_ir.trace import Product as Product
     from triton_ops.kernel_ir.ttir_syntax import SourcePlace as SourcePlace
     from triton_ops.kernel_ir.ttir_syntax import TtirBlock as TtirBlock
     from triton_ops.kernel_ir.ttir_syntax import TtirOperation as TtirOperation

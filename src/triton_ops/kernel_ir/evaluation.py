@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.kernel_ir.trace import LoopTrace, Trace, Weights
+from triton_ops.kernel_ir.trace import LoopTrace, LoopWork, Trace, Weights
 from triton_ops.kernel_ir.ttir_operations import HANDLERS, unknown_results
 from triton_ops.kernel_ir.ttir_syntax import Module, TtirBlock, TtirOperation, UntoldError
 from triton_ops.kernel_ir.ttir_walk import Programs, ProgramScope, TtirWalk
@@ -222,14 +222,17 @@ def _turns(lower: Value, upper: Value, step: Value, scope: ProgramScope) -> _Tur
 
 
 def _enter(operation: TtirOperation, scope: ProgramScope, count: _TurnCount) -> None:
-    nothing = LoopTrace(scope.loops, np.zeros(scope.count), np.zeros(scope.count), written=True)
+    flags = tuple(flag for flag in ("flatten", "warp_specialize") if f"tt.{flag}" in operation.tail)
+    figures = LoopWork(
+        parent=-1, entries=0.0, turns=0.0, most=0.0, stages=operation.attribute("tt.num_stages"), flags=flags,
+        by_data=False, plain=0.0, special=0.0, written=True,
+    )  # fmt: skip
+    nothing = LoopTrace(figures, scope.loops, np.zeros(scope.count), np.zeros(scope.count))
     loop = scope.trace.loops.setdefault(operation.number, nothing)
     loop.entries += scope.weight
     loop.turns += scope.weight * count.turns
-    loop.by_data = loop.by_data or count.by_data
-    loop.written = loop.written and count.written
-    loop.stages = operation.attribute("tt.num_stages")
-    loop.flags = tuple(flag for flag in ("flatten", "warp_specialize") if f"tt.{flag}" in operation.tail)
+    by_data, written = loop.figures.by_data or count.by_data, loop.figures.written and count.written
+    loop.figures = replace(loop.figures, by_data=by_data, written=written)
 
 
 def _watch_turn(turn: Turn, entries: Sequence[Value], scope: ProgramScope) -> tuple[list[Value], dict[int, Value]]:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from triton_ops.kernel_ir.ptx import Places, loops
@@ -58,12 +58,7 @@ _VGPR_BYTES = 4
 
 @dataclass(frozen=True)
 class Usage:
-    """The resources of one thread.
-
-    Attributes:
-        stack_bytes: Size of the thread's frame in local memory.
-        spill_bytes: Part of the frame for spilled registers. Triton's kernels have nothing else in an NVIDIA frame.
-    """
+    """The resources of one thread; the NVIDIA frame of a Triton kernel holds spilled registers alone."""
 
     registers: int
     stack_bytes: int
@@ -81,7 +76,7 @@ def cubin_usage(cubin: bytes) -> Usage:
     Cost: a tenth of a millisecond.
 
     Raises:
-        ValueError: `cubin` is no 64-bit little-endian ELF file with a section `.nv.info`.
+        ValueError: It is no 64-bit little-endian ELF file with a section `.nv.info`.
     """
     numbers: dict[int, int] = {}
     for attribute, payload in _records(_section(cubin, ".nv.info")):
@@ -111,10 +106,10 @@ def _field(assembly: str, name: str) -> int:
 
 
 def _section(elf: bytes, title: str) -> bytes:
-    content = next((content for name, content in sections(elf) if name == title), None)
-    if content is None:
-        raise ValueError(f"the ELF file has no section {title}")
-    return content
+    for name, content in sections(elf):
+        if name == title:
+            return content
+    raise ValueError(f"the ELF file has no section {title}")
 
 
 def _records(section: bytes) -> Iterator[tuple[int, bytes]]:
@@ -148,12 +143,6 @@ def serialised_products(cubin: bytes, ptx: str) -> bool | None:
     if not products_asked:
         return None
     asked_fences = len(_FENCE.findall(ptx))
-    fences, products = _count_warp_groups(cubin)
-    # Both are counted, because ptxas may leave out code that is never reached, and may repeat a loop's body.
-    return fences > asked_fences and fences * products_asked > asked_fences * products
-
-
-def _count_warp_groups(cubin: bytes) -> tuple[int, int]:
     fences = products = 0
     for name, code in sections(cubin):
         if name.startswith(".text."):
@@ -161,7 +150,8 @@ def _count_warp_groups(cubin: bytes) -> tuple[int, int]:
                 operation = word & _OPERATION
                 fences += operation == _GROUP and not word & _WAIT
                 products += operation in _PRODUCTS
-    return fences, products
+    # Both are counted, because ptxas may leave out code that is never reached, and may repeat a loop's body.
+    return fences > asked_fences and fences * products_asked > asked_fences * products
 
 
 _PTX_MMA = (("tcgen05", "tcgen05.mma"), ("wgmma", "wgmma.mma_async"), ("mma.sync", "mma.sync"))
@@ -182,8 +172,8 @@ class Features:
 
     Attributes:
         mma: Instruction of the matrix products: `tcgen05`, `wgmma`, `mma.sync`, `mfma`, `wmma`, or `none`.
-        loads: Pairs of the bytes that one thread loads at once from global memory and the number of such instructions,
-            the widest first. Copies by the tensor memory accelerator move whole tiles and are left out.
+        loads: Bytes that one thread loads at once from global memory, the widest first, each with the number of such
+            instructions; without copies by the tensor memory accelerator, which move whole tiles.
     """
 
     mma: str
@@ -204,7 +194,7 @@ def ptx_features(ptx: str) -> Features:
     """The features of PTX text."""
     widths = Counter(int(bits) // 8 * int(vector or 1) for vector, bits in _PTX_LOAD.findall(ptx))
     widths.update(int(width, 0) for width in _PTX_COPY.findall(ptx))
-    return Features(_kind(ptx, _PTX_MMA), _widest_first(widths))
+    return _features(ptx, _PTX_MMA, widths)
 
 
 def widths_by_line(ptx: str) -> dict[tuple[str, str, int], list[int]]:
@@ -228,15 +218,12 @@ def widths_by_line(ptx: str) -> dict[tuple[str, str, int], list[int]]:
 def amdgcn_features(assembly: str) -> Features:
     """The features of amdgcn assembly text."""
     widths = Counter(_AMD_BYTES[name] for name in _AMD_LOAD.findall(assembly) if name in _AMD_BYTES)
-    return Features(_kind(assembly, _AMD_MMA), _widest_first(widths))
+    return _features(assembly, _AMD_MMA, widths)
 
 
-def _kind(text: str, kinds: tuple[tuple[str, str], ...]) -> str:
-    return next((kind for kind, mark in kinds if mark in text), "none")
-
-
-def _widest_first(widths: Counter[int]) -> tuple[tuple[int, int], ...]:
-    return tuple(sorted(widths.items(), reverse=True))
+def _features(text: str, kinds: tuple[tuple[str, str], ...], widths: Counter[int]) -> Features:
+    mma = next((kind for kind, mark in kinds if mark in text), "none")
+    return Features(mma, tuple(sorted(widths.items(), reverse=True)))
 
 
 _SASS = re.compile(r"\b(LDL|STL)((?:\.\w+)*)\s")
@@ -250,10 +237,7 @@ _AMD = re.compile(r";\s*(\d+)-byte Folded (Spill|Reload)")
 class LocalTraffic:
     """The instructions of one kernel that load from local memory and store to it.
 
-    Attributes:
-        load_bytes: Bytes that one thread loads by them, each once.
-        store_bytes: Bytes that one thread stores by them, each once.
-        in_loops: How many of both are in a loop, and so run again and again.
+    The bytes are those of one thread, each instruction once; `in_loops` counts those of both that run again and again.
     """
 
     loads: int
@@ -265,30 +249,16 @@ class LocalTraffic:
 
 def local_traffic(kind: str, text: str) -> LocalTraffic:
     """The local traffic in a kernel's machine code, or assembly text, of a target of this kind."""
-    return sass_traffic(text) if kind == "cuda" else amdgcn_traffic(text)
-
-
-def sass_traffic(text: str) -> LocalTraffic:
-    """The local traffic in machine code as `nvdisasm -c` prints it."""
-    lines = text.splitlines()
-    matches = [(at, match) for at, line in enumerate(lines) if (match := _SASS.search(line))]
-    moves = [(at, match[1] == "LDL", _width(match[2])) for at, match in matches]
-    return _local_traffic(moves, loops(lines, _LABEL, _BRANCH))
-
-
-def amdgcn_traffic(text: str) -> LocalTraffic:
-    """The local traffic in amdgcn assembly text."""
-    lines = text.splitlines()
-    matches = [(at, match) for at, line in enumerate(lines) if (match := _AMD.search(line))]
-    moves = [(at, match[2] == "Reload", int(match[1])) for at, match in matches]
-    return _local_traffic(moves, loops(lines, _LABEL, _BRANCH))
-
-
-def _width(suffixes: str) -> int:
-    return next((_WIDTHS[part] for part in suffixes.split(".") if part in _WIDTHS), 4)
-
-
-def _local_traffic(moves: Sequence[tuple[int, bool, int]], loops: Sequence[tuple[int, int]]) -> LocalTraffic:
-    loads, stores = ([width for _, is_load, width in moves if is_load is kind] for kind in (True, False))
-    inside = sum(any(first < at < last for first, last in loops) for at, _, _ in moves)
+    lines, pattern = text.splitlines(), _SASS if kind == "cuda" else _AMD
+    matches = [(at, match) for at, line in enumerate(lines) if (match := pattern.search(line))]
+    widths: dict[str, list[int]] = {"load": [], "store": []}
+    for _, match in matches:
+        if kind == "cuda":
+            width = next((_WIDTHS[part] for part in match[2].split(".") if part in _WIDTHS), 4)
+            widths["load" if match[1] == "LDL" else "store"].append(width)
+        else:
+            widths["load" if match[2] == "Reload" else "store"].append(int(match[1]))
+    spans = loops(lines, _LABEL, _BRANCH)
+    inside = sum(any(first < at < last for first, last in spans) for at, _ in matches)
+    loads, stores = widths["load"], widths["store"]
     return LocalTraffic(len(loads), len(stores), sum(loads), sum(stores), inside)

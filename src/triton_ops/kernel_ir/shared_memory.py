@@ -13,16 +13,15 @@ Source: the CUDA C++ Programming Guide, shared memory of compute capability 5.x 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.kernel_ir.ptx import Instruction, Registers, RegisterValue, read_ptx
 
 BANKS = 32
-_BANKS_WORD_BYTES = 4
-_SIZES = (1, 2, 4, 8, 16)  # bytes that one instruction moves for a lane
+_WORD_BYTES = 4
 
 
 def bank_conflicts(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: int = 32) -> int:
@@ -47,16 +46,19 @@ def bank_conflicts(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: 
 
 def steps_of(addresses: Sequence[int], item_bytes: int, banks: int = BANKS) -> list[int]:
     """The steps that each part of a warp takes that is served together; addresses in bytes, in the order of lanes."""
-    lanes = len(addresses)
-    served = max(1, min(lanes, banks * _BANKS_WORD_BYTES // item_bytes)) if item_bytes > _BANKS_WORD_BYTES else lanes
-    steps = []
-    for first in range(0, lanes, served):
-        words: defaultdict[int, set[int]] = defaultdict(set)
-        for begin in addresses[first : first + served]:
-            for word in range(begin // _BANKS_WORD_BYTES, (begin + item_bytes - 1) // _BANKS_WORD_BYTES + 1):
-                words[word % banks].add(word)
-        steps.append(max(map(len, words.values()), default=1))
-    return steps
+    words_of_parts = _words_served(addresses, item_bytes, banks)
+    return [max(Counter(word % banks for word in words).values(), default=1) for words in words_of_parts]
+
+
+def _words_served(addresses: Sequence[int], item_bytes: int, banks: int) -> Iterator[set[int]]:
+    """The words that each part of a warp asks for that is served together."""
+    served = len(addresses) if item_bytes <= _WORD_BYTES else max(1, banks * _WORD_BYTES // item_bytes)
+    for first in range(0, len(addresses), served):
+        yield {
+            word
+            for begin in addresses[first : first + served]
+            for word in range(begin // _WORD_BYTES, (begin + item_bytes - 1) // _WORD_BYTES + 1)
+        }
 
 
 def bank_padding(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: int = 32) -> int:
@@ -72,7 +74,7 @@ def bank_padding(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: in
         ConfigValueError: As `bank_conflicts`.
     """
     _check(stride, item_bytes, lanes, banks)
-    period = banks * _BANKS_WORD_BYTES // min(item_bytes, _BANKS_WORD_BYTES)
+    period = banks * _WORD_BYTES // min(item_bytes, _WORD_BYTES)
     rest = [more for more in range(period) if stride + more or not stride]  # never one item for all lanes
     return min(
         rest, key=lambda more: (bank_conflicts(stride + more, item_bytes=item_bytes, lanes=lanes, banks=banks), more)
@@ -83,7 +85,7 @@ def _check(stride: int, item_bytes: int, lanes: int, banks: int) -> None:
     for name, value in (("stride", stride), ("item_bytes", item_bytes), ("lanes", lanes), ("banks", banks)):
         if type(value) is not int:
             raise ConfigValueError(f"{name} is {value!r}, which is no whole number")
-    if item_bytes not in _SIZES:
+    if item_bytes not in (1, 2, 4, 8, 16):
         message = f"item_bytes is {item_bytes}; a lane moves 1, 2, 4, 8 or 16 bytes"
         raise ConfigValueError(message, hint="give the bytes of one item")
     for name, value in (("lanes", lanes), ("banks", banks)):
@@ -92,7 +94,6 @@ def _check(stride: int, item_bytes: int, lanes: int, banks: int) -> None:
 
 
 _WARP = 32
-_WORD_BYTES = 4
 _ROW_BYTES = 16  # of a matrix of 8 rows
 _WIDTH = re.compile(r"(?:\.v([248]))?\.[bfsu](8|16|32|64|128)$")
 _MATRICES = re.compile(r"\.x([124])\b")
@@ -101,12 +102,10 @@ _KINDS = {"ld": "load", "st": "store", "ldmatrix": "load", "stmatrix": "store", 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedAccess:
-    """One instruction that reads or writes shared memory.
+    """One instruction (`load`, `store`, `atomic`, or `copy` from global memory) that reads or writes shared memory.
 
-    Attributes:
-        kind: `load`, `store`, `atomic`, or `copy` from global memory.
-        steps: Steps that the banks take for all threads of the block; None if the addresses depend on data.
-        fewest: Steps that they would take without conflicts; None as `steps`.
+    The banks take so many `steps` for all threads of the block, and would take the `fewest` without conflicts; both are
+    None if the addresses depend on data.
     """
 
     kind: str
@@ -120,12 +119,10 @@ class SharedAccess:
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """The accesses and the traffic of a kernel's instructions.
+    """The accesses of shared memory, and the bytes that a block moves from and to global memory.
 
-    Attributes:
-        global_bytes: Bytes that a block moves from and to global memory, each instruction run once.
-        loop_bytes: Those of instructions that run again and again.
-        bulk: Whether copies of the tensor memory accelerator come on top.
+    Each instruction counts once; `loop_bytes` are those of what runs again and again. With `bulk`, copies of the tensor
+    memory accelerator come on top.
     """
 
     shared: tuple[SharedAccess, ...] = ()
@@ -212,20 +209,7 @@ def _steps(
         begin = min(addresses) // (BANKS * _WORD_BYTES) * (BANKS * _WORD_BYTES)
         key = (lane_bytes, *(one - begin for one in addresses))
         if key not in memo:
-            memo[key] = sum(steps_of(key[1:], lane_bytes)), _fewest(key[1:], lane_bytes)
+            words = _words_served(key[1:], lane_bytes, BANKS)  # those of a part could lie in banks of their own
+            memo[key] = sum(steps_of(key[1:], lane_bytes)), sum(max(1, -(-len(one) // BANKS)) for one in words)
         steps, fewest = steps + memo[key][0], fewest + memo[key][1]
     return steps, fewest
-
-
-def _fewest(addresses: Sequence[int], lane_bytes: int) -> int:
-    """The steps that as many different words would take in banks of their own, with the warp in the same parts."""
-    served = len(addresses) if lane_bytes <= _WORD_BYTES else max(1, BANKS * _WORD_BYTES // lane_bytes)
-    steps = 0
-    for first in range(0, len(addresses), served):
-        words = {
-            word
-            for begin in addresses[first : first + served]
-            for word in range(begin // _WORD_BYTES, (begin + lane_bytes - 1) // _WORD_BYTES + 1)
-        }
-        steps += max(1, -(-len(words) // BANKS))
-    return steps

@@ -19,12 +19,9 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Programs:
-    """The programs of a launch that are looked at.
+    """The programs of a launch that are looked at, by their numbers, counted along x first.
 
-    Attributes:
-        ids: Their numbers, counted along x first.
-        whole: Whether tensors are looked at whole; otherwise at their first element alone.
-        contents: The data of arguments that is known, by the argument's place.
+    Tensors are looked at `whole`, or at their first element alone; `contents` is known data by the argument's place.
     """
 
     ids: Vector
@@ -35,22 +32,14 @@ class Programs:
 
 @dataclass(frozen=True, kw_only=True)
 class Scope(Generic[V]):
-    """The surroundings of an operation, and the values by name that it finds there.
-
-    Attributes:
-        values: The values by name; grows.
-    """
+    """The surroundings of an operation, and the values by name that it finds there, which grow."""
 
     values: dict[str, V]
     loops: tuple[int, ...] = ()
     depth: int = 0
 
     def value(self, name: str) -> V:
-        """The value of this name.
-
-        Raises:
-            UntoldError: There is none.
-        """
+        """The value of this name; raises UntoldError if there is none."""
         try:
             return self.values[name]
         except KeyError:
@@ -67,7 +56,7 @@ class Scope(Generic[V]):
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramScope(Scope[Value]):
-    """The place of an operation on the way of many programs; values, loops and calls around are those of `Scope`.
+    """The place of an operation on the way of many programs.
 
     Attributes:
         first_pointers: For each loop around whose turns are compared: where its accesses went, by their number.
@@ -91,22 +80,15 @@ class ProgramScope(Scope[Value]):
         """The loop around; 0 outside of loops."""
         return self.loops[-1] if self.loops else 0
 
-    def see(self, number: int, pointer: Value) -> None:
-        """Keep where the access of this number goes when a turn of a loop first reaches it."""
-        for pointers in self.first_pointers:
-            pointers.setdefault(number, pointer)
-
 
 _MOST_CALLS = 8  # calls within calls
 S = TypeVar("S", bound=Scope[Any])
 
 
 class TtirWalk(ABC, Generic[S, V]):
-    """One walk through a kernel, which ends when it has taken too many steps.
+    """One walk through a kernel with the functions that it calls, which ends when it has taken too many steps.
 
-    Args:
-        module: The kernel with the functions that it calls.
-        most_operations: Walked in all; an operation in a loop counts at each turn that is walked.
+    An operation in a loop counts at each turn that is walked.
     """
 
     def __init__(self, module: Module, most_operations: int) -> None:
@@ -114,11 +96,7 @@ class TtirWalk(ABC, Generic[S, V]):
         self._budget = most_operations
 
     def call(self, function: Function, arguments: Sequence[V], here: S) -> list[V]:
-        """The values that a function returns to those that call it.
-
-        Raises:
-            UntoldError: The function cannot be walked through, with the reason.
-        """
+        """The values that a function returns; raises UntoldError, with the reason, if it cannot be walked through."""
         if here.depth > _MOST_CALLS:
             raise UntoldError("its functions call each other without end")
         values = dict(zip((name for name, _ in function.arguments), arguments, strict=False))
