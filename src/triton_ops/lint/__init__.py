@@ -5,15 +5,11 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops._faces import lazy_face as lazy_face
-    from triton_ops.lint.command_lint import as_sarif as as_sarif
     from triton_ops.lint.command_lint import hints as hints
     from triton_ops.lint.command_lint import lint_command as lint_command
     from triton_ops.lint.engine import lint as lint
     from triton_ops.lint.findings import Finding as Finding
     from triton_ops.lint.findings import LintReport as LintReport
     from triton_ops.lint.findings import Undecided as Undecided
-    from triton_ops.lint.findings import merge_reports as merge_reports
-    from triton_ops.lint.reading import binary_of as binary_of
-    from triton_ops.lint.reading import ttir_of as ttir_of
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

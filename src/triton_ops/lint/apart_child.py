@@ -41,10 +41,8 @@ _ROUND = (128, 64, 256, 16)  # where an operation takes no odd extent
 def odd_problem(operation: Operation) -> Problem:
     """The operation's problem with as many small odd extents as it takes, of 32 or 16 bits if it takes such.
 
-    The interpreter of Triton computes with bfloat16 as if it held whole numbers, so that it is the last choice.
-
-    Raises:
-        TritonKernelError: The operation has no problem to begin with.
+    Triton's interpreter computes with bfloat16 as if it held whole numbers: it is the last choice. Raises
+    TritonKernelError if the operation has no problem to begin with.
     """
     preference = [one for one in ("float32", "float16") if one in operation.dtypes]
     dtype = next(iter((*preference, *operation.dtypes)), None)
@@ -85,10 +83,7 @@ def _takes(operation: Operation, shape: tuple[int, ...], dtype: str | None) -> b
 
 
 class _OutOfTimeError(BaseException):
-    """The time of a run is over, by a CPU or by the clock, as its text says.
-
-    No `except Exception` of the user's or of Triton's may take it for its own.
-    """
+    """The end of a run's time, by a CPU or by the clock, which no `except Exception` of the user's may take."""
 
 
 def _end(signalled: int, _frame: Any) -> None:

@@ -1,7 +1,4 @@
-"""`triton-ops lint`: pitfalls of kernels, with their lines and what to change, without a GPU.
-
-`hints` are its findings for a tune with wrong results.
-"""
+"""The command `triton-ops lint`: pitfalls of kernels, with their lines and what to change, without a GPU."""
 
 from __future__ import annotations
 
@@ -37,7 +34,11 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def as_sarif(report: LintReport, version: str) -> dict[str, Any]:
-    """A report as a SARIF log with one run; what comments answer is in it as suppressed, undecided rules as notes."""
+    """A report as a SARIF 2.1.0 log with one run, the form in which code hosts take findings.
+
+    What comments answer is in it as suppressed, undecided rules as notes. Source:
+    https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
+    """
     rules = [*map(_rule, RULES), {"id": BAD, "shortDescription": {"text": "a comment that answers nothing"}}]
     results = [_result(one) for one in report.findings]
     results += [
@@ -206,10 +207,7 @@ def _short(file: str) -> str:
 
 
 def hints(target: Any) -> list[str]:
-    """The findings that may be why results of a tune were wrong, one line each.
-
-    Args:
-        target: What was tuned: an operation, or what holds one.
+    """The findings that may be why results of a tune of an operation, or of what holds one, were wrong: one line each.
 
     Cost: 0.1 to 0.5 s for each kernel, and the import of Triton.
     """

@@ -56,12 +56,7 @@ _COMMENT = re.compile(r"#\s*triton-ops:\s*ignore\b\s*(?:\[([^\]]*)\])?\s*(.*)")
 
 @dataclass(frozen=True, kw_only=True)
 class Comment:
-    """A comment that answers findings.
-
-    Attributes:
-        first: First line that it speaks for.
-        last: Last line that it speaks for.
-    """
+    """A comment that answers findings of the lines from `first` to `last`."""
 
     line: int
     rules: tuple[str, ...]
@@ -262,11 +257,7 @@ def _needs_nothing(function: FunctionType) -> bool:
 
 
 def compile_target(gpu: str | None) -> Target:
-    """The target of an architecture or of a GPU's name.
-
-    Raises:
-        DeviceError: Neither is known.
-    """
+    """The target of an architecture or of a GPU's name; raises DeviceError if neither is known."""
     if gpu is None:
         return named_target(COMPILED_FOR)
     spec = spec_named(gpu)
@@ -320,8 +311,7 @@ def _unique(findings: Iterable[Finding]) -> list[Finding]:
 def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
     """The kernels of a target, those that could not be made with the reason, and the files that were looked at.
 
-    Raises:
-        TargetError: There is no such target, or no kernel in it.
+    Raises TargetError if there is no such target, or no kernel in it.
     """
     if isinstance(target, (str, os.PathLike)):
         return _readings_named(os.fspath(target))

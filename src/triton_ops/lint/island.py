@@ -27,11 +27,7 @@ _DEEPEST = 16
 
 
 class Island:
-    """The part of a file's top level that its kernels need.
-
-    Attributes:
-        failures: Names that could not be had, with the reason.
-    """
+    """The part of a file's top level that its kernels need; `failures` are names that could not be had, with why."""
 
     def __init__(self, path: Path, package: str = "", depth: int = 0) -> None:
         self.path, self._package, self._depth = path, package, depth
@@ -48,11 +44,7 @@ class Island:
                 self._definitions.setdefault(bound, []).append(at)
 
     def value(self, name: str) -> Any:
-        """The value that the file's top level has under a name.
-
-        Raises:
-            LookupError: It has no such name, or what defines it fails; the message says how.
-        """
+        """The value of a name of the top level; raises LookupError, which says how, if it has none or that fails."""
         self._need([name])
         if name in self._module.__dict__:
             return self._module.__dict__[name]
@@ -171,21 +163,12 @@ def module_file(path: Path, package: str, level: int, module: str) -> Path | Non
 
 
 def source_text(path: Path) -> str:
-    """The text of a file of Python source, in the encoding that its mark or its comment names.
-
-    Raises:
-        OSError: It cannot be read.
-        SyntaxError, UnicodeDecodeError: It names no encoding that is known, or is in another one.
-    """
+    """The text of Python source, in the encoding that it names; raises OSError, SyntaxError or UnicodeDecodeError."""
     return decode_source(read_named(path))
 
 
 def parsed_file(path: Path) -> tuple[str, ast.Module]:
-    """The text of a file and its syntax.
-
-    Raises:
-        TargetError: It cannot be read, or is no Python.
-    """
+    """The text of a file and its syntax; raises TargetError if it cannot be read, or is no Python."""
     try:
         STEPS.begin(f"parsing of {path}")
         text = source_text(path)

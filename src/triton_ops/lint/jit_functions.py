@@ -18,11 +18,7 @@ _MOST_LAYERS = 16
 
 @dataclass(frozen=True, eq=False)
 class KernelFunction:
-    """A JIT function with its syntax.
-
-    Attributes:
-        node: Its definition, whose lines are those of the file.
-    """
+    """A JIT function with its syntax, whose lines are those of the file."""
 
     function: Any
     node: ast.FunctionDef
@@ -67,12 +63,7 @@ _functions: dict[int, tuple[Any, KernelFunction]] = {}
 
 
 def kernel_function(function: Any) -> KernelFunction:
-    """A JIT function with its syntax, which is read once.
-
-    Raises:
-        OSError: Its source is not there.
-        SyntaxError: Its source is no Python.
-    """
+    """A JIT function with its syntax, which is read once; raises OSError or SyntaxError if it cannot be."""
     if id(function) not in _functions:
         lines, first = inspect.getsourcelines(function.fn)
         tree = ast.parse(textwrap.dedent("".join(lines)))
@@ -184,13 +175,7 @@ _DEEPEST = 4
 
 @dataclass(frozen=True, eq=False)
 class DefinedKernel:
-    """A kernel as its file defines it.
-
-    Attributes:
-        kernel: The JIT function with its syntax; None if it could not be made.
-        decorated: The object of that name, with its decorators.
-        why: Why it could not be made.
-    """
+    """A kernel as its file defines it, `decorated` as it stands there, or the reason why it could not be made."""
 
     name: str
     kernel: KernelFunction | None = None

@@ -1,4 +1,4 @@
-"""Facts that a walk through a kernel's TTIR gathers, with terms in place of numbers, down to the index along each axis."""
+"""The facts that a walk through a kernel's TTIR gathers, with terms in place of numbers, down to indices along axes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,9 @@ class TermValue:
 
 @dataclass(frozen=True)
 class Fact:
-    """The part that all facts have.
+    """The common part of facts, at which a program comes under the conditions of `path`.
 
-    Attributes:
-        frames: Its places in the source, the innermost function's first.
-        path: The conditions under which a program comes here.
-        loops: The loops around it, the outermost first.
+    Frames are places in the source, the innermost function's first; loops are those around, the outermost first.
     """
 
     number: int
@@ -37,10 +34,9 @@ class Fact:
 
 @dataclass(frozen=True)
 class AccessFact(Fact):
-    """A load, a store or an atomic operation.
+    """A `load`, `store` or `atomic` operation.
 
     Attributes:
-        kind: `load`, `store` or `atomic`.
         root: What the pointer was made of: an argument, or an address that was loaded.
         offset: How far from there, in elements.
         type: The pointers' type, whose shape is that of the elements.
@@ -62,9 +58,7 @@ class AccessFact(Fact):
 class ReductionFact(Fact):
     """`tt.reduce`, or a scan that runs backwards.
 
-    Attributes:
-        inputs: What it takes, one value for each of its results.
-        combine: The block that makes one element of two.
+    It takes one input for each of its results; `combine` makes one element of two, with values from `around`.
     """
 
     _: KW_ONLY
@@ -76,11 +70,7 @@ class ReductionFact(Fact):
 
 @dataclass(frozen=True)
 class ProductFact(Fact):
-    """`tt.dot`.
-
-    Attributes:
-        precision: The precision that the kernel asks for, as TTIR names it.
-    """
+    """`tt.dot`, with the precision that the kernel asks for, as TTIR names it."""
 
     _: KW_ONLY
     left: TermValue
@@ -91,13 +81,7 @@ class ProductFact(Fact):
 
 @dataclass(frozen=True, kw_only=True)
 class Carried:
-    """A value that a loop carries from turn to turn.
-
-    Attributes:
-        symbol: What it is within a turn.
-        after: What it is after the loop.
-        next: What a turn hands on.
-    """
+    """A value that a loop carries: `symbol` within a turn, which hands on `next`, and `after` the loop."""
 
     symbol: Term
     after: Term
@@ -108,12 +92,7 @@ class Carried:
 
 @dataclass(frozen=True)
 class LoopFact(Fact):
-    """A loop over whole numbers.
-
-    Attributes:
-        turn: The symbol of its turns, which are counted from 0.
-        carried: What does not move evenly, or is no whole number.
-    """
+    """A loop whose turns are counted from 0; `carried` is what does not move evenly, or is no whole number."""
 
     _: KW_ONLY
     turn: Term
@@ -135,11 +114,7 @@ class Multiplication(Fact):
 
 @dataclass
 class Facts:
-    """All that a kernel was seen to do.
-
-    Attributes:
-        widenings: Numbers that become 64 bits wide.
-    """
+    """The facts of a kernel; `widenings` are numbers that become 64 bits wide."""
 
     terms: Terms
     accesses: list[AccessFact] = field(default_factory=list)
@@ -161,12 +136,7 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True)
 class TermScope(Scope[TermValue]):
-    """The place of an operation on the way of any program; values, loops and calls around are those of `Scope`.
-
-    Attributes:
-        path: The conditions under which a program comes here.
-        place: From an operation to its places in the source.
-    """
+    """The place of an operation on the way of any program, which comes here under the conditions of `path`."""
 
     facts: Facts
     path: Term
@@ -209,11 +179,7 @@ class IndexBound:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Index:
-    """The index along one axis of an access.
-
-    Attributes:
-        stride: What one step adds to the address.
-    """
+    """The index along one axis of an access, of which one step adds `stride` to the address."""
 
     terms: Terms
     access: AccessFact

@@ -32,13 +32,7 @@ PATIENCE = 6
 
 @dataclass(frozen=True)
 class WatchRequest:
-    """A run that is asked for.
-
-    Attributes:
-        packed: An operation, or a function without parameters, packed.
-        surroundings: Of the process that asks.
-        limit_s: Seconds of a CPU that launches may take.
-    """
+    """A run that is asked for: an operation, or a function without parameters, packed, and its seconds of a CPU."""
 
     packed: bytes
     surroundings: Surroundings
@@ -47,11 +41,7 @@ class WatchRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """One thing that a run has shown.
-
-    Attributes:
-        kind: `outside`, `unwritten` or `conflict`.
-    """
+    """One thing that a run has shown; its kind is `outside`, `unwritten` or `conflict`."""
 
     kind: str
     kernel: str
@@ -62,10 +52,9 @@ class Observation:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The observations of one watched run of some kernels.
+    """The observations of one watched run of some kernels, whose launches have ended.
 
     Attributes:
-        kernels: Names of the kernels whose launches have ended.
         whole: Why the run did not end, or did not begin; empty if it ended.
         locked: Kernels whose programs may wait for each other, so that nothing is known of their conflicts.
     """
@@ -169,7 +158,7 @@ def _own_bytes(tensor: Any, size: int) -> Any:
 
 
 class Memory:
-    """All regions of a launch."""
+    """The regions of a launch."""
 
     def __init__(self, regions: list[Region]) -> None:
         self.regions = regions
@@ -264,11 +253,7 @@ class _WatchedLaunch:
     def allowed_stores(self, pointers: Any, mask: Any, width: int, changed: Any) -> Any:
         """bool, as the mask: which of these stores are within the arguments; all are noted.
 
-        Args:
-            pointers: Their addresses.
-            mask: Which of them are made.
-            width: Bytes of an element.
-            changed: From the mask of those within to which of them change what is there.
+        `changed` tells, from the mask of those within, which of them change what is there.
         """
         line, active, allowed, accesses = self._judge("writes", pointers, mask, width)
         differ = changed(allowed)[active]

@@ -57,11 +57,7 @@ class Draw:
         self._bounds: dict[int, Term] = {}
 
     def __call__(self, term: Term) -> Numbers:
-        """The value of a term in each draw.
-
-        Raises:
-            NotComputedError: It has an operation that is not known, or too many.
-        """
+        """The value of a term in each draw; raises NotComputedError if it has an unknown operation, or too many."""
         key = (term.number, self._turns, *(mark for mark in self._marks if mark[0] in term.inside))
         if key not in self._values:
             if len(self._values) >= _MOST:
@@ -75,7 +71,7 @@ class Draw:
         return self._beside({**self._places, **places}, self._turns if turns is None else turns)
 
     def _beside(self, places: Mapping[Term, Numbers | int], turns: int) -> Draw:
-        """The same draws at these places; what does not depend on a place is computed once for all of them.
+        """The same draws at these places, with what depends on no place computed once.
 
         Products of products would else take three times as long for each further product.
         """
@@ -211,8 +207,7 @@ def combine(
 ) -> list[Numbers]:
     """Two elements made one, as a reduction does, with the values from outside that its block uses.
 
-    Raises:
-        NotComputedError: The block has an operation that is not known.
+    Raises NotComputedError if the block has an operation that is not known.
     """
     values: dict[str, Numbers] = {**around, **dict(zip(block.arguments, [*one, *other], strict=True))}
     for operation in block.operations:

@@ -1,10 +1,9 @@
-"""The parameters of a kernel of which no launch is known: what its source does with them, and what its TTIR can be made with.
+"""The parameters of a kernel of which no launch is known, and what its TTIR can be made with.
 
 What the source says comes first: annotations, defaults, the configs of `triton.autotune`, and what launches in the
 file give. The rest is tried: a guess with which Triton's front end accepts the kernel serves, since the rules look at
-symbols and not at numbers.
-
-Only what is done with a parameter counts, through local names and the functions that are called; its own name does not.
+symbols and not at numbers. Only what is done with a parameter counts, through local names and the functions that are
+called; its own name does not.
 """
 
 from __future__ import annotations
@@ -400,11 +399,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class SourceValues:
-    """The sources of values of parameters in a file.
-
-    Attributes:
-        heuristics: Functions from arguments to a value, by parameter.
-    """
+    """The sources of values of parameters in a file; heuristics are functions from arguments to a value."""
 
     configs: Sequence[Mapping[str, Any]] = ()
     heuristics: Mapping[str, Any] = field(default_factory=dict)

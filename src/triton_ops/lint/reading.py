@@ -43,18 +43,12 @@ from triton_ops.values import Problem
 
 
 def ttir_of(function: Any, types: Mapping[str, str], constants: Mapping[str, Any], target: Target) -> str:
-    """The text of a kernel's TTIR, with the places of the source.
+    """The text of a kernel's TTIR, with the places of the source; raises whatever Triton's front end does.
 
-    Args:
-        function: The JIT function.
-        types: The type of each parameter, in order, such as `*bf16`, `i32` or `constexpr`.
-        constants: Values of the parameters whose type is `constexpr`.
-        target: What to lower for; below `sm_90` tensor descriptors become pointers and masks.
+    Each parameter has a type, in order, such as `*bf16`, `i32` or `constexpr`. Below `sm_90` tensor descriptors become
+    pointers and masks.
 
     Cost: 10 to 40 ms.
-
-    Raises:
-        Exception: Whatever Triton's front end raises.
     """
     compiler, goal = _compiler(target)
     ir = importlib.import_module("triton._C.libtriton").ir
@@ -76,19 +70,9 @@ def ttir_of(function: Any, types: Mapping[str, str], constants: Mapping[str, Any
 def binary_of(
     function: Any, types: Mapping[str, str], constants: Mapping[str, Any], target: Target, options: Mapping[str, int]
 ) -> Built:
-    """The compiled kernel, whose pointers and whole numbers are taken as multiples of 16.
-
-    Args:
-        function: The JIT function.
-        types: As for `ttir_of`.
-        constants: As for `ttir_of`.
-        target: What to compile for.
-        options: Launch options, such as `num_warps`.
+    """The compiled kernel, with pointers and whole numbers as multiples of 16; raises whatever the compiler does.
 
     Cost: 0.1 to some seconds; 1 ms from Triton's disk cache.
-
-    Raises:
-        Exception: Whatever Triton and the assembler raise.
     """
     compiler, goal = _compiler(target)
     even = [["tt.divisibility", 16]]
@@ -203,11 +187,7 @@ _TUNED = (16, 32, 64, 128, 256, 512)  # extents that tuned blocks are told apart
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A kernel with one guess of its parameters, and what it does with it.
-
-    Attributes:
-        rearranges: Whether it multiplies tiles, or moves elements from one place of a block to another.
-    """
+    """A kernel with one guess, and what it does; `rearranges` if it multiplies tiles or moves elements in blocks."""
 
     guess: Guess
     facts: Facts
@@ -219,7 +199,6 @@ class KernelReading:
     """A kernel with all that can be read of it.
 
     Attributes:
-        function: The JIT function with its syntax.
         configs: Tunables and launch options of each config of a decorator.
         key: What `triton.autotune` is keyed on; None if the kernel is not tuned.
         target: What is compiled for, where a rule compiles.
@@ -376,23 +355,14 @@ WARPS = 4  # Triton's default
 
 
 def compile_variant(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Built:
-    """Compile a variant with the launch options of a config.
-
-    Cost: 0.1 to some seconds; 1 ms from Triton's disk cache.
-
-    Raises:
-        Exception: Whatever the compiler raises.
-    """
+    """Compile a variant with the launch options of a config; cost and errors are those of `binary_of`."""
     options = {name: int(config[name]) for name in OPTIONS if config.get(name)}
     types, constants = variant.guess.specialised
     return binary_of(kernel.function.function, types, constants, kernel.target, options)
 
 
 def known_configs(kernel: KernelReading) -> Iterator[dict[str, Any]]:
-    """The configs of the decorators, of an operation, and of launches that write them out, where every tile is known.
-
-    Each has `num_warps`.
-    """
+    """The configs of decorators, an operation, and launches that write them out, with every tile and `num_warps`."""
     tiles = set(kernel.uses.tiles) & kernel.function.constants
     optional = (param for param in kernel.function.function.params if param.has_default)
     defaults = {param.name: getattr(param.default, "value", param.default) for param in optional}

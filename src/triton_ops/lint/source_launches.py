@@ -15,13 +15,9 @@ from triton_ops.lint.jit_functions import dotted_name, last_name, parameters_of
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SourceLaunch:
-    """One launch.
+    """One launch by a function, or by the module, with what the names there were given.
 
-    Attributes:
-        grid: The grid as it is written, with a name replaced by what it was given; None if it is not seen.
-        arguments: What each parameter is given.
-        names: What the names of the launching function were given.
-        around: The launching function, or the module.
+    The grid is as it is written, with a name replaced by what it was given; None if it is not seen.
     """
 
     line: int
@@ -190,11 +186,7 @@ def _part(value: ast.expr, at: int, count: int) -> ast.expr:
 
 @dataclass(frozen=True)
 class AxisOf:
-    """An axis of a tensor on the host.
-
-    Attributes:
-        axis: The number of the axis; negative ones count from the end.
-    """
+    """An axis of a tensor on the host; negative ones count from the end."""
 
     tensor: str
     axis: int

@@ -424,10 +424,8 @@ _MOST_TERMS = 30_000  # most kernels have two thousand; an unrolled search doubl
 def facts_of(text: str, parameters: Collection[str] = ()) -> Facts:
     """The facts of a kernel, from the text of its TTIR with the places of the source.
 
-    Args:
-        text: The text.
-        parameters: The kernel's own parameters. What else it is given says what a descriptor that was made on the host
-            is like; its truth values ask for NaN beyond the end and for rounding, which are off unless asked for.
+    What it is given beside the kernel's own parameters says what a descriptor that was made on the host is like: truth
+    values ask for NaN beyond the end and for rounding, which are off unless asked for.
 
     Cost: 5 to 50 ms.
 

@@ -65,11 +65,7 @@ class NotComputedError(Exception):
 
 
 def apply(name: str, word: str, operands: Sequence[Numbers]) -> Numbers:
-    """An operation on single elements.
-
-    Raises:
-        NotComputedError: It is not known.
-    """
+    """The result of an operation on single elements; raises NotComputedError if it is not known."""
     function: Callable[..., Any] | None = _ONE.get(name) or TWO.get(name) or _MORE.get(name)
     if name in _BITS and all(one.dtype == bool for one in operands):
         function = _BITS[name]
@@ -90,13 +86,11 @@ INDEX, CONDITION = "index", (AT_LEAST_ZERO, ZERO, AND, OR, NOT, "compared", "tru
 
 
 class Term:
-    """One term. Its operands are terms, numbers and texts.
+    """One term: what is done, such as `load`, to terms, numbers and texts.
 
-    Attributes:
-        name: What is done, such as `load`; `sum` of a polynomial.
-        operands: To what; of a sum, pairs of a monomial and its coefficient.
-        number: Orders the terms of one kernel.
-        inside: The numbers of all symbols inside that have no operands which are terms.
+    A `sum` is a polynomial, whose operands are pairs of a monomial and its coefficient.
+
+    The number orders the terms of one kernel; `inside` are those of all symbols inside whose operands are no terms.
     """
 
     __slots__ = ("inside", "name", "number", "operands")

@@ -154,11 +154,7 @@ _SECTOR_BYTES = 32
 
 @dataclass(frozen=True, eq=False)
 class _Suspect:
-    """An access that may be narrow.
-
-    Attributes:
-        gap: How many elements its neighbours lie apart.
-    """
+    """An access that may be narrow; its neighbours lie `gap` elements apart."""
 
     access: AccessFact
     cause: str
@@ -302,11 +298,7 @@ _MOST_CONFIGS = 4  # of several, those that are looked at where the first has co
 
 @dataclass(frozen=True)
 class _SourceLine:
-    """The accesses of one line.
-
-    Attributes:
-        bytes_moved: What the block moves from and to global memory meanwhile.
-    """
+    """The accesses of one line, and what the block moves from and to global memory meanwhile."""
 
     place: tuple[str, int]
     accesses: tuple[SharedAccess, ...]

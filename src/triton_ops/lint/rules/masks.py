@@ -21,11 +21,7 @@ _CHECKED = (
 
 @dataclass(frozen=True, eq=False)
 class _UnmaskedIndex:
-    """An index that no condition ends.
-
-    Attributes:
-        key: Names it in all variants: kind of access, argument, index.
-    """
+    """An index that no condition ends; kind of access, argument and index are its key in all variants."""
 
     index: Index
     variant: Variant
