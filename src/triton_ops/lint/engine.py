@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import tokenize
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,11 +25,18 @@ from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.lint.apart import STEPS, LostStepError, lint_apart, run_watched, triton_interprets
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
 from triton_ops.lint.island import Island, island_of, parsed_file, source_text, used_names
-from triton_ops.lint.jit_functions import DefinedKernel, defined_kernels, innermost_kernel, kernel_function, tuned_with
+from triton_ops.lint.jit_functions import (
+    DefinedKernel,
+    KernelFunction,
+    defined_kernels,
+    innermost_kernel,
+    kernel_function,
+    tuned_with,
+)
 from triton_ops.lint.memory_watch import RunRecord
 from triton_ops.lint.reading import COMPILED_FOR, READ_FOR, KernelReading, launched_as
 from triton_ops.lint.rules.addresses import ATOMICS, NEVER_WRITTEN, OUTSIDE_TENSOR, OVERFLOW, OVERLAPS, SWAPPED
-from triton_ops.lint.rules.base import Rule
+from triton_ops.lint.rules.base import Rule, Statement
 from triton_ops.lint.rules.compiled_costs import CONFLICTS, LOST, NARROW, SPILL
 from triton_ops.lint.rules.launching import CHANGED_GLOBAL, NARROW_KEY, OVER, STATIC
 from triton_ops.lint.rules.launching import MISSING as MISSING_CONSTEXPR
@@ -117,10 +124,9 @@ def bad_comments(file: str) -> list[Finding]:
     findings = []
     for one in _comments_of(file):
         unknown = [name for name in one.rules if rule_named(name) is None]
-        what = "names no rule" if not one.rules else f"names {', '.join(unknown)}, which is no rule" if unknown else (
-            "gives no reason" if not one.reason else ""
-        )  # fmt: skip
-        if what:
+        what = "" if one.reason else "gives no reason"
+        what = f"names {', '.join(unknown)}, which is no rule" if unknown else what
+        if what := what if one.rules else "names no rule":
             findings.append(
                 Finding(
                     rule=BAD,
@@ -212,15 +218,17 @@ def lint_here(target: Any, *, rules: Sequence[str] | None, gpu: str | None, run:
         (one.name, _INTERPRETED) for one in all_readings if one.name not in {usable.name for usable in readings}
     ]
     run_record = _run_record(target) if run and readings else None
-    findings: list[Finding] = []
+    findings: dict[tuple[str, str, int], Finding] = {}
     undecided: list[Undecided] = []
     for name, why in failures:
         undecided += [Undecided(rule=rule.id, kernel=name, why=why) for rule in chosen_rules]
     for reading in (replace(one, target=gpu_target, run=run_record) for one in readings):
-        for rule in _askable(chosen_rules, reading, undecided):
-            for one in _statements(rule, reading):
-                (findings if isinstance(one, Finding) else undecided).append(one)  # type: ignore[arg-type]
-    open_findings, answers = split_suppressed(_unique(findings))
+        for one in _statements(chosen_rules, reading):
+            if isinstance(one, Finding):  # each once, where several kernels call the function that has it
+                findings.setdefault((one.rule, one.file, one.line), one)
+            else:
+                undecided.append(one)
+    open_findings, answers = split_suppressed(findings.values())
     open_findings += [one for file in files for one in bad_comments(file)]
     return LintReport(
         findings=tuple(sorted(open_findings, key=lambda one: (one.file, one.line, one.rule))),
@@ -244,16 +252,14 @@ def _from_file_if_interpreted(reading: KernelReading) -> KernelReading | None:
 def _run_record(target: Any) -> RunRecord:
     """The record of a run of a target, or of why there is none."""
     runs = target.operation if isinstance(target, HasOperation) else target
-    if isinstance(runs, Operation) or (isinstance(runs, FunctionType) and _needs_nothing(runs)):
+    if isinstance(runs, Operation):
         return run_watched(runs)
-    return RunRecord(
-        whole="its arguments are not known: to run it, name an Operation, or a function without parameters"
-    )
-
-
-def _needs_nothing(function: FunctionType) -> bool:
-    empty, variable = inspect.Parameter.empty, (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return all(p.default is not empty or p.kind in variable for p in inspect.signature(function).parameters.values())
+    parameters = inspect.signature(runs).parameters.values() if isinstance(runs, FunctionType) else ()
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    if isinstance(runs, FunctionType) and all(p.default is not p.empty or p.kind in variable for p in parameters):
+        return run_watched(runs)
+    why = "its arguments are not known: to run it, name an Operation, or a function without parameters"
+    return RunRecord(whole=why)
 
 
 def compile_target(gpu: str | None) -> Target:
@@ -275,37 +281,25 @@ def _checked_rules(rules: Sequence[str] | None) -> tuple[Rule, ...]:
     return tuple(rule for rule in RULES if rule.id in rules)
 
 
-def _askable(rules: tuple[Rule, ...], reading: KernelReading, undecided: list[Undecided]) -> tuple[Rule, ...]:
-    """The rules that can be asked about a kernel: none, and why is said, if it cannot be lowered."""
+def _statements(rules: tuple[Rule, ...], reading: KernelReading) -> Iterator[Statement]:
     try:
         STEPS.begin(f"reading of {reading.name} in {reading.file}")
-        reading.lowered  # noqa: B018 - it is kept
+        variants, why = reading.lowered
     except LostStepError as error:
-        undecided += [rule.undecided(reading, str(error)) for rule in rules]
-        return ()
-    return rules
-
-
-def _statements(rule: Rule, reading: KernelReading) -> Iterable[Finding | Undecided]:
-    variants, why = reading.lowered
-    if rule.needs_ttir and not variants:
-        return [rule.undecided(reading, why)]
-    try:
-        STEPS.begin(f"rule {rule.id} for {reading.name} in {reading.file}")
-        return list(rule.decide(rule, reading))
-    except LostStepError as error:
-        return [rule.undecided(reading, str(error))]
-    except Exception as error:  # noqa: BLE001 - a rule that fails on one kernel must not hide what the others find
-        why = f"the rule itself failed, which is an error of this program: {one_line(error)}"
-        return [rule.undecided(reading, why)]
-
-
-def _unique(findings: Iterable[Finding]) -> list[Finding]:
-    """Each finding once, where several kernels call the function that has it."""
-    unique: dict[tuple[str, str, int], Finding] = {}
-    for one in findings:
-        unique.setdefault((one.rule, one.file, one.line), one)
-    return list(unique.values())
+        yield from (rule.undecided(reading, str(error)) for rule in rules)
+        return
+    for rule in rules:
+        try:
+            if rule.needs_ttir and not variants:
+                yield rule.undecided(reading, why)
+                continue
+            STEPS.begin(f"rule {rule.id} for {reading.name} in {reading.file}")
+            yield from list(rule.decide(rule, reading))
+        except LostStepError as error:
+            yield rule.undecided(reading, str(error))
+        except Exception as error:  # noqa: BLE001 - a rule that fails on one kernel must not hide what the others find
+            why = f"the rule itself failed, which is an error of this program: {one_line(error)}"
+            yield rule.undecided(reading, why)
 
 
 def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
@@ -361,7 +355,11 @@ def _readings_in(file: Path, only: str = "") -> tuple[list[KernelReading], list[
     defined = defined_kernels(island)
     if only:
         defined = [one for one in defined if one.name == only] or [_single(island, file, only)]
-    readings = [_reading(one, island) for one in defined if one.kernel is not None]
+    readings = [
+        _reading(one.kernel, one.decorated, str(island.path), island.tree, island.failures, one.name)
+        for one in defined
+        if one.kernel is not None
+    ]
     return readings, [(one.name, one.why) for one in defined if one.kernel is None], [str(file.resolve())]
 
 
@@ -376,27 +374,21 @@ def _single(island: Island, file: Path, name: str) -> DefinedKernel:
     return DefinedKernel(name, kernel_function(inner), decorated)
 
 
-def _reading(one: DefinedKernel, island: Island) -> KernelReading:
-    assert one.kernel is not None
-    configs, heuristics, key = tuned_with(one.decorated)
-    kernel_launches = launches(island.tree, one.name, one.kernel.parameters)
-    gaps = [f"{name}: {island.failures[name]}" for name in used_names(one.kernel.node) if name in island.failures]
+def _reading(
+    kernel: KernelFunction, decorated: Any, file: str, tree: ast.Module, failures: Mapping[str, str], name: str
+) -> KernelReading:
+    configs, heuristics, key = tuned_with(decorated)
+    gaps = [f"{one}: {failures[one]}" for one in used_names(kernel.node) if one in failures]
     return KernelReading(
-        name=one.name, file=str(island.path), function=one.kernel, tree=island.tree, launches=kernel_launches,
+        name=name, file=file, function=kernel, tree=tree, launches=launches(tree, name, kernel.parameters),
         configs=configs, heuristics=heuristics, key=key, failures="; ".join(gaps),
     )  # fmt: skip
 
 
 def _reading_of(decorated: Any) -> KernelReading:
-    inner = innermost_kernel(decorated)
-    path = Path(inspect.getsourcefile(inner.fn) or "")
-    kernel = kernel_function(inner)
-    _, tree = parsed_file(path)
-    configs, heuristics, key = tuned_with(decorated)
-    return KernelReading(
-        name=kernel.name, file=str(path), function=kernel, tree=tree,
-        launches=launches(tree, kernel.name, kernel.parameters), configs=configs, heuristics=heuristics, key=key,
-    )  # fmt: skip
+    kernel = kernel_function(innermost_kernel(decorated))
+    path = Path(inspect.getsourcefile(kernel.function.fn) or "")
+    return _reading(kernel, decorated, str(path), parsed_file(path)[1], {}, kernel.name)
 
 
 def _kernels_of(target: Any, depth: int = 6) -> list[Any]:

@@ -136,24 +136,22 @@ def island_of(path: Path, depth: int = 0) -> Island:
 
 def package_of(path: Path) -> str:
     """The package that a file belongs to, with dots; empty for a file of its own."""
-    names, folder = [], path.parent
+    return ".".join(path.parent.relative_to(_root(path)).parts)
+
+
+def _root(path: Path) -> Path:
+    """The folder beside whose packages, or in which, a file lies."""
+    folder = path.parent
     while (folder / "__init__.py").is_file():
-        names.append(folder.name)
         folder = folder.parent
-    return ".".join(reversed(names))
+    return folder
 
 
 def module_file(path: Path, package: str, level: int, module: str) -> Path | None:
     """The file of a module that lies beside `path` or in its package; None for any other."""
-    root = path.parent
-    if level:
-        for _ in range(level - 1):
-            root = root.parent
-    else:
-        for _ in package.split(".") if package else ():
-            root = root.parent
-        if package and module.partition(".")[0] != package.partition(".")[0]:
-            return None
+    if not level and package and module.partition(".")[0] != package.partition(".")[0]:
+        return None
+    root = path.parents[min(level, len(path.parents)) - 1] if level else _root(path)
     parts = [part for part in module.split(".") if part]
     place = root.joinpath(*parts)
     for file in (place.with_suffix(".py") if parts else place / "__init__.py", place / "__init__.py"):
@@ -213,11 +211,7 @@ def used_names(node: ast.AST) -> list[str]:
 @contextlib.contextmanager
 def _importable_neighbours(path: Path) -> Iterator[None]:
     """Inside, modules that lie beside the file, or beside its package, are found, as Python finds them for a script."""
-    folder = path.parent
-    while (folder / "__init__.py").is_file():
-        folder = folder.parent
-    added = str(folder)
-    before = list(sys.path)
+    added, before = str(_root(path)), list(sys.path)
     if added not in sys.path:
         sys.path.insert(0, added)
     try:

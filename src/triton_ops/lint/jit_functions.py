@@ -151,10 +151,8 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     elif isinstance(node, ast.AnnAssign) and node.value is not None:
         yield from _pairs(node.target, node.value)
     elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        yield (
-            node.target.id,
-            ast.copy_location(ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value), node),
-        )
+        value = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
+        yield node.target.id, ast.copy_location(value, node)
     elif isinstance(node, ast.For):
         yield from _pairs(node.target, node.iter)
     elif isinstance(node, ast.NamedExpr):
@@ -187,7 +185,8 @@ def defined_kernels(island: Island) -> list[DefinedKernel]:
     """The kernels of a file in their order, without the functions that kernels alone call."""
     kernels = [one for name in _candidates(island) if (one := _kernel_named(island, name)) is not None]
     helpers = {id(callee.function) for one in kernels if one.kernel for callee in one.kernel.callees()}
-    launched = _launched_names(island.tree)
+    calls = (node.func for node in ast.walk(island.tree) if isinstance(node, ast.Call))
+    launched = {dotted_name(func.value).rpartition(".")[2] for func in calls if isinstance(func, ast.Subscript)}
     launchable = [
         one for one in kernels if one.kernel is None or one.name in launched or not _helps(one.kernel, helpers)
     ]
@@ -200,28 +199,21 @@ def _candidates(island: Island) -> Iterator[str]:
             if _has_mark(island, statement) or (statement.decorator_list and _has_constants(statement)):
                 yield statement.name
         elif isinstance(statement, (ast.If, ast.Try)):
-            yield from (name for name in bound_names(statement) if _defines_kernel(island, statement, name))
-        elif isinstance(statement, ast.Assign) and _assigns_kernel(island, statement.value):
+            inner = [one for one in ast.walk(statement) if isinstance(one, ast.FunctionDef)]
+            kernels = {one.name for one in inner if _has_mark(island, one)}
+            yield from (name for name in bound_names(statement) if name in kernels)
+        elif isinstance(statement, ast.Assign) and _makes_kernel(island, statement.value):
             yield from bound_names(statement)
-
-
-def _defines_kernel(island: Island, statement: ast.stmt, name: str) -> bool:
-    return any(
-        isinstance(one, ast.FunctionDef) and one.name == name and _has_mark(island, one) for one in ast.walk(statement)
-    )
 
 
 def _has_mark(island: Island, node: ast.FunctionDef) -> bool:
     return any(_kernels_of_triton(island, one, _DEEPEST) for one in node.decorator_list)
 
 
-def _assigns_kernel(island: Island, value: ast.expr) -> bool:
-    return isinstance(value, ast.Call) and _makes_kernel(value) and _kernels_of_triton(island, value, _DEEPEST)
-
-
-def _makes_kernel(call: ast.Call) -> bool:
-    names = [dotted_name(one) for one in ast.walk(call) if isinstance(one, (ast.Attribute, ast.Name))]
-    return any(name.rpartition(".")[2] in ("jit", "autotune", "heuristics") for name in names)
+def _makes_kernel(island: Island, value: ast.expr) -> bool:
+    names = [dotted_name(one) for one in ast.walk(value) if isinstance(one, (ast.Attribute, ast.Name))]
+    makes = any(name.rpartition(".")[2] in ("jit", "autotune", "heuristics") for name in names)
+    return isinstance(value, ast.Call) and makes and _kernels_of_triton(island, value, _DEEPEST)
 
 
 def _kernels_of_triton(island: Island, node: ast.AST, depth: int) -> bool:
@@ -267,29 +259,14 @@ def _helps(kernel: KernelFunction, helpers: set[int]) -> bool:
     return id(kernel.function) in helpers or returns
 
 
-def _launched_names(tree: ast.Module) -> set[str]:
-    return {
-        dotted_name(node.func.value).rpartition(".")[2]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)
-    }
-
-
 def _nested_kernels(island: Island) -> Iterator[DefinedKernel]:
     """Kernels inside of functions and classes, which exist only while these run."""
     for statement in island.tree.body:
         if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
-        for one in ast.walk(statement):
-            if (
-                isinstance(one, ast.FunctionDef)
-                and one is not statement
-                and _has_constants(one)
-                and _has_mark(island, one)
-            ):
-                yield DefinedKernel(
-                    one.name, why=f"it is defined inside of {statement.name}, and is made only when that runs"
-                )
+        why = f"it is defined inside of {statement.name}, and is made only when that runs"
+        inner = (one for one in ast.walk(statement) if isinstance(one, ast.FunctionDef) and one is not statement)
+        yield from (DefinedKernel(one.name, why=why) for one in inner if _has_constants(one) and _has_mark(island, one))
 
 
 def tuned_with(decorated: Any) -> tuple[tuple[dict[str, Any], ...], dict[str, Any], tuple[str, ...] | None]:
@@ -299,11 +276,8 @@ def tuned_with(decorated: Any) -> tuple[tuple[dict[str, Any], ...], dict[str, An
     key: tuple[str, ...] | None = None
     for layer in decorator_layers(decorated):
         for config in getattr(layer, "configs", None) or ():
-            options = {
-                name: getattr(config, name)
-                for name in ("num_warps", "num_stages", "maxnreg")
-                if getattr(config, name, None)
-            }
+            options = {name: getattr(config, name, None) for name in ("num_warps", "num_stages", "maxnreg")}
+            options = {name: value for name, value in options.items() if value}
             configs.append({**getattr(config, "kwargs", {}), **options})
         if isinstance(getattr(layer, "values", None), dict):
             heuristics.update(layer.values)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from triton_ops.kernel_ir import Scope, SourcePlace, TtirBlock, TtirOperation, Type
-from triton_ops.lint.terms import AT_LEAST_ZERO, NOT, ZERO, Monomial, Term, Terms, all_of, inner_terms, parts
+from triton_ops.lint.terms import AT_LEAST_ZERO, NOT, ZERO, Carried, Monomial, Term, Terms, all_of, inner_terms, parts
 
 
 @dataclass(frozen=True)
@@ -70,24 +70,18 @@ class ReductionFact(Fact):
 
 @dataclass(frozen=True)
 class ProductFact(Fact):
-    """`tt.dot`, with the precision that the kernel asks for, as TTIR names it."""
+    """`tt.dot`, with the precision that the kernel asks for, as TTIR names it.
+
+    The factors are those of a sum over `bound`.
+    """
 
     _: KW_ONLY
     left: TermValue
     right: TermValue
+    factors: tuple[Term, Term]
+    bound: Term
     type: Type
     precision: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Carried:
-    """A value that a loop carries: `symbol` within a turn, which hands on `next`, and `after` the loop."""
-
-    symbol: Term
-    after: Term
-    begin: Term
-    next: Term
-    type: Type
 
 
 @dataclass(frozen=True)

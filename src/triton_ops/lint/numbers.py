@@ -6,25 +6,27 @@ carries is what it begins with, or what its first turns make of it, so that ever
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.kernel_ir import COMPARISONS, TtirBlock
-from triton_ops.lint.kernel_facts import Facts
 from triton_ops.lint.terms import (
     AND,
     AT_LEAST_ZERO,
+    CONDITION,
     NOT,
     OR,
     SUM,
     TWO,
     ZERO,
+    Carried,
     NotComputedError,
     Numbers,
     Term,
+    Terms,
     apply,
     inner_terms,
     lone_argument,
@@ -46,9 +48,14 @@ class Draw:
     """
 
     def __init__(
-        self, facts: Facts, places: Mapping[Term, Numbers | int], padding: float = float("nan"), turns: int = 0
+        self,
+        terms: Terms,
+        carried: Mapping[tuple[int, int], Carried],
+        places: Mapping[Term, Numbers | int],
+        padding: float,
+        turns: int = 0,
     ) -> None:
-        self._facts, self._padding, self._turns = facts, padding, turns
+        self._terms, self._carried, self._padding, self._turns = terms, carried, padding, turns
         self._places = dict(places)
         self._marks = tuple(  # which tell a place from others
             (symbol.number, place if isinstance(place, int) else place.tobytes()) for symbol, place in places.items()
@@ -75,7 +82,7 @@ class Draw:
 
         Products of products would else take three times as long for each further product.
         """
-        draw = Draw(self._facts, places, self._padding, turns)
+        draw = Draw(self._terms, self._carried, places, self._padding, turns)
         draw._values, draw._bounds = self._values, self._bounds
         return draw
 
@@ -83,7 +90,7 @@ class Draw:
         name = term.name
         if name == SUM:
             return self._sum(term)
-        if name in _CONDITIONS:
+        if name in CONDITION:
             return self._condition(term)
         if name == "load":
             return self._load(term)
@@ -124,30 +131,21 @@ class Draw:
 
     def _of_loop(self, term: Term) -> Numbers:
         """A value that a loop carries: as it began, or as a turn has made it."""
-        carried = self._facts.carried.get(term.operands[:2])
+        carried = self._carried.get(term.operands[:2])
         if carried is None:
             raise NotComputedError("a loop without a known number of turns")
         after_a_turn = term.name == "after" or self._turns > 0
         inner = carried.next if after_a_turn else carried.begin
         turns = 0 if term.name == "after" else max(0, self._turns - 1)
-        places = {self._facts.terms.index(axis): self(one) for axis, one in enumerate(term.operands[2:])}
+        places = {self._terms.index(axis): self(one) for axis, one in enumerate(term.operands[2:])}
         return self._beside(places, turns)(inner.operands[1] if inner.name == "pointer" else inner)
 
     def _condition(self, term: Term) -> Numbers:
-        name = term.name
-        if name == "truth":
+        if term.name == "truth":
             return np.full(DRAWS, bool(term.operands[0]))
         inner = [self(one) for one in term.operands if isinstance(one, Term)]
-        if name == AT_LEAST_ZERO:
-            return np.asarray(inner[0] >= 0)
-        if name == ZERO:
-            return np.asarray(inner[0] == 0)
-        if name == AND:
-            return np.asarray(np.logical_and.reduce(inner))
-        if name == OR:
-            return np.asarray(np.logical_or.reduce(inner))
-        if name == NOT:
-            return np.logical_not(inner[0])
+        if term.name in _TESTS:
+            return np.asarray(_TESTS[term.name](inner))
         if len(term.operands) == 1:
             return np.asarray(inner[0] != 0)
         comparison = COMPARISONS.get(str(term.operands[0]).strip()[-2:])
@@ -164,7 +162,9 @@ class Draw:
 
     def _over_an_axis(self, term: Term) -> Numbers:
         if term.number not in self._bounds:
-            self._bounds[term.number] = _bound_of(term)
+            number = term.operands[2] if term.name == "tt.reduce" else term.operands[1]  # which its bound has too
+            bounds = (one for one in inner_terms(term) if one.name == "bound" and one.operands[0] == number)
+            self._bounds[term.number] = next(bounds, Term("bound", (number,), -1, frozenset()))
         inside = self._bounds[term.number]
         several = [self.at({inside: place}) for place in _PLACES]
         if term.name == "dot":
@@ -180,26 +180,19 @@ class Draw:
         return result
 
     def _applied(self, term: Term) -> Numbers:
-        if term.name in ("arith.sitofp", "arith.uitofp") and _is_argument(term.operands[-1]):
+        number = term.operands[-1] if term.name in ("arith.sitofp", "arith.uitofp") else None
+        if number is not None and len(number.operands) == 1 and lone_argument(number)[0]:
             # An extent by which a sum is divided. As large as in masks it would hide what one lane adds.
             return np.floor(2 + 6 * _share(_hash(term.number, np.arange(DRAWS))))
         word = str(term.operands[1]) if len(term.operands) > 1 else ""
         return apply(term.name, word, [self(one) for one in term.operands if isinstance(one, Term)])
 
 
-_CONDITIONS = {"truth", AT_LEAST_ZERO, ZERO, AND, OR, NOT, "compared"}
+_TESTS: dict[str, Callable[[list[Numbers]], Any]] = {
+    AT_LEAST_ZERO: lambda inner: inner[0] >= 0, ZERO: lambda inner: inner[0] == 0, AND: np.logical_and.reduce,
+    OR: np.logical_or.reduce, NOT: lambda inner: np.logical_not(inner[0]),
+}  # fmt: skip
 _SYMBOLS = {"argument", *_SMALL}
-
-
-def _is_argument(number: Term) -> bool:
-    return len(number.operands) == 1 and lone_argument(number)[0] != ""
-
-
-def _bound_of(term: Term) -> Term:
-    """The symbol of the axis that a reduction or a product runs over; every term of it has the operation's number."""
-    number = term.operands[2] if term.name == "tt.reduce" else term.operands[1]
-    bounds = (one for one in inner_terms(term) if one.name == "bound" and one.operands[0] == number)
-    return next(bounds, Term("bound", (number,), -1, frozenset()))
 
 
 def combine(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from triton_ops.lint.jit_functions import dotted_name, last_name, parameters_of
 
@@ -51,9 +51,7 @@ class SourceLaunch:
         if hasattr(function, "lineno"):
             return [function.body]
         functions = (one for one in ast.walk(self.around) if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)))
-        whole = (
-            one for one in functions if any(inner is function.body for inner in ast.walk(one) if one is not self.around)
-        )
+        whole = (one for one in functions if one is not self.around and function.body in ast.walk(one))
         return [statement for one in whole for statement in one.body]
 
     def literal(self, node: ast.expr) -> Any:
@@ -62,15 +60,18 @@ class SourceLaunch:
         return value.value if isinstance(value, ast.Constant) else None
 
 
-@dataclass
-class _FunctionScope:
+class _FunctionScope(NamedTuple):
     node: ast.AST
-    names: dict[str, list[ast.expr]] = field(default_factory=dict)
+    names: dict[str, list[ast.expr]]
 
 
 def launches(tree: ast.Module, kernel: str, parameters: tuple[str, ...]) -> tuple[SourceLaunch, ...]:
     """The launches `kernel[grid](…)` in a file, and those by `kernel.run(…, grid=…)` and `kernel.warmup`."""
-    return tuple(_launches_in(tree, _FunctionScope(tree, _module_names(tree)), kernel, parameters))
+    names: dict[str, list[ast.expr]] = {}
+    for statement in tree.body:
+        if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            _collect(statement, names)
+    return tuple(_launches_in(tree, _FunctionScope(tree, names), kernel, parameters))
 
 
 def _launches_in(
@@ -135,18 +136,8 @@ def _starred_parts(node: ast.expr, scope: _FunctionScope) -> list[ast.expr] | No
     return None
 
 
-def _module_names(tree: ast.Module) -> dict[str, list[ast.expr]]:
-    names: dict[str, list[ast.expr]] = {}
-    for statement in tree.body:
-        if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            _collect(statement, names)
-    return names
-
-
 def _local_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, list[ast.expr]]:
-    names: dict[str, list[ast.expr]] = {}
-    for one in parameters_of(function):
-        names[one.arg] = []  # a parameter hides what the module has under the name
+    names: dict[str, list[ast.expr]] = {one.arg: [] for one in parameters_of(function)}  # which hide the module's
     for statement in function.body:
         _collect(statement, names)
     return names
@@ -184,8 +175,7 @@ def _part(value: ast.expr, at: int, count: int) -> ast.expr:
     return ast.Subscript(value, ast.Constant(at), ast.Load())
 
 
-@dataclass(frozen=True)
-class AxisOf:
+class AxisOf(NamedTuple):
     """An axis of a tensor on the host; negative ones count from the end."""
 
     tensor: str

@@ -14,7 +14,6 @@ from typing import Any
 from triton_ops.kernel_ir import TtirBlock, TtirOperation, TtirWalk, Type, UnreadableError, UntoldError, parsed_module
 from triton_ops.lint.kernel_facts import (
     AccessFact,
-    Carried,
     Facts,
     Handler,
     LoopFact,
@@ -24,7 +23,7 @@ from triton_ops.lint.kernel_facts import (
     TermScope,
     TermValue,
 )
-from triton_ops.lint.terms import Term, Terms, constant, inner_terms
+from triton_ops.lint.terms import Carried, Term, Terms, constant, inner_terms
 
 
 def _expand_dims(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -340,13 +339,14 @@ def _record_access(
 def _dot(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     left, right, start = here.all(operation.operands[:3])
     kind, terms = operation.result_types[-1], here.terms
-    product = ProductFact(
-        *here.met(operation), left=left, right=right, type=kind, precision="tf32" if "tf32" in operation.text else ""
-    )
-    here.facts.products.append(product)
     bound, rank = terms.make("bound", operation.number), len(kind.shape)
     one = terms.change(left.term, {terms.index(rank - 1): terms.whole(bound)})
     other = terms.change(right.term, {terms.index(rank - 2): terms.whole(bound)})
+    product = ProductFact(
+        *here.met(operation), left=left, right=right, factors=(one, other), bound=bound, type=kind,
+        precision="tf32" if "tf32" in operation.text else "",
+    )  # fmt: skip
+    here.facts.products.append(product)
     return [symbolic(here, kind, "dot", kind.element, operation.number, one, other, start.term)]
 
 

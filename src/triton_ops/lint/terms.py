@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.kernel_ir import COMPARISONS
+from triton_ops.kernel_ir import COMPARISONS, Type
 
 Numbers: TypeAlias = NDArray[Any]
 
@@ -29,16 +30,14 @@ def _remainder(one: Numbers, other: Numbers) -> Numbers:
     return np.asarray(np.mod(one, np.where(other == 0, 1, other)))
 
 
-_erf = np.vectorize(math.erf, otypes=[float])
+_OF_NUMPY = ("exp", "exp2", "log", "log2", "sqrt", "sin", "cos", "tanh", "floor", "ceil", "log1p", "expm1")
 _ONE: dict[str, Callable[[Any], Any]] = {
-    "math.exp": np.exp, "math.exp2": np.exp2, "math.log": np.log, "math.log2": np.log2, "math.sqrt": np.sqrt,
-    "math.rsqrt": lambda x: 1 / np.sqrt(x), "math.sin": np.sin, "math.cos": np.cos, "math.tanh": np.tanh,
-    "math.absf": np.abs, "math.absi": np.abs, "math.floor": np.floor, "math.ceil": np.ceil, "math.erf": _erf,
-    "math.log1p": np.log1p, "math.expm1": np.expm1, "arith.negf": np.negative, "tt.precise_sqrt": np.sqrt,
-    "arith.extf": lambda x: x, "arith.truncf": lambda x: x, "tt.fp_to_fp": lambda x: x,
-    "arith.sitofp": lambda x: x * 1.0, "arith.uitofp": lambda x: x * 1.0, "arith.fptosi": np.trunc,
-    "arith.fptoui": np.trunc,
-    "arith.extsi": lambda x: x, "arith.extui": lambda x: x * 1, "arith.trunci": lambda x: x,
+    **{f"math.{name}": getattr(np, name) for name in _OF_NUMPY}, "math.rsqrt": lambda x: 1 / np.sqrt(x),
+    "math.absf": np.abs, "math.absi": np.abs, "math.erf": np.vectorize(math.erf, otypes=[float]),
+    "arith.negf": np.negative, "tt.precise_sqrt": np.sqrt, "arith.extf": lambda x: x, "arith.truncf": lambda x: x,
+    "tt.fp_to_fp": lambda x: x, "arith.sitofp": lambda x: x * 1.0, "arith.uitofp": lambda x: x * 1.0,
+    "arith.fptosi": np.trunc, "arith.fptoui": np.trunc, "arith.extsi": lambda x: x, "arith.extui": lambda x: x * 1,
+    "arith.trunci": lambda x: x,
 }  # fmt: skip
 TWO: dict[str, Callable[[Any, Any], Any]] = {
     "arith.addf": np.add, "arith.subf": np.subtract, "arith.mulf": np.multiply, "arith.divf": np.divide,
@@ -77,6 +76,17 @@ def apply(name: str, word: str, operands: Sequence[Numbers]) -> Numbers:
     if function is None:
         raise NotComputedError(f"{name} {word}".strip())
     return np.asarray(function(*operands))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Carried:
+    """A value that a loop carries: `symbol` within a turn, which hands on `next`, and `after` the loop."""
+
+    symbol: Term
+    after: Term
+    begin: Term
+    next: Term
+    type: Type
 
 
 Monomial: TypeAlias = "tuple[Term, ...]"
@@ -188,13 +198,9 @@ class Terms:
         conditions = {part for term in terms for part in all_of(term)} - {self.true}
         if self.false in conditions or any(self.refuse(one) in conditions for one in conditions):
             return self.false
-        return (
-            self.true
-            if not conditions
-            else next(iter(conditions))
-            if len(conditions) == 1
-            else self.make(AND, *sorted(conditions))
-        )
+        if len(conditions) < 2:
+            return next(iter(conditions), self.true)
+        return self.make(AND, *sorted(conditions))
 
     def either(self, *terms: Term) -> Term:
         """Check whether one holds."""
@@ -374,13 +380,9 @@ def _describe_condition(sums: Term) -> str:
     rest = parts(sums).get((), 0)
     strict = rest < 0
     rest += strict
-    smaller = (
-        " + ".join([*(_describe_monomial(m, c) for m, c in low.items()), *([str(-rest)] if rest < 0 else [])]) or "0"
-    )
-    larger = (
-        " + ".join([*(_describe_monomial(m, c) for m, c in high.items()), *([str(rest)] if rest > 0 else [])]) or "0"
-    )
-    return f"{smaller} {'<' if strict else '<='} {larger}"
+    smaller = [*(_describe_monomial(m, c) for m, c in low.items()), *([str(-rest)] if rest < 0 else [])]
+    larger = [*(_describe_monomial(m, c) for m, c in high.items()), *([str(rest)] if rest > 0 else [])]
+    return f"{' + '.join(smaller) or '0'} {'<' if strict else '<='} {' + '.join(larger) or '0'}"
 
 
 def _describe_monomial(symbols: Monomial, coefficient: int) -> str:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from triton_ops.backend import one_line
 from triton_ops.compilation import resources_of
 from triton_ops.device import Residents, UnitLimits
 from triton_ops.kernel_ir import SharedAccess, SourcePlace, Traffic, traffic, widths_by_line
+from triton_ops.lint.findings import Undecided
 from triton_ops.lint.kernel_facts import AccessFact, Facts, Index, ProductFact, indices
 from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
-from triton_ops.lint.terms import AT_LEAST_ZERO, Monomial, Term, all_of, constant, inner_terms, parts
+from triton_ops.lint.terms import AT_LEAST_ZERO, Monomial, all_of, constant, inner_terms, parts
 
 _HEAVY = 64
 """Elements per thread of the largest tile from which a config is compiled: below, nothing has spilled."""
@@ -33,10 +33,9 @@ def _find_spills(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
         return
     for config in sorted(configs, key=lambda one: _weight(kernel, one), reverse=True)[:_MOST_COMPILED]:
         variant = kernel.with_values(config)
-        warps = config["num_warps"]
         if variant is None:
             yield rule.undecided(kernel, f"it cannot be lowered with {in_words(config)}")
-        elif _largest(variant) / (warps * kernel.target.warp_size) >= _HEAVY:
+        elif _largest(variant) / (config["num_warps"] * kernel.target.warp_size) >= _HEAVY:
             yield from _registers_decide_compiled(rule, kernel, variant, config)
 
 
@@ -47,16 +46,19 @@ def _registers_decide_compiled(
     try:
         resources = resources_of(compile_variant(kernel, variant, config), target)
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield rule.undecided(kernel, f"{target.arch} refuses {in_words(config)}: {one_line(error)}")
+        yield _refused(rule, kernel, config, error)
         return
     if (resources.spill_bytes or 0) > _SPILLED_BYTES:
-        warps = config["num_warps"]
-        elements = _largest(variant) // (warps * target.warp_size)
+        elements = _largest(variant) // (config["num_warps"] * target.warp_size)
         yield rule.found(
             kernel, kernel.line,
             f"compiled for {target.arch} with {in_words(config)} it takes {resources.registers} registers and spills "
             f"{resources.spill_bytes:,} bytes per thread; its largest tile alone has {elements} elements per thread",
         )  # fmt: skip
+
+
+def _refused(rule: Rule, kernel: KernelReading, config: Mapping[str, Any], error: Exception) -> Undecided:
+    return rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(config)}: {one_line(error)}")
 
 
 def _weight(kernel: KernelReading, config: Mapping[str, Any]) -> float:
@@ -99,7 +101,7 @@ def _find_lost_occupancy(rule: Rule, kernel: KernelReading) -> Iterable[Statemen
     try:
         before, after = (_residents(kernel, limits, variant, config) for config in (configs[0], fewer))
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(configs[0])}: {one_line(error)}")
+        yield _refused(rule, kernel, configs[0], error)
         return
     yield from _compare_residents(rule, kernel, variant, before, after)
 
@@ -119,9 +121,8 @@ def _compare_residents(
         yield rule.undecided(kernel, f"{evidence}; whether that is faster differs from product to product: measure it")
     else:
         line = kernel.place(chained).line
-        yield rule.found(
-            kernel, kernel.line, f"{evidence}, and the product in line {line} waits for another of its turn"
-        )
+        why = f"the product in line {line} waits for another of its turn"
+        yield rule.found(kernel, kernel.line, f"{evidence}, and {why}")
 
 
 def _residents(kernel: KernelReading, limits: UnitLimits, variant: Variant, config: Mapping[str, Any]) -> Residents:
@@ -152,8 +153,7 @@ _EVEN = 16  # arguments are taken as multiples of this
 _SECTOR_BYTES = 32
 
 
-@dataclass(frozen=True, eq=False)
-class _Suspect:
+class _Suspect(NamedTuple):
     """An access that may be narrow; its neighbours lie `gap` elements apart."""
 
     access: AccessFact
@@ -175,7 +175,7 @@ def _widths_decide_variant(rule: Rule, kernel: KernelReading, variant: Variant) 
     try:
         widths = widths_by_line(compile_variant(kernel, with_tiles, config).assembly)
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(config)}: {one_line(error)}")
+        yield _refused(rule, kernel, config, error)
         return
     for one in _suspects(with_tiles):
         place = kernel.place(one.access)
@@ -259,13 +259,12 @@ def _elements(count: int) -> str:
 
 def _is_shifted(variant: Variant, access: AccessFact) -> bool:
     """Check whether the same elements are read at another offset too, as stencils do: one of both is not aligned."""
-
-    def apart(one: AccessFact) -> Term:
-        return variant.facts.terms.sum({m: c for m, c in parts(one.offset).items() if m})
-
-    return any(
-        one is not access and one.root is access.root and apart(one) is apart(access) for one in variant.facts.accesses
+    mine, *others = (
+        (one, {m: c for m, c in parts(one.offset).items() if m})
+        for one in (access, *variant.facts.accesses)
+        if one.root is access.root
     )
+    return any(one is not access and sums == mine[1] for one, sums in others)
 
 
 NARROW = Rule(
@@ -296,8 +295,7 @@ _AS_MULTIPLIED = (
 _MOST_CONFIGS = 4  # of several, those that are looked at where the first has conflicts
 
 
-@dataclass(frozen=True)
-class _SourceLine:
+class _SourceLine(NamedTuple):
     """The accesses of one line, and what the block moves from and to global memory meanwhile."""
 
     place: tuple[str, int]
@@ -319,8 +317,10 @@ class _SourceLine:
 
 
 def _decide_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
-    if not _rearranges(variant):
-        return
+    shapes = [access.type.shape for access in variant.facts.accesses]
+    shapes += [value.type.shape for reduction in variant.facts.reductions for value in reduction.inputs]
+    if not variant.rearranges and all(sum(extent > 1 for extent in shape) < 2 for shape in shapes):
+        return  # elements go from one thread to another as one sum of a block with one axis, if at all
     if kernel.target.kind != "cuda":
         yield rule.undecided(kernel, f"how {kernel.target.arch} accesses its shared memory is not read; PTX is")
         return
@@ -338,7 +338,7 @@ def _decide_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iter
     try:
         yield from _decide_compiled(rule, kernel, configs)
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(configs[0])}: {one_line(error)}")
+        yield _refused(rule, kernel, configs[0], error)
 
 
 def _decide_compiled(rule: Rule, kernel: KernelReading, configs: Sequence[Mapping[str, Any]]) -> Iterator[Statement]:
@@ -354,8 +354,10 @@ def _decide_compiled(rule: Rule, kernel: KernelReading, configs: Sequence[Mappin
     others = [{line.place for line in _lines(_traffic(kernel, config)) if line.matters} for config in more]
     for line in lines:
         if all(line.place in places for places in others):  # else a tune chooses one without
-            place = _place(kernel, line)
-            yield rule.found(kernel, place, _evidence(kernel, line, configs[0]), fix=_fix(kernel, place))
+            place, facts = _place(kernel, line), kernel.variants[0].facts
+            fix = _AS_MULTIPLIED if facts.products else ""
+            fix = _REDUCE_ONCE if place in map(kernel.place, facts.reductions) else fix
+            yield rule.found(kernel, place, _evidence(kernel, line, configs[0]), fix=fix)
 
 
 def _traffic(kernel: KernelReading, config: Mapping[str, Any]) -> Traffic:
@@ -383,20 +385,6 @@ def _place(kernel: KernelReading, line: _SourceLine) -> SourcePlace:
     files = (frame.file for one in (*facts.accesses, *facts.reductions, *facts.products) for frame in one.frames)
     file = next((file for file in (kernel.file, *files) if file.rpartition("/")[2] == name), None)
     return SourcePlace(kernel.file, kernel.line) if file is None else SourcePlace(file, number)
-
-
-def _fix(kernel: KernelReading, place: SourcePlace) -> str:
-    facts = kernel.variants[0].facts
-    if place in map(kernel.place, facts.reductions):
-        return _REDUCE_ONCE
-    return _AS_MULTIPLIED if facts.products else ""
-
-
-def _rearranges(variant: Variant) -> bool:
-    """Check whether elements go from one thread to another other than as one sum of a block with one axis."""
-    shapes = [access.type.shape for access in variant.facts.accesses]
-    shapes += [value.type.shape for reduction in variant.facts.reductions for value in reduction.inputs]
-    return variant.rearranges or any(sum(extent > 1 for extent in shape) > 1 for shape in shapes)
 
 
 def _access_of_unknown_strides(variant: Variant) -> AccessFact | None:
