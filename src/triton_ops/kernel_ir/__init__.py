@@ -15,12 +15,10 @@ if TYPE_CHECKING:
     from triton_ops.kernel_ir.machine_code import serialised_products as serialised_products
     from triton_ops.kernel_ir.machine_code import usage_of as usage_of
     from triton_ops.kernel_ir.machine_code import widths_by_line as widths_by_line
-    from triton_ops.kernel_ir.shared_memory import BANKS as BANKS
     from triton_ops.kernel_ir.shared_memory import SharedAccess as SharedAccess
     from triton_ops.kernel_ir.shared_memory import Traffic as Traffic
     from triton_ops.kernel_ir.shared_memory import bank_conflicts as bank_conflicts
     from triton_ops.kernel_ir.shared_memory import bank_padding as bank_padding
-    from triton_ops.kernel_ir.shared_memory import steps_of as steps_of
     from triton_ops.kernel_ir.shared_memory import traffic as traffic
     from triton_ops.kernel_ir.trace import Access as Access
     from triton_ops.kernel_ir.trace import LoopWork as LoopWork

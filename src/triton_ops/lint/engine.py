@@ -31,6 +31,7 @@ from triton_ops.lint.jit_functions import (
     defined_kernels,
     innermost_kernel,
     kernel_function,
+    launches,
     tuned_with,
 )
 from triton_ops.lint.memory_watch import RunRecord
@@ -43,7 +44,6 @@ from triton_ops.lint.rules.launching import MISSING as MISSING_CONSTEXPR
 from triton_ops.lint.rules.masks import MISSING as MISSING_MASK
 from triton_ops.lint.rules.masks import WRONG
 from triton_ops.lint.rules.sums import IDENTITY, LOW, UNUSED
-from triton_ops.lint.source_launches import launches
 
 RULES: tuple[Rule, ...] = (
     MISSING_MASK, WRONG, IDENTITY, SWAPPED, LOW, MISSING_CONSTEXPR, OVER, SPILL, ATOMICS, OVERLAPS, NARROW_KEY,

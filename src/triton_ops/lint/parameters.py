@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_ops.base import require
-from triton_ops.lint.jit_functions import KernelFunction, argument, is_language, last_name
-from triton_ops.lint.source_launches import SourceLaunch
+from triton_ops.lint.jit_functions import KernelFunction, SourceLaunch, argument, is_language, last_name
 
 _ACCESSES = {"load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor",
              "atomic_xchg", "atomic_cas"}  # fmt: skip

@@ -32,11 +32,10 @@ from triton_ops.base import require
 from triton_ops.device import Target, named_target
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.kernel_ir import SourcePlace, UnreadableError, UntoldError
-from triton_ops.lint.jit_functions import KernelFunction
+from triton_ops.lint.jit_functions import KernelFunction, SourceLaunch
 from triton_ops.lint.kernel_facts import Fact, Facts
 from triton_ops.lint.memory_watch import RunRecord
 from triton_ops.lint.parameters import Guess, SourceValues, Uses, guesses, switches, uses_of
-from triton_ops.lint.source_launches import SourceLaunch
 from triton_ops.lint.term_walk import facts_of
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Problem

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops import bank_conflicts
-from triton_ops.kernel_ir import SharedAccess, steps_of, traffic
+from triton_ops.kernel_ir import SharedAccess, traffic
 from triton_ops.kernel_ir.ptx import read_ptx
+from triton_ops.kernel_ir.shared_memory import steps_of
 
 HEAD = """
 .extern .shared .align 16 .b8 global_smem[];

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from triton_ops.kernel_ir import SourcePlace
 from triton_ops.lint.findings import Finding, Undecided
+from triton_ops.lint.jit_functions import AxisOf, extents_of, rank_of, stride_of, tensor_of
 from triton_ops.lint.kernel_facts import (
     AccessFact,
     Facts,
@@ -22,7 +23,6 @@ from triton_ops.lint.kernel_facts import (
 from triton_ops.lint.memory_watch import CONFLICT, OUTSIDE, UNWRITTEN
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
-from triton_ops.lint.source_launches import AxisOf, extents_of, rank_of, stride_of, tensor_of
 from triton_ops.lint.terms import ZERO, Term, constant, describe, inner_terms, lone_argument, parts
 
 _AXES = "xyz"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 
-from triton_ops.lint.jit_functions import last_name, parameters_of
+from triton_ops.lint.jit_functions import SourceLaunch, last_name, parameters_of
 from triton_ops.lint.kernel_facts import all_indices, arguments_in
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Statement, once
-from triton_ops.lint.source_launches import SourceLaunch
 from triton_ops.lint.terms import constant, inner_terms, parts
 
 _PLACES = ("index", "turn", "program_id", "quotient", "remainder")

@@ -6,11 +6,10 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from triton_ops.lint.jit_functions import last_name
+from triton_ops.lint.jit_functions import SourceLaunch, last_name
 from triton_ops.lint.kernel_facts import Index, IndexBound, all_indices, arguments_in, loop_of, root_name
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant, once
-from triton_ops.lint.source_launches import SourceLaunch
 from triton_ops.lint.terms import Term, constant, describe, inner_terms, lone_argument, parts
 
 _UNSEEN = "whether the extents are multiples of the block is decided by callers, and no launch in the file shows it"

@@ -15,17 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.lint.kernel_facts import Fact, Facts, ProductFact, ReductionFact
-from triton_ops.lint.numbers import DRAWS, SMALL_ARGUMENTS, Draw, combine
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
 from triton_ops.lint.terms import (
     AT_LEAST_ZERO,
+    DRAWS,
     INDEX,
+    SMALL_ARGUMENTS,
     Carried,
+    Draw,
     NotComputedError,
     Numbers,
     Term,
     Terms,
+    combine,
     conditions,
     describe,
     inner_terms,
