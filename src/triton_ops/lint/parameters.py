@@ -104,8 +104,7 @@ class _UsageReader:
         if callee is not None:
             return self._passed(node, callee)
         name = last_name(node)
-        if isinstance(node.func, ast.Name) and node.func.id in self._parameters:
-            self._uses.callables.add(node.func.id)
+        self._uses.callables.update(self._names(node.func))
         pointers: list[tuple[ast.expr, str]] = []
         if isinstance(node.func, ast.Attribute) and name in ("load", "store", "gather", "scatter"):
             self._descriptor(node.func.value, argument(node, 0, "offsets"))
@@ -132,10 +131,10 @@ class _UsageReader:
         return [] if pointer is None else [(pointer, "atomic" if name.startswith("atomic") else "float")]
 
     def _descriptor(self, owner: ast.expr, offsets: ast.expr | None) -> None:
-        if isinstance(owner, ast.Name) and owner.id in self._parameters:
+        for name in self._names(owner):
             expressions = self._expressions(offsets) if offsets is not None else ()
             axes = next((len(one.elts) for one in expressions if isinstance(one, (ast.List, ast.Tuple))), _AXES)
-            self._uses.descriptors.setdefault(owner.id, axes)
+            self._uses.descriptors.setdefault(name, axes)
 
     def _shape(self, node: ast.Call, name: str) -> None:
         if name in _SHAPES:
@@ -147,17 +146,12 @@ class _UsageReader:
         if name == "static_range":
             for one in node.args:
                 self._uses.ranges.update(self._reached(one))
-        self._keywords(node)
-        kind = argument(node, {"to": 0, "cast": 1, "zeros": 1, "full": 2}.get(name, -1), "dtype")
-        if kind is not None and isinstance(kind, ast.Name):
-            self._uses.types.update(self._names(kind))
-
-    def _keywords(self, node: ast.Call) -> None:
+        kinds = [argument(node, {"to": 0, "cast": 1, "zeros": 1, "full": 2}.get(name, -1), "dtype")]
         for keyword in node.keywords:
-            if keyword.arg in ("dtype", "out_dtype"):
-                self._uses.types.update(self._names(keyword.value))
-            for name in self._names(keyword.value) if keyword.arg in _WORDS else ():
-                self._uses.texts.setdefault(name, []).append(_WORDS[str(keyword.arg)])
+            kinds += [keyword.value] if keyword.arg == "out_dtype" else []
+            for text_name in self._names(keyword.value) if keyword.arg in _WORDS else ():
+                self._uses.texts.setdefault(text_name, []).append(_WORDS[str(keyword.arg)])
+        self._uses.types.update(one for kind in kinds if kind is not None for one in self._names(kind))
 
     def _tile(self, node: ast.expr | None) -> None:
         if node is None:
@@ -220,7 +214,7 @@ class _UsageReader:
     def _is_place(self, node: ast.expr) -> bool:
         """Check whether an expression is made of places: of `arange`, `program_id`, or what is made of them."""
         names: set[str] = set()
-        queue = [node]
+        queue: list[ast.AST] = [node]
         while queue:
             one = queue.pop()
             if isinstance(one, ast.Call) and last_name(one) in ("arange", "program_id"):
@@ -229,7 +223,7 @@ class _UsageReader:
                 names.add(one.id)
                 queue += self._function.assignments.get(one.id, ())
             elif isinstance(one, (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.IfExp)):
-                queue += [inner for inner in ast.iter_child_nodes(one) if isinstance(inner, ast.expr)]
+                queue += ast.iter_child_nodes(one)
         return False
 
     def _number(self, node: ast.expr | None) -> None:
@@ -252,11 +246,9 @@ class _UsageReader:
             self._offsets(pointer)
         for pointer, kind in pairs:
             bases = self._bases(pointer)
-            candidates = [one for one in bases if one not in self._uses.numbers] or bases
-            for base in candidates[:1]:
-                before = self._uses.pointers.get(base)
-                if before != "int":
-                    self._uses.pointers[base] = kind if before != "atomic" else "atomic"
+            for base in ([one for one in bases if one not in self._uses.numbers] or bases)[:1]:
+                if self._uses.pointers.get(base) not in ("int", "atomic"):
+                    self._uses.pointers[base] = kind
         self._uses.numbers -= set(self._uses.pointers)
 
     def _offsets(self, pointer: ast.expr) -> None:
@@ -285,12 +277,8 @@ class _UsageReader:
         return [node.id] if isinstance(node, ast.Name) and node.id in self._parameters else []
 
     def _reached(self, node: ast.expr) -> list[str]:
-        return [
-            one.id
-            for inner in self._expressions(node)
-            for one in ast.walk(inner)
-            if isinstance(one, ast.Name) and one.id in self._parameters
-        ]
+        names = (one for inner in self._expressions(node) for one in ast.walk(inner) if isinstance(one, ast.Name))
+        return [one.id for one in names if one.id in self._parameters]
 
     def _expressions(self, node: ast.expr) -> Iterator[ast.expr]:
         names: set[str] = set()
@@ -366,7 +354,7 @@ _ANNOTATED = {"int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "flo
 FLOATS = ("fp16", "fp32", "bf16")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Guess:
     """Types and values with which a kernel is lowered.
 
@@ -384,10 +372,6 @@ class Guess:
     element: str = "fp16"
     options: Mapping[str, int] = field(default_factory=dict)
     ones: frozenset[str] = frozenset()
-
-    def switched(self, name: str, value: Any) -> Guess:
-        """The same with another value of one parameter."""
-        return replace(self, constants={**self.constants, name: value})
 
     @property
     def specialised(self) -> tuple[dict[str, str], dict[str, Any]]:
@@ -426,23 +410,21 @@ def guesses(kernel: KernelFunction, source: SourceValues, extra: frozenset[str] 
             name: "constexpr" if name in constant else _type(name, kernel, uses, (element, block), whole)
             for name in kernel.parameters
         }
-        yield Guess(types=types, constants=constants, known_names=frozenset(values), element=element)
+        yield Guess(types, constants, frozenset(values), element)
 
 
 def switches(kernel: KernelFunction, guess: Guess) -> Iterator[Guess]:
     """The same guess with each switch in its other position, and with every text that a parameter is compared with."""
-    uses = uses_of(kernel)
-    for name, value in guess.constants.items():
-        if name in guess.known_names:
-            continue
-        if isinstance(value, bool):
-            yield guess.switched(name, not value)
-        for text in dict.fromkeys(uses.texts.get(name, ())):
-            if type(text) is type(value) and text != value:
-                yield guess.switched(name, text)
-    off = {name: True for name, value in guess.constants.items() if value is False and name not in guess.known_names}
-    if len(off) > 1:
-        yield replace(guess, constants={**guess.constants, **off})
+    texts = uses_of(kernel).texts
+    free = {name: value for name, value in guess.constants.items() if name not in guess.known_names}
+    changes: list[dict[str, Any]] = []
+    for name, value in free.items():
+        changes += [{name: not value}] if isinstance(value, bool) else []
+        others = dict.fromkeys(texts.get(name, ()))
+        changes += ({name: text} for text in others if type(text) is type(value) and text != value)
+    off = {name: True for name, value in free.items() if value is False}
+    changes += [off] if len(off) > 1 else []
+    yield from (replace(guess, constants={**guess.constants, **change}) for change in changes)
 
 
 def _rounded_up(
@@ -512,19 +494,13 @@ def _whole_literals(kernel: KernelFunction, source: SourceValues) -> dict[str, s
         if param.has_default and not param.is_constexpr:
             types[param.name] = _type_of(param.default)
     for launch in source.launches:
-        for name, node in launch.arguments.items():
-            value = launch.literal(node)
-            if isinstance(value, (bool, int, float)):
-                types[name] = _type_of(value)
+        kinds = {name: _type_of(launch.literal(node)) for name, node in launch.arguments.items()}
+        types.update({name: kind for name, kind in kinds.items() if kind})
     return {name: kind for name, kind in types.items() if kind}
 
 
 def _type_of(value: Any) -> str:
-    if isinstance(value, bool):
-        return "i1"
-    if isinstance(value, int):
-        return "i32"
-    return "fp32" if isinstance(value, float) else ""
+    return {bool: "i1", int: "i32", float: "fp32"}.get(type(value), "")
 
 
 def _constant(name: str, uses: Uses, tiles: Mapping[str, int], sizes: tuple[str, int]) -> Any:
@@ -543,9 +519,7 @@ def _constant(name: str, uses: Uses, tiles: Mapping[str, int], sizes: tuple[str,
     if name in uses.ranges:
         return _UNROLLED
     numbers = [text for text in texts if type(text) is int]
-    if name in uses.switches and name not in uses.numbers:
-        return False
-    if any(type(text) is bool for text in texts):
+    if (name in uses.switches and name not in uses.numbers) or any(type(text) is bool for text in texts):
         return False
     if numbers and name not in uses.numbers:
         return numbers[0]
@@ -560,8 +534,7 @@ def _type(name: str, kernel: KernelFunction, uses: Uses, sizes: tuple[str, int],
     if name in uses.descriptors:
         return f"tensordesc<{element}[{', '.join([str(block)] * uses.descriptors[name])}]>"
     if name in uses.pointers:
-        element_kind = uses.pointers[name]
-        return {"int": "*i64", "atomic": "*fp32"}.get(element_kind, f"*{element}")
+        return {"int": "*i64", "atomic": "*fp32"}.get(uses.pointers[name], f"*{element}")
     if name in whole:
         return whole[name]
     if name in uses.optional and name not in uses.numbers:

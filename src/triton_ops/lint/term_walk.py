@@ -51,29 +51,26 @@ def _reshape(here: TermScope, operation: TtirOperation) -> list[TermValue]:
         flat = terms.add((extent, flat), (1, place)) if axis else place
     to, shape = {}, operand.type.shape
     for axis, extent in enumerate(shape):
-        after = terms.number(prod(shape[axis + 1 :]))
-        place = _quotient_of_place(terms, flat, after, kind.shape)
+        place = _quotient_of_place(terms, flat, prod(shape[axis + 1 :]), kind.shape)
         inner = place if axis == 0 else _remainder_of_place(terms, place, extent, kind.shape)
         to[terms.index(axis)] = terms.number(0) if extent == 1 else inner
     return [TermValue(terms.change(operand.term, to), kind)]
 
 
-def _quotient_of_place(terms: Terms, flat: Term, after: Term, shape: Sequence[int]) -> Term:
+def _quotient_of_place(terms: Terms, flat: Term, by: int, shape: Sequence[int]) -> Term:
     """The quotient of a place; what cannot reach the divisor falls away."""
-    by = constant(after) or 1
-    whole = {m: c for m, c in flat.operands if c % by == 0}
+    divisor = terms.number(by)
     rest = [(m, c) for m, c in flat.operands if c % by]
-    reach = sum(c * (shape[m[0].operands[0]] - 1) for m, c in rest if m)
-    if rest and reach >= by:
-        return terms.quotient(flat, after)
-    return terms.sum({m: c // by for m, c in whole.items()})
+    if rest and sum(c * (shape[m[0].operands[0]] - 1) for m, c in rest if m) >= by:
+        return terms.quotient(flat, divisor)
+    return terms.sum({m: c // by for m, c in flat.operands if c % by == 0})
 
 
 def _remainder_of_place(terms: Terms, place: Term, extent: int, shape: Sequence[int]) -> Term:
     residue = {m: c for m, c in place.operands if c % extent} if place.name == "sum" else {}
     plain = all(len(m) == 1 and m[0].name == "index" for m in residue)
     reach = sum(c * (shape[m[0].operands[0]] - 1) for m, c in residue.items()) if plain else extent
-    return terms.sum(residue) if plain and reach < extent else terms.remainder(place, terms.number(extent))
+    return terms.sum(residue) if reach < extent else terms.remainder(place, terms.number(extent))
 
 
 def _join(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -111,7 +108,7 @@ def elementwise(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     operands = [value.term for value in here.all([n for n in operation.operands if n in here.values])]
     plain = operation.name.startswith(("arith.", "math.")) or operation.name in _PLAIN
     extra = () if plain else (operation.number,)
-    word = _word(operation)
+    word = operation.predicate if operation.name == "arith.cmpf" else " ".join(operation.quoted)
     return [
         symbolic(here, kind, operation.name, kind.element, word, *extra, place, *operands)
         for place, kind in enumerate(operation.kinds)
@@ -119,13 +116,6 @@ def elementwise(here: TermScope, operation: TtirOperation) -> list[TermValue]:
 
 
 _PLAIN = {"tt.fp_to_fp", "tt.bitcast", "tt.precise_sqrt", "tt.precise_divf", "tt.clampf", "tt.mulhiui"}
-
-
-def _word(operation: TtirOperation) -> str:
-    """The rest of an operation's text that tells it from others, such as a predicate or the symbol of a function."""
-    if operation.name == "arith.cmpf":
-        return operation.predicate
-    return " ".join(operation.quoted)
 
 
 def _constant(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -144,13 +134,10 @@ def _constant(here: TermScope, operation: TtirOperation) -> list[TermValue]:
 def _float(literal: str, kind: Type) -> float:
     if not literal.startswith("0x"):
         return float(literal)
-    bits = {"0xff": "-inf", "0x7f": "inf", "0xfc": "-inf", "0x7c": "inf", "0xfff0": "-inf", "0x7ff0": "inf"}
     digits = literal[2:].rjust(kind.item_bytes * 2, "0").lower()
     narrow = {"f16": ("fc00", "7c00"), "bf16": ("ff80", "7f80"), "f32": ("ff800000", "7f800000")}
     low, high = narrow.get(kind.element, ("fff0000000000000", "7ff0000000000000"))
-    if digits == low:
-        return float(bits["0xff"])
-    return float("inf") if digits == high else float("nan")
+    return float("-inf" if digits == low else "inf" if digits == high else "nan")
 
 
 def axis_symbols(terms: Terms, kind: Type) -> list[Term]:
@@ -158,15 +145,10 @@ def axis_symbols(terms: Terms, kind: Type) -> list[Term]:
     return [terms.index(axis) for axis in range(len(kind.shape))]
 
 
-def _program(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    return [symbolic(here, operation.result_type, operation.name.removeprefix("tt.get_"), operation.grid_axis)]
-
-
 def _range(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     kind, terms = operation.result_type, here.terms
-    start = operation.attribute("start") or 0
     place = terms.number(0) if kind.shape == (1,) else terms.whole(terms.index(0))
-    return [TermValue(terms.add((1, terms.number(start)), (1, place)), kind)]
+    return [TermValue(terms.add((1, terms.number(operation.attribute("start") or 0)), (1, place)), kind)]
 
 
 def _keep(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -221,17 +203,14 @@ def _shift(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     by = constant(other)
     if by is None or not 0 <= by < 63:
         return elementwise(here, operation)
-    power = here.terms.number(1 << by)
-    term = here.terms.multiply(one, power) if operation.name == "arith.shli" else here.terms.quotient(one, power)
-    return [TermValue(term, operation.result_type)]
+    work = here.terms.multiply if operation.name == "arith.shli" else here.terms.quotient
+    return [TermValue(work(one, here.terms.number(1 << by)), operation.result_type)]
 
 
 def _minimum(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    one, other = (value.term for value in here.all(operation.operands))
+    one, other = sorted(value.term for value in here.all(operation.operands))
     name = "least" if "min" in operation.name else "most"
-    if one is other:
-        return [TermValue(one, operation.result_type)]
-    return [TermValue(here.terms.opaque(name, *sorted((one, other))), operation.result_type)]
+    return [TermValue(one if one is other else here.terms.opaque(name, one, other), operation.result_type)]
 
 
 def _bitwise(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -350,11 +329,6 @@ def _dot(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     return [symbolic(here, kind, "dot", kind.element, operation.number, one, other, start.term)]
 
 
-def _dot_scaled(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    kind = operation.result_types[-1]
-    return [symbolic(here, kind, "scaled dot", operation.number, *axis_symbols(here.terms, kind))]
-
-
 def _reduce(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     inputs, axis = tuple(here.all(operation.operands)), operation.attribute("axis") or 0
     combine = operation.regions[0][0]
@@ -365,23 +339,16 @@ def _reduce(here: TermScope, operation: TtirOperation) -> list[TermValue]:
             ReductionFact(*here.met(operation), axis=axis, inputs=inputs, combine=combine, around=around)
         )
     terms, rank = here.terms, len(inputs[0].type.shape)
-    bound = terms.make("bound", operation.number)
-    to = {terms.index(axis): terms.whole(bound)}
-    extra = []
+    to = {terms.index(axis): terms.whole(terms.make("bound", operation.number))}
+    extra = [terms.index(axis)] if operation.name == "tt.scan" else []
     if operation.name == "tt.reduce":
         to.update({terms.index(k): terms.whole(terms.index(k - 1)) for k in range(axis + 1, rank)})
-    else:
-        extra = [terms.index(axis)]
     inner = [terms.change(value.term, to) for value in inputs]
     how = " ".join(one.name for one in combine.operations)
     return [
         symbolic(here, kind, operation.name, kind.element, how, operation.number, place, *extra, *inner)
         for place, kind in enumerate(operation.kinds)
     ]
-
-
-def _ignore(_: TermScope, __: TtirOperation) -> list[TermValue]:
-    return []
 
 
 HANDLERS: dict[str, Handler] = {
@@ -394,10 +361,11 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(
         ("tt.splat", "tt.broadcast", "arith.index_cast", "arith.index_castui", "ttg.convert_layout"), _keep
     ),
-    **dict.fromkeys(("tt.get_program_id", "tt.get_num_programs"), _program),
+    "tt.get_program_id": lambda here, one: [symbolic(here, one.result_type, "program_id", one.grid_axis)],
+    "tt.get_num_programs": lambda here, one: [symbolic(here, one.result_type, "num_programs", one.grid_axis)],
     **dict.fromkeys(("tt.atomic_rmw", "tt.atomic_cas"), _atomic),
     **dict.fromkeys(("tt.reduce", "tt.scan"), _reduce),
-    **dict.fromkeys(("tt.assert", "tt.print", "gpu.barrier", "llvm.intr.assume"), _ignore),
+    **dict.fromkeys(("tt.assert", "tt.print", "gpu.barrier", "llvm.intr.assume"), lambda _, __: []),
     "arith.constant": _constant,
     "arith.trunci": _narrow,
     "arith.muli": _multiply,
@@ -413,7 +381,9 @@ HANDLERS: dict[str, Handler] = {
     "tt.load": _load,
     "tt.store": _store,
     "tt.dot": _dot,
-    "tt.dot_scaled": _dot_scaled,
+    "tt.dot_scaled": lambda here, one: [
+        symbolic(here, one.result_type, "scaled dot", one.number, *axis_symbols(here.terms, one.result_type))
+    ],
 }
 
 
@@ -572,12 +542,11 @@ def _step(terms: Terms, loop: int, symbol: TermValue, then: TermValue) -> Term |
 
 
 def _moves(term: Term, loop: int) -> bool:
-    for one in inner_terms(term):
-        if one.name in ("carried", "turn") and one.operands[0] == loop:
-            return True
-        if one.name in ("carried", "after", "turn") and one.operands[0] > loop:  # of a loop inside of it
-            return True
-    return False
+    return any(
+        (one.name in ("carried", "turn") and one.operands[0] == loop)
+        or (one.name in ("carried", "after", "turn") and one.operands[0] > loop)  # of a loop inside of it
+        for one in inner_terms(term)
+    )
 
 
 def _after_turns(terms: Terms, begin: TermValue, by: Term, turns: Term) -> TermValue:
