@@ -27,6 +27,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from triton_ops.kernel_ir.ptx import Places, loops
 
@@ -34,11 +35,7 @@ _ELF64_LITTLE = b"\x7fELF\x02\x01"
 
 
 def sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
-    """Name and content of every section.
-
-    Raises:
-        ValueError: It is no 64-bit little-endian ELF file.
-    """
+    """Name and content of every section; raises ValueError for no 64-bit little-endian ELF file."""
     if elf[: len(_ELF64_LITTLE)] != _ELF64_LITTLE:
         raise ValueError(f"no 64-bit little-endian ELF file: it starts with {elf[:6]!r}")
     (table,) = struct.unpack_from("<Q", elf, 0x28)
@@ -65,18 +62,21 @@ class Usage:
     spill_bytes: int
 
 
-def usage_of(kind: str, binary: bytes, assembly: str) -> Usage:
-    """The usage of a compiled kernel, of a target of this kind; raises as `cubin_usage` and `amdgcn_usage`."""
-    return cubin_usage(binary) if kind == "cuda" else amdgcn_usage(assembly)
+def binary_facts(kind: str, binary: bytes, assembly: str) -> dict[str, Any]:
+    """The usage and the features of a compiled kernel of a target of this kind, and whether its products wait.
+
+    Raises as `cubin_usage` and `amdgcn_usage`.
+    """
+    usage = cubin_usage(binary) if kind == "cuda" else amdgcn_usage(assembly)
+    features = ptx_features(assembly) if kind == "cuda" else amdgcn_features(assembly)
+    serialised = serialised_products(binary, assembly) if kind == "cuda" else None
+    return {**vars(usage), "mma": features.mma, "load_bytes": features.load_bytes, "serialised": serialised}
 
 
 def cubin_usage(cubin: bytes) -> Usage:
-    """The usage of the kernel in an NVIDIA cubin, device functions included.
+    """The usage of the kernel in an NVIDIA cubin, device functions included, in a tenth of a millisecond.
 
-    Cost: a tenth of a millisecond.
-
-    Raises:
-        ValueError: It is no 64-bit little-endian ELF file with a section `.nv.info`.
+    Raises ValueError for no 64-bit little-endian ELF file with a section `.nv.info`.
     """
     numbers: dict[int, int] = {}
     for attribute, payload in _records(_section(cubin, ".nv.info")):
@@ -88,11 +88,7 @@ def cubin_usage(cubin: bytes) -> Usage:
 
 
 def amdgcn_usage(assembly: str) -> Usage:
-    """The usage of the kernel in amdgcn assembly text.
-
-    Raises:
-        ValueError: The text has no kernel metadata.
-    """
+    """The usage of the kernel in amdgcn assembly text; raises ValueError if it has no kernel metadata."""
     frame = _field(assembly, "private_segment_fixed_size")
     spilled = _field(assembly, "vgpr_spill_count") * _VGPR_BYTES
     return Usage(_field(assembly, "vgpr_count"), frame, spilled)
@@ -113,7 +109,6 @@ def _section(elf: bytes, title: str) -> bytes:
 
 
 def _records(section: bytes) -> Iterator[tuple[int, bytes]]:
-    """Attribute and payload of every record that has one."""
     at = 0
     while at + 4 <= len(section):
         form, attribute, size = struct.unpack_from("<BBH", section, at)
@@ -134,10 +129,7 @@ _PRODUCTS = frozenset((*range(0x9F0, 0x9F4), *range(0xDF0, 0xDF4)))
 def serialised_products(cubin: bytes, ptx: str) -> bool | None:
     """Check whether ptxas made each product of a warp group wait for the one before; None without such products.
 
-    Cost: a millisecond.
-
-    Raises:
-        ValueError: `cubin` is no 64-bit little-endian ELF file.
+    Raises ValueError for no 64-bit little-endian ELF file. Cost: a millisecond.
     """
     products_asked = len(_PRODUCT.findall(ptx))
     if not products_asked:
@@ -183,11 +175,6 @@ class Features:
     def load_bytes(self) -> int | None:
         """The width of the most frequent load, of equally frequent loads the narrower; None without loads."""
         return min(self.loads, key=lambda load: (-load[1], load[0]))[0] if self.loads else None
-
-
-def features_of(kind: str, assembly: str) -> Features:
-    """The features of assembly text, of a target of this kind."""
-    return ptx_features(assembly) if kind == "cuda" else amdgcn_features(assembly)
 
 
 def ptx_features(ptx: str) -> Features:

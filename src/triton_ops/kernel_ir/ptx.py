@@ -149,7 +149,6 @@ def bitwise(name: str, one: RegisterValue, other: RegisterValue) -> MaybeValue:
 
 
 def _mask(one: RegisterValue, mask: RegisterValue) -> MaybeValue:
-    """`and` with a mask that is the same in all threads."""
     if not mask.uniform or one.exact or ((one.lanes < 0) | (one.lanes >= one.even)).any():
         return UNKNOWN
     bits = int(mask.lanes[0])
@@ -247,10 +246,7 @@ def _special(name: str, threads: int) -> MaybeValue:
 def read_ptx(ptx: str) -> tuple[list[Instruction], Registers]:
     """The instructions of a kernel, and what its registers hold in all of them.
 
-    Cost: 10 to 200 ms.
-
-    Raises:
-        ValueError: The text does not say how many threads a block has.
+    Raises ValueError if the text does not say how many threads a block has. Cost: 10 to 200 ms.
     """
     match = _THREADS.search(ptx)
     if match is None:

@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.kernel_ir.ptx import Instruction, Registers, RegisterValue, read_ptx
@@ -117,6 +118,53 @@ class SharedAccess:
     fewest: int | None
 
 
+_WAYS = 2  # steps for each that would do, from which a line is told
+_GLOBAL_BYTES = 32
+"""Bytes that a multiprocessor gets from global memory while its banks take a step.
+
+An A100 has 13, an H200 21 (bandwidth over multiprocessors and clock), and L2 about twice that: a conflict that
+takes fewer steps than the kernel's global memory takes is hidden behind it.
+"""
+
+
+class SharedLine(NamedTuple):
+    """The accesses of one line, and what the block moves from and to global memory meanwhile."""
+
+    place: tuple[str, int]
+    accesses: tuple[SharedAccess, ...]
+    bytes_moved: int
+
+    @property
+    def steps(self) -> int:
+        """Steps that the banks take for them."""
+        return sum(one.steps or 0 for one in self.accesses)
+
+    @property
+    def fewest(self) -> int:
+        """Steps that they would take without conflicts."""
+        return sum(one.fewest or 0 for one in self.accesses)
+
+    @property
+    def matters(self) -> bool:
+        """Check whether threads wait for banks longer than for global memory."""
+        return self.steps >= _WAYS * self.fewest and _GLOBAL_BYTES * (self.steps - self.fewest) > self.bytes_moved
+
+    @property
+    def in_words(self) -> str:
+        """What the banks do for them, in words."""
+        worst = max(self.accesses, key=lambda one: (one.steps or 0) / max(1, one.fewest or 0))
+        kinds = sorted({one.kind for one in self.accesses})
+        widths = sorted({one.lane_bytes for one in self.accesses})
+        often = " in each turn of a loop" if worst.in_loop else ""
+        ways = (worst.steps or 0) / max(1, worst.fewest or 0)
+        return (
+            f"{len(self.accesses)} instructions ({' and '.join(kinds)}, {' and '.join(map(str, widths))} bytes a "
+            f"thread) take {self.steps:,} steps of the banks for a block{often}, where {self.fewest:,} would do: up "
+            f"to {ways:.3g} ways; global memory takes {-(-self.bytes_moved // _GLOBAL_BYTES):,} of {_GLOBAL_BYTES} "
+            "bytes meanwhile"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
     """The accesses of shared memory, and the bytes that a block moves from and to global memory.
@@ -130,28 +178,36 @@ class Traffic:
     loop_bytes: int = 0
     bulk: bool = False
 
+    @staticmethod
+    def of(ptx: str) -> Traffic:
+        """Read the accesses and the traffic of a kernel's PTX; raises ValueError if it says no threads of a block.
 
-def traffic(ptx: str) -> Traffic:
-    """Read the accesses and the traffic of a kernel's PTX.
+        What Hopper's and Blackwell's matrix units and the tensor memory accelerator read and write of shared memory by
+        themselves is left out: the hardware swizzles their tiles.
 
-    What Hopper's and Blackwell's matrix units and the tensor memory accelerator read and write of shared memory by
-    themselves is left out: the hardware swizzles their tiles.
+        Cost: 10 to 200 ms; nothing for a kernel that uses no shared memory.
+        """
+        if ".shared" not in ptx:
+            return Traffic()
+        instructions, registers = read_ptx(ptx)
+        memo: dict[tuple[int, ...], tuple[int, int]] = {}
+        accesses = (_access(one, registers, memo) for one in instructions)
+        moves = [(one.in_loop, _global_bytes(one) * registers.threads) for one in instructions]
+        return Traffic(
+            shared=tuple(one for one in accesses if one is not None), global_bytes=sum(size for _, size in moves),
+            loop_bytes=sum(size for in_loop, size in moves if in_loop), bulk="cp.async.bulk" in ptx,
+        )  # fmt: skip
 
-    Cost: 10 to 200 ms; nothing for a kernel that uses no shared memory.
-
-    Raises:
-        ValueError: The text does not say how many threads a block has.
-    """
-    if ".shared" not in ptx:
-        return Traffic()
-    instructions, registers = read_ptx(ptx)
-    memo: dict[tuple[int, ...], tuple[int, int]] = {}
-    accesses = (_access(one, registers, memo) for one in instructions)
-    moves = [(one.in_loop, _global_bytes(one) * registers.threads) for one in instructions]
-    return Traffic(
-        shared=tuple(access for access in accesses if access is not None), global_bytes=sum(size for _, size in moves),
-        loop_bytes=sum(size for in_loop, size in moves if in_loop), bulk="cp.async.bulk" in ptx,
-    )  # fmt: skip
+    @property
+    def lines(self) -> list[SharedLine]:
+        """The lines of what runs again and again, or of the whole kernel if nothing that moves data does."""
+        loops = self.loop_bytes > 0 or any(one.in_loop for one in self.shared)
+        by_place: dict[tuple[str, int], list[SharedAccess]] = {}
+        for one in self.shared:
+            if one.in_loop == loops:
+                by_place.setdefault((one.file, one.line), []).append(one)
+        size = self.loop_bytes if loops else self.global_bytes
+        return [SharedLine(place, tuple(accesses), size) for place, accesses in by_place.items()]
 
 
 def _global_bytes(one: Instruction) -> int:
@@ -197,7 +253,6 @@ def _active(one: Instruction, registers: Registers, lanes: int) -> list[bool]:
 def _steps(
     active: Sequence[bool], lane_bytes: int, memo: dict[tuple[int, ...], tuple[int, int]], address: RegisterValue | None
 ) -> tuple[int, int] | None:
-    """Steps of all warps, and the fewest possible."""
     if address is None:
         return None
     steps = fewest = 0

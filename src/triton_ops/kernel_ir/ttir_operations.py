@@ -84,8 +84,8 @@ def _descriptor_store(scope: ProgramScope, operation: TtirOperation) -> list[Val
 def _record_access(
     scope: ProgramScope, operation: TtirOperation, kind: str, pointer: Value, mask: Value | None
 ) -> None:
-    figures = {"element": pointer.type.element, "run_bytes": float(pointer.type.item_bytes)}
-    _count_access(scope, operation, pointer, mask, kind=kind, item_bytes=pointer.type.item_bytes, **figures)
+    element, size = pointer.type.element, pointer.type.item_bytes
+    _count_access(scope, operation, pointer, mask, kind=kind, element=element, item_bytes=size, run_bytes=float(size))
 
 
 def _record_block(scope: ProgramScope, operation: TtirOperation, kind: str, block: Type) -> None:
@@ -144,11 +144,8 @@ def _elements_inside(scope: ProgramScope, described: Value, at: list[Value], blo
 def _loaded_data(scope: ProgramScope, operation: TtirOperation, pointer: Value) -> Value:
     """The value of a load: data where it is known, numbers in its place where it is whole numbers, else unknown."""
     source = pointer.type
-    kind = (
-        Type(source.shape, source.element)
-        if not source.element.startswith("!")
-        else Type(source.shape, "i8", pointer=True)
-    )
+    pointers = source.element.startswith("!")
+    kind = Type(source.shape, "i8" if pointers else source.element, pointer=pointers)
     if not kind.whole or pointer.base is None:
         return unknown(kind, made_up=kind.whole, source=operation.number)
     content = None if pointer.root is None else scope.programs.contents.get(pointer.root)
@@ -282,22 +279,11 @@ def _bitcast(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
     return [unknown(kind, source=value.source, made_up=value.made_up)]
 
 
-def _to_pointer(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
-    """A number that becomes a pointer points into a tensor of its own, which the operation names."""
-    value = scope.value(operation.operands[0])
-    return [replace(value, type=operation.result_type, root=-operation.number)]
-
-
 def _convert(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
     """Floating point in another format, which counts as one instruction for each element; its source stays known."""
     value, kind = scope.value(operation.operands[0]), operation.result_type
     _count(scope, operation, kind, special=False)
     return [replace(value, type=kind)]
-
-
-def _add_pointer(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
-    pointer, offset = scope.all(operation.operands)
-    return [add(operation.types[0], pointer, offset)]
 
 
 def _add(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
@@ -424,8 +410,10 @@ HANDLERS: dict[str, Handler] = {
     "tt.expand_dims": _expand_dims,
     "tt.trans": _transpose,
     "tt.reshape": _reshape,
-    "tt.int_to_ptr": _to_pointer,
-    "tt.addptr": _add_pointer,
+    "tt.int_to_ptr": lambda scope, operation: [  # into a tensor of its own, which the operation names
+        replace(scope.value(operation.operands[0]), type=operation.result_type, root=-operation.number)
+    ],
+    "tt.addptr": lambda scope, operation: [add(operation.types[0], *scope.all(operation.operands))],
     "arith.addi": _add,
     "arith.subi": _add,
     "arith.muli": _multiply,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.kernel_ir.trace import Trace, Weights
-from triton_ops.kernel_ir.ttir_syntax import Function, Module, TtirBlock, TtirOperation, UntoldError
+from triton_ops.kernel_ir.ttir_syntax import Function, Module, TtirBlock, TtirOperation, UntoldError, parsed_module
 from triton_ops.kernel_ir.values import Value, Vector
 
 V = TypeVar("V")
@@ -91,8 +91,8 @@ class TtirWalk(ABC, Generic[S, V]):
     An operation in a loop counts at each turn that is walked.
     """
 
-    def __init__(self, module: Module, most_operations: int) -> None:
-        self._module = module
+    def __init__(self, module: Module | str, most_operations: int) -> None:
+        self.module = parsed_module(module) if isinstance(module, str) else module
         self._budget = most_operations
 
     def call(self, function: Function, arguments: Sequence[V], here: S) -> list[V]:
@@ -125,14 +125,41 @@ class TtirWalk(ABC, Generic[S, V]):
         return self._other(operation, here)
 
     def _call(self, operation: TtirOperation, here: S) -> list[V]:
-        function = self._module.called(operation)
+        function = self.module.called(operation)
         if function is None:
             raise UntoldError(f"it calls a function that is not in the text: {operation.text.strip()}")
         return self.call(function, here.all(operation.operands), replace(here, depth=here.depth + 1))
 
-    @abstractmethod
     def _through(self, blocks: Sequence[TtirBlock], here: S) -> list[V]:
         """The values that a function returns, from the blocks that its jumps reach."""
+        arrivals: dict[str, list[tuple[S, list[V]]]] = {block.label: [] for block in blocks}
+        arrivals[blocks[0].label] = [(here, [])]
+        returned: list[tuple[S, list[V]]] = []
+        for block in blocks:
+            if (arrived := self._joined(arrivals.pop(block.label))) is None:
+                continue
+            inside, values = arrived
+            here.values.update(zip(block.arguments, values, strict=False))
+            last = self._block(block, inside)
+            if last is not None and last.name.startswith("cf."):
+                for label, way, handed_on in self._jumps(last, inside):
+                    if label not in arrivals:
+                        raise UntoldError("it jumps back, which is no loop that is known here")
+                    arrivals[label].append((way, handed_on))
+            elif last is not None:
+                returned.append((inside, inside.all(last.operands)))
+        return self._merged(returned)
+
+    @abstractmethod
+    def _joined(self, ways: list[tuple[S, list[V]]]) -> tuple[S, list[V]] | None:
+        """The place and the values of those who come to a block by one of these ways; None if nobody does."""
+
+    @abstractmethod
+    def _merged(self, ways: list[tuple[S, list[V]]]) -> list[V]: ...
+
+    @abstractmethod
+    def _jumps(self, last: TtirOperation, here: S) -> list[tuple[str, S, list[V]]]:
+        """The jumps at the end of a block: label, who jumps, and the values that they bring."""
 
     @abstractmethod
     def _for(self, operation: TtirOperation, here: S) -> list[V]: ...

@@ -50,17 +50,9 @@ def as_sarif(report: LintReport, version: str) -> dict[str, Any]:
         for one in report.undecided
     ]
     driver = {"name": "triton-ops lint", "version": version, "rules": rules}
-    return {
-        "$schema": _SCHEMA,
-        "version": "2.1.0",
-        "runs": [
-            {
-                "tool": {"driver": driver},
-                "results": results,
-                "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notes}],
-            }
-        ],
-    }
+    invocation = {"executionSuccessful": True, "toolExecutionNotifications": notes}
+    run = {"tool": {"driver": driver}, "results": results, "invocations": [invocation]}
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
@@ -148,7 +140,6 @@ def lint_command(
 def _linted(
     text: str, rules: list[str] | None, gpu: str | None, run: bool
 ) -> LintReport | TargetError | KernelTypeError:
-    """The report of what a text names, or why there is none."""
     try:
         return merge_reports([lint(one, rules=rules, gpu=gpu, run=is_run) for one, is_run in _targets(text, run)])
     except (TargetError, KernelTypeError) as error:
@@ -190,7 +181,6 @@ def _say(report: LintReport) -> None:
 
 
 def _tell_undecided(undecided: tuple[Undecided, ...], most: int | None) -> None:
-    """One line for each reason of a kernel, on stderr."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for one in undecided:
         reasons.setdefault((one.kernel, one.why), []).append(one.rule)

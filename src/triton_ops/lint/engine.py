@@ -98,7 +98,6 @@ def comments(text: str) -> tuple[Comment, ...]:
 
 
 def _span(spans: list[tuple[int, int]], line: int, alone: bool) -> tuple[int, int]:
-    """The lines of the statement that a comment stands in or above."""
     at = line + 1 if alone and not any(first <= line <= last for first, last in spans) else line
     return next(((first, last) for first, last in spans if first <= at <= last), (at, at))
 
@@ -250,7 +249,6 @@ def _from_file_if_interpreted(reading: KernelReading) -> KernelReading | None:
 
 
 def _run_record(target: Any) -> RunRecord:
-    """The record of a run of a target, or of why there is none."""
     runs = target.operation if isinstance(target, HasOperation) else target
     if isinstance(runs, Operation):
         return run_watched(runs)

@@ -93,7 +93,6 @@ def decorator_layers(layer: Any) -> Iterator[Any]:
 
 
 def _is_bare(layer: Any) -> bool:
-    """Check whether a JIT function has no decorator such as `triton.autotune` around it."""
     return is_jit_function(layer) and not hasattr(layer, "configs") and not hasattr(layer, "values")
 
 
@@ -263,7 +262,6 @@ def _helps(kernel: KernelFunction, helpers: set[int]) -> bool:
 
 
 def _nested_kernels(island: Island) -> Iterator[DefinedKernel]:
-    """Kernels inside of functions and classes, which exist only while these run."""
     for statement in island.tree.body:
         if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue

@@ -1,14 +1,54 @@
-"""The facts that a walk through a kernel's TTIR gathers, with terms in place of numbers, down to indices along axes."""
+"""The facts that a walk through a kernel's TTIR gathers, with terms in place of numbers, down to indices along axes.
+
+Facts used, of the text that Triton 3.6 to 3.9 write with debug information: a place is `#loc3 = loc("file.py":12:5)`;
+one with a name is `loc("x"(#loc3))`; one inside of a function that was called is `loc(callsite(#loc3 at #loc7))`.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from triton_ops.kernel_ir import Scope, SourcePlace, TtirBlock, TtirOperation, Type
+from triton_ops.kernel_ir import Scope, TtirOperation, Type
 from triton_ops.lint.terms import AT_LEAST_ZERO, NOT, ZERO, Carried, Monomial, Term, Terms, all_of, inner_terms, parts
+
+_PLACE = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
+_FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)$')
+_NAMED = re.compile(r'"(?:[^"\\]|\\.)*"\((#loc\d*)\)$')
+_CALL = re.compile(r"callsite\((#loc\d*) at (#loc\d*)\)$")
+_DEEPEST = 64
+
+
+@dataclass(frozen=True)
+class SourcePlace:
+    """A place in the source."""
+
+    file: str
+    line: int
+
+
+def places_in(text: str) -> Callable[[TtirOperation], tuple[SourcePlace, ...]]:
+    """From an operation of a text to its places in the source: the innermost function's first, its callers' after it.
+
+    Empty where the text does not say.
+    """
+    matches = (_PLACE.match(line) for line in text.splitlines() if line.startswith("#loc"))
+    locations = {one[1]: one[2] for one in matches if one is not None}
+    return lambda operation: tuple(_frames(operation.location, locations))
+
+
+def _frames(name: str, locations: Mapping[str, str], depth: int = _DEEPEST) -> Iterator[SourcePlace]:
+    text = locations.get(name, "") if depth else ""
+    if (file := _FILE.match(text)) is not None:
+        yield SourcePlace(file[1], int(file[2]))
+    elif (inner := _NAMED.match(text)) is not None:
+        yield from _frames(inner[1], locations, depth - 1)
+    elif (call := _CALL.match(text)) is not None:
+        yield from _frames(call[1], locations, depth - 1)
+        yield from _frames(call[2], locations, depth - 1)
 
 
 @dataclass(frozen=True)
@@ -58,14 +98,19 @@ class AccessFact(Fact):
 class ReductionFact(Fact):
     """`tt.reduce`, or a scan that runs backwards.
 
-    It takes one input for each of its results; `combine` makes one element of two, with values from `around`.
+    It takes one input for each of its results; its block makes one element of two, with values from `around`.
     """
 
     _: KW_ONLY
     axis: int
     inputs: tuple[TermValue, ...]
-    combine: TtirBlock
+    operation: TtirOperation
     around: Mapping[str, Term] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> list[str]:
+        """Names of the operations by which one element is made of two."""
+        return [operation.name for operation in self.operation.regions[0][0].operations]
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ from triton_ops.backend import (
 from triton_ops.base import require
 from triton_ops.device import Target, named_target
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.kernel_ir import SourcePlace, UnreadableError, UntoldError
+from triton_ops.kernel_ir import UnreadableError, UntoldError
 from triton_ops.lint.jit_functions import KernelFunction, SourceLaunch
-from triton_ops.lint.kernel_facts import Fact, Facts
+from triton_ops.lint.kernel_facts import Fact, Facts, SourcePlace
 from triton_ops.lint.memory_watch import RunRecord
 from triton_ops.lint.parameters import FLOATS, Guess, SourceValues, Uses, guesses, switches, uses_of
 from triton_ops.lint.term_walk import facts_of

@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from triton_ops.kernel_ir import TtirBlock, TtirOperation, TtirWalk, Type, UnreadableError, UntoldError, parsed_module
+from triton_ops.kernel_ir import TtirOperation, TtirWalk, Type, UnreadableError, UntoldError
 from triton_ops.lint.kernel_facts import (
     AccessFact,
     Facts,
@@ -22,12 +22,12 @@ from triton_ops.lint.kernel_facts import (
     ReductionFact,
     TermScope,
     TermValue,
+    places_in,
 )
 from triton_ops.lint.terms import Carried, Term, Terms, constant, inner_terms
 
 
 def _expand_dims(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    """`tt.expand_dims`: later axes move up by one."""
     operand, kind, axis = here.value(operation.operands[0]), operation.result_type, operation.attribute("axis") or 0
     terms = here.terms
     later = {terms.index(k): terms.whole(terms.index(k + 1)) for k in range(axis, len(operand.type.shape))}
@@ -35,7 +35,6 @@ def _expand_dims(here: TermScope, operation: TtirOperation) -> list[TermValue]:
 
 
 def _transpose(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    """`tt.trans`: axes change places."""
     operand, terms = here.value(operation.operands[0]), here.terms
     order = operation.order(len(operand.type.shape))
     to = {terms.index(old): terms.whole(terms.index(new)) for new, old in enumerate(order) if new != old}
@@ -331,12 +330,12 @@ def _dot(here: TermScope, operation: TtirOperation) -> list[TermValue]:
 
 def _reduce(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     inputs, axis = tuple(here.all(operation.operands)), operation.attribute("axis") or 0
-    combine = operation.regions[0][0]
+    inner_operations = operation.regions[0][0].operations
     if operation.name == "tt.reduce" or "reverse = true" in operation.text + operation.tail:
-        names = {name for inner in combine.operations for name in inner.operands}
+        names = {name for inner in inner_operations for name in inner.operands}
         around = {name: here.values[name].term for name in names if name in here.values}
         here.facts.reductions.append(
-            ReductionFact(*here.met(operation), axis=axis, inputs=inputs, combine=combine, around=around)
+            ReductionFact(*here.met(operation), axis=axis, inputs=inputs, operation=operation, around=around)
         )
     terms, rank = here.terms, len(inputs[0].type.shape)
     to = {terms.index(axis): terms.whole(terms.make("bound", operation.number))}
@@ -344,7 +343,7 @@ def _reduce(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     if operation.name == "tt.reduce":
         to.update({terms.index(k): terms.whole(terms.index(k - 1)) for k in range(axis + 1, rank)})
     inner = [terms.change(value.term, to) for value in inputs]
-    how = " ".join(one.name for one in combine.operations)
+    how = " ".join(one.name for one in inner_operations)
     return [
         symbolic(here, kind, operation.name, kind.element, how, operation.number, place, *extra, *inner)
         for place, kind in enumerate(operation.kinds)
@@ -403,12 +402,12 @@ def facts_of(text: str, parameters: Collection[str] = ()) -> Facts:
         UnreadableError: The text is of no form that is known here.
         UntoldError: The kernel cannot be walked through, with the reason.
     """
-    module, terms = parsed_module(text), Terms()
-    facts = Facts(terms)
-    arguments = [_argument(terms, name.lstrip("%"), kind, parameters) for name, kind in module.kernel.arguments]
-    here = TermScope(facts=facts, path=terms.true, values={}, place=module.frames)
+    walk, facts = _TermWalk(text, _MOST_OPERATIONS), Facts(terms := Terms())
+    kernel = walk.module.kernel
+    arguments = [_argument(terms, name.lstrip("%"), kind, parameters) for name, kind in kernel.arguments]
+    here = TermScope(facts=facts, path=terms.true, values={}, place=places_in(text))
     try:
-        _TermWalk(module, _MOST_OPERATIONS).call(module.kernel, arguments, here)
+        walk.call(kernel, arguments, here)
     except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise UnreadableError(f"it has an operation in a form that is not known here: {error!r}") from error
     return facts
@@ -426,23 +425,32 @@ def _argument(terms: Terms, name: str, kind: Type, parameters: Collection[str]) 
 
 
 class _TermWalk(TtirWalk[TermScope, TermValue]):
-    def _through(self, blocks: Sequence[TtirBlock], here: TermScope) -> list[TermValue]:
-        arrivals: dict[str, list[tuple[Term, list[TermValue]]]] = {block.label: [] for block in blocks}
-        arrivals[blocks[0].label] = [(here.path, [])]
-        returned: list[tuple[Term, list[TermValue]]] = []
-        for block in blocks:
-            ways = arrivals[block.label]
-            if not ways:
-                continue
-            inside = replace(here, path=here.terms.either(*(path for path, _ in ways)))
-            here.values.update(zip(block.arguments, _choose(ways, here.terms), strict=False))
-            last = self._block(block, inside)
-            if last is not None and last.name.startswith("cf."):
-                for label, path, values in _jumps(last, inside):
-                    arrivals[label].append((path, values))
-            elif last is not None:
-                returned.append((inside.path, inside.all(last.operands)))
-        return _choose(returned, here.terms)
+    def _joined(self, ways: list[tuple[TermScope, list[TermValue]]]) -> tuple[TermScope, list[TermValue]] | None:
+        if not ways:
+            return None
+        here = ways[0][0]
+        inside = replace(here, path=here.terms.either(*(one.path for one, _ in ways)))
+        return inside, self._merged(ways)
+
+    def _merged(self, ways: list[tuple[TermScope, list[TermValue]]]) -> list[TermValue]:
+        result = ways[-1][1] if ways else []
+        for here, values in reversed(ways[:-1]):
+            result = [
+                TermValue(here.terms.choose(here.path, one.term, other.term), one.type)
+                for one, other in zip(values, result, strict=True)
+            ]
+        return result
+
+    def _jumps(self, last: TtirOperation, here: TermScope) -> list[tuple[str, TermScope, list[TermValue]]]:
+        targets = [(label, here.all(values)) for label, values in last.jumps()]
+        if last.name == "cf.br":
+            return [(label, here, values) for label, values in targets]
+        condition = here.value(last.operands[0]).term
+        ways = (condition, here.terms.refuse(condition))
+        return [
+            (label, replace(here, path=here.terms.both(here.path, holds)), values)
+            for (label, values), holds in zip(targets, ways, strict=True)
+        ]
 
     def _other(self, operation: TtirOperation, here: TermScope) -> Sequence[TermValue]:
         return HANDLERS.get(operation.name, elementwise)(here, operation)
@@ -557,26 +565,3 @@ def _after_turns(terms: Terms, begin: TermValue, by: Term, turns: Term) -> TermV
         root, offset = begin.term.operands
         return TermValue(terms.make("pointer", root, terms.add((1, offset), (1, far))), begin.type)
     return TermValue(terms.add((1, begin.term), (1, far)), begin.type)
-
-
-def _choose(ways: Sequence[tuple[Term, list[TermValue]]], terms: Terms) -> list[TermValue]:
-    if not ways:
-        return []
-    *firsts, (_, result) = ways
-    for path, values in reversed(firsts):
-        result = [
-            TermValue(terms.choose(path, one.term, other.term), one.type)
-            for one, other in zip(values, result, strict=True)
-        ]
-    return result
-
-
-def _jumps(last: TtirOperation, here: TermScope) -> list[tuple[str, Term, list[TermValue]]]:
-    targets = [(label, here.all(values)) for label, values in last.jumps()]
-    if last.name == "cf.br":
-        return [(label, here.path, values) for label, values in targets]
-    condition = here.value(last.operands[0]).term
-    ways = (condition, here.terms.refuse(condition))
-    return [
-        (label, here.terms.both(here.path, holds), values) for (label, values), holds in zip(targets, ways, strict=True)
-    ]

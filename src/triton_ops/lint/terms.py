@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.kernel_ir import COMPARISONS, TtirBlock, Type
+from triton_ops.kernel_ir import TtirOperation, Type
 
 Numbers: TypeAlias = NDArray[Any]
 
@@ -47,7 +47,8 @@ TWO: dict[str, Callable[[Any, Any], Any]] = {
     "tt.precise_divf": np.divide, "arith.maximumf": np.maximum, "arith.minimumf": np.minimum, "arith.maxnumf": np.fmax,
     "arith.minnumf": np.fmin, "math.powf": np.power, "arith.remf": np.fmod, "arith.addi": np.add,
     "arith.subi": np.subtract, "arith.muli": np.multiply, "arith.maxsi": np.maximum, "arith.minsi": np.minimum,
-    "arith.maxui": np.maximum, "arith.minui": np.minimum,
+    "arith.maxui": np.maximum, "arith.minui": np.minimum, "eq": np.equal, "ne": np.not_equal, "lt": np.less,
+    "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
 }  # fmt: skip
 _MORE: dict[str, Callable[..., Any]] = {
     "arith.select": np.where, "math.fma": lambda x, y, z: x * y + z, "tt.clampf": np.clip,
@@ -72,7 +73,7 @@ def apply(name: str, word: str, operands: Sequence[Numbers]) -> Numbers:
     if name in _BITS and all(one.dtype == bool for one in operands):
         function = _BITS[name]
     elif name in ("arith.cmpf", "arith.cmpi"):
-        function = COMPARISONS.get(word.strip()[-2:])
+        function = TWO.get(word.strip()[-2:])
     elif name == "tt.extern_elementwise":
         symbol = word.strip('" ').removeprefix("__nv_").removeprefix("fast_")
         function = _LIBRARY.get(symbol) or _LIBRARY.get(symbol.removesuffix("f"))
@@ -212,7 +213,7 @@ class Terms:
         if self.true in rests or any(self.refuse(one) in rests for one in rests):
             return self.both(*shared)
         rests -= {self.false}
-        rest = self.false if not rests else next(iter(rests)) if len(rests) == 1 else self.make(OR, *sorted(rests))
+        rest = next(iter(rests), self.false) if len(rests) < 2 else self.make(OR, *sorted(rests))
         return self.both(*shared, rest)
 
     def refuse(self, term: Term) -> Term:
@@ -511,7 +512,7 @@ class Draw:
             return np.asarray(_TESTS[term.name](inner))
         if len(term.operands) == 1:
             return np.asarray(inner[0] != 0)
-        comparison = COMPARISONS.get(str(term.operands[0]).strip()[-2:])
+        comparison = TWO.get(str(term.operands[0]).strip()[-2:])
         if comparison is None or len(inner) != 2:
             raise NotComputedError(f"a comparison {term.operands[0]}")
         return np.asarray(comparison(*inner))
@@ -559,12 +560,13 @@ _SYMBOLS = {"argument", *_SMALL}
 
 
 def combine(
-    block: TtirBlock, one: Sequence[Numbers], other: Sequence[Numbers], around: Mapping[str, Numbers]
+    reduction: TtirOperation, one: Sequence[Numbers], other: Sequence[Numbers], around: Mapping[str, Numbers]
 ) -> list[Numbers]:
     """Two elements made one, as a reduction does, with the values from outside that its block uses.
 
     Raises NotComputedError if the block has an operation that is not known.
     """
+    block = reduction.regions[0][0]
     values: dict[str, Numbers] = {**around, **dict(zip(block.arguments, [*one, *other], strict=True))}
     for operation in block.operations:
         if operation.name in ("tt.reduce.return", "tt.scan.return"):

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from triton_ops.kernel_ir import SourcePlace
 from triton_ops.lint.findings import Finding, Undecided
 from triton_ops.lint.jit_functions import AxisOf, extents_of, rank_of, stride_of, tensor_of
 from triton_ops.lint.kernel_facts import (
@@ -15,6 +14,7 @@ from triton_ops.lint.kernel_facts import (
     Facts,
     Index,
     Multiplication,
+    SourcePlace,
     arguments_in,
     indices,
     loop_of,

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from triton_ops.backend import one_line
 from triton_ops.compilation import resources_of
 from triton_ops.device import Residents, UnitLimits
-from triton_ops.kernel_ir import SharedAccess, SourcePlace, Traffic, traffic, widths_by_line
+from triton_ops.kernel_ir import Traffic, widths_by_line
 from triton_ops.lint.findings import Undecided
-from triton_ops.lint.kernel_facts import AccessFact, Facts, Index, ProductFact, indices
+from triton_ops.lint.kernel_facts import AccessFact, Facts, Index, ProductFact, SourcePlace, indices
 from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
 from triton_ops.lint.terms import AT_LEAST_ZERO, Monomial, all_of, constant, inner_terms, parts
@@ -277,13 +277,6 @@ NARROW = Rule(
 )
 
 
-_WAYS = 2  # steps for each that would do, from which a line is told
-_GLOBAL_BYTES = 32
-"""Bytes that a multiprocessor gets from global memory while its banks take a step.
-
-An A100 has 13, an H200 21 (bandwidth over multiprocessors and clock), and L2 about twice that: a conflict that
-takes fewer steps than the kernel's global memory takes is hidden behind it.
-"""
 _REDUCE_ONCE = (
     "keep one value for each element of the tile, and reduce once after the loop; or reduce along the axis along which "
     "the tile lies in memory; Triton 3.8 and later exchange what they reduce without conflicts"
@@ -293,27 +286,6 @@ _AS_MULTIPLIED = (
     "transposed; or multiply them in 16 bits, which are transposed on the way"
 )
 _MOST_CONFIGS = 4  # of several, those that are looked at where the first has conflicts
-
-
-class _SourceLine(NamedTuple):
-    """The accesses of one line, and what the block moves from and to global memory meanwhile."""
-
-    place: tuple[str, int]
-    accesses: tuple[SharedAccess, ...]
-    bytes_moved: int
-
-    @property
-    def steps(self) -> int:
-        return sum(one.steps or 0 for one in self.accesses)
-
-    @property
-    def fewest(self) -> int:
-        return sum(one.fewest or 0 for one in self.accesses)
-
-    @property
-    def matters(self) -> bool:
-        """Check whether threads wait for banks longer than for global memory."""
-        return self.steps >= _WAYS * self.fewest and _GLOBAL_BYTES * (self.steps - self.fewest) > self.bytes_moved
 
 
 def _decide_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
@@ -346,41 +318,30 @@ def _decide_compiled(rule: Rule, kernel: KernelReading, configs: Sequence[Mappin
     if any(one.steps is None for one in movement.shared):
         first = next(one.line for one in movement.shared if one.steps is None)
         yield rule.undecided(kernel, f"line {first}: where its threads access shared memory depends on data")
-    lines = [line for line in _lines(movement) if line.matters]
+    lines = [line for line in movement.lines if line.matters]
     if lines and movement.bulk:
         yield rule.undecided(kernel, "how many bytes its bulk copies move, behind which conflicts hide, is not read")
         return
     more = configs[1 :: max(1, len(configs) // _MOST_CONFIGS)][: _MOST_CONFIGS - 1] if lines else []
-    others = [{line.place for line in _lines(_traffic(kernel, config)) if line.matters} for config in more]
+    others = [{line.place for line in _traffic(kernel, config).lines if line.matters} for config in more]
     for line in lines:
         if all(line.place in places for places in others):  # else a tune chooses one without
-            place, facts = _place(kernel, line), kernel.variants[0].facts
+            place, facts = _place(kernel, *line.place), kernel.variants[0].facts
             fix = _AS_MULTIPLIED if facts.products else ""
             fix = _REDUCE_ONCE if place in map(kernel.place, facts.reductions) else fix
-            yield rule.found(kernel, place, _evidence(kernel, line, configs[0]), fix=fix)
+            evidence = f"compiled for {kernel.target.arch} with {in_words(configs[0])}, {line.in_words}"
+            yield rule.found(kernel, place, evidence, fix=fix)
 
 
 def _traffic(kernel: KernelReading, config: Mapping[str, Any]) -> Traffic:
     variant = kernel.with_values(config)
     if variant is None:
         raise ValueError(f"it cannot be lowered with {in_words(config)}")
-    return traffic(compile_variant(kernel, variant, config).assembly)
+    return Traffic.of(compile_variant(kernel, variant, config).assembly)
 
 
-def _lines(movement: Traffic) -> list[_SourceLine]:
-    """The lines of what runs again and again, or of the whole kernel if nothing that moves data does."""
-    loops = movement.loop_bytes > 0 or any(one.in_loop for one in movement.shared)
-    by_place: dict[tuple[str, int], list[SharedAccess]] = {}
-    for one in movement.shared:
-        if one.in_loop == loops:
-            by_place.setdefault((one.file, one.line), []).append(one)
-    size = movement.loop_bytes if loops else movement.global_bytes
-    return [_SourceLine(place, tuple(accesses), size) for place, accesses in by_place.items()]
-
-
-def _place(kernel: KernelReading, line: _SourceLine) -> SourcePlace:
+def _place(kernel: KernelReading, name: str, number: int) -> SourcePlace:
     """The line in the kernel's file, or in that of a function that it calls."""
-    name, number = line.place
     facts = kernel.variants[0].facts
     files = (frame.file for one in (*facts.accesses, *facts.reductions, *facts.products) for frame in one.frames)
     file = next((file for file in (kernel.file, *files) if file.rpartition("/")[2] == name), None)
@@ -395,20 +356,6 @@ def _access_of_unknown_strides(variant: Variant) -> AccessFact | None:
         if sum(extent > 1 for extent in access.type.shape) > 1 and strides and not {1, -1} & set(strides):
             return access
     return None
-
-
-def _evidence(kernel: KernelReading, line: _SourceLine, config: Mapping[str, Any]) -> str:
-    worst = max(line.accesses, key=lambda one: (one.steps or 0) / max(1, one.fewest or 0))
-    kinds = {one.kind for one in line.accesses}
-    widths = sorted({one.lane_bytes for one in line.accesses})
-    often = " in each turn of a loop" if worst.in_loop else ""
-    ways = (worst.steps or 0) / max(1, worst.fewest or 0)
-    return (
-        f"compiled for {kernel.target.arch} with {in_words(config)}, {len(line.accesses)} instructions "
-        f"({' and '.join(sorted(kinds))}, {' and '.join(map(str, widths))} bytes a thread) take {line.steps:,} steps "
-        f"of the banks for a block{often}, where {line.fewest:,} would do: up to {ways:.3g} ways; global memory takes "
-        f"{-(-line.bytes_moved // _GLOBAL_BYTES):,} of {_GLOBAL_BYTES} bytes meanwhile"
-    )
 
 
 CONFLICTS = Rule(

@@ -121,15 +121,14 @@ def _own(variant: Variant, kernel: KernelReading, carried: Carried) -> bool:
 
 def _of_reduction(rule: Rule, kernel: KernelReading, reduction: ReductionFact) -> Iterator[Statement]:
     kind = reduction.inputs[0].type
-    names = [operation.name for operation in reduction.combine.operations]
-    if kind.element not in _LOW or "arith.addf" not in names or kind.shape[reduction.axis] <= _FEW:
+    if kind.element not in _LOW or "arith.addf" not in reduction.steps or kind.shape[reduction.axis] <= _FEW:
         return
     wide = kernel.with_element("fp32")
     count = kind.shape[reduction.axis]
     stays = wide is None or any(
         other.inputs[0].type.element in _LOW and kernel.place(other) == kernel.place(reduction)
         for other in wide.facts.reductions
-        if "arith.addf" in [operation.name for operation in other.combine.operations]
+        if "arith.addf" in other.steps
     )
     if stays:
         what = describe(reduction.inputs[0].term)[:60]
@@ -157,8 +156,7 @@ _CONVERSIONS = ("arith.extf", "arith.truncf", "tt.fp_to_fp")
 def _find_unused(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     for reduction in variant.facts.reductions:
         shape = reduction.inputs[0].type.shape
-        names = [operation.name for operation in reduction.combine.operations]
-        if len(shape) != _RANK or names[:1] != ["arith.addf"] or min(shape) < _SMALLEST:
+        if len(shape) != _RANK or reduction.steps[:1] != ["arith.addf"] or min(shape) < _SMALLEST:
             continue
         if _is_product(variant.facts.terms, reduction):
             sizes = "×".join(map(str, shape))
@@ -374,7 +372,7 @@ def _harm_to_reduction(facts: Facts, reduction: ReductionFact, axis: Term, condi
         alone, beside = [data(term) for term in inputs], [padded(term) for term in inputs]
         around = {name: data(term) for name, term in reduction.around.items()}
         among = _comparable_draws(facts.terms, data, inputs, axis, condition)
-        together = combine(reduction.combine, alone, beside, around)
+        together = combine(reduction.operation, alone, beside, around)
         for before, after, lane in zip(alone, together, beside, strict=True):
             if _differ(before, after, padding, among) >= _ENOUGH:
                 text = "it holds {}, and changes the reduction of a lane with data from {} to {}"
