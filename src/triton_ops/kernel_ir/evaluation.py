@@ -110,7 +110,10 @@ class _ProgramWalk(TtirWalk[ProgramScope, Value]):
         def turn(entries: Sequence[Value], here: ProgramScope) -> list[Value]:
             here.values.update(zip(names, entries, strict=True))
             handed_on = here.yielded(self._block(operation.regions[0][0], here))
-            return [_later(entries[0], step), *handed_on]
+            index = entries[0]
+            if index.base is not None and step.base is not None:
+                index = replace(index, base=index.base + step.base, written=False)
+            return [index, *handed_on]
 
         return self._looped(operation, scope, count, begin, turn)[1:]
 
@@ -151,13 +154,11 @@ class _ProgramWalk(TtirWalk[ProgramScope, Value]):
         first = replace(scope, weight=scope.weight * share, alive=alive, loops=loops)
         second, before = _watch_turn(turn, begin, first)
         if apart:
-            outcome = self._ended(
-                turn, (begin, second, before), replace(first, weight=scope.weight, alive=again), turns
-            )
+            several = replace(first, weight=scope.weight, alive=again)
+            outcome = self._ended(turn, (begin, second, before), several, turns)
         else:
-            outcome = [
-                b if a is b else unknown(a.type, root=a.root, made_up=True) for a, b in zip(begin, second, strict=True)
-            ]
+            pairs = zip(begin, second, strict=True)
+            outcome = [b if a is b else unknown(a.type, root=a.root, made_up=True) for a, b in pairs]
         return _either(alive, outcome, begin)
 
     def _ended(
@@ -232,14 +233,11 @@ def _at(begin: Value, second: Value, third: Value, turns: Vector) -> Value:
     """The value that is carried into the last of several turns: known if it moves evenly."""
     if not (begin.type.whole or begin.type.pointer):
         return third
-    if (one := advance(begin, turns, begin, second)) is None or (
-        other := advance(second, turns, second, third)
-    ) is None:
+    one, other = advance(begin, turns, begin, second), advance(second, turns, second, third)
+    later = None if one is None else advance(one, np.ones_like(turns), begin, second)
+    if one is None or other is None or later is None or not equal(replace(later, axes=other.axes), other):
         return unknown(begin.type, root=begin.root, made_up=True)
-    later = advance(one, np.ones_like(turns), begin, second)
-    assert later is not None  # it moved before
-    even = equal(replace(later, axes=other.axes), other)
-    return one if even else unknown(begin.type, root=begin.root, made_up=True)
+    return one
 
 
 def _while_turns(
@@ -275,12 +273,6 @@ def _first_false(holds: Callable[[Vector], Alive], count: int) -> Vector:
         on = holds(middle)
         low, high = np.where(on, middle, low), np.where(on, high, middle)
     return np.where(now, high, 0)
-
-
-def _later(index: Value, step: Value) -> Value:
-    return (
-        index if index.base is None or step.base is None else replace(index, base=index.base + step.base, written=False)
-    )
 
 
 def _either(choose: Alive, one: Sequence[Value], other: Sequence[Value]) -> list[Value]:

@@ -459,14 +459,14 @@ def _fullest(beside: Trace, number: int) -> int:
     here = beside.accesses.get(number)
     if here is None or here.pointer.base is None:
         return -1
-    alike = [other for other in sorted(beside.accesses) if _same_places(beside.accesses[other], here)]
+    alike = [
+        at
+        for at, one in sorted(beside.accesses.items())
+        if (one.figures.kind, one.figures.tile) == (here.figures.kind, here.figures.tile)
+        and equal(one.pointer, here.pointer)
+    ]
     fullest = max(alike, key=lambda other: float(beside.accesses[other].executions.sum()))
     return -1 if fullest == number else fullest
-
-
-def _same_places(one: AccessTrace, other: AccessTrace) -> bool:
-    same = (one.figures.kind, one.figures.tile) == (other.figures.kind, other.figures.tile)
-    return same and equal(one.pointer, other.pointer)
 
 
 def _mean_distinct(base: Vector, arrivals: NDArray[np.bool_], size: int) -> float:

@@ -78,13 +78,18 @@ def cubin_usage(cubin: bytes) -> Usage:
 
     Raises ValueError for no 64-bit little-endian ELF file with a section `.nv.info`.
     """
-    numbers: dict[int, int] = {}
-    for attribute, payload in _records(_section(cubin, ".nv.info")):
-        if attribute in (_REGCOUNT, _FRAME_SIZE):
-            _, number = struct.unpack_from("<II", payload)
-            numbers[attribute] = max(numbers.get(attribute, 0), number)
-    frame = numbers.get(_FRAME_SIZE, 0)
-    return Usage(numbers.get(_REGCOUNT, 0), frame, frame)
+    section = next((content for name, content in sections(cubin) if name == ".nv.info"), None)
+    if section is None:
+        raise ValueError("the ELF file has no section .nv.info")
+    at, numbers = 0, {_REGCOUNT: 0, _FRAME_SIZE: 0}
+    while at + 4 <= len(section):
+        form, attribute, size = struct.unpack_from("<BBH", section, at)
+        at += 4
+        if form == _SIZED and attribute in numbers:
+            numbers[attribute] = max(numbers[attribute], struct.unpack_from("<II", section, at)[1])
+        at += size if form == _SIZED else 0
+    frame = numbers[_FRAME_SIZE]
+    return Usage(numbers[_REGCOUNT], frame, frame)
 
 
 def amdgcn_usage(assembly: str) -> Usage:
@@ -99,23 +104,6 @@ def _field(assembly: str, name: str) -> int:
     if match is None:
         raise ValueError(f"the assembly's metadata has no .{name}")
     return int(match[1])
-
-
-def _section(elf: bytes, title: str) -> bytes:
-    for name, content in sections(elf):
-        if name == title:
-            return content
-    raise ValueError(f"the ELF file has no section {title}")
-
-
-def _records(section: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while at + 4 <= len(section):
-        form, attribute, size = struct.unpack_from("<BBH", section, at)
-        at += 4
-        if form == _SIZED:
-            yield attribute, section[at : at + size]
-            at += size
 
 
 _FENCE = re.compile(r"\bwgmma\.fence\.")

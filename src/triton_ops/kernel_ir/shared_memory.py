@@ -234,10 +234,10 @@ def _access(
         kind, lane_bytes, lanes = _KINDS[head], int(width[2]) // 8 * int(width[1] or 1), _WARP
     else:
         return None
-    steps = _steps(_active(one, registers, lanes), lane_bytes, memo, registers.address(address))
+    steps, fewest = _steps(_active(one, registers, lanes), lane_bytes, memo, registers.address(address))
     return SharedAccess(
-        kind=kind, file=one.place[0], line=one.place[1], lane_bytes=lane_bytes, in_loop=one.in_loop,
-        steps=None if steps is None else steps[0], fewest=None if steps is None else steps[1],
+        kind=kind, file=one.place[0], line=one.place[1], lane_bytes=lane_bytes, in_loop=one.in_loop, steps=steps,
+        fewest=fewest,
     )  # fmt: skip
 
 
@@ -252,9 +252,9 @@ def _active(one: Instruction, registers: Registers, lanes: int) -> list[bool]:
 
 def _steps(
     active: Sequence[bool], lane_bytes: int, memo: dict[tuple[int, ...], tuple[int, int]], address: RegisterValue | None
-) -> tuple[int, int] | None:
+) -> tuple[int, int] | tuple[None, None]:
     if address is None:
-        return None
+        return None, None
     steps = fewest = 0
     lanes = address.lanes.tolist()
     for first in range(0, len(lanes), _WARP):

@@ -212,7 +212,6 @@ def _constant(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
 
 
 def _program(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
-    """`tt.get_program_id` and `tt.get_num_programs`."""
     grid, axis = scope.programs.grid, operation.grid_axis
     ids = scope.programs.ids // prod(grid[:axis])
     if operation.name == "tt.get_num_programs":

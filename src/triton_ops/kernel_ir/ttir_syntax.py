@@ -186,11 +186,11 @@ def parsed_module(text: str) -> Module:
     functions: dict[str, Function] = {}
     kernel: Function | None = None
     while (line := reader.next()) is not None:
-        if (match := _FUNCTION.match(line)) is None:
-            continue
-        if not line.endswith("{"):
-            continue  # a declaration
-        function = Function(match[1], tuple(_parse_arguments(match[2])), reader.region())
+        if (match := _FUNCTION.match(line)) is None or not line.endswith("{"):
+            continue  # nor a declaration
+        pairs = (part.partition(": ") for part in _split(match[2]) if part)
+        arguments = tuple((name, parsed_type(kind.partition(" {")[0])) for name, _, kind in pairs)
+        function = Function(match[1], arguments, reader.region())
         functions[function.name] = function
         if line.startswith("tt.func public"):
             kernel = kernel or function
@@ -292,10 +292,11 @@ def _parse_operation(line: str, number: int, tail: str) -> TtirOperation:
     quoted = tuple(_TEXT.findall(rest)) if '"' in rest else ()
     rest = _TEXT.sub('""', rest) if quoted else rest
     body, types = _split_types(rest)
-    before, after = _parse_types(types)
-    return TtirOperation(
-        name[1], results, tuple(_VALUE.findall(body)), body, before, after, quoted, tail=tail, number=number
-    )
+    before, arrow, after = types.partition(" -> ")
+    if not arrow:
+        before, _, after = types.partition(" to ")
+    operands, (before_types, after_types) = tuple(_VALUE.findall(body)), map(tuple, map(_type_list, (before, after)))
+    return TtirOperation(name[1], results, operands, body, before_types, after_types, quoted, tail=tail, number=number)
 
 
 def _result_names(text: str) -> Iterator[str]:
@@ -321,13 +322,6 @@ def _split_types(text: str) -> tuple[str, str]:
     return text, ""
 
 
-def _parse_types(text: str) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
-    before, arrow, after = text.partition(" -> ")
-    if not arrow:
-        before, arrow, after = text.partition(" to ")
-    return tuple(_type_list(before)), tuple(_type_list(after))
-
-
 def _type_list(text: str) -> Iterator[Type]:
     text = text.strip()
     if text.startswith("(") and text.endswith(")"):
@@ -351,10 +345,3 @@ def _split(text: str) -> list[str]:
             start = at + 1
     parts.append(text[start:].strip())
     return parts
-
-
-def _parse_arguments(text: str) -> Iterator[tuple[str, Type]]:
-    for part in _split(text):
-        if part:
-            name, _, kind = part.partition(": ")
-            yield name, parsed_type(kind.partition(" {")[0])

@@ -56,12 +56,8 @@ def as_sarif(report: LintReport, version: str) -> dict[str, Any]:
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
-    return {
-        "id": rule.id,
-        "shortDescription": {"text": rule.symptom},
-        "help": {"text": rule.fix},
-        "properties": {"level": rule.level},
-    }
+    texts = {"shortDescription": {"text": rule.symptom}, "help": {"text": rule.fix}}
+    return {"id": rule.id, **texts, "properties": {"level": rule.level}}
 
 
 def _result(one: Finding) -> dict[str, Any]:

@@ -11,11 +11,11 @@ import re
 import sys
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from triton_ops import settings
 from triton_ops.backend import HasOperation, Operation, is_interpreted, one_line
@@ -61,8 +61,7 @@ BAD = "bad-suppression"
 _COMMENT = re.compile(r"#\s*triton-ops:\s*ignore\b\s*(?:\[([^\]]*)\])?\s*(.*)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comment:
+class Comment(NamedTuple):
     """A comment that answers findings of the lines from `first` to `last`."""
 
     line: int
@@ -91,9 +90,7 @@ def comments(text: str) -> tuple[Comment, ...]:
             alone = not token.line[: token.start[1]].strip()
             first, last = _span(spans, token.start[0], alone)
             names = tuple(name.strip() for name in (match[1] or "").split(",") if name.strip())
-            result.append(
-                Comment(line=token.start[0], rules=names, reason=match[2].strip(" -:—"), first=first, last=last)
-            )
+            result.append(Comment(token.start[0], names, match[2].strip(" -:—"), first, last))
     return tuple(result)
 
 
@@ -107,10 +104,8 @@ def split_suppressed(findings: Iterable[Finding]) -> tuple[list[Finding], list[t
     open_findings: list[Finding] = []
     answers: list[tuple[Finding, str]] = []
     for finding in findings:
-        reason = next(
-            (one.reason for one in _comments_of(finding.file) if finding.rule in one.rules and one.reason
-             and one.first <= finding.line <= one.last), None,
-        )  # fmt: skip
+        here = (one for one in _comments_of(finding.file) if one.first <= finding.line <= one.last)
+        reason = next((one.reason for one in here if finding.rule in one.rules and one.reason), None)
         if reason is None:
             open_findings.append(finding)
         else:
@@ -194,18 +189,14 @@ def _lint_named(target: str, rules: Sequence[str] | None, gpu: str | None, run: 
     if not Path(target).is_dir():
         return lint_apart(target, rules, gpu, run)
     reports = []
-    for file in _files_of(Path(target)):
+    for file in sorted(Path(target).rglob("*.py")):
+        if any(part.startswith(".") for part in file.parts) or file.is_dir():
+            continue  # links to folders, and what is hidden
         try:
             reports.append(lint_apart(str(file), rules, gpu, run))
-        except (TargetError, KernelTypeError) as error:  # noqa: PERF203 - the others are read
+        except (TargetError, KernelTypeError) as error:  # the others are read
             reports.append(LintReport(unread={str(file): error.message}))
     return merge_reports(reports)
-
-
-def _files_of(folder: Path) -> list[Path]:
-    """The Python files below a folder; links to folders and what is hidden are passed over."""
-    files = folder.rglob("*.py")
-    return sorted(one for one in files if not any(part.startswith(".") for part in one.parts) and not one.is_dir())
 
 
 def lint_here(target: Any, *, rules: Sequence[str] | None, gpu: str | None, run: bool) -> LintReport:
@@ -397,7 +388,13 @@ def _kernels_of(target: Any, depth: int = 6) -> list[Any]:
         return []
     if isinstance(target, FunctionType):
         values = (target.__globals__.get(name) for name in target.__code__.co_names)
-        near = [one for one in values if innermost_kernel(one) is not None or _is_beside(one, target)]
+        package = target.__module__.rpartition(".")[0] or target.__module__
+        near = [
+            one
+            for one in values
+            if innermost_kernel(one) is not None
+            or (isinstance(one, FunctionType) and one.__module__.startswith(package))
+        ]
         kernels = [kernel for one in near for kernel in _kernels_of(one, depth - 1)]
         return list({id(one): one for one in kernels}.values())
     for name in ("kernel", "operation", "compiled_ahead", "parsed", "function", "launch", "stages", "forms"):
@@ -408,8 +405,3 @@ def _kernels_of(target: Any, depth: int = 6) -> list[Any]:
         if kernels:
             return kernels
     return []
-
-
-def _is_beside(value: Any, function: FunctionType) -> bool:
-    package = function.__module__.rpartition(".")[0]
-    return isinstance(value, FunctionType) and value.__module__.startswith(package or function.__module__)

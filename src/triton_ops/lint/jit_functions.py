@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -342,10 +342,8 @@ class _FunctionScope(NamedTuple):
 
 def launches(tree: ast.Module, kernel: str, parameters: tuple[str, ...]) -> tuple[SourceLaunch, ...]:
     """The launches `kernel[grid](…)` in a file, and those by `kernel.run(…, grid=…)` and `kernel.warmup`."""
-    names: dict[str, list[ast.expr]] = {}
-    for statement in tree.body:
-        if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            _collect(statement, names)
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    names = _names_in((one for one in tree.body if not isinstance(one, definitions)), {})
     return tuple(_launches_in(tree, _FunctionScope(tree, names), kernel, parameters))
 
 
@@ -354,7 +352,8 @@ def _launches_in(
 ) -> Iterator[SourceLaunch]:
     for inner in ast.iter_child_nodes(node):
         if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            names = {**scope.names, **_local_names(inner)}
+            hidden = {one.arg: [] for one in parameters_of(inner)}  # what the module has under these names
+            names = {**scope.names, **_names_in(inner.body, hidden)}
             yield from _launches_in(inner, _FunctionScope(inner, names), kernel, parameters)
             continue
         if isinstance(inner, ast.Call) and (grid := _launch_grid(inner, kernel, scope)) is not None:
@@ -411,9 +410,8 @@ def _starred_parts(node: ast.expr, scope: _FunctionScope) -> list[ast.expr] | No
     return None
 
 
-def _local_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, list[ast.expr]]:
-    names: dict[str, list[ast.expr]] = {one.arg: [] for one in parameters_of(function)}  # which hide the module's
-    for statement in function.body:
+def _names_in(statements: Iterable[ast.stmt], names: dict[str, list[ast.expr]]) -> dict[str, list[ast.expr]]:
+    for statement in statements:
         _collect(statement, names)
     return names
 

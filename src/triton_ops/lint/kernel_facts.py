@@ -258,25 +258,20 @@ class Index:
     def bounds(self) -> list[IndexBound]:
         """The conditions of the mask and of the path that end it from above."""
         result = []
-        for condition in (one for whole in self._conditions for one in _upper(whole, self._symbol)):
-            factor = -parts(condition.operands[0]).get((self._symbol,), 0)
+        for condition in (one for whole in self._conditions for one in _upper(whole, self.symbol)):
+            factor = -parts(condition.operands[0]).get((self.symbol,), 0)
             last = self.terms.add((1, condition.operands[0]), (factor, self.term))
-            steps = {one for one in inner_terms(last) if one.name in STEPPING or one is self._symbol}
+            steps = {one for one in inner_terms(last) if one.name in STEPPING or one is self.symbol}
             result.append(IndexBound(condition, last, fits=factor == 1 and not steps))
         return result
-
-    @property
-    def is_masked(self) -> bool:
-        """Check whether any condition of the mask depends on the place along the axis, in whatever way."""
-        return self._symbol.number in self.access.mask.inside
 
     @property
     def has_lower_bound(self) -> bool:
         """Check whether a condition keeps it from falling below 0, or depends on it in a way that is not a sum."""
         return any(
-            parts(one.operands[0]).get((self._symbol,), 0) > 0
+            parts(one.operands[0]).get((self.symbol,), 0) > 0
             if one.name == AT_LEAST_ZERO
-            else one.name == ZERO and self._symbol.number in one.inside
+            else one.name == ZERO and self.symbol.number in one.inside
             for condition in self._conditions
             for one in inner_terms(condition)
         )
@@ -284,11 +279,12 @@ class Index:
     @cached_property
     def key(self) -> Term:
         """The index without its constant and without the number of its axis, to compare those of different blocks."""
-        place_free = self.terms.change(self.term, {self._symbol: self.terms.whole(self.terms.make("place"))})
+        place_free = self.terms.change(self.term, {self.symbol: self.terms.whole(self.terms.make("place"))})
         return self.terms.sum({m: c for m, c in parts(place_free).items() if m})
 
     @property
-    def _symbol(self) -> Term:
+    def symbol(self) -> Term:
+        """The place along the axis."""
         return self.terms.index(self.axis)
 
     @property
@@ -313,7 +309,8 @@ def indices(facts: Facts, access: AccessFact) -> list[Index]:
     result, rest_of_sum = [], dict(sums)
     order = sorted(strides, key=lambda axis: (-len(strides[axis][0]), -abs(strides[axis][1])))
     others = [terms.index(axis) for axis in range(len(shape))]
-    from_below = [axis for axis in strides if _begins_inside(access, terms.index(axis))]
+    lower = [parts(one.operands[0]) for one in inner_terms(access.mask) if one.name == AT_LEAST_ZERO]
+    from_below = [axis for axis in strides if any(one.get((terms.index(axis),), 0) > 0 for one in lower)]
     for axis in order:
         rest, factor = strides[axis]
         along = _along(rest_of_sum, rest, factor, [one for one in others if one is not terms.index(axis)])
@@ -325,13 +322,6 @@ def indices(facts: Facts, access: AccessFact) -> list[Index]:
         stride = terms.sum({rest: factor})
         result.append(Index(terms=terms, access=access, axis=axis, extent=shape[axis], stride=stride, term=term))
     return result
-
-
-def _begins_inside(access: AccessFact, symbol: Term) -> bool:
-    """Check whether the mask asks that an index is at least something: it is moved by a number."""
-    return any(
-        one.name == AT_LEAST_ZERO and parts(one.operands[0]).get((symbol,), 0) > 0 for one in inner_terms(access.mask)
-    )
 
 
 def _along(sums: Mapping[Monomial, int], rest: Monomial, factor: int, others: Iterable[Term]) -> dict[Monomial, int]:

@@ -409,7 +409,6 @@ def named_tensors(name: str, value: Any) -> list[tuple[str, Any]]:
 
 
 def _copy_back(before: dict[str, Any], after: dict[str, Any], regions: list[Region]) -> None:
-    """Bring what the launch stored to copies back to the caller's storages."""
     torch = require("torch", "running kernels")
     origins = set()
     changed = {region.origin for region in regions if region.stores.any()}

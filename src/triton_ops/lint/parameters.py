@@ -160,7 +160,6 @@ class _UsageReader:
             self._uses.tiles.setdefault(name, node.lineno)
 
     def _passed(self, node: ast.Call, callee: KernelFunction) -> list[tuple[ast.expr, str]]:
-        """Take over what a function that is called does with its parameters."""
         inner = uses_of(callee, self._depth + 1)
         pointers: list[tuple[ast.expr, str]] = []
         for parameter, value in bound(node, callee):

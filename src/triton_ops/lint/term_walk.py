@@ -73,7 +73,6 @@ def _remainder_of_place(terms: Terms, place: Term, extent: int, shape: Sequence[
 
 
 def _join(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    """`tt.join`: a new last axis with two elements."""
     one, other = here.all(operation.operands)
     kind = operation.result_types[-1]
     last = here.terms.whole(here.terms.index(len(kind.shape) - 1))
@@ -81,7 +80,6 @@ def _join(here: TermScope, operation: TtirOperation) -> list[TermValue]:
 
 
 def _split(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    """`tt.split`: the two elements of the last axis."""
     operand, terms = here.value(operation.operands[0]), here.terms
     last = terms.index(len(operand.type.shape) - 1)
     kind = operation.result_types[-1]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 from triton_ops.lint.findings import Finding, Undecided
 from triton_ops.lint.jit_functions import AxisOf, extents_of, rank_of, stride_of, tensor_of
@@ -241,7 +240,8 @@ NEVER_WRITTEN = Rule(
 )
 
 
-class _Use(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Use:
     """An index with the argument that it is multiplied by, and the arguments that end it."""
 
     index: Index

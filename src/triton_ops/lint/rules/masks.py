@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from triton_ops.lint.jit_functions import SourceLaunch, last_name
 from triton_ops.lint.kernel_facts import Index, IndexBound, all_indices, arguments_in, loop_of, root_name
@@ -18,7 +18,8 @@ _CHECKED = (
 )
 
 
-class _UnmaskedIndex(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _UnmaskedIndex:
     """An index that no condition ends; kind of access, argument and index are its key in all variants."""
 
     index: Index
@@ -32,7 +33,7 @@ def _find_missing(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
     for variant in kernel.variants:
         for index in all_indices(variant.facts):
             key = (index.access.kind, root_name(index.access), describe(index.key))
-            if index.bounds or index.is_masked:
+            if index.bounds or index.symbol.number in index.access.mask.inside:
                 closed.add((key, _switches(variant)))
             else:
                 free.append(_UnmaskedIndex(index, variant, key))
