@@ -287,7 +287,8 @@ def _convert(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
 
 def _add(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
     one, other = scope.all(operation.operands)
-    return [add(operation.result_type, one, other, -1 if operation.name == "arith.subi" else 1)]
+    kind = operation.types[0] if operation.name == "tt.addptr" else operation.result_type
+    return [add(kind, one, other, -1 if operation.name == "arith.subi" else 1)]
 
 
 def _multiply(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
@@ -412,7 +413,7 @@ HANDLERS: dict[str, Handler] = {
     "tt.int_to_ptr": lambda scope, operation: [  # into a tensor of its own, which the operation names
         replace(scope.value(operation.operands[0]), type=operation.result_type, root=-operation.number)
     ],
-    "tt.addptr": lambda scope, operation: [add(operation.types[0], *scope.all(operation.operands))],
+    "tt.addptr": _add,
     "arith.addi": _add,
     "arith.subi": _add,
     "arith.muli": _multiply,

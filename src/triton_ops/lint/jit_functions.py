@@ -352,8 +352,8 @@ def _launches_in(
 ) -> Iterator[SourceLaunch]:
     for inner in ast.iter_child_nodes(node):
         if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            hidden = {one.arg: [] for one in parameters_of(inner)}  # what the module has under these names
-            names = {**scope.names, **_names_in(inner.body, hidden)}
+            own: dict[str, list[ast.expr]] = {one.arg: [] for one in parameters_of(inner)}  # they hide the module's
+            names = {**scope.names, **_names_in(inner.body, own)}
             yield from _launches_in(inner, _FunctionScope(inner, names), kernel, parameters)
             continue
         if isinstance(inner, ast.Call) and (grid := _launch_grid(inner, kernel, scope)) is not None:

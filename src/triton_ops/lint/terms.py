@@ -346,15 +346,6 @@ def all_of(condition: Term) -> tuple[Term, ...]:
     return condition.operands if condition.name == AND else (condition,)
 
 
-def conditions(term: Term) -> Iterator[Term]:
-    """The conditions on whole numbers inside a condition, however they are joined."""
-    if term.name in (AND, OR, NOT):
-        for one in term.operands:
-            yield from conditions(one)
-    elif term.name in (AT_LEAST_ZERO, ZERO):
-        yield term
-
-
 _FORMS: dict[str, str] = {
     "argument": "{}", "truth": "{}", "program_id": "program_id({})", "bound": "k", "turn": "turn", "place": "i",
     "quotient": "({}) // {}", "remainder": "({}) % {}",
@@ -397,8 +388,7 @@ def _describe_monomial(symbols: Monomial, coefficient: int) -> str:
 
 
 DRAWS = 64
-SMALL_ARGUMENTS = np.arange(DRAWS) % 2 == 1
-"""The draws in which arguments of floating point are tiny: what then falls away is an epsilon's doing."""
+SMALL_ARGUMENTS = np.arange(DRAWS) % 2 == 1  # where those of floating point are tiny: what falls away is an epsilon's
 _PLACES = (0, 1, 2)  # of a sum or a product over a whole axis, these stand for all
 _MOST = 20_000  # numbers that are computed for one question
 _SMALL = {"program_id": 2, "turn": 2, "turns": 4, "num_programs": 9, "index": 3, "bound": 3}

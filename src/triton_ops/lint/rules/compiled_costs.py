@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from triton_ops.backend import one_line
 from triton_ops.compilation import resources_of
-from triton_ops.device import Residents, UnitLimits
+from triton_ops.device import Residents
 from triton_ops.kernel_ir import Traffic, widths_by_line
 from triton_ops.lint.findings import Undecided
 from triton_ops.lint.kernel_facts import AccessFact, Facts, Index, ProductFact, SourcePlace, indices
@@ -97,12 +97,14 @@ def _find_lost_occupancy(rule: Rule, kernel: KernelReading) -> Iterable[Statemen
     if (limits := kernel.target.limits) is None:
         yield rule.undecided(kernel, f"what a multiprocessor of {kernel.target.arch} holds is not known")
         return
-    fewer = {**configs[0], "num_stages": stages - 1}
+    several = (configs[0], {**configs[0], "num_stages": stages - 1})
     try:
-        before, after = (_residents(kernel, limits, variant, config) for config in (configs[0], fewer))
+        resources = [resources_of(compile_variant(kernel, variant, one), kernel.target) for one in several]
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
         yield _refused(rule, kernel, configs[0], error)
         return
+    warps = configs[0]["num_warps"]
+    before, after = (limits.residents(one.registers or 0, one.shared_bytes or 0, warps) for one in resources)
     yield from _compare_residents(rule, kernel, variant, before, after)
 
 
@@ -123,11 +125,6 @@ def _compare_residents(
         line = kernel.place(chained).line
         why = f"the product in line {line} waits for another of its turn"
         yield rule.found(kernel, kernel.line, f"{evidence}, and {why}")
-
-
-def _residents(kernel: KernelReading, limits: UnitLimits, variant: Variant, config: Mapping[str, Any]) -> Residents:
-    resources = resources_of(compile_variant(kernel, variant, config), kernel.target)
-    return limits.residents(resources.registers or 0, resources.shared_bytes or 0, config["num_warps"])
 
 
 def _waits(facts: Facts, product: ProductFact) -> bool:

@@ -18,10 +18,14 @@ from triton_ops.lint.kernel_facts import Fact, Facts, ProductFact, ReductionFact
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
 from triton_ops.lint.terms import (
+    AND,
     AT_LEAST_ZERO,
     DRAWS,
     INDEX,
+    NOT,
+    OR,
     SMALL_ARGUMENTS,
+    ZERO,
     Carried,
     Draw,
     NotComputedError,
@@ -29,7 +33,6 @@ from triton_ops.lint.terms import (
     Term,
     Terms,
     combine,
-    conditions,
     describe,
     inner_terms,
     parts,
@@ -288,7 +291,7 @@ def _limits(terms: Sequence[Term], axis: Term, extent: int) -> list[Term]:
     for term in terms:
         for one in inner_terms(term):
             if one.name == "load" and axis.number in one.operands[3].inside:
-                for condition in conditions(one.operands[3]):
+                for condition in _whole_conditions(one.operands[3]):
                     sums = parts(condition.operands[0]) if condition.name == AT_LEAST_ZERO else {}
                     whole = sums == {(axis,): -1, (): extent - 1}  # it lets the whole block pass, whatever its extent
                     if sums.get((axis,), 0) < 0 and not whole:
@@ -343,9 +346,18 @@ def _comparable_draws(
                 draws &= data(choice).astype(np.bool_) == along[0]
             for branch, takes in zip(branches, (True, False), strict=True):
                 loads = _loads(branch)
-                if loads and not any(condition in conditions(load.operands[3]) for load in loads):
+                if loads and not any(condition in _whole_conditions(load.operands[3]) for load in loads):
                     draws &= padded(choice).astype(np.bool_) != takes
     return draws
+
+
+def _whole_conditions(term: Term) -> Iterator[Term]:
+    """The conditions on whole numbers inside a condition, however they are joined."""
+    if term.name in (AND, OR, NOT):
+        for one in term.operands:
+            yield from _whole_conditions(one)
+    elif term.name in (AT_LEAST_ZERO, ZERO):
+        yield term
 
 
 def _loads(term: Term) -> list[Term]:
