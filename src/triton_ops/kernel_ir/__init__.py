@@ -4,14 +4,12 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.kernel_ir.kernel_work import ACCUMULATED_BYTES as ACCUMULATED_BYTES
     from triton_ops.kernel_ir.kernel_work import KernelWork as KernelWork
     from triton_ops.kernel_ir.kernel_work import LaunchWork as LaunchWork
     from triton_ops.kernel_ir.kernel_work import Operand as Operand
     from triton_ops.kernel_ir.kernel_work import launch_work as launch_work
     from triton_ops.kernel_ir.machine_code import LocalTraffic as LocalTraffic
     from triton_ops.kernel_ir.machine_code import binary_facts as binary_facts
-    from triton_ops.kernel_ir.machine_code import local_traffic as local_traffic
     from triton_ops.kernel_ir.machine_code import widths_by_line as widths_by_line
     from triton_ops.kernel_ir.shared_memory import Traffic as Traffic
     from triton_ops.kernel_ir.shared_memory import bank_conflicts as bank_conflicts

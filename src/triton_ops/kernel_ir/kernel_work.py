@@ -130,9 +130,6 @@ def _words_of(kind: Type) -> float:
     return prod(kind.shape) * kind.item_bytes / _WORD_BYTES if kind.shape else 0.0
 
 
-ACCUMULATED_BYTES = 4  # of an element of a product's result: sums are in float32 or int32
-
-
 @dataclass(frozen=True)
 class Argument:
     """One operand of the kernel; of a tensor the bytes that it spans in memory, 0 if that is not known."""

@@ -221,19 +221,19 @@ class LocalTraffic:
     store_bytes: int
     in_loops: int
 
-
-def local_traffic(kind: str, text: str) -> LocalTraffic:
-    """The local traffic in a kernel's machine code, or assembly text, of a target of this kind."""
-    lines, pattern = text.splitlines(), _SASS if kind == "cuda" else _AMD
-    matches = [(at, match) for at, line in enumerate(lines) if (match := pattern.search(line))]
-    widths: dict[str, list[int]] = {"load": [], "store": []}
-    for _, match in matches:
-        if kind == "cuda":
-            width = next((_WIDTHS[part] for part in match[2].split(".") if part in _WIDTHS), 4)
-            widths["load" if match[1] == "LDL" else "store"].append(width)
-        else:
-            widths["load" if match[2] == "Reload" else "store"].append(int(match[1]))
-    spans = loops(lines, _LABEL, _BRANCH)
-    inside = sum(any(first < at < last for first, last in spans) for at, _ in matches)
-    loads, stores = widths["load"], widths["store"]
-    return LocalTraffic(len(loads), len(stores), sum(loads), sum(stores), inside)
+    @staticmethod
+    def of(kind: str, text: str) -> LocalTraffic:
+        """The local traffic in a kernel's machine code, or assembly text, of a target of this kind."""
+        lines, pattern = text.splitlines(), _SASS if kind == "cuda" else _AMD
+        matches = [(at, match) for at, line in enumerate(lines) if (match := pattern.search(line))]
+        widths: dict[str, list[int]] = {"load": [], "store": []}
+        for _, match in matches:
+            if kind == "cuda":
+                width = next((_WIDTHS[part] for part in match[2].split(".") if part in _WIDTHS), 4)
+                widths["load" if match[1] == "LDL" else "store"].append(width)
+            else:
+                widths["load" if match[2] == "Reload" else "store"].append(int(match[1]))
+        spans = loops(lines, _LABEL, _BRANCH)
+        inside = sum(any(first < at < last for first, last in spans) for at, _ in matches)
+        loads, stores = widths["load"], widths["store"]
+        return LocalTraffic(len(loads), len(stores), sum(loads), sum(stores), inside)
