@@ -1,7 +1,7 @@
 """Accesses of shared memory, whose threads wait for each other where they ask one bank for different words.
 
 The addresses are computed for every thread of the block (`ptx.py`); a part that is the same in all threads is
-not known, and moves no thread to another's bank. How many steps an access takes is `device/banks.py`.
+not known, and moves no thread to another's bank.
 
 Shared memory has 32 banks, each of which delivers one word of 4 bytes in a step; neighbouring words lie in neighbouring
 banks. Lanes that ask one bank for different words wait for each other; lanes that ask for the same word are served
