@@ -13,7 +13,7 @@ from typing import Any
 from triton_ops.backend import AheadOfTime, Built, CandidateError, compile_error, together, trace_of
 from triton_ops.device import Machine, Target
 from triton_ops.exceptions import CacheError, TargetError
-from triton_ops.kernel_ir import features_of, serialised_products, usage_of
+from triton_ops.kernel_ir import binary_facts
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Resources, Status
 
@@ -83,18 +83,8 @@ def examine(ahead: AheadOfTime, config: Config) -> Compiled:
 
 def resources_of(built: Built, target: Target) -> Resources:
     """The resources and the features of a compiled config."""
-    usage = usage_of(target.kind, built.binary, built.assembly)
-    features = features_of(target.kind, built.assembly)
-    return Resources(
-        registers=usage.registers,
-        spill_bytes=usage.spill_bytes,
-        shared_bytes=built.metadata["shared"],
-        binary=built.digest,
-        stack_bytes=usage.stack_bytes,
-        mma=features.mma,
-        load_bytes=features.load_bytes,
-        serialised=serialised_products(built.binary, built.assembly) if target.kind == "cuda" else None,
-    )
+    facts = binary_facts(target.kind, built.binary, built.assembly)
+    return Resources(shared_bytes=built.metadata["shared"], binary=built.digest, **facts)
 
 
 class _OverLimitError(Exception):

@@ -4,36 +4,24 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.kernel_ir.kernel_work import ACCUMULATED_BYTES as ACCUMULATED_BYTES
-    from triton_ops.kernel_ir.kernel_work import Access as Access
     from triton_ops.kernel_ir.kernel_work import KernelWork as KernelWork
     from triton_ops.kernel_ir.kernel_work import LaunchWork as LaunchWork
-    from triton_ops.kernel_ir.kernel_work import LoopWork as LoopWork
     from triton_ops.kernel_ir.kernel_work import Operand as Operand
-    from triton_ops.kernel_ir.kernel_work import Product as Product
     from triton_ops.kernel_ir.kernel_work import launch_work as launch_work
     from triton_ops.kernel_ir.machine_code import LocalTraffic as LocalTraffic
-    from triton_ops.kernel_ir.machine_code import features_of as features_of
-    from triton_ops.kernel_ir.machine_code import local_traffic as local_traffic
-    from triton_ops.kernel_ir.machine_code import serialised_products as serialised_products
-    from triton_ops.kernel_ir.machine_code import usage_of as usage_of
+    from triton_ops.kernel_ir.machine_code import binary_facts as binary_facts
     from triton_ops.kernel_ir.machine_code import widths_by_line as widths_by_line
-    from triton_ops.kernel_ir.shared_memory import BANKS as BANKS
-    from triton_ops.kernel_ir.shared_memory import SharedAccess as SharedAccess
     from triton_ops.kernel_ir.shared_memory import Traffic as Traffic
     from triton_ops.kernel_ir.shared_memory import bank_conflicts as bank_conflicts
     from triton_ops.kernel_ir.shared_memory import bank_padding as bank_padding
-    from triton_ops.kernel_ir.shared_memory import steps_of as steps_of
-    from triton_ops.kernel_ir.shared_memory import traffic as traffic
-    from triton_ops.kernel_ir.ttir_syntax import SourcePlace as SourcePlace
-    from triton_ops.kernel_ir.ttir_syntax import TtirBlock as TtirBlock
+    from triton_ops.kernel_ir.trace import Access as Access
+    from triton_ops.kernel_ir.trace import LoopWork as LoopWork
+    from triton_ops.kernel_ir.trace import Product as Product
     from triton_ops.kernel_ir.ttir_syntax import TtirOperation as TtirOperation
     from triton_ops.kernel_ir.ttir_syntax import Type as Type
     from triton_ops.kernel_ir.ttir_syntax import UnreadableError as UnreadableError
     from triton_ops.kernel_ir.ttir_syntax import UntoldError as UntoldError
-    from triton_ops.kernel_ir.ttir_syntax import parsed_module as parsed_module
     from triton_ops.kernel_ir.ttir_walk import Scope as Scope
     from triton_ops.kernel_ir.ttir_walk import TtirWalk as TtirWalk
-    from triton_ops.kernel_ir.values import COMPARISONS as COMPARISONS
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

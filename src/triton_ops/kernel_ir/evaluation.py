@@ -6,16 +6,16 @@ turn, which the first two tell; the first stands for all but the last, which pri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.kernel_ir.trace import LoopTrace, Trace, Weights
+from triton_ops.kernel_ir.trace import LoopTrace, LoopWork, Trace, Weights
 from triton_ops.kernel_ir.ttir_operations import HANDLERS, unknown_results
-from triton_ops.kernel_ir.ttir_syntax import Module, TtirBlock, TtirOperation, UntoldError
+from triton_ops.kernel_ir.ttir_syntax import Module, TtirOperation, UntoldError
 from triton_ops.kernel_ir.ttir_walk import Programs, ProgramScope, TtirWalk
 from triton_ops.kernel_ir.values import Value, Vector, advance, equal, merge, unknown
 
@@ -30,12 +30,9 @@ Turn: TypeAlias = "Callable[[Sequence[Value], ProgramScope], list[Value]]"
 
 
 def evaluate(module: Module, programs: Programs, arguments: Sequence[Value]) -> Trace:
-    """Trace the programs on their way through a kernel with these arguments.
+    """Trace the programs on their way through a kernel with these arguments; raises UntoldError, with the reason.
 
     Cost: about 10 µs for each operation, and three turns for each loop.
-
-    Raises:
-        UntoldError: The work cannot be told, with the reason.
     """
     count = len(programs.ids)
     trace = Trace(count)
@@ -54,24 +51,36 @@ def evaluate(module: Module, programs: Programs, arguments: Sequence[Value]) -> 
 class _ProgramWalk(TtirWalk[ProgramScope, Value]):
     """A walk of many programs at once, whose values are numbers of each."""
 
-    def _through(self, blocks: Sequence[TtirBlock], here: ProgramScope) -> list[Value]:
-        arrivals = _BlockEntries({block.label: at for at, block in enumerate(blocks)})
-        arrivals.enter(0, here.weight, here.alive, [])
-        returned: list[Value] = []
-        for at, block in enumerate(blocks):
-            if (arrived := arrivals.leave(at)) is None:
-                continue
-            weight, alive, values = arrived
-            inside = replace(here, weight=weight, alive=alive)
-            here.values.update(zip(block.arguments, values, strict=False))
-            last = self._block(block, inside)
-            if last is not None and last.name.startswith("cf."):
-                for target in _targets(last, inside):
-                    arrivals.jump(at, target, inside)
-            else:
-                result = [] if last is None else inside.all(last.operands)
-                returned = _either(alive, result, returned) if returned else result
-        return returned
+    def _joined(self, ways: list[tuple[ProgramScope, list[Value]]]) -> tuple[ProgramScope, list[Value]] | None:
+        while ways and not ways[0][0].alive.any():
+            ways = ways[1:]
+        if not ways:
+            return None
+        weight, alive = np.add.reduce([one.weight for one, _ in ways]), np.any([one.alive for one, _ in ways], axis=0)
+        return replace(ways[0][0], weight=weight, alive=alive), self._merged(ways)
+
+    def _merged(self, ways: list[tuple[ProgramScope, list[Value]]]) -> list[Value]:
+        result: list[Value] = []
+        for at, (scope, values) in enumerate(ways):
+            result = _either(scope.alive, values, result) if at else values
+        return result
+
+    def _jumps(self, last: TtirOperation, scope: ProgramScope) -> list[tuple[str, ProgramScope, list[Value]]]:
+        branches = [(label, scope.all(values)) for label, values in last.jumps()]
+        if last.name == "cf.br" and len(branches) == 1:
+            return [(branches[0][0], scope, branches[0][1])]
+        if last.name != "cf.cond_br" or len(branches) != 2:
+            raise UntoldError(f"a block ends with {last.name}, which is not known here")
+        condition = scope.value(last.operands[0])
+        if condition.base is None:
+            scope.trace.note("a condition that depends on data is taken to hold for half of the programs")
+            half = replace(scope, weight=scope.weight / 2)
+            return [(label, half, values) for label, values in branches]
+        sides = (condition.base != 0, condition.base == 0)
+        return [
+            (label, replace(scope, weight=scope.weight * side, alive=scope.alive & side), values)
+            for (label, values), side in zip(branches, sides, strict=True)
+        ]
 
     def _other(self, operation: TtirOperation, here: ProgramScope) -> Sequence[Value]:
         return HANDLERS.get(operation.name, unknown_results)(here, operation)
@@ -101,7 +110,10 @@ class _ProgramWalk(TtirWalk[ProgramScope, Value]):
         def turn(entries: Sequence[Value], here: ProgramScope) -> list[Value]:
             here.values.update(zip(names, entries, strict=True))
             handed_on = here.yielded(self._block(operation.regions[0][0], here))
-            return [_later(entries[0], step), *handed_on]
+            index = entries[0]
+            if index.base is not None and step.base is not None:
+                index = replace(index, base=index.base + step.base, written=False)
+            return [index, *handed_on]
 
         return self._looped(operation, scope, count, begin, turn)[1:]
 
@@ -142,13 +154,11 @@ class _ProgramWalk(TtirWalk[ProgramScope, Value]):
         first = replace(scope, weight=scope.weight * share, alive=alive, loops=loops)
         second, before = _watch_turn(turn, begin, first)
         if apart:
-            outcome = self._ended(
-                turn, (begin, second, before), replace(first, weight=scope.weight, alive=again), turns
-            )
+            several = replace(first, weight=scope.weight, alive=again)
+            outcome = self._ended(turn, (begin, second, before), several, turns)
         else:
-            outcome = [
-                b if a is b else unknown(a.type, root=a.root, made_up=True) for a, b in zip(begin, second, strict=True)
-            ]
+            pairs = zip(begin, second, strict=True)
+            outcome = [b if a is b else unknown(a.type, root=a.root, made_up=True) for a, b in pairs]
         return _either(alive, outcome, begin)
 
     def _ended(
@@ -163,31 +173,6 @@ class _ProgramWalk(TtirWalk[ProgramScope, Value]):
         last = [_at(a, b, c, np.maximum(turns - 1, 0)) for a, b, c in zip(begin, second, third, strict=True)]
         outcome = turn(last, replace(scope, weight=scope.weight * scope.alive))
         return _either(scope.alive, outcome, second)
-
-
-class _BlockEntries:
-    """The blocks of a function that programs have jumped to, and with what."""
-
-    def __init__(self, places: Mapping[str, int]) -> None:
-        self._places = places
-        self._arrived: dict[int, tuple[Weights, Alive, list[Value]]] = {}
-
-    def enter(self, at: int, weight: Weights, alive: Alive, values: list[Value]) -> None:
-        if at in self._arrived:
-            others, arrivals, before = self._arrived[at]
-            self._arrived[at] = (others + weight, arrivals | alive, _either(alive, values, before))
-        elif alive.any():
-            self._arrived[at] = (weight, alive, values)
-
-    def leave(self, at: int) -> tuple[Weights, Alive, list[Value]] | None:
-        return self._arrived.pop(at, None)
-
-    def jump(self, at: int, target: tuple[str, Weights, Alive, list[Value]], scope: ProgramScope) -> None:
-        label, share, alive, values = target
-        to = self._places.get(label, -1)
-        if to <= at:
-            raise UntoldError("it jumps back, which is no loop that is known here")
-        self.enter(to, scope.weight * share, scope.alive & alive, values)
 
 
 def _sides(condition: Value, operation: TtirOperation, scope: ProgramScope) -> list[tuple[Weights, Alive]]:
@@ -222,14 +207,17 @@ def _turns(lower: Value, upper: Value, step: Value, scope: ProgramScope) -> _Tur
 
 
 def _enter(operation: TtirOperation, scope: ProgramScope, count: _TurnCount) -> None:
-    nothing = LoopTrace(scope.loops, np.zeros(scope.count), np.zeros(scope.count), written=True)
+    flags = tuple(flag for flag in ("flatten", "warp_specialize") if f"tt.{flag}" in operation.tail)
+    figures = LoopWork(
+        parent=-1, entries=0.0, turns=0.0, most=0.0, stages=operation.attribute("tt.num_stages"), flags=flags,
+        by_data=False, plain=0.0, special=0.0, written=True,
+    )  # fmt: skip
+    nothing = LoopTrace(figures, scope.loops, np.zeros(scope.count), np.zeros(scope.count))
     loop = scope.trace.loops.setdefault(operation.number, nothing)
     loop.entries += scope.weight
     loop.turns += scope.weight * count.turns
-    loop.by_data = loop.by_data or count.by_data
-    loop.written = loop.written and count.written
-    loop.stages = operation.attribute("tt.num_stages")
-    loop.flags = tuple(flag for flag in ("flatten", "warp_specialize") if f"tt.{flag}" in operation.tail)
+    by_data, written = loop.figures.by_data or count.by_data, loop.figures.written and count.written
+    loop.figures = replace(loop.figures, by_data=by_data, written=written)
 
 
 def _watch_turn(turn: Turn, entries: Sequence[Value], scope: ProgramScope) -> tuple[list[Value], dict[int, Value]]:
@@ -245,14 +233,11 @@ def _at(begin: Value, second: Value, third: Value, turns: Vector) -> Value:
     """The value that is carried into the last of several turns: known if it moves evenly."""
     if not (begin.type.whole or begin.type.pointer):
         return third
-    if (one := advance(begin, turns, begin, second)) is None or (
-        other := advance(second, turns, second, third)
-    ) is None:
+    one, other = advance(begin, turns, begin, second), advance(second, turns, second, third)
+    later = None if one is None else advance(one, np.ones_like(turns), begin, second)
+    if one is None or other is None or later is None or not equal(replace(later, axes=other.axes), other):
         return unknown(begin.type, root=begin.root, made_up=True)
-    later = advance(one, np.ones_like(turns), begin, second)
-    assert later is not None  # it moved before
-    even = equal(replace(later, axes=other.axes), other)
-    return one if even else unknown(begin.type, root=begin.root, made_up=True)
+    return one
 
 
 def _while_turns(
@@ -290,28 +275,5 @@ def _first_false(holds: Callable[[Vector], Alive], count: int) -> Vector:
     return np.where(now, high, 0)
 
 
-def _later(index: Value, step: Value) -> Value:
-    return (
-        index if index.base is None or step.base is None else replace(index, base=index.base + step.base, written=False)
-    )
-
-
 def _either(choose: Alive, one: Sequence[Value], other: Sequence[Value]) -> list[Value]:
     return [merge(choose.astype(np.int64), a, b) for a, b in zip(one, other, strict=False)]
-
-
-def _targets(last: TtirOperation, scope: ProgramScope) -> list[tuple[str, Weights, Alive, list[Value]]]:
-    """The jumps at the end of a block: label, share of the programs, those that jump, and the values they bring."""
-    branches = [(label, scope.all(values)) for label, values in last.jumps()]
-    everyone, always = np.ones(scope.count), np.ones(scope.count, dtype=bool)
-    if last.name == "cf.br" and len(branches) == 1:
-        return [(branches[0][0], everyone, always, branches[0][1])]
-    if last.name != "cf.cond_br" or len(branches) != 2:
-        raise UntoldError(f"a block ends with {last.name}, which is not known here")
-    condition = scope.value(last.operands[0])
-    (yes, values), (no, others) = branches
-    if condition.base is None:
-        scope.trace.note("a condition that depends on data is taken to hold for half of the programs")
-        return [(yes, everyone / 2, always, values), (no, everyone / 2, always, others)]
-    holds = condition.base != 0
-    return [(yes, holds.astype(float), holds, values), (no, (~holds).astype(float), ~holds, others)]

@@ -5,6 +5,9 @@ masks and turns of loops; one of many programs that follow each other, for what 
 
 The score of attention must be whole before its softmax begins, and the softmax before the second product: nothing of
 one turn overlaps. A product whose operands were only loaded waits for no arithmetic, and its loads run ahead.
+
+Operations on single elements follow each other element by element, so that what is between them needs few registers. At
+a reduction or a product all elements must be there, with everything that is used later.
 """
 
 from __future__ import annotations
@@ -12,18 +15,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.kernel_ir.evaluation import evaluate
-from triton_ops.kernel_ir.liveness import most_alive
-from triton_ops.kernel_ir.trace import AccessTrace, DotTrace, Trace
+from triton_ops.kernel_ir.trace import Access, AccessTrace, DotTrace, LoopWork, Product, Reduction, Trace
 from triton_ops.kernel_ir.ttir_syntax import (
+    Function,
     Module,
     TtirBlock,
     TtirOperation,
+    Type,
     UnreadableError,
     UntoldError,
     parsed_module,
@@ -32,151 +37,102 @@ from triton_ops.kernel_ir.ttir_syntax import (
 from triton_ops.kernel_ir.ttir_walk import Programs
 from triton_ops.kernel_ir.values import Value, Vector, equal, uniform, unknown
 
-DTYPES = {
-    "bf16": "bfloat16", "f16": "float16", "f32": "float32", "tf32": "float32", "f64": "float64", "i8": "int8",
-    "f8E4M3FN": "float8_e4m3fn", "f8E4M3FNUZ": "float8_e4m3fn", "f8E5M2": "float8_e5m2", "f8E5M2FNUZ": "float8_e5m2",
-}  # fmt: skip
-
-ACCUMULATED_BYTES = 4  # of an element of a product's result: sums are in float32 or int32
+_GATHERING = {"tt.reduce", "tt.scan", "tt.dot", "tt.dot_scaled"}
+_SMALLER = {"tt.splat", "tt.broadcast", "tt.expand_dims", "arith.constant"}  # their elements are those of less
+_SAME = {"tt.reshape", "tt.trans", "tt.bitcast", "ttg.convert_layout", "arith.extf"}  # the registers of what they take
+_WORD_BYTES = 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class Access:
-    """One load, store or atomic operation, with figures of the average program.
-
-    Attributes:
-        kind: `load`, `store` or `atomic`.
-        argument: The operand of the kernel that it goes to, counted from 0; -1 if that is unknown.
-        element: Type of an element, as TTIR names it.
-        loop: The loop around, by its place among the loops; -1 outside of loops.
-        executions: How often a program reaches it.
-        tile: Elements of one execution without a mask.
-        elements: Elements that a program moves by it in all.
-        distinct: Share of the elements of one execution that lie at different addresses.
-        lines: 128-byte lines of one execution.
-        sectors: 32-byte sectors of one execution, the least that L2 moves.
-        run_bytes: Bytes that follow each other in memory.
-        descriptor: Whether a tensor descriptor says where the block lies.
-        still: Whether a turn of the loop around does not change where it goes.
-        repeats: How often a program goes to the same places by it, because turns of loops around do not change them.
-        known: Whether its addresses are known.
-        again: The access that goes to the same places of the same argument, by its place, and is reached more often, or
-            as often and earlier; -1 if none does.
-        shared: Different places to which 1, 2, 4, … programs go that follow each other, when they first reach it; the
-            last figure is that of the whole grid, or of the programs that were looked at.
-    """
-
-    kind: str
-    argument: int
-    element: str
-    item_bytes: int
-    loop: int
-    executions: float
-    tile: int
-    elements: float
-    distinct: float
-    lines: float
-    sectors: float
-    run_bytes: float
-    descriptor: bool
-    still: bool
-    repeats: float
-    known: bool
-    again: int
-    shared: tuple[float, ...]
-
-    @property
-    def bytes(self) -> float:
-        """Bytes that a program moves by it in all."""
-        return self.elements * self.item_bytes
+def most_alive(module: Module) -> float:
+    """The most 32-bit words of floating point that a block holds at once at a reduction or a product; 0 without one."""
+    return max((_Liveness(function).most for function in module.functions.values()), default=0.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Product:
-    """One product of two tiles.
+class _Liveness:
+    """The values of one function, from its end to its beginning."""
 
-    Attributes:
-        batch: Products of one execution.
-        inner: Length of the sums.
-        element: Type of the operands, as TTIR names it.
-        loop: The loop around, by its place among the loops; -1 outside of loops.
-        executions: How often a program reaches it.
-        loads: For each operand the access that it comes from, by its place; -1 if it was computed.
-        after: The products of the same turn of the loop around that its operands wait for, by their places.
-        computed: Whether its operands are computed in the loop around, from products or from what was loaded.
-    """
+    def __init__(self, function: Function) -> None:
+        self._words: dict[str, float] = {}
+        self._source: dict[str, str] = {}
+        self.most = 0.0
+        self._backward(function.blocks, set())
 
-    batch: int
-    rows: int
-    columns: int
-    inner: int
-    element: str
-    loop: int
-    executions: float
-    loads: tuple[int, int]
-    after: tuple[int, ...] = ()
-    computed: bool = False
+    def _measure(self, blocks: Iterable[TtirBlock]) -> None:
+        """Tell the size of every value; what a loop carries is as large as what its turns hand on."""
+        for operation in (operation for block in blocks for operation in block.operations):
+            for region in operation.regions:
+                self._measure(region)
+            if operation.name == "scf.for":
+                last = operation.regions[0][0].operations[-1:]
+                sizes = [self._words.get(name, 0.0) for one in last for name in one.operands]
+                self._words.update(zip(operation.operands[4::2], sizes, strict=False))
+            else:
+                sizes = _sizes(operation)
+            for name in operation.results:
+                self._source.pop(name, None)
+            if operation.name in _SAME:
+                source = self._source.get(operation.operands[0], operation.operands[0])
+                self._source.update(dict.fromkeys(operation.results, source))
+                self._words[source] = max([self._words.get(source, 0.0), *sizes])
+            self._words.update(zip(operation.results, sizes, strict=False))
 
-    @property
-    def dtype(self) -> str:
-        """The long name of the operands' dtype, or TTIR's where there is none."""
-        return DTYPES.get(self.element, self.element)
+    def _backward(self, blocks: Sequence[TtirBlock], later: set[str]) -> set[str]:
+        """Names that are alive before some blocks, from those alive after them.
 
-    @property
-    def flops(self) -> float:
-        """Floating-point operations of a program by it in all."""
-        return 2.0 * self.batch * self.rows * self.columns * self.inner * self.executions
+        Blocks beside each other may use one name for different values, so each measures its own.
+        """
+        around = dict(self._words), dict(self._source)
+        self._measure(blocks)
+        alive = set(later)
+        for operation in (operation for block in reversed(blocks) for operation in reversed(block.operations)):
+            alive -= set(operation.results)
+            if operation.name in _GATHERING:
+                values = {self._source.get(name, name) for name in alive | set(operation.operands)}
+                self.most = max(self.most, sum(self._words.get(name, 0.0) for name in values))
+            elif operation.name == "scf.for":
+                alive |= self._around(operation, alive)
+            else:
+                for region in operation.regions:
+                    alive |= self._backward(region, alive)
+            alive |= set(operation.operands)
+        self._words, self._source = around
+        return alive
 
-
-@dataclass(frozen=True, kw_only=True)
-class LoopWork:
-    """One loop.
-
-    Attributes:
-        parent: The loop around, by its place among the loops; -1 outside of loops.
-        entries: How often a program enters it.
-        turns: How often a program runs its body, over all entries.
-        most: The same of the program that runs it most often.
-        stages: Stages of its pipeline that the kernel asks for; None if it leaves them to the launch.
-        flags: What else the kernel asks of it: `flatten`, `warp_specialize`.
-        by_data: Whether its end depends on data.
-        plain: Floating-point operations on single elements in its body, over all turns.
-        special: The same of exponentials, divisions, square roots and the like.
-        written: Whether its bounds are numbers in the text, so that the compiler knows its turns.
-    """
-
-    parent: int
-    entries: float
-    turns: float
-    most: float
-    stages: int | None
-    flags: tuple[str, ...]
-    by_data: bool
-    plain: float
-    special: float
-    written: bool = False
+    def _around(self, loop: TtirOperation, later: set[str]) -> set[str]:
+        """Names that are alive before the body of a loop: what its turns take from outside is so in all of them."""
+        results: set[str] = set()
+        operands: set[str] = set()
+        _names(loop.regions[0], results, operands)
+        results.update((*loop.operands[0:1], *loop.operands[4::2]))
+        return self._backward(loop.regions[0], later | (operands - results)) - results
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reduction:
-    """One reduction of a tile along one of its axes.
+def _names(blocks: Iterable[TtirBlock], results: set[str], operands: set[str]) -> None:
+    for operation in (operation for block in blocks for operation in block.operations):
+        results.update(operation.results)
+        operands.update(operation.operands)
+        if operation.name == "scf.for":  # its head names what it carries
+            results.update((*operation.operands[0:1], *operation.operands[4::2]))
+        for region in operation.regions:
+            _names(region, results, operands)
 
-    Attributes:
-        executions: How often a program reaches it.
-    """
 
-    shape: tuple[int, ...]
-    axis: int
-    executions: float
+def _sizes(operation: TtirOperation) -> list[float]:
+    if operation.name in _SMALLER:
+        return [0.0] * len(operation.results)
+    return [_words_of(kind) for kind in operation.kinds]
+
+
+def _words_of(kind: Type) -> float:
+    """Registers of all threads together; whole numbers, truth values and pointers are made anew where they are used."""
+    if kind.whole or kind.pointer or kind.descriptor:
+        return 0.0
+    return prod(kind.shape) * kind.item_bytes / _WORD_BYTES if kind.shape else 0.0
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One operand of the kernel.
-
-    Attributes:
-        bytes: Of a tensor the bytes that it spans in memory; 0 if that is not known.
-    """
+    """One operand of the kernel; of a tensor the bytes that it spans in memory, 0 if that is not known."""
 
     name: str = ""
     bytes: int = 0
@@ -188,13 +144,12 @@ class LaunchWork:
 
     Attributes:
         looked_at: Programs that follow each other and were looked at for what they share.
-        arguments: The operands of the kernel that are known, in order.
         plain: Floating-point operations on single elements outside of loops.
         special: The same of exponentials, divisions, square roots and the like.
         notes: What could not be told, in words.
         alive: 32-bit words that a block holds at once at a reduction or a product; 0 without one.
         reductions: How often a program reduces or scans a tile, in loops and outside of them.
-        reduced: The reductions among these, in the order of the text; empty in summaries of before they were kept.
+        reduced: The reductions among these; empty in summaries of before they were kept.
     """
 
     grid: tuple[int, int, int]
@@ -213,7 +168,7 @@ class LaunchWork:
     @property
     def programs(self) -> int:
         """Number of programs."""
-        return self.grid[0] * self.grid[1] * self.grid[2]
+        return prod(self.grid)
 
     @property
     def flops(self) -> float:
@@ -227,11 +182,7 @@ class LaunchWork:
 
 @dataclass(frozen=True)
 class KernelWork:
-    """The work of one config: of each of its launches, or why it cannot be told.
-
-    Attributes:
-        launches: The launches in order; empty if the work cannot be told.
-    """
+    """The work of each launch of one config, or why it cannot be told."""
 
     launches: tuple[LaunchWork, ...] = ()
     silent: str = ""
@@ -254,12 +205,7 @@ _NOT_COMPUTED = {
 
 @dataclass(frozen=True)
 class _Dependencies:
-    """The origin of a value in this turn of the loop around.
-
-    Attributes:
-        after: The products that had to be whole before, by their numbers.
-        computed: Whether floating point was computed to make it.
-    """
+    """The products that a value had to wait for in this turn, and whether floating point was computed to make it."""
 
     after: frozenset[int] = frozenset()
     computed: bool = False
@@ -332,7 +278,7 @@ class Operand:
 
     Attributes:
         bytes: Of a tensor the bytes that it spans in memory; 0 if that is not known.
-        number: Its value, if it is a whole number; None for anything else.
+        number: Its value, if it is a whole number.
         strides: Of a tensor descriptor made on the host: its tensor's, in elements.
         extents: Of a tensor descriptor made on the host: its tensor's shape.
         content: Of a tensor of whole numbers: its elements in the order of memory, if they are known.
@@ -347,12 +293,7 @@ class Operand:
 
 
 def launch_work(text: str, grid: tuple[int, int, int], operands: Sequence[Operand]) -> LaunchWork:
-    """The work of a launch.
-
-    Args:
-        text: The kernel's TTIR.
-        grid: Programs along x, y and z.
-        operands: One for each operand of the kernel's function, in order; missing ones count as unknown.
+    """The work of a launch of the kernel with this TTIR, with programs along x, y and z; missing operands are unknown.
 
     Cost: about 10 ms for a kernel of 100 operations.
 
@@ -360,7 +301,7 @@ def launch_work(text: str, grid: tuple[int, int, int], operands: Sequence[Operan
         UnreadableError: The text is of no form that is known here.
         UntoldError: The work cannot be told, with the reason.
     """
-    count = grid[0] * grid[1] * grid[2]
+    count = prod(grid)
     if not 0 < count < _MOST_PROGRAMS:
         raise UntoldError(f"its grid has {count} programs")
     module = parsed_module(text)
@@ -402,10 +343,11 @@ def _values(module: Module, operands: Sequence[Operand], count: int) -> list[Val
 def _descriptor(descriptor: Value, operand: Operand, count: int) -> Value:
     kind = parsed_type("i64")
 
-    def numbers(several: Sequence[int]) -> tuple[Value, ...]:
-        return tuple(uniform(kind, np.full(count, number, dtype=np.int64)) for number in several)
-
-    return replace(descriptor, strides=numbers(operand.strides), extents=numbers(operand.extents))
+    strides, extents = (
+        tuple(uniform(kind, np.full(count, number, dtype=np.int64)) for number in several)
+        for several in (operand.strides, operand.extents)
+    )
+    return replace(descriptor, strides=strides, extents=extents)
 
 
 def _summary(
@@ -419,8 +361,8 @@ def _summary(
     loops = {number: at for at, number in enumerate(sorted(whole.loops))}
     places = {number: at for at, number in enumerate(sorted(whole.accesses))}
     dots = {number: at for at, number in enumerate(sorted(whole.dots))}
-    exact = beside if beside.programs == grid[0] * grid[1] * grid[2] else whole  # how often is exact for all programs
-    outside = whole.arithmetic.get(0)
+    exact = beside if beside.programs == prod(grid) else whole  # how often is exact for all programs
+    plain, special = whole.arithmetic_of(0)
     return LaunchWork(
         grid=grid,
         looked_at=beside.programs,
@@ -435,14 +377,13 @@ def _summary(
             )
             for number in sorted(whole.dots)
         ),
-        plain=0.0 if outside is None else float(outside.plain.mean()),
-        special=0.0 if outside is None else float(outside.special.mean()),
         reductions=float(whole.reductions.mean()),
         reduced=tuple(
-            Reduction(shape=one.shape, axis=one.axis, executions=float(one.executions.mean()))
-            for _, one in sorted(whole.reduced.items())
+            replace(whole.reduced[at][0], executions=float(whole.reduced[at][1].mean())) for at in sorted(whole.reduced)
         ),
         notes=tuple(whole.notes),
+        plain=plain,
+        special=special,
     )
 
 
@@ -451,20 +392,12 @@ def _around(around: Sequence[int], loops: Mapping[int, int]) -> int:
 
 
 def _loop(trace: Trace, exact: Trace, number: int, loops: Mapping[int, int]) -> LoopWork:
-    loop, arithmetic = trace.loops[number], trace.arithmetic.get(number)
-    times = exact.loops.get(number, loop)
-    return LoopWork(
-        parent=_around(loop.loops, loops),
-        entries=float(times.entries.mean()),
-        turns=float(times.turns.mean()),
-        most=float(times.turns.max()),
-        stages=loop.stages,
-        flags=loop.flags,
-        by_data=loop.by_data,
-        written=loop.written,
-        plain=0.0 if arithmetic is None else float(arithmetic.plain.mean()),
-        special=0.0 if arithmetic is None else float(arithmetic.special.mean()),
-    )
+    loop = trace.loops[number]
+    times, (plain, special) = exact.loops.get(number, loop), trace.arithmetic_of(number)
+    return replace(
+        loop.figures, parent=_around(loop.loops, loops), entries=float(times.entries.mean()),
+        turns=float(times.turns.mean()), most=float(times.turns.max()), plain=plain, special=special,
+    )  # fmt: skip
 
 
 def _access(
@@ -475,20 +408,12 @@ def _access(
     access = whole.accesses[number]
     root, executions = access.pointer.root, float(exact.accesses.get(number, access).executions.mean())
     of_each = float(access.elements.sum() / max(access.executions.sum(), 1e-9))
-    return Access(
-        kind=access.kind,
+    return replace(
+        access.figures,
         argument=-1 if root is None or root < 0 else root,
-        element=access.element,
-        item_bytes=access.item_bytes,
         loop=_around(access.loops, loops),
         executions=executions,
-        tile=access.tile,
         elements=of_each * executions,
-        distinct=access.distinct,
-        lines=access.lines,
-        sectors=access.sectors,
-        run_bytes=access.run_bytes,
-        descriptor=access.descriptor,
         still=bool(access.loops) and access.loops[-1] in access.still,
         repeats=_repeats(access, whole),
         known=access.pointer.known,
@@ -507,12 +432,9 @@ def _repeats(access: AccessTrace, trace: Trace) -> float:
 
 
 def _product(dot: DotTrace, exact: DotTrace | None, loops: Mapping[int, int], places: Mapping[int, int]) -> Product:
-    batch, rows, columns, inner = dot.shape
     left, right = (-1 if source is None else places.get(source, -1) for source in dot.sources)
-    return Product(
-        batch=batch, rows=rows, columns=columns, inner=inner, element=dot.element, loop=_around(dot.loops, loops),
-        executions=float((exact or dot).executions.mean()), loads=(left, right),
-    )  # fmt: skip
+    executions = float((exact or dot).executions.mean())
+    return replace(dot.figures, loop=_around(dot.loops, loops), executions=executions, loads=(left, right))
 
 
 def _distinct_places(beside: Trace, number: int) -> tuple[float, ...]:
@@ -534,13 +456,14 @@ def _fullest(beside: Trace, number: int) -> int:
     here = beside.accesses.get(number)
     if here is None or here.pointer.base is None:
         return -1
-    alike = [other for other in sorted(beside.accesses) if _same_places(beside.accesses[other], here)]
+    alike = [
+        at
+        for at, one in sorted(beside.accesses.items())
+        if (one.figures.kind, one.figures.tile) == (here.figures.kind, here.figures.tile)
+        and equal(one.pointer, here.pointer)
+    ]
     fullest = max(alike, key=lambda other: float(beside.accesses[other].executions.sum()))
     return -1 if fullest == number else fullest
-
-
-def _same_places(one: AccessTrace, other: AccessTrace) -> bool:
-    return one.kind == other.kind and one.tile == other.tile and equal(one.pointer, other.pointer)
 
 
 def _mean_distinct(base: Vector, arrivals: NDArray[np.bool_], size: int) -> float:

@@ -25,8 +25,9 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from triton_ops.kernel_ir.ptx import Places, loops
 
@@ -34,11 +35,7 @@ _ELF64_LITTLE = b"\x7fELF\x02\x01"
 
 
 def sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
-    """Name and content of every section.
-
-    Raises:
-        ValueError: It is no 64-bit little-endian ELF file.
-    """
+    """Name and content of every section; raises ValueError for no 64-bit little-endian ELF file."""
     if elf[: len(_ELF64_LITTLE)] != _ELF64_LITTLE:
         raise ValueError(f"no 64-bit little-endian ELF file: it starts with {elf[:6]!r}")
     (table,) = struct.unpack_from("<Q", elf, 0x28)
@@ -58,46 +55,45 @@ _VGPR_BYTES = 4
 
 @dataclass(frozen=True)
 class Usage:
-    """The resources of one thread.
-
-    Attributes:
-        stack_bytes: Size of the thread's frame in local memory.
-        spill_bytes: Part of the frame for spilled registers. Triton's kernels have nothing else in an NVIDIA frame.
-    """
+    """The resources of one thread; the NVIDIA frame of a Triton kernel holds spilled registers alone."""
 
     registers: int
     stack_bytes: int
     spill_bytes: int
 
 
-def usage_of(kind: str, binary: bytes, assembly: str) -> Usage:
-    """The usage of a compiled kernel, of a target of this kind; raises as `cubin_usage` and `amdgcn_usage`."""
-    return cubin_usage(binary) if kind == "cuda" else amdgcn_usage(assembly)
+def binary_facts(kind: str, binary: bytes, assembly: str) -> dict[str, Any]:
+    """The usage and the features of a compiled kernel of a target of this kind, and whether its products wait.
+
+    Raises as `cubin_usage` and `amdgcn_usage`.
+    """
+    usage = cubin_usage(binary) if kind == "cuda" else amdgcn_usage(assembly)
+    features = ptx_features(assembly) if kind == "cuda" else amdgcn_features(assembly)
+    serialised = serialised_products(binary, assembly) if kind == "cuda" else None
+    return {**vars(usage), "mma": features.mma, "load_bytes": features.load_bytes, "serialised": serialised}
 
 
 def cubin_usage(cubin: bytes) -> Usage:
-    """The usage of the kernel in an NVIDIA cubin, device functions included.
+    """The usage of the kernel in an NVIDIA cubin, device functions included, in a tenth of a millisecond.
 
-    Cost: a tenth of a millisecond.
-
-    Raises:
-        ValueError: `cubin` is no 64-bit little-endian ELF file with a section `.nv.info`.
+    Raises ValueError for no 64-bit little-endian ELF file with a section `.nv.info`.
     """
-    numbers: dict[int, int] = {}
-    for attribute, payload in _records(_section(cubin, ".nv.info")):
-        if attribute in (_REGCOUNT, _FRAME_SIZE):
-            _, number = struct.unpack_from("<II", payload)
-            numbers[attribute] = max(numbers.get(attribute, 0), number)
-    frame = numbers.get(_FRAME_SIZE, 0)
-    return Usage(numbers.get(_REGCOUNT, 0), frame, frame)
+    section = next((content for name, content in sections(cubin) if name == ".nv.info"), None)
+    if section is None:
+        raise ValueError("the ELF file has no section .nv.info")
+    at, numbers = 0, {_REGCOUNT: 0, _FRAME_SIZE: 0}
+    while at + 4 <= len(section):
+        form, attribute, size = struct.unpack_from("<BBH", section, at)
+        at += 4
+        if form == _SIZED and attribute in numbers:
+            numbers[attribute] = max(numbers[attribute], struct.unpack_from("<II", section, at)[1])
+        at += size if form == _SIZED else 0
+    frame = numbers[_FRAME_SIZE]
+    return Usage(numbers[_REGCOUNT], frame, frame)
 
 
 def amdgcn_usage(assembly: str) -> Usage:
-    """The usage of the kernel in amdgcn assembly text.
-
-    Raises:
-        ValueError: The text has no kernel metadata.
-    """
+    """The usage of the kernel in amdgcn assembly text; raises ValueError if it has no kernel metadata."""
     frame = _field(assembly, "private_segment_fixed_size")
     spilled = _field(assembly, "vgpr_spill_count") * _VGPR_BYTES
     return Usage(_field(assembly, "vgpr_count"), frame, spilled)
@@ -108,24 +104,6 @@ def _field(assembly: str, name: str) -> int:
     if match is None:
         raise ValueError(f"the assembly's metadata has no .{name}")
     return int(match[1])
-
-
-def _section(elf: bytes, title: str) -> bytes:
-    content = next((content for name, content in sections(elf) if name == title), None)
-    if content is None:
-        raise ValueError(f"the ELF file has no section {title}")
-    return content
-
-
-def _records(section: bytes) -> Iterator[tuple[int, bytes]]:
-    """Attribute and payload of every record that has one."""
-    at = 0
-    while at + 4 <= len(section):
-        form, attribute, size = struct.unpack_from("<BBH", section, at)
-        at += 4
-        if form == _SIZED:
-            yield attribute, section[at : at + size]
-            at += size
 
 
 _FENCE = re.compile(r"\bwgmma\.fence\.")
@@ -139,21 +117,12 @@ _PRODUCTS = frozenset((*range(0x9F0, 0x9F4), *range(0xDF0, 0xDF4)))
 def serialised_products(cubin: bytes, ptx: str) -> bool | None:
     """Check whether ptxas made each product of a warp group wait for the one before; None without such products.
 
-    Cost: a millisecond.
-
-    Raises:
-        ValueError: `cubin` is no 64-bit little-endian ELF file.
+    Raises ValueError for no 64-bit little-endian ELF file. Cost: a millisecond.
     """
     products_asked = len(_PRODUCT.findall(ptx))
     if not products_asked:
         return None
     asked_fences = len(_FENCE.findall(ptx))
-    fences, products = _count_warp_groups(cubin)
-    # Both are counted, because ptxas may leave out code that is never reached, and may repeat a loop's body.
-    return fences > asked_fences and fences * products_asked > asked_fences * products
-
-
-def _count_warp_groups(cubin: bytes) -> tuple[int, int]:
     fences = products = 0
     for name, code in sections(cubin):
         if name.startswith(".text."):
@@ -161,7 +130,8 @@ def _count_warp_groups(cubin: bytes) -> tuple[int, int]:
                 operation = word & _OPERATION
                 fences += operation == _GROUP and not word & _WAIT
                 products += operation in _PRODUCTS
-    return fences, products
+    # Both are counted, because ptxas may leave out code that is never reached, and may repeat a loop's body.
+    return fences > asked_fences and fences * products_asked > asked_fences * products
 
 
 _PTX_MMA = (("tcgen05", "tcgen05.mma"), ("wgmma", "wgmma.mma_async"), ("mma.sync", "mma.sync"))
@@ -182,8 +152,8 @@ class Features:
 
     Attributes:
         mma: Instruction of the matrix products: `tcgen05`, `wgmma`, `mma.sync`, `mfma`, `wmma`, or `none`.
-        loads: Pairs of the bytes that one thread loads at once from global memory and the number of such instructions,
-            the widest first. Copies by the tensor memory accelerator move whole tiles and are left out.
+        loads: Bytes that one thread loads at once from global memory, the widest first, each with the number of such
+            instructions; without copies by the tensor memory accelerator, which move whole tiles.
     """
 
     mma: str
@@ -195,16 +165,11 @@ class Features:
         return min(self.loads, key=lambda load: (-load[1], load[0]))[0] if self.loads else None
 
 
-def features_of(kind: str, assembly: str) -> Features:
-    """The features of assembly text, of a target of this kind."""
-    return ptx_features(assembly) if kind == "cuda" else amdgcn_features(assembly)
-
-
 def ptx_features(ptx: str) -> Features:
     """The features of PTX text."""
     widths = Counter(int(bits) // 8 * int(vector or 1) for vector, bits in _PTX_LOAD.findall(ptx))
     widths.update(int(width, 0) for width in _PTX_COPY.findall(ptx))
-    return Features(_kind(ptx, _PTX_MMA), _widest_first(widths))
+    return _features(ptx, _PTX_MMA, widths)
 
 
 def widths_by_line(ptx: str) -> dict[tuple[str, str, int], list[int]]:
@@ -228,15 +193,12 @@ def widths_by_line(ptx: str) -> dict[tuple[str, str, int], list[int]]:
 def amdgcn_features(assembly: str) -> Features:
     """The features of amdgcn assembly text."""
     widths = Counter(_AMD_BYTES[name] for name in _AMD_LOAD.findall(assembly) if name in _AMD_BYTES)
-    return Features(_kind(assembly, _AMD_MMA), _widest_first(widths))
+    return _features(assembly, _AMD_MMA, widths)
 
 
-def _kind(text: str, kinds: tuple[tuple[str, str], ...]) -> str:
-    return next((kind for kind, mark in kinds if mark in text), "none")
-
-
-def _widest_first(widths: Counter[int]) -> tuple[tuple[int, int], ...]:
-    return tuple(sorted(widths.items(), reverse=True))
+def _features(text: str, kinds: tuple[tuple[str, str], ...], widths: Counter[int]) -> Features:
+    mma = next((kind for kind, mark in kinds if mark in text), "none")
+    return Features(mma, tuple(sorted(widths.items(), reverse=True)))
 
 
 _SASS = re.compile(r"\b(LDL|STL)((?:\.\w+)*)\s")
@@ -250,10 +212,7 @@ _AMD = re.compile(r";\s*(\d+)-byte Folded (Spill|Reload)")
 class LocalTraffic:
     """The instructions of one kernel that load from local memory and store to it.
 
-    Attributes:
-        load_bytes: Bytes that one thread loads by them, each once.
-        store_bytes: Bytes that one thread stores by them, each once.
-        in_loops: How many of both are in a loop, and so run again and again.
+    The bytes are those of one thread, each instruction once; `in_loops` counts those of both that run again and again.
     """
 
     loads: int
@@ -262,33 +221,19 @@ class LocalTraffic:
     store_bytes: int
     in_loops: int
 
-
-def local_traffic(kind: str, text: str) -> LocalTraffic:
-    """The local traffic in a kernel's machine code, or assembly text, of a target of this kind."""
-    return sass_traffic(text) if kind == "cuda" else amdgcn_traffic(text)
-
-
-def sass_traffic(text: str) -> LocalTraffic:
-    """The local traffic in machine code as `nvdisasm -c` prints it."""
-    lines = text.splitlines()
-    matches = [(at, match) for at, line in enumerate(lines) if (match := _SASS.search(line))]
-    moves = [(at, match[1] == "LDL", _width(match[2])) for at, match in matches]
-    return _local_traffic(moves, loops(lines, _LABEL, _BRANCH))
-
-
-def amdgcn_traffic(text: str) -> LocalTraffic:
-    """The local traffic in amdgcn assembly text."""
-    lines = text.splitlines()
-    matches = [(at, match) for at, line in enumerate(lines) if (match := _AMD.search(line))]
-    moves = [(at, match[2] == "Reload", int(match[1])) for at, match in matches]
-    return _local_traffic(moves, loops(lines, _LABEL, _BRANCH))
-
-
-def _width(suffixes: str) -> int:
-    return next((_WIDTHS[part] for part in suffixes.split(".") if part in _WIDTHS), 4)
-
-
-def _local_traffic(moves: Sequence[tuple[int, bool, int]], loops: Sequence[tuple[int, int]]) -> LocalTraffic:
-    loads, stores = ([width for _, is_load, width in moves if is_load is kind] for kind in (True, False))
-    inside = sum(any(first < at < last for first, last in loops) for at, _, _ in moves)
-    return LocalTraffic(len(loads), len(stores), sum(loads), sum(stores), inside)
+    @staticmethod
+    def of(kind: str, text: str) -> LocalTraffic:
+        """The local traffic in a kernel's machine code, or assembly text, of a target of this kind."""
+        lines, pattern = text.splitlines(), _SASS if kind == "cuda" else _AMD
+        matches = [(at, match) for at, line in enumerate(lines) if (match := pattern.search(line))]
+        widths: dict[str, list[int]] = {"load": [], "store": []}
+        for _, match in matches:
+            if kind == "cuda":
+                width = next((_WIDTHS[part] for part in match[2].split(".") if part in _WIDTHS), 4)
+                widths["load" if match[1] == "LDL" else "store"].append(width)
+            else:
+                widths["load" if match[2] == "Reload" else "store"].append(int(match[1]))
+        spans = loops(lines, _LABEL, _BRANCH)
+        inside = sum(any(first < at < last for first, last in spans) for at, _ in matches)
+        loads, stores = widths["load"], widths["store"]
+        return LocalTraffic(len(loads), len(stores), sum(loads), sum(stores), inside)

@@ -31,11 +31,7 @@ _TRITONS = "/triton/language/"
 
 
 class Places:
-    """Follows the lines of a PTX text.
-
-    Attributes:
-        here: The file's name and the line of the last place, of the innermost function that is not Triton's own.
-    """
+    """Follows the lines of a PTX text; `here` is the last place of the innermost function that is not Triton's own."""
 
     def __init__(self, ptx: str) -> None:
         self.here = ("", 0)
@@ -63,11 +59,9 @@ _EXACT = 1 << 62  # what a summand is a multiple of where there is none
 
 @dataclass(frozen=True, eq=False)
 class RegisterValue:
-    """The value of a register in each thread.
+    """The value of a register: the part that threads differ in, int64 [threads], and a summand that is not known.
 
-    Attributes:
-        lanes: The part that threads differ in: int64 [threads].
-        even: What the unknown summand is a multiple of, a power of two; `_EXACT` where there is none.
+    The summand is a multiple of `even`, a power of two; `_EXACT` where there is none.
     """
 
     lanes: Lanes
@@ -90,7 +84,7 @@ MaybeValue: TypeAlias = "RegisterValue | None"
 
 def constant(number: int, threads: int) -> RegisterValue:
     """One number in all threads."""
-    signed = (number + _HALF) % (2 * _HALF) - _HALF  # 64 bits, of which the highest may be no sign
+    signed = (number + _HALF) % (2 * _HALF) - _HALF  # one number in all threads, of 64 bits without a sign
     return RegisterValue(np.full(threads, signed, dtype=np.int64))
 
 
@@ -129,12 +123,9 @@ def multiply(one: RegisterValue, other: RegisterValue) -> MaybeValue:
     if one.exact and other.exact:
         return RegisterValue(one.lanes * other.lanes)
     if other.exact and other.uniform:
-        factor = int(other.lanes[0])
-        return (
-            RegisterValue(one.lanes * factor, min(one.even * _largest_power_of_two(factor), _EXACT >> 1))
-            if factor
-            else RegisterValue(0 * one.lanes)
-        )
+        if not (factor := int(other.lanes[0])):
+            return RegisterValue(0 * one.lanes)
+        return RegisterValue(one.lanes * factor, min(one.even * _largest_power_of_two(factor), _EXACT >> 1))
     if one.exact and one.uniform:
         return multiply(other, one)
     return unknown_uniform(len(one.lanes)) if one.uniform and other.uniform else UNKNOWN
@@ -158,7 +149,6 @@ def bitwise(name: str, one: RegisterValue, other: RegisterValue) -> MaybeValue:
 
 
 def _mask(one: RegisterValue, mask: RegisterValue) -> MaybeValue:
-    """`and` with a mask that is the same in all threads."""
     if not mask.uniform or one.exact or ((one.lanes < 0) | (one.lanes >= one.even)).any():
         return UNKNOWN
     bits = int(mask.lanes[0])
@@ -195,13 +185,10 @@ _OWN = ("atom", "ldmatrix", "mma", "elect", "vote", "match")  # what each thread
 
 @dataclass(frozen=True, kw_only=True)
 class Instruction:
-    """One instruction.
+    """One instruction, with its suffixes, such as `ld.shared.v4.b32`; negated ones run where the predicate is false.
 
-    Attributes:
-        name: With its suffixes, such as `ld.shared.v4.b32`.
-        operands: As they are written; vectors with their braces, addresses with their brackets.
-        negated: Whether it runs where the predicate is false.
-        place: Source file's name and line.
+    Operands are as they are written: vectors with their braces, addresses with their brackets. The place is the source
+    file's name and line.
     """
 
     name: str
@@ -214,11 +201,7 @@ class Instruction:
 
 @dataclass
 class Registers:
-    """The values of registers.
-
-    Attributes:
-        contents: By name; a name that is missing is not known either.
-    """
+    """The values of registers by name; a name that is missing is not known either."""
 
     threads: int
     contents: dict[str, MaybeValue] = field(default_factory=dict)
@@ -256,20 +239,14 @@ def _special(name: str, threads: int) -> MaybeValue:
         return RegisterValue(numbers % _WARP)
     if name in ("%tid.y", "%tid.z"):
         return constant(0, threads)
-    return (
-        unknown_uniform(threads)
-        if name.startswith(("%ctaid", "%nctaid", "%ntid", "%cluster", "%nclusterid"))
-        else UNKNOWN
-    )
+    shared = name.startswith(("%ctaid", "%nctaid", "%ntid", "%cluster", "%nclusterid"))
+    return unknown_uniform(threads) if shared else UNKNOWN
 
 
 def read_ptx(ptx: str) -> tuple[list[Instruction], Registers]:
     """The instructions of a kernel, and what its registers hold in all of them.
 
-    Cost: 10 to 200 ms.
-
-    Raises:
-        ValueError: The text does not say how many threads a block has.
+    Raises ValueError if the text does not say how many threads a block has. Cost: 10 to 200 ms.
     """
     match = _THREADS.search(ptx)
     if match is None:
@@ -383,11 +360,9 @@ def _extract_bits(operands: list[RegisterValue], suffixes: list[str]) -> MaybeVa
     bits = bitwise("and", one, constant(mask, len(one.lanes)))
     if bits is None or not bits.exact:
         return _uniform_result(operands)
-    return (
-        wrap(RegisterValue(bits.lanes >> first), count, signed=suffixes[-1].startswith("s"))
-        if count
-        else RegisterValue(0 * one.lanes)
-    )
+    if not count:
+        return RegisterValue(0 * one.lanes)
+    return wrap(RegisterValue(bits.lanes >> first), count, signed=suffixes[-1].startswith("s"))
 
 
 def _compare(operands: list[RegisterValue], suffixes: list[str]) -> MaybeValue:
@@ -414,7 +389,7 @@ def _multiply(operands: list[RegisterValue], suffixes: list[str]) -> MaybeValue:
 
 def _multiply_and_add(operands: list[RegisterValue], suffixes: list[str]) -> MaybeValue:
     product = _multiply(operands[:2], suffixes)
-    return None if product is None else add(product, operands[2])
+    return UNKNOWN if product is None else add(product, operands[2])
 
 
 def _shuffle(operands: list[RegisterValue], suffixes: list[str]) -> MaybeValue:
@@ -448,20 +423,12 @@ def _uniform_result(operands: list[RegisterValue]) -> MaybeValue:
 def _on_exact(work: Callable[..., np.ndarray]) -> Callable[[list[RegisterValue], list[str]], MaybeValue]:
     """An operation on numbers of which nothing is unknown."""
 
-    def found(operands: list[RegisterValue], suffixes: list[str]) -> MaybeValue:
-        whole = [_as_signed(operand, suffixes) for operand in operands]
-        return (
-            RegisterValue(work(*(operand.lanes for operand in whole)))
-            if all(h.exact for h in whole)
-            else _uniform_result(operands)
-        )
+    def computed(operands: list[RegisterValue], suffixes: list[str]) -> MaybeValue:
+        if not all(operand.exact for operand in operands):
+            return _uniform_result(operands)
+        return RegisterValue(work(*(_as_signed(operand, suffixes).lanes for operand in operands)))
 
-    return found
-
-
-def _invert(operands: list[RegisterValue], suffixes: list[str]) -> MaybeValue:
-    work: Callable[..., Any] = np.logical_not if suffixes[-1] == "pred" else np.invert
-    return _on_exact(work)(operands, suffixes)
+    return computed
 
 
 _COMPARISONS = COMPARISONS | {"lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal}
@@ -480,7 +447,9 @@ _WORK: dict[str, Callable[[list[RegisterValue], list[str]], MaybeValue]] = {
     "and": lambda operands, _: bitwise("and", *operands),
     "or": lambda operands, _: bitwise("or", *operands),
     "xor": lambda operands, _: bitwise("xor", *operands),
-    "not": lambda operands, suffixes: _invert(operands, suffixes),
+    "not": lambda operands, suffixes: _on_exact(np.logical_not if suffixes[-1] == "pred" else np.invert)(
+        operands, suffixes
+    ),
     "lop3": _lookup_bits,
     "setp": _compare,
     "selp": _select,

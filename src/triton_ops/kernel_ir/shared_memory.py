@@ -1,7 +1,7 @@
 """Accesses of shared memory, whose threads wait for each other where they ask one bank for different words.
 
 The addresses are computed for every thread of the block (`ptx.py`); a part that is the same in all threads is
-not known, and moves no thread to another's bank. How many steps an access takes is `device/banks.py`.
+not known, and moves no thread to another's bank.
 
 Shared memory has 32 banks, each of which delivers one word of 4 bytes in a step; neighbouring words lie in neighbouring
 banks. Lanes that ask one bank for different words wait for each other; lanes that ask for the same word are served
@@ -13,16 +13,16 @@ Source: the CUDA C++ Programming Guide, shared memory of compute capability 5.x 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.kernel_ir.ptx import Instruction, Registers, RegisterValue, read_ptx
 
 BANKS = 32
-_BANKS_WORD_BYTES = 4
-_SIZES = (1, 2, 4, 8, 16)  # bytes that one instruction moves for a lane
+_WORD_BYTES = 4
 
 
 def bank_conflicts(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: int = 32) -> int:
@@ -47,16 +47,19 @@ def bank_conflicts(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: 
 
 def steps_of(addresses: Sequence[int], item_bytes: int, banks: int = BANKS) -> list[int]:
     """The steps that each part of a warp takes that is served together; addresses in bytes, in the order of lanes."""
-    lanes = len(addresses)
-    served = max(1, min(lanes, banks * _BANKS_WORD_BYTES // item_bytes)) if item_bytes > _BANKS_WORD_BYTES else lanes
-    steps = []
-    for first in range(0, lanes, served):
-        words: defaultdict[int, set[int]] = defaultdict(set)
-        for begin in addresses[first : first + served]:
-            for word in range(begin // _BANKS_WORD_BYTES, (begin + item_bytes - 1) // _BANKS_WORD_BYTES + 1):
-                words[word % banks].add(word)
-        steps.append(max(map(len, words.values()), default=1))
-    return steps
+    words_of_parts = _words_served(addresses, item_bytes, banks)
+    return [max(Counter(word % banks for word in words).values(), default=1) for words in words_of_parts]
+
+
+def _words_served(addresses: Sequence[int], item_bytes: int, banks: int) -> Iterator[set[int]]:
+    """The words that each part of a warp asks for that is served together."""
+    served = len(addresses) if item_bytes <= _WORD_BYTES else max(1, banks * _WORD_BYTES // item_bytes)
+    for first in range(0, len(addresses), served):
+        yield {
+            word
+            for begin in addresses[first : first + served]
+            for word in range(begin // _WORD_BYTES, (begin + item_bytes - 1) // _WORD_BYTES + 1)
+        }
 
 
 def bank_padding(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: int = 32) -> int:
@@ -72,7 +75,7 @@ def bank_padding(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: in
         ConfigValueError: As `bank_conflicts`.
     """
     _check(stride, item_bytes, lanes, banks)
-    period = banks * _BANKS_WORD_BYTES // min(item_bytes, _BANKS_WORD_BYTES)
+    period = banks * _WORD_BYTES // min(item_bytes, _WORD_BYTES)
     rest = [more for more in range(period) if stride + more or not stride]  # never one item for all lanes
     return min(
         rest, key=lambda more: (bank_conflicts(stride + more, item_bytes=item_bytes, lanes=lanes, banks=banks), more)
@@ -83,7 +86,7 @@ def _check(stride: int, item_bytes: int, lanes: int, banks: int) -> None:
     for name, value in (("stride", stride), ("item_bytes", item_bytes), ("lanes", lanes), ("banks", banks)):
         if type(value) is not int:
             raise ConfigValueError(f"{name} is {value!r}, which is no whole number")
-    if item_bytes not in _SIZES:
+    if item_bytes not in (1, 2, 4, 8, 16):
         message = f"item_bytes is {item_bytes}; a lane moves 1, 2, 4, 8 or 16 bytes"
         raise ConfigValueError(message, hint="give the bytes of one item")
     for name, value in (("lanes", lanes), ("banks", banks)):
@@ -92,7 +95,6 @@ def _check(stride: int, item_bytes: int, lanes: int, banks: int) -> None:
 
 
 _WARP = 32
-_WORD_BYTES = 4
 _ROW_BYTES = 16  # of a matrix of 8 rows
 _WIDTH = re.compile(r"(?:\.v([248]))?\.[bfsu](8|16|32|64|128)$")
 _MATRICES = re.compile(r"\.x([124])\b")
@@ -101,12 +103,10 @@ _KINDS = {"ld": "load", "st": "store", "ldmatrix": "load", "stmatrix": "store", 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedAccess:
-    """One instruction that reads or writes shared memory.
+    """One instruction (`load`, `store`, `atomic`, or `copy` from global memory) that reads or writes shared memory.
 
-    Attributes:
-        kind: `load`, `store`, `atomic`, or `copy` from global memory.
-        steps: Steps that the banks take for all threads of the block; None if the addresses depend on data.
-        fewest: Steps that they would take without conflicts; None as `steps`.
+    The banks take so many `steps` for all threads of the block, and would take the `fewest` without conflicts; both are
+    None if the addresses depend on data.
     """
 
     kind: str
@@ -118,14 +118,59 @@ class SharedAccess:
     fewest: int | None
 
 
+_WAYS = 2  # steps for each that would do, from which a line is told
+_GLOBAL_BYTES = 32
+"""Bytes that a multiprocessor gets from global memory while its banks take a step.
+
+An A100 has 13, an H200 21 (bandwidth over multiprocessors and clock), and L2 about twice that: a conflict that
+takes fewer steps than the kernel's global memory takes is hidden behind it.
+"""
+
+
+class SharedLine(NamedTuple):
+    """The accesses of one line, and what the block moves from and to global memory meanwhile."""
+
+    place: tuple[str, int]
+    accesses: tuple[SharedAccess, ...]
+    bytes_moved: int
+
+    @property
+    def steps(self) -> int:
+        """Steps that the banks take for them."""
+        return sum(one.steps or 0 for one in self.accesses)
+
+    @property
+    def fewest(self) -> int:
+        """Steps that they would take without conflicts."""
+        return sum(one.fewest or 0 for one in self.accesses)
+
+    @property
+    def matters(self) -> bool:
+        """Check whether threads wait for banks longer than for global memory."""
+        return self.steps >= _WAYS * self.fewest and _GLOBAL_BYTES * (self.steps - self.fewest) > self.bytes_moved
+
+    @property
+    def in_words(self) -> str:
+        """What the banks do for them, in words."""
+        worst = max(self.accesses, key=lambda one: (one.steps or 0) / max(1, one.fewest or 0))
+        kinds = sorted({one.kind for one in self.accesses})
+        widths = sorted({one.lane_bytes for one in self.accesses})
+        often = " in each turn of a loop" if worst.in_loop else ""
+        ways = (worst.steps or 0) / max(1, worst.fewest or 0)
+        return (
+            f"{len(self.accesses)} instructions ({' and '.join(kinds)}, {' and '.join(map(str, widths))} bytes a "
+            f"thread) take {self.steps:,} steps of the banks for a block{often}, where {self.fewest:,} would do: up "
+            f"to {ways:.3g} ways; global memory takes {-(-self.bytes_moved // _GLOBAL_BYTES):,} of {_GLOBAL_BYTES} "
+            "bytes meanwhile"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """The accesses and the traffic of a kernel's instructions.
+    """The accesses of shared memory, and the bytes that a block moves from and to global memory.
 
-    Attributes:
-        global_bytes: Bytes that a block moves from and to global memory, each instruction run once.
-        loop_bytes: Those of instructions that run again and again.
-        bulk: Whether copies of the tensor memory accelerator come on top.
+    Each instruction counts once; `loop_bytes` are those of what runs again and again. With `bulk`, copies of the tensor
+    memory accelerator come on top.
     """
 
     shared: tuple[SharedAccess, ...] = ()
@@ -133,28 +178,36 @@ class Traffic:
     loop_bytes: int = 0
     bulk: bool = False
 
+    @staticmethod
+    def of(ptx: str) -> Traffic:
+        """Read the accesses and the traffic of a kernel's PTX; raises ValueError if it says no threads of a block.
 
-def traffic(ptx: str) -> Traffic:
-    """Read the accesses and the traffic of a kernel's PTX.
+        What Hopper's and Blackwell's matrix units and the tensor memory accelerator read and write of shared memory by
+        themselves is left out: the hardware swizzles their tiles.
 
-    What Hopper's and Blackwell's matrix units and the tensor memory accelerator read and write of shared memory by
-    themselves is left out: the hardware swizzles their tiles.
+        Cost: 10 to 200 ms; nothing for a kernel that uses no shared memory.
+        """
+        if ".shared" not in ptx:
+            return Traffic()
+        instructions, registers = read_ptx(ptx)
+        memo: dict[tuple[int, ...], tuple[int, int]] = {}
+        accesses = (_access(one, registers, memo) for one in instructions)
+        moves = [(one.in_loop, _global_bytes(one) * registers.threads) for one in instructions]
+        return Traffic(
+            shared=tuple(one for one in accesses if one is not None), global_bytes=sum(size for _, size in moves),
+            loop_bytes=sum(size for in_loop, size in moves if in_loop), bulk="cp.async.bulk" in ptx,
+        )  # fmt: skip
 
-    Cost: 10 to 200 ms; nothing for a kernel that uses no shared memory.
-
-    Raises:
-        ValueError: The text does not say how many threads a block has.
-    """
-    if ".shared" not in ptx:
-        return Traffic()
-    instructions, registers = read_ptx(ptx)
-    memo: dict[tuple[int, ...], tuple[int, int]] = {}
-    accesses = (_access(one, registers, memo) for one in instructions)
-    moves = [(one.in_loop, _global_bytes(one) * registers.threads) for one in instructions]
-    return Traffic(
-        shared=tuple(access for access in accesses if access is not None), global_bytes=sum(size for _, size in moves),
-        loop_bytes=sum(size for in_loop, size in moves if in_loop), bulk="cp.async.bulk" in ptx,
-    )  # fmt: skip
+    @property
+    def lines(self) -> list[SharedLine]:
+        """The lines of what runs again and again, or of the whole kernel if nothing that moves data does."""
+        loops = self.loop_bytes > 0 or any(one.in_loop for one in self.shared)
+        by_place: dict[tuple[str, int], list[SharedAccess]] = {}
+        for one in self.shared:
+            if one.in_loop == loops:
+                by_place.setdefault((one.file, one.line), []).append(one)
+        size = self.loop_bytes if loops else self.global_bytes
+        return [SharedLine(place, tuple(accesses), size) for place, accesses in by_place.items()]
 
 
 def _global_bytes(one: Instruction) -> int:
@@ -181,10 +234,10 @@ def _access(
         kind, lane_bytes, lanes = _KINDS[head], int(width[2]) // 8 * int(width[1] or 1), _WARP
     else:
         return None
-    steps = _steps(_active(one, registers, lanes), lane_bytes, memo, registers.address(address))
+    steps, fewest = _steps(_active(one, registers, lanes), lane_bytes, memo, registers.address(address))
     return SharedAccess(
-        kind=kind, file=one.place[0], line=one.place[1], lane_bytes=lane_bytes, in_loop=one.in_loop,
-        steps=None if steps is None else steps[0], fewest=None if steps is None else steps[1],
+        kind=kind, file=one.place[0], line=one.place[1], lane_bytes=lane_bytes, in_loop=one.in_loop, steps=steps,
+        fewest=fewest,
     )  # fmt: skip
 
 
@@ -199,10 +252,9 @@ def _active(one: Instruction, registers: Registers, lanes: int) -> list[bool]:
 
 def _steps(
     active: Sequence[bool], lane_bytes: int, memo: dict[tuple[int, ...], tuple[int, int]], address: RegisterValue | None
-) -> tuple[int, int] | None:
-    """Steps of all warps, and the fewest possible."""
+) -> tuple[int, int] | tuple[None, None]:
     if address is None:
-        return None
+        return None, None
     steps = fewest = 0
     lanes = address.lanes.tolist()
     for first in range(0, len(lanes), _WARP):
@@ -212,20 +264,7 @@ def _steps(
         begin = min(addresses) // (BANKS * _WORD_BYTES) * (BANKS * _WORD_BYTES)
         key = (lane_bytes, *(one - begin for one in addresses))
         if key not in memo:
-            memo[key] = sum(steps_of(key[1:], lane_bytes)), _fewest(key[1:], lane_bytes)
+            words = _words_served(key[1:], lane_bytes, BANKS)  # those of a part could lie in banks of their own
+            memo[key] = sum(steps_of(key[1:], lane_bytes)), sum(max(1, -(-len(one) // BANKS)) for one in words)
         steps, fewest = steps + memo[key][0], fewest + memo[key][1]
     return steps, fewest
-
-
-def _fewest(addresses: Sequence[int], lane_bytes: int) -> int:
-    """The steps that as many different words would take in banks of their own, with the warp in the same parts."""
-    served = len(addresses) if lane_bytes <= _WORD_BYTES else max(1, BANKS * _WORD_BYTES // lane_bytes)
-    steps = 0
-    for first in range(0, len(addresses), served):
-        words = {
-            word
-            for begin in addresses[first : first + served]
-            for word in range(begin // _WORD_BYTES, (begin + lane_bytes - 1) // _WORD_BYTES + 1)
-        }
-        steps += max(1, -(-len(words) // BANKS))
-    return steps

@@ -3,106 +3,196 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.kernel_ir.values import Value, Vector
 
-Weights: TypeAlias = NDArray[np.float64]
-_LINE_BYTES = 128
-_SECTOR_BYTES = 32
+DTYPES = {
+    "bf16": "bfloat16", "f16": "float16", "f32": "float32", "tf32": "float32", "f64": "float64", "i8": "int8",
+    "f8E4M3FN": "float8_e4m3fn", "f8E4M3FNUZ": "float8_e4m3fn", "f8E5M2": "float8_e5m2", "f8E5M2FNUZ": "float8_e5m2",
+}  # fmt: skip
 
 
-@dataclass
-class AccessTrace:
-    """One load, store or atomic operation; `Access` describes what is not described here.
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """One load, store or atomic operation, with figures of the average program.
 
     Attributes:
-        pointer: Where it went when it was first reached.
-        executions: How often each program reaches it.
-        elements: Elements that each program moves by it, over all executions, without those that masks leave out.
-        still: The loops around it, of which a turn does not change where it goes.
+        kind: `load`, `store` or `atomic`.
+        argument: The operand of the kernel that it goes to, counted from 0; -1 if that is unknown.
+        loop: The loop around, by its place among the loops; -1 outside of loops.
+        tile: Elements of one execution without a mask.
+        elements: Elements that a program moves by it in all.
+        distinct: Share of the elements of one execution that lie at different addresses.
+        lines: 128-byte lines of one execution.
+        sectors: 32-byte sectors of one execution, the least that L2 moves.
+        run_bytes: Bytes that follow each other in memory.
+        descriptor: Whether a tensor descriptor says where the block lies.
+        still: Whether a turn of the loop around does not change where it goes.
+        repeats: How often a program goes to the same places by it, because turns of loops around do not change them.
+        known: Whether its addresses are known.
+        again: The access that goes to the same places of the same argument, by its place, and is reached more often, or
+            as often and earlier; -1 if none does.
+        shared: Different places to which 1, 2, 4, … programs go that follow each other, when they first reach it; the
+            last figure is that of the whole grid, or of the programs that were looked at.
     """
 
     kind: str
-    pointer: Value
-    item_bytes: int
+    argument: int
     element: str
-    loops: tuple[int, ...]
-    descriptor: bool
-    executions: Weights
-    elements: Weights
+    item_bytes: int
+    loop: int
+    executions: float
     tile: int
+    elements: float
     distinct: float
     lines: float
     sectors: float
     run_bytes: float
+    descriptor: bool
+    still: bool
+    repeats: float
+    known: bool
+    again: int
+    shared: tuple[float, ...]
+
+    @property
+    def bytes(self) -> float:
+        """Bytes that a program moves by it in all."""
+        return self.elements * self.item_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """One product of two tiles.
+
+    Attributes:
+        batch: Products of one execution.
+        inner: Length of the sums.
+        loop: The loop around, by its place among the loops; -1 outside of loops.
+        loads: For each operand the access that it comes from, by its place; -1 if it was computed.
+        after: The products of the same turn of the loop around that its operands wait for, by their places.
+        computed: Whether its operands are computed in the loop around, from products or from what was loaded.
+    """
+
+    batch: int
+    rows: int
+    columns: int
+    inner: int
+    element: str
+    loop: int
+    executions: float
+    loads: tuple[int, int]
+    after: tuple[int, ...] = ()
+    computed: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """The long name of the operands' dtype, or TTIR's where there is none."""
+        return DTYPES.get(self.element, self.element)
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of a program by it in all."""
+        return 2.0 * self.batch * self.rows * self.columns * self.inner * self.executions
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopWork:
+    """One loop; turns are those of a program over all entries, `most` those of the program that has most.
+
+    Attributes:
+        parent: The loop around, by its place among the loops; -1 outside of loops.
+        stages: Stages of its pipeline that the kernel asks for; None if it leaves them to the launch.
+        flags: What else the kernel asks of it: `flatten`, `warp_specialize`.
+        by_data: Whether its end depends on data.
+        plain: Floating-point operations on single elements in its body, over all turns.
+        special: The same of exponentials, divisions, square roots and the like.
+        written: Whether its bounds are numbers in the text, so that the compiler knows its turns.
+    """
+
+    parent: int
+    entries: float
+    turns: float
+    most: float
+    stages: int | None
+    flags: tuple[str, ...]
+    by_data: bool
+    plain: float
+    special: float
+    written: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reduction:
+    """One reduction of a tile along one of its axes."""
+
+    shape: tuple[int, ...]
+    axis: int
+    executions: float
+
+
+Weights: TypeAlias = NDArray[np.float64]
+_LINE_BYTES = 128
+_SECTOR_BYTES = 32
+UNTOLD_ACCESS: dict[str, Any] = {
+    "argument": -1, "loop": -1, "executions": 0.0, "tile": 1, "elements": 0.0, "distinct": 1.0, "lines": 1.0,
+    "sectors": 1.0, "descriptor": False, "still": False, "repeats": 1.0, "known": False, "again": -1, "shared": (),
+}  # fmt: skip
+"""The figures of an access before anything is told of it."""
+
+
+@dataclass
+class AccessTrace:
+    """An access by program, without those of its figures that only the whole trace tells.
+
+    Attributes:
+        pointer: Where it went when it was first reached.
+        elements: Over all executions, without those that masks leave out.
+        still: The loops around it, of which a turn does not change where it goes.
+    """
+
+    figures: Access
+    pointer: Value
+    loops: tuple[int, ...]
+    executions: Weights
+    elements: Weights
     still: set[int] = field(default_factory=set)
 
 
 @dataclass
 class DotTrace:
-    """One product of two tiles.
+    """A product by program; `sources` are the loads that its operands come from, None for what was computed."""
 
-    Attributes:
-        shape: Batch, rows, columns, length of the sum.
-        sources: For each operand the load that it comes from; None if it was computed.
-        executions: How often each program reaches it.
-    """
-
-    shape: tuple[int, int, int, int]
-    element: str
+    figures: Product
     loops: tuple[int, ...]
     sources: tuple[int | None, int | None]
     executions: Weights
 
 
 @dataclass
-class ReductionTrace:
-    """One reduction of a tile along one of its axes."""
-
-    shape: tuple[int, ...]
-    axis: int
-    executions: Weights
-
-
-@dataclass
 class LoopTrace:
-    """One loop; `LoopWork` describes what is not described here.
+    """A loop by program; turns are those over all entries."""
 
-    Attributes:
-        entries: How often each program enters it.
-        turns: How often each program runs its body, over all entries.
-    """
-
+    figures: LoopWork
     loops: tuple[int, ...]
     entries: Weights
     turns: Weights
-    stages: int | None = None
-    flags: tuple[str, ...] = ()
-    by_data: bool = False
-    written: bool = False
-
-
-@dataclass
-class Arithmetic:
-    """Floating-point operations on single elements within one loop, over all executions, by program."""
-
-    plain: Weights
-    special: Weights
 
 
 @dataclass
 class Trace:
-    """The operations met on the way through a kernel.
+    """The operations met on the way through a kernel, by the number of the operation.
 
     Attributes:
-        arithmetic: By the loop around it; 0 outside of loops.
+        arithmetic: By the loop around, 0 outside of loops: plain and special operations on single elements of floating
+            point, by program.
         reductions: How often each program reduces or scans a tile.
-        reduced: The reductions among these, by the number of the operation.
+        reduced: The reductions among these.
         notes: What could not be told, in words.
     """
 
@@ -110,9 +200,9 @@ class Trace:
     accesses: dict[int, AccessTrace] = field(default_factory=dict)
     dots: dict[int, DotTrace] = field(default_factory=dict)
     loops: dict[int, LoopTrace] = field(default_factory=dict)
-    arithmetic: dict[int, Arithmetic] = field(default_factory=dict)
+    arithmetic: dict[int, Weights] = field(default_factory=dict)
     reductions: Weights = field(init=False)
-    reduced: dict[int, ReductionTrace] = field(default_factory=dict)
+    reduced: dict[int, tuple[Reduction, Weights]] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -124,41 +214,21 @@ class Trace:
 
     def computed(self, loop: int, weight: Weights, elements: int, special: bool) -> None:
         """Count an operation on this many elements, a `special` one such as an exponential apart."""
-        if loop not in self.arithmetic:
-            self.arithmetic[loop] = Arithmetic(np.zeros(self.programs), np.zeros(self.programs))
-        counts = self.arithmetic[loop]
-        if special:
-            counts.special += weight * elements
-        else:
-            counts.plain += weight * elements
+        self.arithmetic.setdefault(loop, np.zeros((2, self.programs)))[int(special)] += weight * elements
 
-    def multiplied(self, number: int, weight: Weights, product: DotTrace) -> None:
-        """Count a product."""
-        self.dots.setdefault(number, product).executions += weight
+    def arithmetic_of(self, loop: int) -> tuple[float, float]:
+        """The plain and the special operations of the average program in a loop; 0 outside of loops."""
+        counts = self.arithmetic.get(loop, np.zeros((2, 1)))
+        return float(counts[0].mean()), float(counts[1].mean())
 
     def accessed(
-        self,
-        number: int,
-        weight: Weights,
-        where: AccessTrace,
-        mask: Value | None,
-        elements: Weights | None = None,
+        self, number: int, where: AccessTrace, weight: Weights, mask: Value | None, elements: Weights | None
     ) -> None:
-        """Count an access.
-
-        Args:
-            number: The operation.
-            weight: How often each program runs it here.
-            where: The access as it is met here, without counts.
-            mask: The elements that are moved; None for all.
-            elements: Elements of each program, where they are known otherwise.
-        """
+        """Count an access as it is met here, without counts; `elements` of each program are told by `mask` if None."""
         moved_elements = count_elements(where.pointer, mask, self.programs) if elements is None else elements
-        first = self.accesses.get(number)
-        if first is None:
-            first = self.accesses[number] = where
-            if elements is None:
-                _measure_lines(first, mask, moved_elements)
+        if number not in self.accesses and elements is None:
+            where.figures = _measured_lines(where, mask, moved_elements)
+        first = self.accesses.setdefault(number, where)
         first.executions += weight
         first.elements += weight * moved_elements
 
@@ -175,43 +245,40 @@ def count_elements(pointer: Value, mask: Value | None, programs: int) -> Weights
     return count
 
 
-def _measure_lines(access: AccessTrace, mask: Value | None, moved_elements: Weights) -> None:
-    """Tell the lines and runs of an access by the program that moves most."""
-    pointer, at = access.pointer, int(np.argmax(moved_elements))
-    access.tile = int(
-        np.prod([1, *(n for n, axis in zip(pointer.type.shape, _varying_axes(pointer), strict=True) if axis)])
-    )
+def _measured_lines(access: AccessTrace, mask: Value | None, moved_elements: Weights) -> Access:
+    """The figures with the lines and runs of the program that moves most."""
+    pointer, figures, at = access.pointer, access.figures, int(np.argmax(moved_elements))
+    varying = range(len(pointer.axes)) if pointer.base is None else pointer.varying
+    tile = int(np.prod([1, *(pointer.type.shape[axis] for axis in varying)]))
     if pointer.base is None:
-        access.lines = access.sectors = float(access.tile)
-        access.run_bytes = float(access.item_bytes)
-        return
+        return replace(figures, tile=tile, lines=float(tile), sectors=float(tile))
     masks: Sequence[Vector | None] = mask.axes if mask is not None and mask.known else ()
     rows = [
         _row(axis, masks[k] if len(masks) == len(pointer.axes) else None, at) for k, axis in enumerate(pointer.axes)
     ]
     present = [row for row in rows if row is not None and len(row)]
     if not present:
-        access.lines, access.sectors, access.run_bytes = 1.0, 1.0, float(access.item_bytes)
-        return
-    steps = [_usual_step(row) for row in present]
+        return replace(figures, tile=tile)
+    # the usual distance of neighbours; the largest for a row of one
+    steps = [float(np.median(np.abs(np.diff(row)))) if len(row) > 1 else float("inf") for row in present]
     near = min(range(len(present)), key=lambda k: steps[k])
     apart = [len(np.unique(row)) for row in present]
     others = float(np.prod([1, *(count for k, count in enumerate(apart) if k != near)]))
     row, first = present[near], int(pointer.base[at])
     breaks = int((np.abs(np.diff(row)) != 1).sum())
-    access.lines = others * _units(first, row, access.item_bytes, _LINE_BYTES)
-    access.sectors = others * _units(first, row, access.item_bytes, _SECTOR_BYTES)
-    access.run_bytes = access.item_bytes * len(row) / (breaks + 1)
-    access.distinct = float(np.prod(apart)) / float(np.prod([len(row) for row in present]))
+    return replace(
+        figures,
+        tile=tile,
+        lines=others * _units(first, row, figures.item_bytes, _LINE_BYTES),
+        sectors=others * _units(first, row, figures.item_bytes, _SECTOR_BYTES),
+        run_bytes=figures.item_bytes * len(row) / (breaks + 1),
+        distinct=float(np.prod(apart)) / float(np.prod([len(row) for row in present])),
+    )
 
 
 def _units(first: int, row: Vector, item_bytes: int, unit_bytes: int) -> int:
     items = max(1, unit_bytes // item_bytes)
     return len(np.unique((first % items + row - row.min()) // items))
-
-
-def _varying_axes(pointer: Value) -> list[bool]:
-    return [not pointer.known or axis is not None for axis in pointer.axes]
 
 
 def _row(axis: Vector | None, mask: Vector | None, program: int) -> Vector | None:
@@ -223,8 +290,3 @@ def _row(axis: Vector | None, mask: Vector | None, program: int) -> Vector | Non
         return row
     members: NDArray[np.bool_] = mask[program if len(mask) > 1 else 0].astype(bool)
     return row[members] if len(members) == len(row) else row
-
-
-def _usual_step(row: Vector) -> float:
-    """The usual distance of neighbours; the largest for a row of one."""
-    return float(np.median(np.abs(np.diff(row)))) if len(row) > 1 else float("inf")

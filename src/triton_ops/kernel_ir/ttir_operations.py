@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from triton_ops.kernel_ir.trace import AccessTrace, DotTrace, ReductionTrace, Weights
+from triton_ops.kernel_ir.trace import UNTOLD_ACCESS, Access, AccessTrace, DotTrace, Product, Reduction, Weights
 from triton_ops.kernel_ir.ttir_syntax import TtirOperation, Type
 from triton_ops.kernel_ir.ttir_walk import ProgramScope
 from triton_ops.kernel_ir.values import (
@@ -76,41 +76,45 @@ def _descriptor_load(scope: ProgramScope, operation: TtirOperation) -> list[Valu
 
 
 def _descriptor_store(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
-    _record_block(scope, operation, "store", operation.types[-1])
-    return []
-
-
-def _descriptor_reduce(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
-    _record_block(scope, operation, "atomic", operation.types[-1])
+    kind = "atomic" if operation.name == "tt.descriptor_reduce" else "store"
+    _record_block(scope, operation, kind, operation.types[-1])
     return []
 
 
 def _record_access(
     scope: ProgramScope, operation: TtirOperation, kind: str, pointer: Value, mask: Value | None
 ) -> None:
-    scope.see(operation.number, pointer)
-    nothing = np.zeros(scope.count)
-    access = AccessTrace(
-        kind, pointer, pointer.type.item_bytes, pointer.type.element, scope.loops, False, nothing, nothing.copy(),
-        tile=1, distinct=1.0, lines=1.0, sectors=1.0, run_bytes=pointer.type.item_bytes,
-    )  # fmt: skip
-    scope.trace.accessed(operation.number, scope.weight, access, mask)
+    element, size = pointer.type.element, pointer.type.item_bytes
+    _count_access(scope, operation, pointer, mask, kind=kind, element=element, item_bytes=size, run_bytes=float(size))
 
 
 def _record_block(scope: ProgramScope, operation: TtirOperation, kind: str, block: Type) -> None:
     """Count a block of a tensor whose place the coordinates tell."""
     described = scope.value(operation.operands[0])
     at = scope.all(_NAME.findall(_COORDINATES.findall(operation.text)[0]))
-    pointer = _corner(scope, described, at)
-    scope.see(operation.number, pointer)
-    tile = int(np.prod([1, *block.shape]))
-    run = (block.shape[-1] if block.shape else 1) * block.item_bytes
-    access = AccessTrace(
-        kind, pointer, block.item_bytes, block.element, scope.loops, True, np.zeros(scope.count),
-        np.zeros(scope.count), tile=tile, distinct=1.0, lines=tile * block.item_bytes / min(128, run),
-        sectors=tile * block.item_bytes / min(32, run), run_bytes=run,
+    tile, size = prod(block.shape), block.item_bytes
+    run = (block.shape[-1] if block.shape else 1) * size
+    _count_access(
+        scope, operation, _corner(scope, described, at), None, _elements_inside(scope, described, at, block),
+        kind=kind, element=block.element, item_bytes=size, descriptor=True, tile=tile, run_bytes=run,
+        lines=tile * size / min(128, run), sectors=tile * size / min(32, run),
     )  # fmt: skip
-    scope.trace.accessed(operation.number, scope.weight, access, None, _elements_inside(scope, described, at, block))
+
+
+def _count_access(
+    scope: ProgramScope,
+    operation: TtirOperation,
+    pointer: Value,
+    mask: Value | None,
+    elements: Weights | None = None,
+    **figures: Any,
+) -> None:
+    for pointers in scope.first_pointers:
+        pointers.setdefault(operation.number, pointer)
+    access = AccessTrace(
+        Access(**(UNTOLD_ACCESS | figures)), pointer, scope.loops, np.zeros(scope.count), np.zeros(scope.count)
+    )
+    scope.trace.accessed(operation.number, access, scope.weight, mask, elements)
 
 
 def _corner(scope: ProgramScope, described: Value, at: list[Value]) -> Value:
@@ -140,11 +144,8 @@ def _elements_inside(scope: ProgramScope, described: Value, at: list[Value], blo
 def _loaded_data(scope: ProgramScope, operation: TtirOperation, pointer: Value) -> Value:
     """The value of a load: data where it is known, numbers in its place where it is whole numbers, else unknown."""
     source = pointer.type
-    kind = (
-        Type(source.shape, source.element)
-        if not source.element.startswith("!")
-        else Type(source.shape, "i8", pointer=True)
-    )
+    pointers = source.element.startswith("!")
+    kind = Type(source.shape, "i8" if pointers else source.element, pointer=pointers)
     if not kind.whole or pointer.base is None:
         return unknown(kind, made_up=kind.whole, source=operation.number)
     content = None if pointer.root is None else scope.programs.contents.get(pointer.root)
@@ -210,15 +211,12 @@ def _constant(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
     return [uniform(kind, np.full(scope.count, abs(value) if kind.truth else value, dtype=np.int64), written=True)]
 
 
-def _program_id(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
-    across, down, _ = scope.programs.grid
-    ids = (scope.programs.ids % across, scope.programs.ids // across % down, scope.programs.ids // (across * down))
-    return [uniform(operation.result_type, ids[operation.grid_axis])]
-
-
-def _program_count(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
-    extent = scope.programs.grid[operation.grid_axis]
-    return [uniform(operation.result_type, np.full(scope.count, extent, dtype=np.int64))]
+def _program(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
+    grid, axis = scope.programs.grid, operation.grid_axis
+    ids = scope.programs.ids // prod(grid[:axis])
+    if operation.name == "tt.get_num_programs":
+        return [uniform(operation.result_type, np.full(scope.count, grid[axis], dtype=np.int64))]
+    return [uniform(operation.result_type, ids if axis == 2 else ids % grid[axis])]
 
 
 def _range(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
@@ -257,11 +255,8 @@ def _reshape(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
         extent = before[varying[0]]
         rank = [n for n in before if n > 1].index(extent)
         at = [k for k, n in enumerate(after) if n > 1][rank]
-        return [
-            replace(
-                value, type=kind, axes=tuple(value.axes[varying[0]] if k == at else None for k in range(len(after)))
-            )
-        ]
+        axes = tuple(value.axes[varying[0]] if k == at else None for k in range(len(after)))
+        return [replace(value, type=kind, axes=axes)]
     return [unknown(kind, root=value.root, made_up=value.made_up, source=value.source)]
 
 
@@ -283,12 +278,6 @@ def _bitcast(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
     return [unknown(kind, source=value.source, made_up=value.made_up)]
 
 
-def _to_pointer(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
-    """A number that becomes a pointer points into a tensor of its own, which the operation names."""
-    value = scope.value(operation.operands[0])
-    return [replace(value, type=operation.result_type, root=-operation.number)]
-
-
 def _convert(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
     """Floating point in another format, which counts as one instruction for each element; its source stays known."""
     value, kind = scope.value(operation.operands[0]), operation.result_type
@@ -296,14 +285,10 @@ def _convert(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
     return [replace(value, type=kind)]
 
 
-def _add_pointer(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
-    pointer, offset = scope.all(operation.operands)
-    return [add(operation.types[0], pointer, offset)]
-
-
 def _add(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
     one, other = scope.all(operation.operands)
-    return [add(operation.result_type, one, other, -1 if operation.name == "arith.subi" else 1)]
+    kind = operation.types[0] if operation.name == "tt.addptr" else operation.result_type
+    return [add(kind, one, other, -1 if operation.name == "arith.subi" else 1)]
 
 
 def _multiply(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
@@ -375,10 +360,14 @@ def _dot(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
     tensors = [value for value in others if len(value.type.shape) == len(kind.shape)]
     right = next((v for v in tensors if v.type.shape[-1] == kind.shape[-1] and v is not tensors[-1]), tensors[0])
     inner = left.type.shape[-1] * (2 if operation.name == "tt.dot_scaled" and "lhs = e2m1" in operation.text else 1)
+    rows, columns = kind.shape[-2:]
     batch = kind.shape[0] if len(kind.shape) == 3 else 1
-    shape = (batch, kind.shape[-2], kind.shape[-1], inner)
-    product = DotTrace(shape, left.type.element, scope.loops, (left.source, right.source), np.zeros(scope.count))
-    scope.trace.multiplied(operation.number, scope.weight, product)
+    product = Product(
+        batch=batch, rows=rows, columns=columns, inner=inner, element=left.type.element, loop=-1, executions=0.0,
+        loads=(-1, -1),
+    )  # fmt: skip
+    dot = DotTrace(product, scope.loops, (left.source, right.source), np.zeros(scope.count))
+    scope.trace.dots.setdefault(operation.number, dot).executions += scope.weight
     return [unknown(kind)]
 
 
@@ -389,42 +378,42 @@ def _reduce(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
     scope.trace.reductions += scope.weight
     axis = operation.attribute("axis")
     if operation.name == "tt.reduce" and axis is not None:
-        reduction = ReductionTrace(operation.types[0].shape, axis, np.zeros(scope.count))
-        scope.trace.reduced.setdefault(operation.number, reduction).executions += scope.weight
+        reduction = Reduction(shape=operation.types[0].shape, axis=axis, executions=0.0)
+        counts = scope.trace.reduced.setdefault(operation.number, (reduction, np.zeros(scope.count)))[1]
+        counts += scope.weight
     operands = scope.all(operation.operands)
     made_up = any(value.made_up for value in operands)
     return [unknown(kind, made_up=made_up) for kind in operation.result_types[: len(operation.results)]]
 
 
-def _from_float(_: ProgramScope, operation: TtirOperation) -> list[Value]:
-    return [unknown(operation.result_type, made_up=True)]
-
-
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(("tt.atomic_rmw", "tt.atomic_cas"), _atomic),
     **dict.fromkeys(("tt.descriptor_load", "tt.descriptor_gather"), _descriptor_load),
-    **dict.fromkeys(("tt.descriptor_store", "tt.descriptor_scatter"), _descriptor_store),
+    **dict.fromkeys(("tt.descriptor_store", "tt.descriptor_scatter", "tt.descriptor_reduce"), _descriptor_store),
     **dict.fromkeys(_WHOLE, _whole_number),
     **dict.fromkeys(("arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast", "arith.index_castui"), _keep),
     **dict.fromkeys(("arith.bitcast", "tt.bitcast", "ttg.convert_layout"), _bitcast),
     **dict.fromkeys(("arith.extf", "arith.truncf", "tt.fp_to_fp"), _convert),
     **dict.fromkeys(("tt.dot", "tt.dot_scaled"), _dot),
     **dict.fromkeys(("tt.reduce", "tt.scan"), _reduce),
-    **dict.fromkeys(("arith.fptosi", "arith.fptoui"), _from_float),
+    **dict.fromkeys(
+        ("arith.fptosi", "arith.fptoui"), lambda _, operation: [unknown(operation.result_type, made_up=True)]
+    ),
     **dict.fromkeys(("tt.splat", "tt.broadcast"), _broadcast),
     "tt.load": _load,
     "tt.store": _store,
     "tt.make_tensor_descriptor": _make_descriptor,
-    "tt.descriptor_reduce": _descriptor_reduce,
     "arith.constant": _constant,
-    "tt.get_program_id": _program_id,
-    "tt.get_num_programs": _program_count,
+    "tt.get_program_id": _program,
+    "tt.get_num_programs": _program,
     "tt.make_range": _range,
     "tt.expand_dims": _expand_dims,
     "tt.trans": _transpose,
     "tt.reshape": _reshape,
-    "tt.int_to_ptr": _to_pointer,
-    "tt.addptr": _add_pointer,
+    "tt.int_to_ptr": lambda scope, operation: [  # into a tensor of its own, which the operation names
+        replace(scope.value(operation.operands[0]), type=operation.result_type, root=-operation.number)
+    ],
+    "tt.addptr": _add,
     "arith.addi": _add,
     "arith.subi": _add,
     "arith.muli": _multiply,

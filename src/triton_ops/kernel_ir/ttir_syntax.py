@@ -5,48 +5,14 @@ Facts used, of the text that Triton 3.6 to 3.9 write: one operation per line, sa
 after the last colon outside of all brackets. Names of values mean nothing. An operation that is not known is read all
 the same, as one with results of the types it names.
 
-Facts used, of the text that Triton 3.6 to 3.9 write with debug information: a place is `#loc3 = loc("file.py":12:5)`;
-one with a name is `loc("x"(#loc3))`; one inside of a function that was called is `loc(callsite(#loc3 at #loc7))`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-
-_PLACE = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
-_FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)$')
-_NAMED = re.compile(r'"(?:[^"\\]|\\.)*"\((#loc\d*)\)$')
-_CALL = re.compile(r"callsite\((#loc\d*) at (#loc\d*)\)$")
-_DEEPEST = 64
-
-
-@dataclass(frozen=True)
-class SourcePlace:
-    """A place in the source."""
-
-    file: str
-    line: int
-
-
-def _locations(text: str) -> dict[str, str]:
-    """The text that each name of a place stands for in a text of TTIR."""
-    matches = (_PLACE.match(line) for line in text.splitlines() if line.startswith("#loc"))
-    return {one[1]: one[2] for one in matches if one is not None}
-
-
-def _frames(name: str, locations: Mapping[str, str], depth: int = _DEEPEST) -> Iterator[SourcePlace]:
-    text = locations.get(name, "") if depth else ""
-    if (file := _FILE.match(text)) is not None:
-        yield SourcePlace(file[1], int(file[2]))
-    elif (inner := _NAMED.match(text)) is not None:
-        yield from _frames(inner[1], locations, depth - 1)
-    elif (call := _CALL.match(text)) is not None:
-        yield from _frames(call[1], locations, depth - 1)
-        yield from _frames(call[2], locations, depth - 1)
-
 
 _AT_END = re.compile(r"loc\((#loc\d*)\)\s*$")
 _LOCATION = re.compile(r'\s*loc\((?:[^()"]|"[^"]*"|\((?:[^()"]|"[^"]*")*\))*\)')
@@ -82,9 +48,7 @@ class Type:
 
     Attributes:
         shape: Extents of a tensor or of a descriptor's block; empty for a scalar.
-        element: What it holds: `bf16`, `i32`, or what a pointer points to.
-        pointer: Whether it holds pointers to such elements.
-        descriptor: Whether it is a tensor descriptor of blocks of this shape.
+        element: What it holds: `bf16`, `i32`, or what a pointer or a descriptor points to.
     """
 
     shape: tuple[int, ...]
@@ -114,17 +78,12 @@ class Type:
 
 @dataclass
 class TtirOperation:
-    """One operation.
+    """One operation, such as `arith.addi`, with the blocks of each of its regions.
 
     Attributes:
-        name: Such as `arith.addi`.
-        results: Names of its results, one for each value.
         operands: Names of the values between its name and its types, in the order of the text.
         text: What stands between its name and its types, without quoted texts.
-        types: The types after the colon, up to an arrow or `to`.
-        result_types: The types after the arrow or `to`; empty if it has none.
-        quoted: The quoted texts of it.
-        regions: The blocks of each of its regions.
+        types: The types after the colon, up to an arrow or `to`; `result_types` are those after it.
         tail: What follows its last region, such as the attributes of a loop.
         number: Its place in the text, which names it.
         location: The name of its place in the source, such as `#loc12`; empty if the text has none.
@@ -150,11 +109,7 @@ class TtirOperation:
 
     @property
     def result_type(self) -> Type:
-        """The type of its result, where that is the last type that it names.
-
-        Raises:
-            UntoldError: It names none.
-        """
+        """The type of its result, where that is the last type that it names; raises UntoldError if it names none."""
         types = self.result_types or self.types
         if not types:
             raise UntoldError(f"{self.name} names no type")
@@ -193,12 +148,7 @@ class TtirOperation:
 
 @dataclass
 class TtirBlock:
-    """Operations that run one after another.
-
-    Attributes:
-        label: Its name; empty for the first block of a region.
-        arguments: Names of the values that it is entered with.
-    """
+    """Operations that run one after another, entered with arguments; the first block of a region has no label."""
 
     label: str = ""
     arguments: tuple[str, ...] = ()
@@ -216,54 +166,37 @@ class Function:
 
 @dataclass
 class Module:
-    """A kernel and the functions that it calls.
-
-    Attributes:
-        kernel: The function that is launched.
-        functions: All functions by name.
-        locations: What the names of places in the source stand for.
-    """
+    """The kernel that is launched, with all functions by name."""
 
     kernel: Function
     functions: dict[str, Function]
-    locations: Mapping[str, str]
 
     def called(self, operation: TtirOperation) -> Function | None:
         """The function that a call names; None if it is not in the text."""
         match = _CALLED.search(operation.text)
         return self.functions.get(match[1]) if match else None
 
-    def frames(self, operation: TtirOperation) -> tuple[SourcePlace, ...]:
-        """The places of an operation in the source: the innermost function's first, its callers' after it.
-
-        Empty where the text does not say.
-        """
-        return tuple(_frames(operation.location, self.locations))
-
 
 def parsed_module(text: str) -> Module:
-    """The module that a text of TTIR stands for.
+    """The module that a text of TTIR stands for; raises UnreadableError if it is none that is known here.
 
     Cost: about 2 ms for 100 operations.
-
-    Raises:
-        UnreadableError: The text is no module with a public function, or its brackets do not fit.
     """
     reader = _TextReader(_lines(text))
     functions: dict[str, Function] = {}
     kernel: Function | None = None
     while (line := reader.next()) is not None:
-        if (match := _FUNCTION.match(line)) is None:
-            continue
-        if not line.endswith("{"):
-            continue  # a declaration
-        function = Function(match[1], tuple(_parse_arguments(match[2])), reader.region())
+        if (match := _FUNCTION.match(line)) is None or not line.endswith("{"):
+            continue  # nor a declaration
+        pairs = (part.partition(": ") for part in _split(match[2]) if part)
+        arguments = tuple((name, parsed_type(kind.partition(" {")[0])) for name, _, kind in pairs)
+        function = Function(match[1], arguments, reader.region())
         functions[function.name] = function
         if line.startswith("tt.func public"):
             kernel = kernel or function
     if kernel is None:
         raise UnreadableError("the text has no public function")
-    return Module(kernel, functions, _locations(text))
+    return Module(kernel, functions)
 
 
 @lru_cache(maxsize=4096)
@@ -359,10 +292,11 @@ def _parse_operation(line: str, number: int, tail: str) -> TtirOperation:
     quoted = tuple(_TEXT.findall(rest)) if '"' in rest else ()
     rest = _TEXT.sub('""', rest) if quoted else rest
     body, types = _split_types(rest)
-    before, after = _parse_types(types)
-    return TtirOperation(
-        name[1], results, tuple(_VALUE.findall(body)), body, before, after, quoted, tail=tail, number=number
-    )
+    before, arrow, after = types.partition(" -> ")
+    if not arrow:
+        before, _, after = types.partition(" to ")
+    operands, (before_types, after_types) = tuple(_VALUE.findall(body)), map(tuple, map(_type_list, (before, after)))
+    return TtirOperation(name[1], results, operands, body, before_types, after_types, quoted, tail=tail, number=number)
 
 
 def _result_names(text: str) -> Iterator[str]:
@@ -388,13 +322,6 @@ def _split_types(text: str) -> tuple[str, str]:
     return text, ""
 
 
-def _parse_types(text: str) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
-    before, arrow, after = text.partition(" -> ")
-    if not arrow:
-        before, arrow, after = text.partition(" to ")
-    return tuple(_type_list(before)), tuple(_type_list(after))
-
-
 def _type_list(text: str) -> Iterator[Type]:
     text = text.strip()
     if text.startswith("(") and text.endswith(")"):
@@ -418,10 +345,3 @@ def _split(text: str) -> list[str]:
             start = at + 1
     parts.append(text[start:].strip())
     return parts
-
-
-def _parse_arguments(text: str) -> Iterator[tuple[str, Type]]:
-    for part in _split(text):
-        if part:
-            name, _, kind = part.partition(": ")
-            yield name, parsed_type(kind.partition(" {")[0])

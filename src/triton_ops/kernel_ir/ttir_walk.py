@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.kernel_ir.trace import Trace, Weights
-from triton_ops.kernel_ir.ttir_syntax import Function, Module, TtirBlock, TtirOperation, UntoldError
+from triton_ops.kernel_ir.ttir_syntax import Function, Module, TtirBlock, TtirOperation, UntoldError, parsed_module
 from triton_ops.kernel_ir.values import Value, Vector
 
 V = TypeVar("V")
@@ -19,12 +19,9 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Programs:
-    """The programs of a launch that are looked at.
+    """The programs of a launch that are looked at, by their numbers, counted along x first.
 
-    Attributes:
-        ids: Their numbers, counted along x first.
-        whole: Whether tensors are looked at whole; otherwise at their first element alone.
-        contents: The data of arguments that is known, by the argument's place.
+    Tensors are looked at `whole`, or at their first element alone; `contents` is known data by the argument's place.
     """
 
     ids: Vector
@@ -35,22 +32,14 @@ class Programs:
 
 @dataclass(frozen=True, kw_only=True)
 class Scope(Generic[V]):
-    """The surroundings of an operation, and the values by name that it finds there.
-
-    Attributes:
-        values: The values by name; grows.
-    """
+    """The surroundings of an operation, and the values by name that it finds there, which grow."""
 
     values: dict[str, V]
     loops: tuple[int, ...] = ()
     depth: int = 0
 
     def value(self, name: str) -> V:
-        """The value of this name.
-
-        Raises:
-            UntoldError: There is none.
-        """
+        """The value of this name; raises UntoldError if there is none."""
         try:
             return self.values[name]
         except KeyError:
@@ -67,7 +56,7 @@ class Scope(Generic[V]):
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramScope(Scope[Value]):
-    """The place of an operation on the way of many programs; values, loops and calls around are those of `Scope`.
+    """The place of an operation on the way of many programs.
 
     Attributes:
         first_pointers: For each loop around whose turns are compared: where its accesses went, by their number.
@@ -91,34 +80,23 @@ class ProgramScope(Scope[Value]):
         """The loop around; 0 outside of loops."""
         return self.loops[-1] if self.loops else 0
 
-    def see(self, number: int, pointer: Value) -> None:
-        """Keep where the access of this number goes when a turn of a loop first reaches it."""
-        for pointers in self.first_pointers:
-            pointers.setdefault(number, pointer)
-
 
 _MOST_CALLS = 8  # calls within calls
 S = TypeVar("S", bound=Scope[Any])
 
 
 class TtirWalk(ABC, Generic[S, V]):
-    """One walk through a kernel, which ends when it has taken too many steps.
+    """One walk through a kernel with the functions that it calls, which ends when it has taken too many steps.
 
-    Args:
-        module: The kernel with the functions that it calls.
-        most_operations: Walked in all; an operation in a loop counts at each turn that is walked.
+    An operation in a loop counts at each turn that is walked.
     """
 
-    def __init__(self, module: Module, most_operations: int) -> None:
-        self._module = module
+    def __init__(self, module: Module | str, most_operations: int) -> None:
+        self.module = parsed_module(module) if isinstance(module, str) else module
         self._budget = most_operations
 
     def call(self, function: Function, arguments: Sequence[V], here: S) -> list[V]:
-        """The values that a function returns to those that call it.
-
-        Raises:
-            UntoldError: The function cannot be walked through, with the reason.
-        """
+        """The values that a function returns; raises UntoldError, with the reason, if it cannot be walked through."""
         if here.depth > _MOST_CALLS:
             raise UntoldError("its functions call each other without end")
         values = dict(zip((name for name, _ in function.arguments), arguments, strict=False))
@@ -147,14 +125,41 @@ class TtirWalk(ABC, Generic[S, V]):
         return self._other(operation, here)
 
     def _call(self, operation: TtirOperation, here: S) -> list[V]:
-        function = self._module.called(operation)
+        function = self.module.called(operation)
         if function is None:
             raise UntoldError(f"it calls a function that is not in the text: {operation.text.strip()}")
         return self.call(function, here.all(operation.operands), replace(here, depth=here.depth + 1))
 
-    @abstractmethod
     def _through(self, blocks: Sequence[TtirBlock], here: S) -> list[V]:
         """The values that a function returns, from the blocks that its jumps reach."""
+        arrivals: dict[str, list[tuple[S, list[V]]]] = {block.label: [] for block in blocks}
+        arrivals[blocks[0].label] = [(here, [])]
+        returned: list[tuple[S, list[V]]] = []
+        for block in blocks:
+            if (arrived := self._joined(arrivals.pop(block.label))) is None:
+                continue
+            inside, values = arrived
+            here.values.update(zip(block.arguments, values, strict=False))
+            last = self._block(block, inside)
+            if last is not None and last.name.startswith("cf."):
+                for label, way, handed_on in self._jumps(last, inside):
+                    if label not in arrivals:
+                        raise UntoldError("it jumps back, which is no loop that is known here")
+                    arrivals[label].append((way, handed_on))
+            elif last is not None:
+                returned.append((inside, inside.all(last.operands)))
+        return self._merged(returned)
+
+    @abstractmethod
+    def _joined(self, ways: list[tuple[S, list[V]]]) -> tuple[S, list[V]] | None:
+        """The place and the values of those who come to a block by one of these ways; None if nobody does."""
+
+    @abstractmethod
+    def _merged(self, ways: list[tuple[S, list[V]]]) -> list[V]: ...
+
+    @abstractmethod
+    def _jumps(self, last: TtirOperation, here: S) -> list[tuple[str, S, list[V]]]:
+        """The jumps at the end of a block: label, who jumps, and the values that they bring."""
 
     @abstractmethod
     def _for(self, operation: TtirOperation, here: S) -> list[V]: ...

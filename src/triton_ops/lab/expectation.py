@@ -23,8 +23,17 @@ from triton_ops.device import (
     target_of,
 )
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
-from triton_ops.kernel_ir import ACCUMULATED_BYTES, KernelWork, LaunchWork
-from triton_ops.lab.habits import PRODUCTS, ROWS, Habit, WarpChoice, stages_habit, warp_choices, warps_habit
+from triton_ops.kernel_ir import KernelWork, LaunchWork
+from triton_ops.lab.habits import (
+    ACCUMULATED_BYTES,
+    PRODUCTS,
+    ROWS,
+    Habit,
+    WarpChoice,
+    stages_habit,
+    warp_choices,
+    warps_habit,
+)
 from triton_ops.lab.ranking import DECLARED, INFERRED, ModelQuestion, ahead_of
 from triton_ops.lab.stage_timelines import STAGES, Timeline, timeline
 from triton_ops.space import Config

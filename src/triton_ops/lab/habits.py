@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from triton_ops.device import Target
 
 PRODUCTS, ROWS = "products", "rows and elements"
+ACCUMULATED_BYTES = 4  # of an element of a product's result: sums are in float32 or int32
 _LARGE = 32_768  # elements of a tile from which sixteen warps are worth a try
 _MEDIUM = 8_192
 _MOST_EACH = 128  # accumulator registers per thread up to which nothing spilled in recorded spaces

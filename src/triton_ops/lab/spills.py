@@ -17,7 +17,8 @@ from triton_ops.backend import AheadOfTime, CompilesAhead, Kernel, Operation, de
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Residents, Target, gpu_missing, named_target, probe, spec_called, target_of
 from triton_ops.exceptions import ConfigValueError, TargetError
-from triton_ops.kernel_ir import ACCUMULATED_BYTES, LocalTraffic, local_traffic
+from triton_ops.kernel_ir import LocalTraffic
+from triton_ops.lab.habits import ACCUMULATED_BYTES
 from triton_ops.lab.ranking import expected_of
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import tune, uninterrupted
@@ -219,7 +220,7 @@ class Examiner:
         binaries = self._ahead.built(compiled.config)  # from the disk cache
         kind = self._ahead.target.kind
         texts = [one.assembly if kind == "hip" else disassembled(one.binary) for one in binaries]
-        return None if None in texts else _sum([local_traffic(kind, text) for text in texts if text is not None])
+        return None if None in texts else _sum([LocalTraffic.of(kind, text) for text in texts if text is not None])
 
 
 def _sum(parts: list[LocalTraffic]) -> LocalTraffic:

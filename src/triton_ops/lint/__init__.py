@@ -11,9 +11,5 @@ if TYPE_CHECKING:
     from triton_ops.lint.findings import Finding as Finding
     from triton_ops.lint.findings import LintReport as LintReport
     from triton_ops.lint.findings import Undecided as Undecided
-    from triton_ops.lint.findings import merge_reports as merge_reports
-    from triton_ops.lint.reading import binary_of as binary_of
-    from triton_ops.lint.reading import ttir_of as ttir_of
-    from triton_ops.lint.sarif import as_sarif as as_sarif
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -1,12 +1,10 @@
 """The lint in a process of its own, which kernels that are read or run may end or hang.
 
-What a file's kernels need of it is run, and may end or hang the process, which is then replaced by one that leaves out
-that step. Under `TRITON_INTERPRET=1` Triton's own functions, such as `tl.sum`, are made to be interpreted when Triton
-is imported, and so are kernels when their module is. Such kernels have no types and no TTIR, in this process for good.
-
 A statement of a file can call `os._exit`, wait for ever, or take all memory, and so can what a compiler makes of a
-kernel. The process that reads files says of each step that it begins (`apart.py`), so that another one goes on without
-it.
+kernel. The process says of each step that it begins; where one ends it, another process goes on without that step.
+
+Under `TRITON_INTERPRET=1` Triton's own functions, such as `tl.sum`, are made to be interpreted when Triton is imported,
+and so are kernels when their module is. Such kernels have no types and no TTIR, in this process for good.
 """
 
 from __future__ import annotations
@@ -28,30 +26,20 @@ class LostStepError(Exception):
 
 
 class Steps:
-    """The steps of this process.
-
-    Attributes:
-        omissions: Steps that are left out, with the reason.
-    """
+    """The steps of this process; `omissions` are those that are left out, with the reason."""
 
     def __init__(self) -> None:
         self.tell: Callable[[str], None] = lambda _: None
         self.omissions: Mapping[str, str] = {}
 
     def begin(self, step: str) -> None:
-        """Begin a step.
-
-        Raises:
-            LostStepError: It is left out.
-        """
+        """Begin a step; raises LostStepError if it is left out."""
         if step in self.omissions:
             raise LostStepError(self.omissions[step])
         self.tell(step)
 
 
 STEPS = Steps()
-
-
 LIMIT_S = 60.0  # of a step: a statement of a file, a kernel that is read, a rule
 _WHOLE_S = 3600.0
 _MOST_LOST = 16
@@ -62,12 +50,7 @@ _readers: IdleProcesses[WorkerProcess] = IdleProcesses(WorkerProcess.kill, most=
 
 @dataclass(frozen=True, kw_only=True)
 class LintRequest:
-    """A lint that is asked for.
-
-    Attributes:
-        surroundings: Of the process that asks.
-        omissions: Steps that are left out, with the reason.
-    """
+    """A lint that is asked for, with the surroundings of the process that asks, and the steps that are left out."""
 
     packed: bytes
     rules: tuple[str, ...] | None
@@ -85,11 +68,9 @@ def triton_interprets() -> bool:
 def lint_apart(target: Any, rules: Sequence[str] | None, gpu: str | None, run: bool) -> LintReport:
     """As `lint`, in a process of its own, which waits a while for the next lint.
 
-    Cost: as `lint`, and 1 to 2 s for the imports of a new process.
+    Raises KernelTypeError too: the target cannot be sent to another process, is interpreted there too, or ends each.
 
-    Raises:
-        KernelTypeError: The target cannot be sent to another process, is interpreted there too, or ends every process.
-        TritonKernelError: As `lint`.
+    Cost: as `lint`, and 1 to 2 s for the imports of a new process.
     """
     request = LintRequest(
         packed=pack(target).content, rules=None if rules is None else tuple(rules), gpu=gpu, run=run,
@@ -130,11 +111,8 @@ _BEGIN_S = 60.0  # for the imports of torch and Triton on a machine that is busy
 def run_watched(target: Any, limit_s: float = RUN_LIMIT_S) -> RunRecord:
     """Run an operation, or a function without parameters, once by Triton's interpreter, and watch its memory.
 
-    An operation is run with its default config on a small problem of odd extents.
-
-    Args:
-        target: An `Operation`, or a function that launches kernels with tensors on a CPU.
-        limit_s: Seconds of a CPU that the launches may take; what was seen until then is kept.
+    An operation is run with its default config on a small problem of odd extents; a function launches kernels with
+    tensors on a CPU. What is seen within `limit_s` seconds of a CPU is kept.
 
     Cost: 2 s for the imports of a new process, and the launches: 2 ms for each program of a row kernel.
     """

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import Arguments, Operation, numpy_misfit, one_line, unpack
+from triton_ops.backend import Operation, numpy_misfit, one_line, unpack
 from triton_ops.base import require
 from triton_ops.evaluation import ArgumentSet
 from triton_ops.exceptions import MissingDependencyError, TargetError, TritonKernelError
@@ -26,6 +26,7 @@ from triton_ops.lint.memory_watch import (
     Observation,
     RunRecord,
     WatchRequest,
+    named_tensors,
     watch_launches,
 )
 from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, die_with, import_heavy
@@ -41,10 +42,8 @@ _ROUND = (128, 64, 256, 16)  # where an operation takes no odd extent
 def odd_problem(operation: Operation) -> Problem:
     """The operation's problem with as many small odd extents as it takes, of 32 or 16 bits if it takes such.
 
-    The interpreter of Triton computes with bfloat16 as if it held whole numbers, so that it is the last choice.
-
-    Raises:
-        TritonKernelError: The operation has no problem to begin with.
+    Triton's interpreter computes with bfloat16 as if it held whole numbers: it is the last choice. Raises
+    TritonKernelError if the operation has no problem to begin with.
     """
     preference = [one for one in ("float32", "float16") if one in operation.dtypes]
     dtype = next(iter((*preference, *operation.dtypes)), None)
@@ -85,10 +84,7 @@ def _takes(operation: Operation, shape: tuple[int, ...], dtype: str | None) -> b
 
 
 class _OutOfTimeError(BaseException):
-    """The time of a run is over, by a CPU or by the clock, as its text says.
-
-    No `except Exception` of the user's or of Triton's may take it for its own.
-    """
+    """The end of a run's time, by a CPU or by the clock, which no `except Exception` of the user's may take."""
 
 
 def _end(signalled: int, _frame: Any) -> None:
@@ -110,7 +106,7 @@ def run_here(request: WatchRequest) -> RunRecord:
         _limit(request.limit_s)
         with watch_launches(watch):
             result = call()
-        unwritten = list(_find_unwritten(watch, outputs or _named_tensors("result", result)))
+        unwritten = list(_find_unwritten(watch, outputs or named_tensors("result", result)))
     except _OutOfTimeError as over:
         patience = PATIENCE if str(over) == "of the clock" else 1
         failure = f"the interpreter did not end within {request.limit_s * patience:g} s {over}"
@@ -146,15 +142,10 @@ def _prepare(target: Any) -> tuple[Callable[[], Any], list[tuple[str, Any]], str
     config = space.default_config.with_members(space.members)
     arguments = target.materialise(problem, "cpu")
     executable = target.kernel.compile(config, arguments)
-    outputs = [pair for name in executable.outputs for pair in _named_tensors(name, arguments.keyword.get(name))]
+    outputs = [pair for name in executable.outputs for pair in named_tensors(name, arguments.keyword.get(name))]
     for _, tensor in outputs:
         ArgumentSet.fill_with_poison(tensor)
     return lambda: executable.launch(arguments), outputs, f"on {problem}"
-
-
-def _named_tensors(name: str, value: Any) -> list[tuple[str, Any]]:
-    several = list(Arguments((value,)).tensors())
-    return [(name if len(several) == 1 else f"{name}[{at}]", one) for at, one in enumerate(several)]
 
 
 def _find_unwritten(watch: MemoryWatch, outputs: list[tuple[str, Any]]) -> Iterator[Observation]:

@@ -1,7 +1,4 @@
-"""`triton-ops lint`: pitfalls of kernels, with their lines and what to change, without a GPU.
-
-`hints` are its findings for a tune with wrong results.
-"""
+"""The command `triton-ops lint`: pitfalls of kernels, with their lines and what to change, without a GPU."""
 
 from __future__ import annotations
 
@@ -17,9 +14,9 @@ from triton_ops import kernels, settings
 from triton_ops.backend import HasOperation, Operation
 from triton_ops.base import counted, write_named
 from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependencyError, TargetError
-from triton_ops.lint.engine import lint
-from triton_ops.lint.findings import LintReport, Undecided, merge_reports
-from triton_ops.lint.sarif import as_sarif
+from triton_ops.lint.engine import BAD, RULES, lint
+from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
+from triton_ops.lint.rules.base import Rule
 from triton_ops.request import module_at, named_object
 from triton_ops.terminal import (
     CHECK_FAILED,
@@ -32,6 +29,55 @@ from triton_ops.terminal import (
     say_json,
     tell,
 )
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def as_sarif(report: LintReport, version: str) -> dict[str, Any]:
+    """A report as a SARIF 2.1.0 log with one run, the form in which code hosts take findings.
+
+    What comments answer is in it as suppressed, undecided rules as notes. Source:
+    https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
+    """
+    rules = [*map(_rule, RULES), {"id": BAD, "shortDescription": {"text": "a comment that answers nothing"}}]
+    results = [_result(one) for one in report.findings]
+    results += [
+        {**_result(one), "suppressions": [{"kind": "inSource", "justification": reason}]}
+        for one, reason in report.suppressed
+    ]
+    notes = [
+        {"level": "note", "message": {"text": f"{one.kernel}: undecided: {one.why}"}, "descriptor": {"id": one.rule}}
+        for one in report.undecided
+    ]
+    driver = {"name": "triton-ops lint", "version": version, "rules": rules}
+    invocation = {"executionSuccessful": True, "toolExecutionNotifications": notes}
+    run = {"tool": {"driver": driver}, "results": results, "invocations": [invocation]}
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    texts = {"shortDescription": {"text": rule.symptom}, "help": {"text": rule.fix}}
+    return {"id": rule.id, **texts, "properties": {"level": rule.level}}
+
+
+def _result(one: Finding) -> dict[str, Any]:
+    place = {"artifactLocation": {"uri": _uri(one.file)}, "region": {"startLine": one.line}}
+    return {
+        "ruleId": one.rule,
+        "level": "warning",
+        "message": {"text": f"{one.kernel}: {one.symptom}. {one.evidence}. Fix: {one.fix}"},
+        "locations": [{"physicalLocation": place}],
+        "properties": {"evidence": one.evidence, "decidedBy": one.level},
+    }
+
+
+def _uri(file: str) -> str:
+    """A path below the working folder as a relative one, so that a code host finds the file; else as a file's URI."""
+    if (here := settings.current_folder()) is None:
+        return Path(file).as_uri()
+    path = Path(file).absolute()
+    return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.as_uri()
+
 
 WRONG_RESULTS = (
     "missing-mask", "wrong-mask", "wrong-identity", "stride-order", "low-precision-sum", "overlapping-writes",
@@ -90,7 +136,6 @@ def lint_command(
 def _linted(
     text: str, rules: list[str] | None, gpu: str | None, run: bool
 ) -> LintReport | TargetError | KernelTypeError:
-    """The report of what a text names, or why there is none."""
     try:
         return merge_reports([lint(one, rules=rules, gpu=gpu, run=is_run) for one, is_run in _targets(text, run)])
     except (TargetError, KernelTypeError) as error:
@@ -132,7 +177,6 @@ def _say(report: LintReport) -> None:
 
 
 def _tell_undecided(undecided: tuple[Undecided, ...], most: int | None) -> None:
-    """One line for each reason of a kernel, on stderr."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for one in undecided:
         reasons.setdefault((one.kernel, one.why), []).append(one.rule)
@@ -149,10 +193,7 @@ def _short(file: str) -> str:
 
 
 def hints(target: Any) -> list[str]:
-    """The findings that may be why results of a tune were wrong, one line each.
-
-    Args:
-        target: What was tuned: an operation, or what holds one.
+    """The findings that may be why results of a tune of an operation, or of what holds one, were wrong: one line each.
 
     Cost: 0.1 to 0.5 s for each kernel, and the import of Triton.
     """

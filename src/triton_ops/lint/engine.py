@@ -10,12 +10,12 @@ import os
 import re
 import sys
 import tokenize
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from triton_ops import settings
 from triton_ops.backend import HasOperation, Operation, is_interpreted, one_line
@@ -25,25 +25,44 @@ from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.lint.apart import STEPS, LostStepError, lint_apart, run_watched, triton_interprets
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
 from triton_ops.lint.island import Island, island_of, parsed_file, source_text, used_names
-from triton_ops.lint.jit_functions import DefinedKernel, defined_kernels, innermost_kernel, kernel_function, tuned_with
+from triton_ops.lint.jit_functions import (
+    DefinedKernel,
+    KernelFunction,
+    defined_kernels,
+    innermost_kernel,
+    kernel_function,
+    launches,
+    tuned_with,
+)
 from triton_ops.lint.memory_watch import RunRecord
 from triton_ops.lint.reading import COMPILED_FOR, READ_FOR, KernelReading, launched_as
-from triton_ops.lint.rules.base import Rule
-from triton_ops.lint.rules.catalogue import RULES, rule_named
-from triton_ops.lint.source_launches import launches
+from triton_ops.lint.rules.addresses import ATOMICS, NEVER_WRITTEN, OUTSIDE_TENSOR, OVERFLOW, OVERLAPS, SWAPPED
+from triton_ops.lint.rules.base import Rule, Statement
+from triton_ops.lint.rules.compiled_costs import CONFLICTS, LOST, NARROW, SPILL
+from triton_ops.lint.rules.launching import CHANGED_GLOBAL, NARROW_KEY, OVER, STATIC
+from triton_ops.lint.rules.launching import MISSING as MISSING_CONSTEXPR
+from triton_ops.lint.rules.masks import MISSING as MISSING_MASK
+from triton_ops.lint.rules.masks import WRONG
+from triton_ops.lint.rules.sums import IDENTITY, LOW, UNUSED
+
+RULES: tuple[Rule, ...] = (
+    MISSING_MASK, WRONG, IDENTITY, SWAPPED, LOW, MISSING_CONSTEXPR, OVER, SPILL, ATOMICS, OVERLAPS, NARROW_KEY,
+    CHANGED_GLOBAL, STATIC, OVERFLOW, UNUSED, NARROW, LOST, CONFLICTS,
+    OUTSIDE_TENSOR, NEVER_WRITTEN,
+)  # fmt: skip
+
+
+def rule_named(name: str) -> Rule | None:
+    """The rule of an id; None if there is none."""
+    return next((rule for rule in RULES if rule.id == name), None)
+
 
 BAD = "bad-suppression"
 _COMMENT = re.compile(r"#\s*triton-ops:\s*ignore\b\s*(?:\[([^\]]*)\])?\s*(.*)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comment:
-    """A comment that answers findings.
-
-    Attributes:
-        first: First line that it speaks for.
-        last: Last line that it speaks for.
-    """
+class Comment(NamedTuple):
+    """A comment that answers findings of the lines from `first` to `last`."""
 
     line: int
     rules: tuple[str, ...]
@@ -71,14 +90,11 @@ def comments(text: str) -> tuple[Comment, ...]:
             alone = not token.line[: token.start[1]].strip()
             first, last = _span(spans, token.start[0], alone)
             names = tuple(name.strip() for name in (match[1] or "").split(",") if name.strip())
-            result.append(
-                Comment(line=token.start[0], rules=names, reason=match[2].strip(" -:—"), first=first, last=last)
-            )
+            result.append(Comment(token.start[0], names, match[2].strip(" -:—"), first, last))
     return tuple(result)
 
 
 def _span(spans: list[tuple[int, int]], line: int, alone: bool) -> tuple[int, int]:
-    """The lines of the statement that a comment stands in or above."""
     at = line + 1 if alone and not any(first <= line <= last for first, last in spans) else line
     return next(((first, last) for first, last in spans if first <= at <= last), (at, at))
 
@@ -88,10 +104,8 @@ def split_suppressed(findings: Iterable[Finding]) -> tuple[list[Finding], list[t
     open_findings: list[Finding] = []
     answers: list[tuple[Finding, str]] = []
     for finding in findings:
-        reason = next(
-            (one.reason for one in _comments_of(finding.file) if finding.rule in one.rules and one.reason
-             and one.first <= finding.line <= one.last), None,
-        )  # fmt: skip
+        here = (one for one in _comments_of(finding.file) if one.first <= finding.line <= one.last)
+        reason = next((one.reason for one in here if finding.rule in one.rules and one.reason), None)
         if reason is None:
             open_findings.append(finding)
         else:
@@ -104,10 +118,9 @@ def bad_comments(file: str) -> list[Finding]:
     findings = []
     for one in _comments_of(file):
         unknown = [name for name in one.rules if rule_named(name) is None]
-        what = "names no rule" if not one.rules else f"names {', '.join(unknown)}, which is no rule" if unknown else (
-            "gives no reason" if not one.reason else ""
-        )  # fmt: skip
-        if what:
+        what = "" if one.reason else "gives no reason"
+        what = f"names {', '.join(unknown)}, which is no rule" if unknown else what
+        if what := what if one.rules else "names no rule":
             findings.append(
                 Finding(
                     rule=BAD,
@@ -176,18 +189,14 @@ def _lint_named(target: str, rules: Sequence[str] | None, gpu: str | None, run: 
     if not Path(target).is_dir():
         return lint_apart(target, rules, gpu, run)
     reports = []
-    for file in _files_of(Path(target)):
+    for file in sorted(Path(target).rglob("*.py")):
+        if any(part.startswith(".") for part in file.parts) or file.is_dir():
+            continue  # links to folders, and what is hidden
         try:
             reports.append(lint_apart(str(file), rules, gpu, run))
-        except (TargetError, KernelTypeError) as error:  # noqa: PERF203 - the others are read
+        except (TargetError, KernelTypeError) as error:  # the others are read
             reports.append(LintReport(unread={str(file): error.message}))
     return merge_reports(reports)
-
-
-def _files_of(folder: Path) -> list[Path]:
-    """The Python files below a folder; links to folders and what is hidden are passed over."""
-    files = folder.rglob("*.py")
-    return sorted(one for one in files if not any(part.startswith(".") for part in one.parts) and not one.is_dir())
 
 
 def lint_here(target: Any, *, rules: Sequence[str] | None, gpu: str | None, run: bool) -> LintReport:
@@ -199,15 +208,17 @@ def lint_here(target: Any, *, rules: Sequence[str] | None, gpu: str | None, run:
         (one.name, _INTERPRETED) for one in all_readings if one.name not in {usable.name for usable in readings}
     ]
     run_record = _run_record(target) if run and readings else None
-    findings: list[Finding] = []
+    findings: dict[tuple[str, str, int], Finding] = {}
     undecided: list[Undecided] = []
     for name, why in failures:
         undecided += [Undecided(rule=rule.id, kernel=name, why=why) for rule in chosen_rules]
     for reading in (replace(one, target=gpu_target, run=run_record) for one in readings):
-        for rule in _askable(chosen_rules, reading, undecided):
-            for one in _statements(rule, reading):
-                (findings if isinstance(one, Finding) else undecided).append(one)  # type: ignore[arg-type]
-    open_findings, answers = split_suppressed(_unique(findings))
+        for one in _statements(chosen_rules, reading):
+            if isinstance(one, Finding):  # each once, where several kernels call the function that has it
+                findings.setdefault((one.rule, one.file, one.line), one)
+            else:
+                undecided.append(one)
+    open_findings, answers = split_suppressed(findings.values())
     open_findings += [one for file in files for one in bad_comments(file)]
     return LintReport(
         findings=tuple(sorted(open_findings, key=lambda one: (one.file, one.line, one.rule))),
@@ -229,26 +240,19 @@ def _from_file_if_interpreted(reading: KernelReading) -> KernelReading | None:
 
 
 def _run_record(target: Any) -> RunRecord:
-    """The record of a run of a target, or of why there is none."""
     runs = target.operation if isinstance(target, HasOperation) else target
-    if isinstance(runs, Operation) or (isinstance(runs, FunctionType) and _needs_nothing(runs)):
+    if isinstance(runs, Operation):
         return run_watched(runs)
-    return RunRecord(
-        whole="its arguments are not known: to run it, name an Operation, or a function without parameters"
-    )
-
-
-def _needs_nothing(function: FunctionType) -> bool:
-    empty, variable = inspect.Parameter.empty, (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return all(p.default is not empty or p.kind in variable for p in inspect.signature(function).parameters.values())
+    parameters = inspect.signature(runs).parameters.values() if isinstance(runs, FunctionType) else ()
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    if isinstance(runs, FunctionType) and all(p.default is not p.empty or p.kind in variable for p in parameters):
+        return run_watched(runs)
+    why = "its arguments are not known: to run it, name an Operation, or a function without parameters"
+    return RunRecord(whole=why)
 
 
 def compile_target(gpu: str | None) -> Target:
-    """The target of an architecture or of a GPU's name.
-
-    Raises:
-        DeviceError: Neither is known.
-    """
+    """The target of an architecture or of a GPU's name; raises DeviceError if neither is known."""
     if gpu is None:
         return named_target(COMPILED_FOR)
     spec = spec_named(gpu)
@@ -266,44 +270,31 @@ def _checked_rules(rules: Sequence[str] | None) -> tuple[Rule, ...]:
     return tuple(rule for rule in RULES if rule.id in rules)
 
 
-def _askable(rules: tuple[Rule, ...], reading: KernelReading, undecided: list[Undecided]) -> tuple[Rule, ...]:
-    """The rules that can be asked about a kernel: none, and why is said, if it cannot be lowered."""
+def _statements(rules: tuple[Rule, ...], reading: KernelReading) -> Iterator[Statement]:
     try:
         STEPS.begin(f"reading of {reading.name} in {reading.file}")
-        reading.lowered  # noqa: B018 - it is kept
+        variants, why = reading.lowered
     except LostStepError as error:
-        undecided += [rule.undecided(reading, str(error)) for rule in rules]
-        return ()
-    return rules
-
-
-def _statements(rule: Rule, reading: KernelReading) -> Iterable[Finding | Undecided]:
-    variants, why = reading.lowered
-    if rule.needs_ttir and not variants:
-        return [rule.undecided(reading, why)]
-    try:
-        STEPS.begin(f"rule {rule.id} for {reading.name} in {reading.file}")
-        return list(rule.decide(rule, reading))
-    except LostStepError as error:
-        return [rule.undecided(reading, str(error))]
-    except Exception as error:  # noqa: BLE001 - a rule that fails on one kernel must not hide what the others find
-        why = f"the rule itself failed, which is an error of this program: {one_line(error)}"
-        return [rule.undecided(reading, why)]
-
-
-def _unique(findings: Iterable[Finding]) -> list[Finding]:
-    """Each finding once, where several kernels call the function that has it."""
-    unique: dict[tuple[str, str, int], Finding] = {}
-    for one in findings:
-        unique.setdefault((one.rule, one.file, one.line), one)
-    return list(unique.values())
+        yield from (rule.undecided(reading, str(error)) for rule in rules)
+        return
+    for rule in rules:
+        try:
+            if rule.needs_ttir and not variants:
+                yield rule.undecided(reading, why)
+                continue
+            STEPS.begin(f"rule {rule.id} for {reading.name} in {reading.file}")
+            yield from list(rule.decide(rule, reading))
+        except LostStepError as error:
+            yield rule.undecided(reading, str(error))
+        except Exception as error:  # noqa: BLE001 - a rule that fails on one kernel must not hide what the others find
+            why = f"the rule itself failed, which is an error of this program: {one_line(error)}"
+            yield rule.undecided(reading, why)
 
 
 def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
     """The kernels of a target, those that could not be made with the reason, and the files that were looked at.
 
-    Raises:
-        TargetError: There is no such target, or no kernel in it.
+    Raises TargetError if there is no such target, or no kernel in it.
     """
     if isinstance(target, (str, os.PathLike)):
         return _readings_named(os.fspath(target))
@@ -353,7 +344,11 @@ def _readings_in(file: Path, only: str = "") -> tuple[list[KernelReading], list[
     defined = defined_kernels(island)
     if only:
         defined = [one for one in defined if one.name == only] or [_single(island, file, only)]
-    readings = [_reading(one, island) for one in defined if one.kernel is not None]
+    readings = [
+        _reading(one.kernel, one.decorated, str(island.path), island.tree, island.failures, one.name)
+        for one in defined
+        if one.kernel is not None
+    ]
     return readings, [(one.name, one.why) for one in defined if one.kernel is None], [str(file.resolve())]
 
 
@@ -368,27 +363,21 @@ def _single(island: Island, file: Path, name: str) -> DefinedKernel:
     return DefinedKernel(name, kernel_function(inner), decorated)
 
 
-def _reading(one: DefinedKernel, island: Island) -> KernelReading:
-    assert one.kernel is not None
-    configs, heuristics, key = tuned_with(one.decorated)
-    kernel_launches = launches(island.tree, one.name, one.kernel.parameters)
-    gaps = [f"{name}: {island.failures[name]}" for name in used_names(one.kernel.node) if name in island.failures]
+def _reading(
+    kernel: KernelFunction, decorated: Any, file: str, tree: ast.Module, failures: Mapping[str, str], name: str
+) -> KernelReading:
+    configs, heuristics, key = tuned_with(decorated)
+    gaps = [f"{one}: {failures[one]}" for one in used_names(kernel.node) if one in failures]
     return KernelReading(
-        name=one.name, file=str(island.path), function=one.kernel, tree=island.tree, launches=kernel_launches,
+        name=name, file=file, function=kernel, tree=tree, launches=launches(tree, name, kernel.parameters),
         configs=configs, heuristics=heuristics, key=key, failures="; ".join(gaps),
     )  # fmt: skip
 
 
 def _reading_of(decorated: Any) -> KernelReading:
-    inner = innermost_kernel(decorated)
-    path = Path(inspect.getsourcefile(inner.fn) or "")
-    kernel = kernel_function(inner)
-    _, tree = parsed_file(path)
-    configs, heuristics, key = tuned_with(decorated)
-    return KernelReading(
-        name=kernel.name, file=str(path), function=kernel, tree=tree,
-        launches=launches(tree, kernel.name, kernel.parameters), configs=configs, heuristics=heuristics, key=key,
-    )  # fmt: skip
+    kernel = kernel_function(innermost_kernel(decorated))
+    path = Path(inspect.getsourcefile(kernel.function.fn) or "")
+    return _reading(kernel, decorated, str(path), parsed_file(path)[1], {}, kernel.name)
 
 
 def _kernels_of(target: Any, depth: int = 6) -> list[Any]:
@@ -399,7 +388,13 @@ def _kernels_of(target: Any, depth: int = 6) -> list[Any]:
         return []
     if isinstance(target, FunctionType):
         values = (target.__globals__.get(name) for name in target.__code__.co_names)
-        near = [one for one in values if innermost_kernel(one) is not None or _is_beside(one, target)]
+        package = target.__module__.rpartition(".")[0] or target.__module__
+        near = [
+            one
+            for one in values
+            if innermost_kernel(one) is not None
+            or (isinstance(one, FunctionType) and one.__module__.startswith(package))
+        ]
         kernels = [kernel for one in near for kernel in _kernels_of(one, depth - 1)]
         return list({id(one): one for one in kernels}.values())
     for name in ("kernel", "operation", "compiled_ahead", "parsed", "function", "launch", "stages", "forms"):
@@ -410,8 +405,3 @@ def _kernels_of(target: Any, depth: int = 6) -> list[Any]:
         if kernels:
             return kernels
     return []
-
-
-def _is_beside(value: Any, function: FunctionType) -> bool:
-    package = function.__module__.rpartition(".")[0]
-    return isinstance(value, FunctionType) and value.__module__.startswith(package or function.__module__)

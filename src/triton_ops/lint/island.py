@@ -27,11 +27,7 @@ _DEEPEST = 16
 
 
 class Island:
-    """The part of a file's top level that its kernels need.
-
-    Attributes:
-        failures: Names that could not be had, with the reason.
-    """
+    """The part of a file's top level that its kernels need; `failures` are names that could not be had, with why."""
 
     def __init__(self, path: Path, package: str = "", depth: int = 0) -> None:
         self.path, self._package, self._depth = path, package, depth
@@ -48,11 +44,7 @@ class Island:
                 self._definitions.setdefault(bound, []).append(at)
 
     def value(self, name: str) -> Any:
-        """The value that the file's top level has under a name.
-
-        Raises:
-            LookupError: It has no such name, or what defines it fails; the message says how.
-        """
+        """The value of a name of the top level; raises LookupError, which says how, if it has none or that fails."""
         self._need([name])
         if name in self._module.__dict__:
             return self._module.__dict__[name]
@@ -144,24 +136,22 @@ def island_of(path: Path, depth: int = 0) -> Island:
 
 def package_of(path: Path) -> str:
     """The package that a file belongs to, with dots; empty for a file of its own."""
-    names, folder = [], path.parent
+    return ".".join(path.parent.relative_to(_root(path)).parts)
+
+
+def _root(path: Path) -> Path:
+    """The folder beside whose packages, or in which, a file lies."""
+    folder = path.parent
     while (folder / "__init__.py").is_file():
-        names.append(folder.name)
         folder = folder.parent
-    return ".".join(reversed(names))
+    return folder
 
 
 def module_file(path: Path, package: str, level: int, module: str) -> Path | None:
     """The file of a module that lies beside `path` or in its package; None for any other."""
-    root = path.parent
-    if level:
-        for _ in range(level - 1):
-            root = root.parent
-    else:
-        for _ in package.split(".") if package else ():
-            root = root.parent
-        if package and module.partition(".")[0] != package.partition(".")[0]:
-            return None
+    if not level and package and module.partition(".")[0] != package.partition(".")[0]:
+        return None
+    root = path.parents[min(level, len(path.parents)) - 1] if level else _root(path)
     parts = [part for part in module.split(".") if part]
     place = root.joinpath(*parts)
     for file in (place.with_suffix(".py") if parts else place / "__init__.py", place / "__init__.py"):
@@ -171,21 +161,12 @@ def module_file(path: Path, package: str, level: int, module: str) -> Path | Non
 
 
 def source_text(path: Path) -> str:
-    """The text of a file of Python source, in the encoding that its mark or its comment names.
-
-    Raises:
-        OSError: It cannot be read.
-        SyntaxError, UnicodeDecodeError: It names no encoding that is known, or is in another one.
-    """
+    """The text of Python source, in the encoding that it names; raises OSError, SyntaxError or UnicodeDecodeError."""
     return decode_source(read_named(path))
 
 
 def parsed_file(path: Path) -> tuple[str, ast.Module]:
-    """The text of a file and its syntax.
-
-    Raises:
-        TargetError: It cannot be read, or is no Python.
-    """
+    """The text of a file and its syntax; raises TargetError if it cannot be read, or is no Python."""
     try:
         STEPS.begin(f"parsing of {path}")
         text = source_text(path)
@@ -230,11 +211,7 @@ def used_names(node: ast.AST) -> list[str]:
 @contextlib.contextmanager
 def _importable_neighbours(path: Path) -> Iterator[None]:
     """Inside, modules that lie beside the file, or beside its package, are found, as Python finds them for a script."""
-    folder = path.parent
-    while (folder / "__init__.py").is_file():
-        folder = folder.parent
-    added = str(folder)
-    before = list(sys.path)
+    added, before = str(_root(path)), list(sys.path)
     if added not in sys.path:
         sys.path.insert(0, added)
     try:

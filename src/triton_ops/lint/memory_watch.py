@@ -32,13 +32,7 @@ PATIENCE = 6
 
 @dataclass(frozen=True)
 class WatchRequest:
-    """A run that is asked for.
-
-    Attributes:
-        packed: An operation, or a function without parameters, packed.
-        surroundings: Of the process that asks.
-        limit_s: Seconds of a CPU that launches may take.
-    """
+    """A run that is asked for: an operation, or a function without parameters, packed, and its seconds of a CPU."""
 
     packed: bytes
     surroundings: Surroundings
@@ -47,11 +41,7 @@ class WatchRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """One thing that a run has shown.
-
-    Attributes:
-        kind: `outside`, `unwritten` or `conflict`.
-    """
+    """One thing that a run has shown; its kind is `outside`, `unwritten` or `conflict`."""
 
     kind: str
     kernel: str
@@ -62,10 +52,9 @@ class Observation:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The observations of one watched run of some kernels.
+    """The observations of one watched run of some kernels, whose launches have ended.
 
     Attributes:
-        kernels: Names of the kernels whose launches have ended.
         whole: Why the run did not end, or did not begin; empty if it ended.
         locked: Kernels whose programs may wait for each other, so that nothing is known of their conflicts.
     """
@@ -168,32 +157,25 @@ def _own_bytes(tensor: Any, size: int) -> Any:
     return room.reshape(-1)[:size].numpy().copy()
 
 
-class Memory:
-    """All regions of a launch."""
-
-    def __init__(self, regions: list[Region]) -> None:
-        self.regions = regions
-        self._starts = np.array([one.start for one in regions], dtype=np.int64)
-
-    def nearest(self, addresses: Any) -> Any:
-        """int64: for each address the number of the region that it is in, or is nearest to."""
-        ends = np.array([one.start + len(one.own) for one in self.regions], dtype=np.int64)
-        before = np.clip(np.searchsorted(self._starts, addresses, side="right") - 1, 0, None)
-        after = np.clip(before + 1, None, len(self.regions) - 1)
-        closer = self._starts[after] - addresses < addresses - ends[before]
-        return np.where((addresses >= ends[before]) & closer, after, before)
-
-    def within(self, addresses: Any, which: Any, width: int) -> Any:
-        """bool: whether all bytes of each access are an argument's."""
-        inside = np.zeros(addresses.shape, dtype=bool)
-        for number in np.unique(which):
-            region, members = self.regions[number], which == number
-            at = addresses[members] - region.start
-            valid = (at >= 0) & (at + width <= len(region.own))
-            safe = np.where(valid, at, 0)
-            last = np.where(valid, at + width - 1, 0)
-            inside[members] = valid & region.own[safe] & region.own[last] if len(region.own) else False
-        return inside
+def _located(regions: list[Region], addresses: Any, width: int) -> tuple[Any, Any]:
+    """int64: the region in which or next to which each access is; bool: whether all its bytes are an argument's."""
+    inside = np.zeros(addresses.shape, dtype=bool)
+    if not regions:
+        return np.zeros(addresses.shape, dtype=np.int64), inside
+    starts = np.array([one.start for one in regions], dtype=np.int64)
+    ends = np.array([one.start + len(one.own) for one in regions], dtype=np.int64)
+    before = np.clip(np.searchsorted(starts, addresses, side="right") - 1, 0, None)
+    after = np.clip(before + 1, None, len(regions) - 1)
+    closer = starts[after] - addresses < addresses - ends[before]
+    which = np.where((addresses >= ends[before]) & closer, after, before)
+    for number in np.unique(which):
+        region, members = regions[number], which == number
+        at = addresses[members] - region.start
+        valid = (at >= 0) & (at + width <= len(region.own))
+        safe = np.where(valid, at, 0)
+        last = np.where(valid, at + width - 1, 0)
+        inside[members] = valid & region.own[safe] & region.own[last] if len(region.own) else False
+    return which, inside
 
 
 _SHOWN_AXES = 3
@@ -248,7 +230,7 @@ class _WatchedLaunch:
 
     watch: MemoryWatch
     kernel: str
-    memory: Memory
+    regions: list[Region]
     builder: Any
     kernel_line: tuple[str, int]
 
@@ -264,11 +246,7 @@ class _WatchedLaunch:
     def allowed_stores(self, pointers: Any, mask: Any, width: int, changed: Any) -> Any:
         """bool, as the mask: which of these stores are within the arguments; all are noted.
 
-        Args:
-            pointers: Their addresses.
-            mask: Which of them are made.
-            width: Bytes of an element.
-            changed: From the mask of those within to which of them change what is there.
+        `changed` tells, from the mask of those within, which of them change what is there.
         """
         line, active, allowed, accesses = self._judge("writes", pointers, mask, width)
         differ = changed(allowed)[active]
@@ -308,29 +286,22 @@ class _WatchedLaunch:
         line, pointers = _line() or self.kernel_line, np.asarray(pointers)
         active = np.broadcast_to(np.asarray(mask, dtype=bool), pointers.shape)
         addresses = pointers[active].astype(np.int64)
-        which, inside = np.zeros(addresses.shape, dtype=np.int64), np.zeros(addresses.shape, dtype=bool)
-        if self.memory.regions:
-            which = self.memory.nearest(addresses)
-            inside = self.memory.within(addresses, which, width)
+        which, inside = _located(self.regions, addresses, width)
         if not inside.all():
             words = self._outside(does, addresses[~inside], which[~inside], width)
             self._note(OUTSIDE, line, int((~inside).sum()), words)
         allowed = active.copy()
         allowed[active] = inside
-        return line, active, allowed, list(self._by_region(addresses, which, inside))
+        by_region = ((region, (which == number) & inside) for number, region in enumerate(self.regions))
+        accesses = [(region, addresses[one] - region.start, one) for region, one in by_region if one.any()]
+        return line, active, allowed, accesses
 
     def _outside(self, does: str, addresses: Any, which: Any, width: int) -> str:
-        if not self.memory.regions:
+        if not self.regions:
             return f"{does} memory of no argument"
-        region = self.memory.regions[int(which[0])]
+        region = self.regions[int(which[0])]
         first = region.where(int(addresses[0]) - region.start, width)
         return f"{does} {len(addresses)} elements outside of {region.name}, the first {first}"
-
-    def _by_region(self, addresses: Any, which: Any, inside: Any) -> Iterator[tuple[Region, Any, Any]]:
-        for number, region in enumerate(self.memory.regions):
-            members = (which == number) & inside
-            if members.any():
-                yield region, addresses[members] - region.start, members
 
 
 def _line() -> tuple[str, int] | None:
@@ -406,11 +377,14 @@ def watch_launches(watch: MemoryWatch) -> Iterator[None]:
     def run_watched(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
         copies = with_canaries(Arguments(keyword=arguments), arguments)[0]
-        before, after = _tensors(arguments), _tensors(copies.keyword)
+        before, after = (
+            dict(pair for name, value in several.items() for pair in named_tensors(name, value))
+            for several in (arguments, copies.keyword)
+        )
         regions = regions_of(before, after)
         code = kernel.fn.__code__
         native.launch = _WatchedLaunch(
-            watch, kernel.fn.__name__, Memory(regions), interpreter.interpreter_builder,
+            watch, kernel.fn.__name__, regions, interpreter.interpreter_builder,
             (code.co_filename, code.co_firstlineno),
         )  # fmt: skip
         try:
@@ -428,17 +402,13 @@ def watch_launches(watch: MemoryWatch) -> Iterator[None]:
         interpreter._interpreter, function.run = native.native, run
 
 
-def _tensors(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The tensors among arguments, by the words for them."""
-    by_name = {}
-    for name, value in arguments.items():
-        several = list(Arguments((value,)).tensors())
-        by_name.update({name if len(several) == 1 else f"{name}[{at}]": one for at, one in enumerate(several)})
-    return by_name
+def named_tensors(name: str, value: Any) -> list[tuple[str, Any]]:
+    """The tensors of an argument, each with the words for it."""
+    several = list(Arguments((value,)).tensors())
+    return [(name if len(several) == 1 else f"{name}[{at}]", one) for at, one in enumerate(several)]
 
 
 def _copy_back(before: dict[str, Any], after: dict[str, Any], regions: list[Region]) -> None:
-    """Bring what the launch stored to copies back to the caller's storages."""
     torch = require("torch", "running kernels")
     origins = set()
     changed = {region.origin for region in regions if region.stores.any()}

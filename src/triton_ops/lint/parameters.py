@@ -1,22 +1,349 @@
-"""Types and values for the parameters of a kernel of which no launch is known: what its TTIR can be made with.
+"""The parameters of a kernel of which no launch is known, and what its TTIR can be made with.
 
 What the source says comes first: annotations, defaults, the configs of `triton.autotune`, and what launches in the
 file give. The rest is tried: a guess with which Triton's front end accepts the kernel serves, since the rules look at
-symbols and not at numbers.
+symbols and not at numbers. Only what is done with a parameter counts, through local names and the functions that are
+called; its own name does not.
 """
 
 from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_ops.base import require
-from triton_ops.lint.jit_functions import KernelFunction, last_name
-from triton_ops.lint.source_launches import SourceLaunch
-from triton_ops.lint.usage import Uses, uses_of
+from triton_ops.lint.jit_functions import KernelFunction, SourceLaunch, argument, is_language, last_name
+
+_ACCESSES = {"load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor",
+             "atomic_xchg", "atomic_cas"}  # fmt: skip
+_BASES = {"make_block_ptr", "make_tensor_descriptor", "advance"}
+_PASSING = {"multiple_of", "max_contiguous", "to", "cast", "where", "broadcast_to", "expand_dims", "reshape", "trans"}
+_SHAPES = {"zeros": (0, ("shape",)), "full": (0, ("shape",)), "arange": (1, ("end",)), "reshape": (1, ("shape",)),
+           "broadcast_to": (1, ("shape",)), "view": (1, ("shape",))}  # fmt: skip
+_WORDS = {
+    "input_precision": "ieee",
+    "padding_option": "zero",
+    "cache_modifier": "",
+    "eviction_policy": "",
+    "sem": "relaxed",
+}
+_SEEDED = {"rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "philox"}
+_COUNTED = {"range", "cdiv", "arange", "static_range", "program_id"}
+_DEEPEST = 8
+_AXES = 2  # of a descriptor whose coordinates are not written as a list
+
+
+@dataclass(kw_only=True)
+class Uses:
+    """The use of the parameters of a function.
+
+    Attributes:
+        pointers: What an access begins from, or may begin from, with the element type that is needed: `float` or
+            `int`, or `atomic`.
+        numbers: Whole numbers: in addresses, masks, ranges and whole divisions.
+        tiles: Extents of blocks, which must be known when the kernel is compiled, with a line that has them.
+        ranges: Ends of loops that are unrolled.
+        switches: What is asked for its truth, or compared with a text or None.
+        texts: Texts and numbers that a parameter is compared with.
+        descriptors: Tensor descriptors made on the host, with the number of their axes.
+    """
+
+    pointers: dict[str, str] = field(default_factory=dict)
+    numbers: set[str] = field(default_factory=set)
+    tiles: dict[str, int] = field(default_factory=dict)
+    ranges: set[str] = field(default_factory=set)
+    switches: set[str] = field(default_factory=set)
+    types: set[str] = field(default_factory=set)
+    texts: dict[str, list[object]] = field(default_factory=dict)
+    descriptors: dict[str, int] = field(default_factory=dict)
+    callables: set[str] = field(default_factory=set)
+    optional: set[str] = field(default_factory=set)
+
+
+_uses_by_function: dict[int, Uses] = {}
+
+
+def uses_of(function: KernelFunction, depth: int = 0) -> Uses:
+    """The use of a kernel's parameters in it and in the functions that it calls."""
+    if id(function) not in _uses_by_function:
+        _uses_by_function[id(function)] = Uses()  # what a function that calls itself adds is what it adds anyway
+        _uses_by_function[id(function)] = _UsageReader(function, depth).read()
+    return _uses_by_function[id(function)]
+
+
+class _UsageReader:
+    def __init__(self, function: KernelFunction, depth: int) -> None:
+        self._function, self._depth = function, depth
+        self._uses = Uses()
+        self._parameters = set(function.parameters)
+
+    def read(self) -> Uses:
+        if self._depth > _DEEPEST:
+            return self._uses
+        accesses = []
+        for node in ast.walk(self._function.node):
+            if isinstance(node, ast.Call):
+                accesses += self._call(node)
+            elif isinstance(node, (ast.If, ast.IfExp, ast.While)):
+                self._switch(node.test)
+            elif isinstance(node, ast.BinOp):
+                self._operator(node)
+            elif isinstance(node, ast.Compare):
+                self._compare(node)
+            elif isinstance(node, ast.Attribute) and node.attr == "element_ty":
+                for base in self._bases(node.value.value if isinstance(node.value, ast.Attribute) else node.value):
+                    self._uses.pointers.setdefault(base, "float")
+        self._settle(accesses)
+        return self._uses
+
+    def _call(self, node: ast.Call) -> list[tuple[ast.expr, str]]:
+        callee = self._function.callee(node)
+        if callee is not None:
+            return self._passed(node, callee)
+        name = last_name(node)
+        self._uses.callables.update(self._names(node.func))
+        pointers: list[tuple[ast.expr, str]] = []
+        if isinstance(node.func, ast.Attribute) and name in ("load", "store", "gather", "scatter"):
+            self._descriptor(node.func.value, argument(node, 0, "offsets"))
+        if name in _ACCESSES | _BASES and is_language(node, self._function):
+            pointers += self._access(node, name)
+        if name in _COUNTED:
+            for one in node.args:
+                self._number(one)
+        elif name in _SEEDED and is_language(node, self._function):
+            self._number(argument(node, 0, "seed"))
+        self._shape(node, name)
+        return pointers
+
+    def _access(self, node: ast.Call, name: str) -> list[tuple[ast.expr, str]]:
+        block = {"make_block_ptr": 4, "make_tensor_descriptor": 3}.get(name)
+        if block is not None:
+            self._tile(argument(node, block, "block_shape"))
+            rest: list[ast.expr | None] = [*node.args[1:4], *(k.value for k in node.keywords if k.arg != "base")]
+        else:
+            rest = [argument(node, 1 if name == "load" else 2, "mask")]
+        for one in rest:
+            self._number(one)
+        pointer = argument(node, 0, "pointer", "base", "ptr")
+        return [] if pointer is None else [(pointer, "atomic" if name.startswith("atomic") else "float")]
+
+    def _descriptor(self, owner: ast.expr, offsets: ast.expr | None) -> None:
+        for name in self._names(owner):
+            expressions = self._expressions(offsets) if offsets is not None else ()
+            axes = next((len(one.elts) for one in expressions if isinstance(one, (ast.List, ast.Tuple))), _AXES)
+            self._uses.descriptors.setdefault(name, axes)
+
+    def _shape(self, node: ast.Call, name: str) -> None:
+        if name in _SHAPES:
+            place, names = _SHAPES[name]
+            if isinstance(node.func, ast.Attribute) and not is_language(node, self._function):
+                return
+            for at in range(place, len(node.args)) if name in ("view", "reshape") else (place,):
+                self._tile(argument(node, at, *names))
+        if name == "static_range":
+            for one in node.args:
+                self._uses.ranges.update(self._reached(one))
+        kinds = [argument(node, {"to": 0, "cast": 1, "zeros": 1, "full": 2}.get(name, -1), "dtype")]
+        for keyword in node.keywords:
+            kinds += [keyword.value] if keyword.arg == "out_dtype" else []
+            for text_name in self._names(keyword.value) if keyword.arg in _WORDS else ():
+                self._uses.texts.setdefault(text_name, []).append(_WORDS[str(keyword.arg)])
+        self._uses.types.update(one for kind in kinds if kind is not None for one in self._names(kind))
+
+    def _tile(self, node: ast.expr | None) -> None:
+        if node is None:
+            return
+        for name in self._reached(node):
+            self._uses.tiles.setdefault(name, node.lineno)
+
+    def _passed(self, node: ast.Call, callee: KernelFunction) -> list[tuple[ast.expr, str]]:
+        inner = uses_of(callee, self._depth + 1)
+        pointers: list[tuple[ast.expr, str]] = []
+        for parameter, value in bound(node, callee):
+            if parameter in inner.pointers:
+                pointers.append((value, inner.pointers[parameter]))
+            if parameter in inner.numbers:
+                self._number(value)
+            if parameter in inner.tiles:
+                self._tile(value)
+            axes = inner.descriptors.get(parameter)
+            self._uses.descriptors.update(dict.fromkeys(self._names(value), axes) if axes is not None else {})
+            for kind in ("ranges", "switches", "types", "callables", "optional"):
+                if parameter in getattr(inner, kind):
+                    getattr(self._uses, kind).update(self._names(value))
+            for text in inner.texts.get(parameter, ()):
+                for name in self._names(value):
+                    self._uses.texts.setdefault(name, []).append(text)
+        return pointers
+
+    def _switch(self, test: ast.expr) -> None:
+        if isinstance(test, ast.BoolOp):
+            for one in test.values:
+                self._switch(one)
+        elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            self._switch(test.operand)
+        elif isinstance(test, ast.Name):
+            self._uses.switches.update(self._names(test))
+
+    def _operator(self, node: ast.BinOp) -> None:
+        if isinstance(node.op, (ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift, ast.BitXor)):
+            self._number(node.left)
+            self._number(node.right)
+        elif isinstance(node.op, (ast.BitAnd, ast.BitOr)) and isinstance(node.right, ast.Constant):
+            self._number(node.left)
+
+    def _compare(self, node: ast.Compare) -> None:
+        sides = [node.left, *node.comparators]
+        for one, other in zip(sides, [*sides[1:], sides[0]], strict=True):
+            if not isinstance(other, ast.Constant) and not isinstance(other, ast.UnaryOp):
+                continue
+            value = other.value if isinstance(other, ast.Constant) else None
+            for name in self._names(one):
+                if value is None and isinstance(other, ast.Constant):
+                    self._uses.optional.add(name)
+                elif isinstance(other, ast.Constant):
+                    self._uses.texts.setdefault(name, []).append(value)
+        if any(self._is_place(one) for one in sides):
+            for one in sides:
+                self._number(one)
+
+    def _is_place(self, node: ast.expr) -> bool:
+        """Check whether an expression is made of places: of `arange`, `program_id`, or what is made of them."""
+        names: set[str] = set()
+        queue: list[ast.AST] = [node]
+        while queue:
+            one = queue.pop()
+            if isinstance(one, ast.Call) and last_name(one) in ("arange", "program_id"):
+                return True
+            if isinstance(one, ast.Name) and one.id not in names:
+                names.add(one.id)
+                queue += self._function.assignments.get(one.id, ())
+            elif isinstance(one, (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.IfExp)):
+                queue += ast.iter_child_nodes(one)
+        return False
+
+    def _number(self, node: ast.expr | None) -> None:
+        """Take the parameters that an expression is made of for whole numbers; loaded ones too."""
+        if node is None:
+            return
+        for inner in self._expressions(node):
+            for one in ast.walk(inner):
+                if isinstance(one, ast.Name) and one.id in self._parameters:
+                    self._uses.numbers.add(one.id)
+                elif isinstance(one, ast.Call) and last_name(one) == "load":
+                    pointer = argument(one, 0, "pointer", "ptr")
+                    for base in self._bases(pointer) if pointer is not None else ():
+                        self._uses.pointers[base] = "int"
+
+    def _settle(self, accesses: Iterable[tuple[ast.expr, str]]) -> None:
+        """Choose the pointer of each access: what is used as a number elsewhere is none."""
+        pairs = list(accesses)
+        for pointer, _ in pairs:
+            self._offsets(pointer)
+        for pointer, kind in pairs:
+            bases = self._bases(pointer)
+            for base in ([one for one in bases if one not in self._uses.numbers] or bases)[:1]:
+                if self._uses.pointers.get(base) not in ("int", "atomic"):
+                    self._uses.pointers[base] = kind
+        self._uses.numbers -= set(self._uses.pointers)
+
+    def _offsets(self, pointer: ast.expr) -> None:
+        """Take the parts of an address that are no bare name for whole numbers."""
+        for inner in self._expressions(pointer):
+            for part in _summands(inner):
+                local = isinstance(part, ast.Name) and part.id not in self._parameters and not self._bases(part)
+                if local or not isinstance(part, (ast.Name, ast.Call)):
+                    self._number(part)
+                elif isinstance(part, ast.Call):
+                    self._offsets_of_call(part)
+
+    def _offsets_of_call(self, node: ast.Call) -> None:
+        """Take the numbers that a function adds to a pointer that it returns for whole numbers."""
+        callee = self._function.callee(node)
+        if callee is None or self._depth >= _DEEPEST:
+            return
+        reader = _UsageReader(callee, self._depth + 1)
+        for value in _return_values(callee):
+            reader._offsets(value)
+        for name, value in bound(node, callee):
+            if name in reader._uses.numbers:
+                self._number(value)
+
+    def _names(self, node: ast.expr) -> list[str]:
+        return [node.id] if isinstance(node, ast.Name) and node.id in self._parameters else []
+
+    def _reached(self, node: ast.expr) -> list[str]:
+        names = (one for inner in self._expressions(node) for one in ast.walk(inner) if isinstance(one, ast.Name))
+        return [one.id for one in names if one.id in self._parameters]
+
+    def _expressions(self, node: ast.expr) -> Iterator[ast.expr]:
+        names: set[str] = set()
+        queue = [node]
+        while queue:
+            one = queue.pop()
+            yield one
+            for inner in ast.walk(one):
+                if isinstance(inner, ast.Name) and inner.id not in names:
+                    names.add(inner.id)
+                    queue += self._function.assignments.get(inner.id, ())
+
+    def _bases(self, node: ast.expr, visited: frozenset[str] = frozenset()) -> list[str]:
+        """The parameters that a sum may begin from, the leftmost first."""
+        if isinstance(node, ast.Name):
+            own = [node.id] if node.id in self._parameters else []
+            values = self._function.assignments.get(node.id, ()) if node.id not in visited else ()
+            inner = [one for value in values for one in self._bases(value, visited | {node.id})]
+            return list(dict.fromkeys([*own, *inner]))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+            return list(dict.fromkeys([*self._bases(node.left, visited), *self._bases(node.right, visited)]))
+        if isinstance(node, ast.IfExp):
+            return list(dict.fromkeys([*self._bases(node.body, visited), *self._bases(node.orelse, visited)]))
+        if isinstance(node, ast.Subscript):
+            return self._bases(node.value, visited)
+        if isinstance(node, ast.Call):
+            return self._bases_of_call(node, visited)
+        return []
+
+    def _bases_of_call(self, node: ast.Call, visited: frozenset[str]) -> list[str]:
+        callee = self._function.callee(node)
+        if callee is not None and self._depth < _DEEPEST:
+            reader = _UsageReader(callee, self._depth + 1)
+            inside = {name for value in _return_values(callee) for name in reader._bases(value)}
+            return [one for name, value in bound(node, callee) if name in inside for one in self._bases(value, visited)]
+        name = last_name(node)
+        if name in _BASES:
+            base = argument(node, 0, "base")
+            return self._bases(base, visited) if base is not None else []
+        if name not in _PASSING:
+            return []
+        operands = list(node.args)
+        if isinstance(node.func, ast.Attribute) and not is_language(node, self._function):
+            operands.insert(0, node.func.value)
+        elif isinstance(node.func, ast.Attribute) and name == "to":
+            operands = [node.func.value]
+        return [base for one in operands for base in self._bases(one, visited)]
+
+
+def _return_values(function: KernelFunction) -> list[ast.expr]:
+    return [node.value for node in ast.walk(function.node) if isinstance(node, ast.Return) and node.value is not None]
+
+
+def _summands(node: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+        yield from _summands(node.left)
+        yield from _summands(node.right)
+    else:
+        yield node
+
+
+def bound(call: ast.Call, callee: KernelFunction) -> Iterator[tuple[str, ast.expr]]:
+    """The parameters of a function that a call gives, each with what it is given."""
+    yield from zip(callee.parameters, (one for one in call.args if not isinstance(one, ast.Starred)), strict=False)
+    yield from ((keyword.arg, keyword.value) for keyword in call.keywords if keyword.arg is not None)
+
 
 _TILES = (64, 32, 16)
 _EXTENT, _APART = 104, 8  # of what is no tile: no power of two, so that nothing falls away for fitting a tile
@@ -26,7 +353,7 @@ _ANNOTATED = {"int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "flo
 FLOATS = ("fp16", "fp32", "bf16")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Guess:
     """Types and values with which a kernel is lowered.
 
@@ -45,10 +372,6 @@ class Guess:
     options: Mapping[str, int] = field(default_factory=dict)
     ones: frozenset[str] = frozenset()
 
-    def switched(self, name: str, value: Any) -> Guess:
-        """The same with another value of one parameter."""
-        return replace(self, constants={**self.constants, name: value})
-
     @property
     def specialised(self) -> tuple[dict[str, str], dict[str, Any]]:
         """Types and constants as a launch would compile them, with the numbers that are 1 as constants."""
@@ -58,11 +381,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class SourceValues:
-    """The sources of values of parameters in a file.
-
-    Attributes:
-        heuristics: Functions from arguments to a value, by parameter.
-    """
+    """The sources of values of parameters in a file; heuristics are functions from arguments to a value."""
 
     configs: Sequence[Mapping[str, Any]] = ()
     heuristics: Mapping[str, Any] = field(default_factory=dict)
@@ -90,23 +409,21 @@ def guesses(kernel: KernelFunction, source: SourceValues, extra: frozenset[str] 
             name: "constexpr" if name in constant else _type(name, kernel, uses, (element, block), whole)
             for name in kernel.parameters
         }
-        yield Guess(types=types, constants=constants, known_names=frozenset(values), element=element)
+        yield Guess(types, constants, frozenset(values), element)
 
 
 def switches(kernel: KernelFunction, guess: Guess) -> Iterator[Guess]:
     """The same guess with each switch in its other position, and with every text that a parameter is compared with."""
-    uses = uses_of(kernel)
-    for name, value in guess.constants.items():
-        if name in guess.known_names:
-            continue
-        if isinstance(value, bool):
-            yield guess.switched(name, not value)
-        for text in dict.fromkeys(uses.texts.get(name, ())):
-            if type(text) is type(value) and text != value:
-                yield guess.switched(name, text)
-    off = {name: True for name, value in guess.constants.items() if value is False and name not in guess.known_names}
-    if len(off) > 1:
-        yield replace(guess, constants={**guess.constants, **off})
+    texts = uses_of(kernel).texts
+    free = {name: value for name, value in guess.constants.items() if name not in guess.known_names}
+    changes: list[dict[str, Any]] = []
+    for name, value in free.items():
+        changes += [{name: not value}] if isinstance(value, bool) else []
+        others = dict.fromkeys(texts.get(name, ()))
+        changes += ({name: text} for text in others if type(text) is type(value) and text != value)
+    off = {name: True for name, value in free.items() if value is False}
+    changes += [off] if len(off) > 1 else []
+    yield from (replace(guess, constants={**guess.constants, **change}) for change in changes)
 
 
 def _rounded_up(
@@ -176,19 +493,13 @@ def _whole_literals(kernel: KernelFunction, source: SourceValues) -> dict[str, s
         if param.has_default and not param.is_constexpr:
             types[param.name] = _type_of(param.default)
     for launch in source.launches:
-        for name, node in launch.arguments.items():
-            value = launch.literal(node)
-            if isinstance(value, (bool, int, float)):
-                types[name] = _type_of(value)
+        kinds = {name: _type_of(launch.literal(node)) for name, node in launch.arguments.items()}
+        types.update({name: kind for name, kind in kinds.items() if kind})
     return {name: kind for name, kind in types.items() if kind}
 
 
 def _type_of(value: Any) -> str:
-    if isinstance(value, bool):
-        return "i1"
-    if isinstance(value, int):
-        return "i32"
-    return "fp32" if isinstance(value, float) else ""
+    return {bool: "i1", int: "i32", float: "fp32"}.get(type(value), "")
 
 
 def _constant(name: str, uses: Uses, tiles: Mapping[str, int], sizes: tuple[str, int]) -> Any:
@@ -207,9 +518,7 @@ def _constant(name: str, uses: Uses, tiles: Mapping[str, int], sizes: tuple[str,
     if name in uses.ranges:
         return _UNROLLED
     numbers = [text for text in texts if type(text) is int]
-    if name in uses.switches and name not in uses.numbers:
-        return False
-    if any(type(text) is bool for text in texts):
+    if (name in uses.switches and name not in uses.numbers) or any(type(text) is bool for text in texts):
         return False
     if numbers and name not in uses.numbers:
         return numbers[0]
@@ -224,8 +533,7 @@ def _type(name: str, kernel: KernelFunction, uses: Uses, sizes: tuple[str, int],
     if name in uses.descriptors:
         return f"tensordesc<{element}[{', '.join([str(block)] * uses.descriptors[name])}]>"
     if name in uses.pointers:
-        element_kind = uses.pointers[name]
-        return {"int": "*i64", "atomic": "*fp32"}.get(element_kind, f"*{element}")
+        return {"int": "*i64", "atomic": "*fp32"}.get(uses.pointers[name], f"*{element}")
     if name in whole:
         return whole[name]
     if name in uses.optional and name not in uses.numbers:

@@ -31,31 +31,23 @@ from triton_ops.backend import (
 from triton_ops.base import require
 from triton_ops.device import Target, named_target
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.kernel_ir import SourcePlace, UnreadableError, UntoldError
-from triton_ops.lint.jit_functions import KernelFunction
-from triton_ops.lint.kernel_facts import Fact, Facts
+from triton_ops.kernel_ir import UnreadableError, UntoldError
+from triton_ops.lint.jit_functions import KernelFunction, SourceLaunch
+from triton_ops.lint.kernel_facts import Fact, Facts, SourcePlace
 from triton_ops.lint.memory_watch import RunRecord
-from triton_ops.lint.parameters import Guess, SourceValues, guesses, switches
-from triton_ops.lint.source_launches import SourceLaunch
+from triton_ops.lint.parameters import FLOATS, Guess, SourceValues, Uses, guesses, switches, uses_of
 from triton_ops.lint.term_walk import facts_of
-from triton_ops.lint.usage import Uses, uses_of
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Problem
 
 
 def ttir_of(function: Any, types: Mapping[str, str], constants: Mapping[str, Any], target: Target) -> str:
-    """The text of a kernel's TTIR, with the places of the source.
+    """The text of a kernel's TTIR, with the places of the source; raises whatever Triton's front end does.
 
-    Args:
-        function: The JIT function.
-        types: The type of each parameter, in order, such as `*bf16`, `i32` or `constexpr`.
-        constants: Values of the parameters whose type is `constexpr`.
-        target: What to lower for; below `sm_90` tensor descriptors become pointers and masks.
+    Each parameter has a type, in order, such as `*bf16`, `i32` or `constexpr`. Below `sm_90` tensor descriptors become
+    pointers and masks.
 
     Cost: 10 to 40 ms.
-
-    Raises:
-        Exception: Whatever Triton's front end raises.
     """
     compiler, goal = _compiler(target)
     ir = importlib.import_module("triton._C.libtriton").ir
@@ -77,19 +69,9 @@ def ttir_of(function: Any, types: Mapping[str, str], constants: Mapping[str, Any
 def binary_of(
     function: Any, types: Mapping[str, str], constants: Mapping[str, Any], target: Target, options: Mapping[str, int]
 ) -> Built:
-    """The compiled kernel, whose pointers and whole numbers are taken as multiples of 16.
-
-    Args:
-        function: The JIT function.
-        types: As for `ttir_of`.
-        constants: As for `ttir_of`.
-        target: What to compile for.
-        options: Launch options, such as `num_warps`.
+    """The compiled kernel, with pointers and whole numbers as multiples of 16; raises whatever the compiler does.
 
     Cost: 0.1 to some seconds; 1 ms from Triton's disk cache.
-
-    Raises:
-        Exception: Whatever Triton and the assembler raise.
     """
     compiler, goal = _compiler(target)
     even = [["tt.divisibility", 16]]
@@ -145,15 +127,10 @@ def launched_as(operation: Operation, target: Target) -> dict[int, tuple[Guess, 
 
 def _guess(one: LaunchedKernel, config: Config) -> Guess:
     options = {name: value for name, value in config.items() if name not in one.types and type(value) is int}
-    floats = [kind.lstrip("*") for kind in one.types.values() if kind.lstrip("*") in ("fp16", "bf16", "fp32")]
-    return Guess(
-        types=one.types,
-        constants=one.constants,
-        known_names=frozenset(one.constants),
-        element=floats[0] if floats else "fp16",
-        options=options,
-        ones=one.ones,
-    )
+    kinds = (kind.lstrip("*") for kind in one.types.values())
+    element = next((kind for kind in kinds if kind in FLOATS), "fp16")
+    known_names = frozenset(one.constants)
+    return Guess(one.types, one.constants, known_names, element, options=options, ones=one.ones)
 
 
 def _problems(operation: Operation) -> Iterator[Problem]:
@@ -204,11 +181,7 @@ _TUNED = (16, 32, 64, 128, 256, 512)  # extents that tuned blocks are told apart
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A kernel with one guess of its parameters, and what it does with it.
-
-    Attributes:
-        rearranges: Whether it multiplies tiles, or moves elements from one place of a block to another.
-    """
+    """A kernel with one guess, and what it does; `rearranges` if it multiplies tiles or moves elements in blocks."""
 
     guess: Guess
     facts: Facts
@@ -220,7 +193,6 @@ class KernelReading:
     """A kernel with all that can be read of it.
 
     Attributes:
-        function: The JIT function with its syntax.
         configs: Tunables and launch options of each config of a decorator.
         key: What `triton.autotune` is keyed on; None if the kernel is not tuned.
         target: What is compiled for, where a rule compiles.
@@ -261,10 +233,8 @@ class KernelReading:
     @cached_property
     def lowered(self) -> tuple[tuple[Variant, ...], str]:
         """The variants that Triton's front end accepts, and its last complaint where it accepts none."""
-        variants = [one for one in map(self._read, self.guesses[:_MOST_VARIANTS]) if one is not None]
-        if variants:
-            return tuple(variants), ""
-        return self.lowered_with(self._deciders)
+        variants = tuple(filter(None, map(self._read, self.guesses[:_MOST_VARIANTS])))
+        return (variants, "") if variants else self.lowered_with(self._deciders)
 
     @cached_property
     def _deciders(self) -> frozenset[str]:
@@ -278,7 +248,7 @@ class KernelReading:
             variant = self._variant(guess)
             if isinstance(variant, Variant):
                 others = [self._read(one) for one in switches(self.function, guess)][:most]
-                return (variant, *(one for one in others if one is not None)), ""
+                return (variant, *filter(None, others)), ""
             why = why or variant
             unreadable += variant.startswith(_UNREADABLE)
             if unreadable == _MOST_UNREADABLE:
@@ -329,7 +299,7 @@ class KernelReading:
         if element not in self._by_element:
             candidates = guesses(self.function, self.source_values, self._deciders)
             variants = (self._read(one) for one in candidates if one.element == element)
-            self._by_element[element] = next((one for one in variants if one is not None), None)
+            self._by_element[element] = next(filter(None, variants), None)
         return self._by_element[element]
 
     @cached_property
@@ -354,22 +324,13 @@ class KernelReading:
     def checks_divisibility(self) -> bool:
         """Check whether the launching functions, heuristics or the kernel itself ask for a remainder."""
         callers = [launch.around for launch in self.launches if not isinstance(launch.around, ast.Module)]
-        tests = [
-            node.test
-            for caller in callers
-            for node in ast.walk(caller)
-            if isinstance(node, (ast.Assert, ast.If, ast.IfExp))
-        ]
-        return any(map(_has_remainder, [*tests, *filter(_is_assumption, ast.walk(self.function.node))]))
-
-
-def _is_assumption(node: ast.AST) -> bool:
-    names = ("assume", "device_assert", "static_assert")
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names
-
-
-def _has_remainder(node: ast.AST) -> bool:
-    return any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) for one in ast.walk(node))
+        nodes = (node for caller in callers for node in ast.walk(caller))
+        tests: list[ast.AST] = [node.test for node in nodes if isinstance(node, (ast.Assert, ast.If, ast.IfExp))]
+        calls = (node for node in ast.walk(self.function.node) if isinstance(node, ast.Call))
+        names = ("assume", "device_assert", "static_assert")
+        tests += (one for one in calls if isinstance(one.func, ast.Attribute) and one.func.attr in names)
+        parts = (part for test in tests for part in ast.walk(test))
+        return any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) for one in parts)
 
 
 OPTIONS = ("num_warps", "num_stages", "maxnreg", "num_ctas")
@@ -377,28 +338,18 @@ WARPS = 4  # Triton's default
 
 
 def compile_variant(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Built:
-    """Compile a variant with the launch options of a config.
-
-    Cost: 0.1 to some seconds; 1 ms from Triton's disk cache.
-
-    Raises:
-        Exception: Whatever the compiler raises.
-    """
+    """Compile a variant with the launch options of a config; cost and errors are those of `binary_of`."""
     options = {name: int(config[name]) for name in OPTIONS if config.get(name)}
     types, constants = variant.guess.specialised
     return binary_of(kernel.function.function, types, constants, kernel.target, options)
 
 
 def known_configs(kernel: KernelReading) -> Iterator[dict[str, Any]]:
-    """The configs of the decorators, of an operation, and of launches that write them out, where every tile is known.
-
-    Each has `num_warps`.
-    """
+    """The configs of decorators, an operation, and launches that write them out, with every tile and `num_warps`."""
     tiles = set(kernel.uses.tiles) & kernel.function.constants
     optional = (param for param in kernel.function.function.params if param.has_default)
     defaults = {param.name: getattr(param.default, "value", param.default) for param in optional}
-    configs = [dict(config) for config in kernel.configs]
-    configs += [{**one.constants, **one.options} for one in kernel.guesses[:1]]
+    configs = [*kernel.configs, *({**one.constants, **one.options} for one in kernel.guesses[:1])]
     for launch in kernel.launches:
         values = {name: launch.literal(node) for name, node in launch.arguments.items()}
         configs.append({name: value for name, value in values.items() if value is not None})

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops import bank_conflicts
-from triton_ops.kernel_ir import SharedAccess, steps_of, traffic
+from triton_ops.kernel_ir import Traffic
 from triton_ops.kernel_ir.ptx import read_ptx
+from triton_ops.kernel_ir.shared_memory import SharedAccess, steps_of
 
 HEAD = """
 .extern .shared .align 16 .b8 global_smem[];
@@ -26,7 +27,7 @@ HEAD = """
 
 
 def accesses(body: str, threads: int = 32) -> tuple[SharedAccess, ...]:
-    return traffic(HEAD.format(threads=threads, body=body)).shared
+    return Traffic.of(HEAD.format(threads=threads, body=body)).shared
 
 
 def steps(body: str, threads: int = 32) -> tuple[int | None, int | None]:
@@ -127,11 +128,11 @@ $L__BB0_1:
 	st.global.b16 [ %rd1 + 0 ], %rs1;
 	@%p1 bra 	$L__BB0_1;
 """
-    found = traffic(HEAD.format(threads=64, body=body))
+    found = Traffic.of(HEAD.format(threads=64, body=body))
     assert (found.global_bytes, found.loop_bytes, found.bulk) == (64 * 18, 64 * 2, False)
 
 
 def test_text_without_shared_memory_has_no_traffic_and_one_without_threads_is_refused():
-    assert traffic("no kernel").shared == ()
+    assert Traffic.of("no kernel").shared == ()
     with pytest.raises(ValueError, match="how many threads"):
         read_ptx("st.shared.b32 [%r1], %r2;")

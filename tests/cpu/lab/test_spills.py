@@ -12,7 +12,6 @@ from triton_ops import TensorSpec, TritonKernel, cure_spills
 from triton_ops.device import gpu_missing, named_target
 from triton_ops.exceptions import ConfigValueError, SpaceError
 from triton_ops.kernel_ir import LocalTraffic
-from triton_ops.kernel_ir.machine_code import amdgcn_traffic, sass_traffic
 from triton_ops.lab.command_compile import cure_rows, spill_facts
 from triton_ops.lab.spills import CURES, SpillEvidence, SpillReport, changes, healthy
 from triton_ops.lab.spills import CureTrial as Tried
@@ -58,9 +57,9 @@ def tried(*after, before=None, **named):
 
 
 def test_local_loads_and_stores_are_counted_with_their_widths_and_their_loops():
-    assert sass_traffic(SASS) == LocalTraffic(loads=3, stores=2, load_bytes=28, store_bytes=12, in_loops=2)
-    assert amdgcn_traffic(AMD) == LocalTraffic(loads=1, stores=1, load_bytes=8, store_bytes=4, in_loops=1)
-    assert sass_traffic("") == LocalTraffic(0, 0, 0, 0, 0)
+    assert LocalTraffic.of("cuda", SASS) == LocalTraffic(loads=3, stores=2, load_bytes=28, store_bytes=12, in_loops=2)
+    assert LocalTraffic.of("hip", AMD) == LocalTraffic(loads=1, stores=1, load_bytes=8, store_bytes=4, in_loops=1)
+    assert LocalTraffic.of("cuda", "") == LocalTraffic(0, 0, 0, 0, 0)
 
 
 def test_changes_come_in_order_and_each_goes_on_from_its_own_last_step():

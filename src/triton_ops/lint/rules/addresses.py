@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
-from triton_ops.kernel_ir import SourcePlace
 from triton_ops.lint.findings import Finding, Undecided
-from triton_ops.lint.kernel_facts import AccessFact, Facts, Multiplication
+from triton_ops.lint.jit_functions import AxisOf, extents_of, rank_of, stride_of, tensor_of
+from triton_ops.lint.kernel_facts import (
+    AccessFact,
+    Facts,
+    Index,
+    Multiplication,
+    SourcePlace,
+    arguments_in,
+    indices,
+    loop_of,
+    root_name,
+)
 from triton_ops.lint.memory_watch import CONFLICT, OUTSIDE, UNWRITTEN
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
-from triton_ops.lint.rules.indices import Index, arguments_in, indices, loop_of, root_name
-from triton_ops.lint.source_launches import AxisOf, extents_of, rank_of, stride_of, tensor_of
 from triton_ops.lint.terms import ZERO, Term, constant, describe, inner_terms, lone_argument, parts
 
 _AXES = "xyz"
@@ -53,41 +62,25 @@ def _sharing(facts: Facts, access: AccessFact) -> str:
         part = _unused_part(facts, access, program)
         if part:
             return f"the address does not depend on {part}, so that programs that differ in it add to the same elements"
-    if _is_scattered(facts, access):
+    axes = {facts.terms.index(axis).number for axis in range(len(access.type.shape))}
+    loads = [one for one in inner_terms(access.offset) if one.name == "load"]
+    one_element = bool(loads) and not access.offset.inside & axes  # a block that begins where data says is its own
+    if access.root.name != "argument" or one_element or any(one.inside & axes for one in loads):
         return "the address is data, so that any program may add to any element"
     return ""
 
 
-def _is_scattered(facts: Facts, access: AccessFact) -> bool:
-    """Check whether data says where each element goes; a block that begins where data says is the program's own."""
-    if access.root.name != "argument":
-        return True
-    axes = {facts.terms.index(axis).number for axis in range(len(access.type.shape))}
-    loads = [one for one in inner_terms(access.offset) if one.name == "load"]
-    return any(one.inside & axes for one in loads) or (bool(loads) and not access.offset.inside & axes)
-
-
 def _programs(facts: Facts) -> list[Term]:
     """The program numbers that decide what the kernel reads, writes or computes."""
-    programs: dict[Term, None] = {}
+    terms = [term for loop in facts.loops for term in (loop.lower, loop.upper)]
     for access in facts.accesses:
-        terms = [access.offset, access.mask, access.path]
-        for term in (*terms, *([access.value.term] if access.value else ())):
-            for one in inner_terms(term):
-                if one.name == "program_id":
-                    programs[one] = None
-    for loop in facts.loops:
-        for term in (loop.lower, loop.upper):
-            programs.update(dict.fromkeys(one for one in inner_terms(term) if one.name == "program_id"))
-    return sorted(programs)
+        terms += [access.offset, access.mask, access.path, *([access.value.term] if access.value else ())]
+    return sorted({one for term in terms for one in inner_terms(term) if one.name == "program_id"})
 
 
 def _only_one(access: AccessFact, program: Term) -> bool:
-    for holder in (access.path, access.mask):
-        for one in inner_terms(holder):
-            if one.name == ZERO and program.number in one.inside:
-                return True
-    return False
+    conditions = (one for holder in (access.path, access.mask) for one in inner_terms(holder))
+    return any(one.name == ZERO and program.number in one.inside for one in conditions)
 
 
 def _unused_part(facts: Facts, access: AccessFact, program: Term) -> str:
@@ -95,19 +88,14 @@ def _unused_part(facts: Facts, access: AccessFact, program: Term) -> str:
     mine = set(inner_terms(access.offset))
     if any(program in monomial for monomial in parts(access.offset)):
         return ""
-    others = _parts_of(facts, program)
+    deciding = [access.offset for access in facts.accesses if access.kind == "load"]
+    deciding += [term for loop in facts.loops for term in (loop.lower, loop.upper)]
+    all_quotients = (one for term in deciding for one in inner_terms(term) if one.name in ("quotient", "remainder"))
+    others = list(dict.fromkeys(one for one in all_quotients if program.number in one.inside))
     quotients = [one for one in mine if one.name in ("quotient", "remainder")]
     if quotients and all(one in mine or any(one in set(inner_terms(two)) for two in quotients) for one in others):
         return ""
     return next((describe(one) for one in others if one not in mine), "")
-
-
-def _parts_of(facts: Facts, program: Term) -> list[Term]:
-    """The quotients and remainders of a program's number that decide what is read."""
-    deciding = [access.offset for access in facts.accesses if access.kind == "load"]
-    deciding += [term for loop in facts.loops for term in (loop.lower, loop.upper)]
-    quotients = (one for term in deciding for one in inner_terms(term) if one.name in ("quotient", "remainder"))
-    return list(dict.fromkeys(one for one in quotients if program.number in one.inside))
 
 
 def _overlaps_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
@@ -117,14 +105,12 @@ def _overlaps_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterato
         if access.kind != "store":
             continue
         for program in _programs(facts):
-            if _touches(facts, access, program) or not _depends(
-                facts, access.value.term if access.value else access.offset, program
-            ):
+            value = access.value.term if access.value else access.offset
+            places = (access.offset, access.mask, access.path, access.root)
+            if any(_depends(facts, term, program) for term in places) or not _depends(facts, value, program):
                 continue
-            what = (
-                f"the store to {root_name(access)} goes to the same place for every {describe(program)}, and what it "
-                "stores differs"
-            )
+            place = f"the store to {root_name(access)} goes to the same place for every {describe(program)}"
+            what = f"{place}, and what it stores differs"
             why = "the kernel has a lock, whose order is not followed" if locked else _promise(kernel, variant, access)
             if why:
                 yield rule.undecided(kernel, f"line {kernel.place(access).line}: {what}; {why}")
@@ -147,30 +133,20 @@ def _promise(kernel: KernelReading, variant: Variant, access: AccessFact) -> str
     return ""
 
 
-def _touches(facts: Facts, access: AccessFact, program: Term) -> bool:
-    return any(_depends(facts, term, program) for term in (access.offset, access.mask, access.path, access.root))
-
-
 def _depends(facts: Facts, term: Term, symbol: Term) -> bool:
     """Check whether a term depends on a symbol, also through what loops carry and what was loaded."""
     queue, numbers = [term], set()
     while queue:
         for one in inner_terms(queue.pop()):
-            if one is symbol:
-                return True
-            if one.name in ("was there", "scaled dot"):
+            if one is symbol or one.name in ("was there", "scaled dot"):
                 return True
             if one.name in ("carried", "after", "turn", "turns") and one.number not in numbers:
                 numbers.add(one.number)
-                queue += _made_of(facts, one)
+                loops = (loop for loop in facts.loops if loop.number == one.operands[0])
+                queue += [term for loop in loops for term in (loop.lower, loop.upper)]
+                carried = None if one.name in ("turn", "turns") else facts.carried.get(one.operands[:2])
+                queue += (carried.begin, carried.next) if carried else ()
     return False
-
-
-def _made_of(facts: Facts, symbol: Term) -> list[Term]:
-    number, *place = symbol.operands[:2]
-    bounds = [term for loop in facts.loops if loop.number == number for term in (loop.lower, loop.upper)]
-    carried = None if symbol.name in ("turn", "turns") else facts.carried.get((number, *place))
-    return [*bounds, *((carried.begin, carried.next) if carried else ())]
 
 
 def _narrow_step(kernel: KernelReading, variant: Variant, access: AccessFact) -> str | None:
@@ -182,10 +158,8 @@ def _narrow_step(kernel: KernelReading, variant: Variant, access: AccessFact) ->
             step = parts(index.term).get((program,), 0)
             inside = program.number in access.mask.inside
             if 0 < step < index.extent and not inside and constant(index.stride) == 1:
-                return (
-                    f"programs step by {step} and store blocks of {index.extent}, so that neighbours "
-                    "write the same elements"
-                )
+                blocks = f"programs step by {step} and store blocks of {index.extent}"
+                return f"{blocks}, so that neighbours write the same elements"
     return None
 
 
@@ -215,51 +189,45 @@ def _others_stores(rule: Rule, kernel: KernelReading, variant: Variant) -> Itera
 ATOMICS = Rule(
     id="cross-program-atomic",
     level="ttir",
-    symptom="results differ in their last bits from run to run, the output must be zeroed before each "
-    "launch, and speed "
-    "depends on how programs collide",
+    symptom="results differ in their last bits from run to run, the output must be zeroed before each launch, and "
+    "speed depends on how programs collide",
     fix="two passes: each program stores its partial result, and a second kernel adds them up in a fixed order",
     decide=in_each_variant(_atomics_of),
 )
-OVERLAPS_IN_TTIR = Rule(
-    id="overlapping-writes",
-    level="ttir",
-    symptom="results depend on which program runs last: several write the same elements, or read what another writes",
-    fix="let the address depend on every program_id that the launch has, or store from one program alone",
-    decide=in_each_variant(_overlaps_of),
-)
 
 
-def _observed(kind: str) -> Callable[[Rule, KernelReading], Iterator[Statement]]:
+def _observed(kind: str, rule: Rule, kernel: KernelReading) -> Iterator[Statement]:
     """A rule's decision by what was seen of a kind; nothing where no run was asked for."""
-
-    def decide(rule: Rule, kernel: KernelReading) -> Iterator[Statement]:
-        if kernel.run is None:
-            return
-        observations = list(kernel.run.of(kind, kernel.name))
-        for one in observations:
-            yield replace(rule.found(kernel, SourcePlace(one.file, one.line), one.evidence), level="run")
-        if not observations and (why := kernel.run.why_open(kind, kernel.name)):
-            yield rule.undecided(kernel, why)
-
-    return decide
+    if kernel.run is None:
+        return
+    observations = list(kernel.run.of(kind, kernel.name))
+    for one in observations:
+        yield replace(rule.found(kernel, SourcePlace(one.file, one.line), one.evidence), level="run")
+    if not observations and (why := kernel.run.why_open(kind, kernel.name)):
+        yield rule.undecided(kernel, why)
 
 
 def _overlaps_and_conflicts(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
     """Statements by the TTIR, and beside them those of a run."""
-    statements = list(OVERLAPS_IN_TTIR.decide(rule, kernel))
+    statements = in_each_variant(_overlaps_of)(rule, kernel)
     open_already = any(isinstance(one, Undecided) for one in statements)
-    observations = _observed(CONFLICT)(rule, kernel)
+    observations = _observed(CONFLICT, rule, kernel)
     return [*statements, *(one for one in observations if isinstance(one, Finding) or not open_already)]
 
 
-OVERLAPS = replace(OVERLAPS_IN_TTIR, decide=_overlaps_and_conflicts)
+OVERLAPS = Rule(
+    id="overlapping-writes",
+    level="ttir",
+    symptom="results depend on which program runs last: several write the same elements, or read what another writes",
+    fix="let the address depend on every program_id that the launch has, or store from one program alone",
+    decide=_overlaps_and_conflicts,
+)
 OUTSIDE_TENSOR = Rule(
     id="outside-tensor",
     level="run",
     symptom="wrong results or an illegal address: elements are read or written that belong to no tensor of the launch",
     fix="a mask or an extent that fits the tensor, and the strides that it has",
-    decide=_observed(OUTSIDE),
+    decide=partial(_observed, OUTSIDE),
     needs_ttir=False,
 )
 NEVER_WRITTEN = Rule(
@@ -267,7 +235,7 @@ NEVER_WRITTEN = Rule(
     level="run",
     symptom="some elements of the result hold what the memory held before",
     fix="programs and blocks for all of the result; or zero it before each launch, if that is meant",
-    decide=_observed(UNWRITTEN),
+    decide=partial(_observed, UNWRITTEN),
     needs_ttir=False,
 )
 
@@ -296,10 +264,8 @@ def _find_swapped(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterat
                 open_roots[root] = None
     if open_roots:
         names = ", ".join(open_roots)
-        yield rule.undecided(
-            kernel,
-            f"which axis each stride of {names} belongs to is decided by callers, and no launch in the file shows it",
-        )
+        why = "is decided by callers, and no launch in the file shows it"
+        yield rule.undecided(kernel, f"which axis each stride of {names} belongs to {why}")
 
 
 def _use(variant: Variant, index: Index) -> _Use:
@@ -322,15 +288,13 @@ def _by_launch(kernel: KernelReading, root: str, use: _Use) -> str | None:
         for end in sorted(use.ends):
             extents = [one for one in extents_of(launch, end) if one.tensor == tensor]
             rank = rank_of(launch, tensor)
-            if not extents:
-                continue
-            if all(_different(stride, one, rank) for one in extents):
+            if extents and all(_different(stride, one, rank) for one in extents):
                 where = " or ".join(str(one.axis) for one in extents)
                 return (
                     f"line {launch.line} gives {use.stride} the stride of axis {stride.axis} of {tensor}; the index "
                     f"that it multiplies ends at {end}, the extent of axis {where}"
-                )  # fmt: skip
-            verdict = ""
+                )
+            verdict = "" if extents else verdict
     return verdict
 
 
@@ -369,30 +333,23 @@ _MOVING = ("program_id", "turn", "load", "carried", "quotient", "remainder")
 def _find_overflow(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """A product of 32 bits that is made 64 bits wide only afterwards, or that is 64 bits wide elsewhere."""
     facts = variant.facts
-    narrow = [one for one in facts.multiplications if one.bits == 32 and _grows(one) and _in_address(variant, one)]
     wide = [one for one in facts.multiplications if one.bits == 64 and _grows(one)]
-    for one in narrow:
+    for one in (one for one in facts.multiplications if one.bits == 32 and _grows(one)):
         product = facts.terms.multiply(one.one, one.other)
+        if not any(_has(access.offset, product) for access in facts.accesses):
+            continue
+        what = f"{describe(product)} is multiplied in 32 bits"
         same = next((w for w in wide if facts.terms.multiply(w.one, w.other) is product), None)
         if any(_has(term, product) for term in facts.widenings):
             yield rule.found(
-                kernel, one, f"{describe(product)} is multiplied in 32 bits and made 64 bits wide afterwards: it "
-                "has overflowed by then",
+                kernel, one, f"{what} and made 64 bits wide afterwards: it has overflowed by then",
                 fix="widen a factor before the product: pid.to(tl.int64) * stride",
             )  # fmt: skip
         elif same is not None:
-            yield rule.found(
-                kernel,
-                one,
-                f"{describe(product)} is multiplied in 32 bits; line {kernel.place(same).line} "
-                "multiplies by the same in 64 bits",
-            )
+            yield rule.found(kernel, one, f"{what}; line {kernel.place(same).line} multiplies by the same in 64 bits")
         else:
-            yield rule.undecided(
-                kernel, f"{describe(product)} is multiplied in 32 bits, which overflows for tensors of 2^31 "
-                "elements and more; "
-                "how large they are is not in the file",
-            )  # fmt: skip
+            why = "which overflows for tensors of 2^31 elements and more; how large they are is not in the file"
+            yield rule.undecided(kernel, f"{what}, {why}")
 
 
 def _grows(one: Multiplication) -> bool:
@@ -402,11 +359,6 @@ def _grows(one: Multiplication) -> bool:
         if moving and any(inner.name == "argument" for m in parts(b) for inner in m):
             return True
     return False
-
-
-def _in_address(variant: Variant, one: Multiplication) -> bool:
-    product = variant.facts.terms.multiply(one.one, one.other)
-    return any(_has(access.offset, product) for access in variant.facts.accesses)
 
 
 def _has(term: Term, product: Term) -> bool:

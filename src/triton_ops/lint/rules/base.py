@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from triton_ops.kernel_ir import SourcePlace
 from triton_ops.lint.findings import Finding, Undecided
-from triton_ops.lint.kernel_facts import Fact
+from triton_ops.lint.kernel_facts import Fact, SourcePlace
 from triton_ops.lint.reading import KernelReading, Variant
 
 Statement: TypeAlias = "Finding | Undecided"
@@ -16,13 +15,9 @@ Statement: TypeAlias = "Finding | Undecided"
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One pitfall.
+    """One pitfall, decided by `source`, `ttir`, `binary` or `run`; its id stays.
 
-    Attributes:
-        id: Its name, which stays.
-        level: What decides it: `source`, `ttir`, `binary` or `run`.
-        decide: From the rule and a kernel's reading to what it says of the kernel.
-        needs_ttir: Whether a kernel that cannot be lowered stays undecided.
+    With `needs_ttir`, a kernel that cannot be lowered stays undecided.
     """
 
     id: str

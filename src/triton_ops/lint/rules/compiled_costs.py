@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from triton_ops.backend import one_line
 from triton_ops.compilation import resources_of
 from triton_ops.device import Residents
-from triton_ops.kernel_ir import SharedAccess, SourcePlace, Traffic, traffic, widths_by_line
-from triton_ops.lint.kernel_facts import AccessFact, Facts, ProductFact
+from triton_ops.kernel_ir import Traffic, widths_by_line
+from triton_ops.lint.findings import Undecided
+from triton_ops.lint.kernel_facts import AccessFact, Facts, Index, ProductFact, SourcePlace, indices
 from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
-from triton_ops.lint.rules.indices import Index, indices
-from triton_ops.lint.terms import AT_LEAST_ZERO, Monomial, Term, all_of, constant, inner_terms, parts
+from triton_ops.lint.terms import AT_LEAST_ZERO, Monomial, all_of, constant, inner_terms, parts
 
 _HEAVY = 64
 """Elements per thread of the largest tile from which a config is compiled: below, nothing has spilled."""
@@ -34,10 +33,9 @@ def _find_spills(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
         return
     for config in sorted(configs, key=lambda one: _weight(kernel, one), reverse=True)[:_MOST_COMPILED]:
         variant = kernel.with_values(config)
-        warps = config["num_warps"]
         if variant is None:
             yield rule.undecided(kernel, f"it cannot be lowered with {in_words(config)}")
-        elif _largest(variant) / (warps * kernel.target.warp_size) >= _HEAVY:
+        elif _largest(variant) / (config["num_warps"] * kernel.target.warp_size) >= _HEAVY:
             yield from _registers_decide_compiled(rule, kernel, variant, config)
 
 
@@ -48,16 +46,19 @@ def _registers_decide_compiled(
     try:
         resources = resources_of(compile_variant(kernel, variant, config), target)
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield rule.undecided(kernel, f"{target.arch} refuses {in_words(config)}: {one_line(error)}")
+        yield _refused(rule, kernel, config, error)
         return
     if (resources.spill_bytes or 0) > _SPILLED_BYTES:
-        warps = config["num_warps"]
-        elements = _largest(variant) // (warps * target.warp_size)
+        elements = _largest(variant) // (config["num_warps"] * target.warp_size)
         yield rule.found(
             kernel, kernel.line,
             f"compiled for {target.arch} with {in_words(config)} it takes {resources.registers} registers and spills "
             f"{resources.spill_bytes:,} bytes per thread; its largest tile alone has {elements} elements per thread",
         )  # fmt: skip
+
+
+def _refused(rule: Rule, kernel: KernelReading, config: Mapping[str, Any], error: Exception) -> Undecided:
+    return rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(config)}: {one_line(error)}")
 
 
 def _weight(kernel: KernelReading, config: Mapping[str, Any]) -> float:
@@ -93,15 +94,17 @@ def _find_lost_occupancy(rule: Rule, kernel: KernelReading) -> Iterable[Statemen
     variant = kernel.with_values(configs[0]) if stages >= _FEWEST_STAGES else None
     if variant is None or not any(product.loops for product in variant.facts.products):
         return
-    if kernel.target.limits is None:
+    if (limits := kernel.target.limits) is None:
         yield rule.undecided(kernel, f"what a multiprocessor of {kernel.target.arch} holds is not known")
         return
-    fewer = {**configs[0], "num_stages": stages - 1}
+    several = (configs[0], {**configs[0], "num_stages": stages - 1})
     try:
-        before, after = (_residents(kernel, variant, config) for config in (configs[0], fewer))
+        resources = [resources_of(compile_variant(kernel, variant, one), kernel.target) for one in several]
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(configs[0])}: {one_line(error)}")
+        yield _refused(rule, kernel, configs[0], error)
         return
+    warps = configs[0]["num_warps"]
+    before, after = (limits.residents(one.registers or 0, one.shared_bytes or 0, warps) for one in resources)
     yield from _compare_residents(rule, kernel, variant, before, after)
 
 
@@ -120,16 +123,8 @@ def _compare_residents(
         yield rule.undecided(kernel, f"{evidence}; whether that is faster differs from product to product: measure it")
     else:
         line = kernel.place(chained).line
-        yield rule.found(
-            kernel, kernel.line, f"{evidence}, and the product in line {line} waits for another of its turn"
-        )
-
-
-def _residents(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Residents:
-    limits = kernel.target.limits
-    assert limits is not None  # asked before
-    resources = resources_of(compile_variant(kernel, variant, config), kernel.target)
-    return limits.residents(resources.registers or 0, resources.shared_bytes or 0, config["num_warps"])
+        why = f"the product in line {line} waits for another of its turn"
+        yield rule.found(kernel, kernel.line, f"{evidence}, and {why}")
 
 
 def _waits(facts: Facts, product: ProductFact) -> bool:
@@ -155,13 +150,8 @@ _EVEN = 16  # arguments are taken as multiples of this
 _SECTOR_BYTES = 32
 
 
-@dataclass(frozen=True, eq=False)
-class _Suspect:
-    """An access that may be narrow.
-
-    Attributes:
-        gap: How many elements its neighbours lie apart.
-    """
+class _Suspect(NamedTuple):
+    """An access that may be narrow; its neighbours lie `gap` elements apart."""
 
     access: AccessFact
     cause: str
@@ -182,7 +172,7 @@ def _widths_decide_variant(rule: Rule, kernel: KernelReading, variant: Variant) 
     try:
         widths = widths_by_line(compile_variant(kernel, with_tiles, config).assembly)
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(config)}: {one_line(error)}")
+        yield _refused(rule, kernel, config, error)
         return
     for one in _suspects(with_tiles):
         place = kernel.place(one.access)
@@ -266,13 +256,12 @@ def _elements(count: int) -> str:
 
 def _is_shifted(variant: Variant, access: AccessFact) -> bool:
     """Check whether the same elements are read at another offset too, as stencils do: one of both is not aligned."""
-
-    def apart(one: AccessFact) -> Term:
-        return variant.facts.terms.sum({m: c for m, c in parts(one.offset).items() if m})
-
-    return any(
-        one is not access and one.root is access.root and apart(one) is apart(access) for one in variant.facts.accesses
+    mine, *others = (
+        (one, {m: c for m, c in parts(one.offset).items() if m})
+        for one in (access, *variant.facts.accesses)
+        if one.root is access.root
     )
+    return any(one is not access and sums == mine[1] for one, sums in others)
 
 
 NARROW = Rule(
@@ -285,13 +274,6 @@ NARROW = Rule(
 )
 
 
-_WAYS = 2  # steps for each that would do, from which a line is told
-_GLOBAL_BYTES = 32
-"""Bytes that a multiprocessor gets from global memory while its banks take a step.
-
-An A100 has 13, an H200 21 (bandwidth over multiprocessors and clock), and L2 about twice that: a conflict that
-takes fewer steps than the kernel's global memory takes is hidden behind it.
-"""
 _REDUCE_ONCE = (
     "keep one value for each element of the tile, and reduce once after the loop; or reduce along the axis along which "
     "the tile lies in memory; Triton 3.8 and later exchange what they reduce without conflicts"
@@ -303,35 +285,11 @@ _AS_MULTIPLIED = (
 _MOST_CONFIGS = 4  # of several, those that are looked at where the first has conflicts
 
 
-@dataclass(frozen=True)
-class _SourceLine:
-    """The accesses of one line.
-
-    Attributes:
-        bytes_moved: What the block moves from and to global memory meanwhile.
-    """
-
-    place: tuple[str, int]
-    accesses: tuple[SharedAccess, ...]
-    bytes_moved: int
-
-    @property
-    def steps(self) -> int:
-        return sum(one.steps or 0 for one in self.accesses)
-
-    @property
-    def fewest(self) -> int:
-        return sum(one.fewest or 0 for one in self.accesses)
-
-    @property
-    def matters(self) -> bool:
-        """Check whether threads wait for banks longer than for global memory."""
-        return self.steps >= _WAYS * self.fewest and _GLOBAL_BYTES * (self.steps - self.fewest) > self.bytes_moved
-
-
 def _decide_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
-    if not _rearranges(variant):
-        return
+    shapes = [access.type.shape for access in variant.facts.accesses]
+    shapes += [value.type.shape for reduction in variant.facts.reductions for value in reduction.inputs]
+    if not variant.rearranges and all(sum(extent > 1 for extent in shape) < 2 for shape in shapes):
+        return  # elements go from one thread to another as one sum of a block with one axis, if at all
     if kernel.target.kind != "cuda":
         yield rule.undecided(kernel, f"how {kernel.target.arch} accesses its shared memory is not read; PTX is")
         return
@@ -349,7 +307,7 @@ def _decide_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iter
     try:
         yield from _decide_compiled(rule, kernel, configs)
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(configs[0])}: {one_line(error)}")
+        yield _refused(rule, kernel, configs[0], error)
 
 
 def _decide_compiled(rule: Rule, kernel: KernelReading, configs: Sequence[Mapping[str, Any]]) -> Iterator[Statement]:
@@ -357,57 +315,34 @@ def _decide_compiled(rule: Rule, kernel: KernelReading, configs: Sequence[Mappin
     if any(one.steps is None for one in movement.shared):
         first = next(one.line for one in movement.shared if one.steps is None)
         yield rule.undecided(kernel, f"line {first}: where its threads access shared memory depends on data")
-    lines = [line for line in _lines(movement) if line.matters]
+    lines = [line for line in movement.lines if line.matters]
     if lines and movement.bulk:
         yield rule.undecided(kernel, "how many bytes its bulk copies move, behind which conflicts hide, is not read")
         return
     more = configs[1 :: max(1, len(configs) // _MOST_CONFIGS)][: _MOST_CONFIGS - 1] if lines else []
-    others = [{line.place for line in _lines(_traffic(kernel, config)) if line.matters} for config in more]
+    others = [{line.place for line in _traffic(kernel, config).lines if line.matters} for config in more]
     for line in lines:
         if all(line.place in places for places in others):  # else a tune chooses one without
-            place = _place(kernel, line)
-            yield rule.found(kernel, place, _evidence(kernel, line, configs[0]), fix=_fix(kernel, place))
+            place, facts = _place(kernel, *line.place), kernel.variants[0].facts
+            fix = _AS_MULTIPLIED if facts.products else ""
+            fix = _REDUCE_ONCE if place in map(kernel.place, facts.reductions) else fix
+            evidence = f"compiled for {kernel.target.arch} with {in_words(configs[0])}, {line.in_words}"
+            yield rule.found(kernel, place, evidence, fix=fix)
 
 
 def _traffic(kernel: KernelReading, config: Mapping[str, Any]) -> Traffic:
     variant = kernel.with_values(config)
     if variant is None:
         raise ValueError(f"it cannot be lowered with {in_words(config)}")
-    return traffic(compile_variant(kernel, variant, config).assembly)
+    return Traffic.of(compile_variant(kernel, variant, config).assembly)
 
 
-def _lines(movement: Traffic) -> list[_SourceLine]:
-    """The lines of what runs again and again, or of the whole kernel if nothing that moves data does."""
-    loops = movement.loop_bytes > 0 or any(one.in_loop for one in movement.shared)
-    by_place: dict[tuple[str, int], list[SharedAccess]] = {}
-    for one in movement.shared:
-        if one.in_loop == loops:
-            by_place.setdefault((one.file, one.line), []).append(one)
-    size = movement.loop_bytes if loops else movement.global_bytes
-    return [_SourceLine(place, tuple(accesses), size) for place, accesses in by_place.items()]
-
-
-def _place(kernel: KernelReading, line: _SourceLine) -> SourcePlace:
+def _place(kernel: KernelReading, name: str, number: int) -> SourcePlace:
     """The line in the kernel's file, or in that of a function that it calls."""
-    name, number = line.place
     facts = kernel.variants[0].facts
     files = (frame.file for one in (*facts.accesses, *facts.reductions, *facts.products) for frame in one.frames)
     file = next((file for file in (kernel.file, *files) if file.rpartition("/")[2] == name), None)
     return SourcePlace(kernel.file, kernel.line) if file is None else SourcePlace(file, number)
-
-
-def _fix(kernel: KernelReading, place: SourcePlace) -> str:
-    facts = kernel.variants[0].facts
-    if place in map(kernel.place, facts.reductions):
-        return _REDUCE_ONCE
-    return _AS_MULTIPLIED if facts.products else ""
-
-
-def _rearranges(variant: Variant) -> bool:
-    """Check whether elements go from one thread to another other than as one sum of a block with one axis."""
-    shapes = [access.type.shape for access in variant.facts.accesses]
-    shapes += [value.type.shape for reduction in variant.facts.reductions for value in reduction.inputs]
-    return variant.rearranges or any(sum(extent > 1 for extent in shape) > 1 for shape in shapes)
 
 
 def _access_of_unknown_strides(variant: Variant) -> AccessFact | None:
@@ -418,20 +353,6 @@ def _access_of_unknown_strides(variant: Variant) -> AccessFact | None:
         if sum(extent > 1 for extent in access.type.shape) > 1 and strides and not {1, -1} & set(strides):
             return access
     return None
-
-
-def _evidence(kernel: KernelReading, line: _SourceLine, config: Mapping[str, Any]) -> str:
-    worst = max(line.accesses, key=lambda one: (one.steps or 0) / max(1, one.fewest or 0))
-    kinds = {one.kind for one in line.accesses}
-    widths = sorted({one.lane_bytes for one in line.accesses})
-    often = " in each turn of a loop" if worst.in_loop else ""
-    ways = (worst.steps or 0) / max(1, worst.fewest or 0)
-    return (
-        f"compiled for {kernel.target.arch} with {in_words(config)}, {len(line.accesses)} instructions "
-        f"({' and '.join(sorted(kinds))}, {' and '.join(map(str, widths))} bytes a thread) take {line.steps:,} steps "
-        f"of the banks for a block{often}, where {line.fewest:,} would do: up to {ways:.3g} ways; global memory takes "
-        f"{-(-line.bytes_moved // _GLOBAL_BYTES):,} of {_GLOBAL_BYTES} bytes meanwhile"
-    )
 
 
 CONFLICTS = Rule(

@@ -5,14 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 
-from triton_ops.lint.jit_functions import last_name, parameters_of
-from triton_ops.lint.kernel_facts import LoopFact
+from triton_ops.lint.jit_functions import SourceLaunch, last_name, parameters_of
+from triton_ops.lint.kernel_facts import all_indices, arguments_in
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Statement, once
-from triton_ops.lint.rules.indices import all_indices, arguments_in
-from triton_ops.lint.source_launches import SourceLaunch
 from triton_ops.lint.terms import constant, inner_terms, parts
-from triton_ops.lint.usage import Uses
 
 _PLACES = ("index", "turn", "program_id", "quotient", "remainder")
 
@@ -29,17 +26,12 @@ def _find_missing(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
         if refused[0]:
             continue  # it is no constant where it matters
         line = deciders[name] or kernel.line
-        what = _what_it_decides(uses, name)
+        extent = "the turns of a loop that is unrolled" if name in uses.ranges - set(uses.tiles) else "a block's extent"
+        what = "an element type" if name in uses.types else extent
         if accepted[0]:
             yield rule.found(kernel, line, f"{name} decides {what}, and is no tl.constexpr: {refused[1]}")
         else:
             yield rule.undecided(kernel, f"{name} decides {what}; with or without tl.constexpr, {accepted[1]}")
-
-
-def _what_it_decides(uses: Uses, name: str) -> str:
-    if name in uses.types:
-        return "an element type"
-    return "the turns of a loop that is unrolled" if name in uses.ranges - set(uses.tiles) else "a block's extent"
 
 
 def _find_needless(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
@@ -57,8 +49,9 @@ def _find_needless(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
             if not sizes or _is_rounded(size) or _is_one_block(kernel, launch, name):
                 continue
             if kernel.lowered[0] and _is_needless(kernel, name):
+                lines = (one.lineno for one in parameters_of(kernel.function.node) if one.arg == name)
                 yield rule.found(
-                    kernel, _line_of(kernel, name),
+                    kernel, next(lines, kernel.line),
                     f"the launch in line {launch.line} gives {name} = {ast.unparse(size)}, which differs from call to "
                     "call; the kernel compiles with it as a plain argument",
                 )  # fmt: skip
@@ -107,12 +100,9 @@ def _factors(launch: SourceLaunch, node: ast.expr, depth: int = 8) -> Iterator[a
 def _varies(node: ast.expr) -> bool:
     """The number of all elements, of rows or of a batch: what differs from call to call; widths seldom do."""
     if isinstance(node, ast.Call):
-        if last_name(node) == "numel":
-            return True
         first = node.args[0] if node.args else None
-        return last_name(node) in ("size", "len") and (
-            last_name(node) == "len" or (isinstance(first, ast.Constant) and first.value == 0)
-        )
+        of_rows = isinstance(first, ast.Constant) and first.value == 0
+        return last_name(node) in ("numel", "len") or (last_name(node) == "size" and of_rows)
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
         return isinstance(node.slice, ast.Constant) and node.slice.value == 0
     return False
@@ -124,11 +114,6 @@ def _is_rounded(node: ast.expr) -> bool:
         isinstance(one, ast.Call) and last_name(one) in ("next_power_of_2", "cdiv", "ceil", "min", "max")
         for one in ast.walk(node)
     )
-
-
-def _line_of(kernel: KernelReading, name: str) -> int:
-    lines = (one.lineno for one in parameters_of(kernel.function.node) if one.arg == name)
-    return next(lines, kernel.line)
 
 
 MISSING = Rule(
@@ -149,23 +134,19 @@ OVER = Rule(
 )
 
 
-def _narrow_key(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
+def _narrow_key(rule: Rule, kernel: KernelReading) -> Iterator[Statement]:
     """A tuned kernel whose work per program is decided by an extent that the key leaves out."""
-    if kernel.key is None or len(kernel.configs) < 2:
-        return []
-    variant, extents = kernel.tuned
-    return [] if variant is None else once(_left_out_extents(rule, kernel, variant, extents))
-
-
-def _left_out_extents(
-    rule: Rule, kernel: KernelReading, variant: Variant, extents: Mapping[int, str]
-) -> Iterator[Statement]:
+    variant, extents = kernel.tuned if kernel.key is not None and len(kernel.configs) > 1 else (None, {})
+    if variant is None:
+        return
     key = set(kernel.key or ())
     for loop in variant.facts.loops:
         if any(one.name in ("program_id", "load") for one in inner_terms(loop.upper)):
             continue
         ends = arguments_in(loop.upper) - key
-        if ends and _is_tuned(extents, loop) and not _is_derived(kernel, ends, key):
+        by = {constant(loop.step)}
+        by |= {constant(one.operands[1]) for one in inner_terms(loop.upper) if one.name == "quotient"}
+        if ends and not by.isdisjoint(extents) and not _is_derived(kernel, ends, key):
             names = ", ".join(sorted(ends))
             yield rule.found(
                 kernel, loop,
@@ -173,28 +154,16 @@ def _left_out_extents(
                 f"{names} is used for every other",
             )  # fmt: skip
     limits = _tiled_limits(variant, extents, axes=2)
-    for name in sorted((limits | _tiled_limits(variant, extents, axes=1)) - key):
-        if not _is_derived(kernel, {name}, key) and not any(
-            name in arguments_in(loop.upper) for loop in variant.facts.loops
-        ):
-            if name in limits and limits & key:
-                yield rule.found(
-                    kernel, kernel.line,
-                    f"{name} ends a tuned axis of the tile, and the key {sorted(key)} leaves it out, although it has "
-                    f"{', '.join(sorted(limits & key))}",
-                )  # fmt: skip
-            else:
-                yield rule.undecided(
-                    kernel,
-                    f"{name} ends a tuned axis of the tile, and the key {sorted(key)} leaves it "
-                    "out; it may vary little",
-                )
-
-
-def _is_tuned(extents: Mapping[int, str], loop: LoopFact) -> bool:
-    by = {constant(loop.step)}
-    by |= {constant(one.operands[1]) for one in inner_terms(loop.upper) if one.name == "quotient"}
-    return any(extent in by for extent in extents)
+    in_loops = {name for loop in variant.facts.loops for name in arguments_in(loop.upper)}
+    for name in sorted((limits | _tiled_limits(variant, extents, axes=1)) - key - in_loops):
+        if _is_derived(kernel, {name}, key):
+            continue
+        what = f"{name} ends a tuned axis of the tile, and the key {sorted(key)} leaves it out"
+        if name in limits and limits & key:
+            also = ", ".join(sorted(limits & key))
+            yield rule.found(kernel, kernel.line, f"{what}, although it has {also}")
+        else:
+            yield rule.undecided(kernel, f"{what}; it may vary little")
 
 
 def _is_derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
@@ -228,10 +197,8 @@ def _find_changed_globals(rule: Rule, kernel: KernelReading) -> Iterable[Stateme
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             declared = {name for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names}
             for name in sorted(declared & set(globals_read)):
-                line = next(
-                    (one.lineno for one in ast.walk(node) if isinstance(one, ast.stmt) and _assigns(one, name)), None
-                )
-                if line is not None:
+                statements = (one for one in ast.walk(node) if isinstance(one, ast.stmt))
+                if (line := next((one.lineno for one in statements if _assigns(one, name)), None)) is not None:
                     yield rule.found(
                         kernel, globals_read[name],
                         f"the kernel reads the global {name}, which {node.name} changes in line {line}: code that is "
@@ -244,9 +211,9 @@ def _find_changed_globals(rule: Rule, kernel: KernelReading) -> Iterable[Stateme
                 if name in first_lines and statement.lineno > kernel.line > first_lines[name]:
                     yield rule.found(
                         kernel, globals_read[name],
-                        f"the global {name} has one value in line {first_lines[name]} and another in "
-                        f"line {statement.lineno}; which of "
-                        "them a compiled kernel holds depends on when it was first launched",
+                        f"the global {name} has one value in line {first_lines[name]} and another in line "
+                        f"{statement.lineno}; which of them a compiled kernel holds depends on when it was first "
+                        "launched",
                     )  # fmt: skip
                 first_lines.setdefault(name, statement.lineno)
 
@@ -265,9 +232,9 @@ def _globals_read(kernel: KernelReading) -> dict[str, int]:
 
 
 def _assigns(node: ast.AST, name: str) -> bool:
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)] if isinstance(
-        node, (ast.AugAssign, ast.AnnAssign)
-    ) else []  # fmt: skip
+    targets: list[ast.expr] = node.targets if isinstance(node, ast.Assign) else []
+    if isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+        targets = [node.target]
     return any(isinstance(target, ast.Name) and target.id == name for target in targets)
 
 
@@ -276,7 +243,7 @@ NARROW_KEY = Rule(
     level="ttir",
     symptom="the config that was tuned for one size is used for another, for which it is slow, without a word",
     fix="key on the extents that change the best tile: those that loops and tiled axes end at",
-    decide=_narrow_key,
+    decide=lambda rule, kernel: once(_narrow_key(rule, kernel)),
 )
 CHANGED_GLOBAL = Rule(
     id="changed-global",
@@ -297,11 +264,8 @@ def _find_static(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
             yield rule.undecided(kernel, f"how it steps from program to program cannot be read: {kernel.lowered[1]}")
             return
         tuned_extents = _tuned_steps(kernel)
-        if (
-            tuned_extents
-            and not _may_follow_config(launch)
-            and not (_is_function(launch) and _strides_the_grid(kernel))
-        ):
+        strides = _strides_the_grid(kernel)
+        if tuned_extents and not _may_follow_config(launch) and not (_is_function(launch) and strides):
             yield rule.found(
                 kernel, launch.line,
                 f"the grid {ast.unparse(launch.grid)} is no function of the config, and {', '.join(tuned_extents)}, by "
@@ -309,7 +273,7 @@ def _find_static(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
                 "elements are never computed; with larger ones, programs are left over",
                 fix=f"grid = lambda meta: (triton.cdiv(n, meta[{tuned_extents[0]!r}]),)",
             )  # fmt: skip
-        elif stepped and _is_fixed(launch) and not _strides_the_grid(kernel):
+        elif stepped and _is_fixed(launch) and not strides:
             yield rule.found(
                 kernel, launch.line,
                 f"the grid {ast.unparse(launch.grid)} does not depend on {', '.join(sorted(stepped))}, at which the "
@@ -366,11 +330,9 @@ def _is_fixed(launch: SourceLaunch) -> bool:
 def _strides_the_grid(kernel: KernelReading) -> bool:
     """Check whether programs go on to further blocks, so that any number of them does all the work."""
     facts = kernel.variants[0].facts
-    for loop in facts.loops:
-        if any(
-            one.name in ("num_programs", "program_id") for term in (loop.step, loop.lower) for one in inner_terms(term)
-        ):
-            return True
+    starts = (one for loop in facts.loops for term in (loop.step, loop.lower) for one in inner_terms(term))
+    if any(one.name in ("num_programs", "program_id") for one in starts):
+        return True
     return any(one.name == "num_programs" for access in facts.accesses for one in inner_terms(access.offset))
 
 

@@ -6,11 +6,10 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from triton_ops.lint.jit_functions import last_name
+from triton_ops.lint.jit_functions import SourceLaunch, last_name
+from triton_ops.lint.kernel_facts import Index, IndexBound, all_indices, arguments_in, loop_of, root_name
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant, once
-from triton_ops.lint.rules.indices import Index, IndexBound, all_indices, arguments_in, loop_of, root_name
-from triton_ops.lint.source_launches import SourceLaunch
 from triton_ops.lint.terms import Term, constant, describe, inner_terms, lone_argument, parts
 
 _UNSEEN = "whether the extents are multiples of the block is decided by callers, and no launch in the file shows it"
@@ -21,11 +20,7 @@ _CHECKED = (
 
 @dataclass(frozen=True, eq=False)
 class _UnmaskedIndex:
-    """An index that no condition ends.
-
-    Attributes:
-        key: Names it in all variants: kind of access, argument, index.
-    """
+    """An index that no condition ends; kind of access, argument and index are its key in all variants."""
 
     index: Index
     variant: Variant
@@ -38,7 +33,7 @@ def _find_missing(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
     for variant in kernel.variants:
         for index in all_indices(variant.facts):
             key = (index.access.kind, root_name(index.access), describe(index.key))
-            if index.bounds or index.is_masked:
+            if index.bounds or index.symbol.number in index.access.mask.inside:
                 closed.add((key, _switches(variant)))
             else:
                 free.append(_UnmaskedIndex(index, variant, key))
@@ -62,10 +57,8 @@ def _judge(
         if not evidence and not kernel.checks_divisibility():
             evidence = _evidence_of_launch(kernel, one) or _unused_extent(kernel)
         if evidence:
-            what = "store" if one.index.access.kind == "store" else one.index.access.kind
-            yield rule.found(
-                kernel, one.index.access, f"this {what} has no mask for {_describe_index(one.index)}; {evidence}"
-            )
+            what = f"this {one.index.access.kind} has no mask for {_describe_index(one.index)}"
+            yield rule.found(kernel, one.index.access, f"{what}; {evidence}")
         else:
             yield rule.undecided(kernel, _CHECKED if kernel.checks_divisibility() else _UNSEEN)
 
@@ -90,17 +83,13 @@ def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str
     for index in all_indices(one.variant.facts):
         if index.extent != one.index.extent or index.key is not one.index.key:
             continue
-        limits = [bound for bound in index.bounds if bound.fits and not _lets_all_pass(bound, index)]
+        limits = [bound for bound in index.bounds if bound.fits]
+        if not index.stepping:  # without those that hold for the whole block, whose extent is the limit itself
+            limits = [one for one in limits if not (constant(one.last) or 0) >= index.extent - 1]
         if limits and not _is_local(one.index, limits[0]):
             line = kernel.place(index.access).line
             return f"line {line} ends the same index after {describe(limits[0].last)}"
     return ""
-
-
-def _lets_all_pass(bound: IndexBound, index: Index) -> bool:
-    """Check whether a condition holds for the whole block, whose extent is the limit itself."""
-    last = constant(bound.last)
-    return last is not None and not index.stepping and last >= index.extent - 1
 
 
 def _is_local(index: Index, bound: IndexBound) -> bool:
@@ -119,22 +108,15 @@ def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
     for turn in (symbol for symbol in one.index.stepping if symbol.name == "turn"):
         loop = loop_of(facts, turn)
         by = parts(one.index.term).get((turn,), 0)
-        if loop is None or by != one.index.extent or constant(loop.upper) is not None:
+        if loop is None or by != one.index.extent or constant(upper := loop.upper) is not None:
             continue
-        upper = loop.upper
         if any(symbol.name in ("program_id", "turn", "turns", "carried") for symbol in inner_terms(upper)):
             continue
-        step = constant(loop.step)
+        step, unless = constant(loop.step), f"so its last block passes the end unless {by} divides it"
         if step == by and any(coefficient % by for coefficient in parts(upper).values()):
-            return (
-                f"the loop runs to {describe(upper)} in steps of {by}, so its last block passes the end "
-                f"unless {by} divides it"
-            )
+            return f"the loop runs to {describe(upper)} in steps of {by}, {unless}"
         if step == 1 and (limit := _rounded_up(upper, by)):
-            return (
-                f"the loop has as many turns of {by} as cover {limit}, so its last block passes the "
-                f"end unless {by} divides it"
-            )
+            return f"the loop has as many turns of {by} as cover {limit}, {unless}"
     return ""
 
 
@@ -153,8 +135,12 @@ def _evidence_of_launch(kernel: KernelReading, one: _UnmaskedIndex) -> str:
     if not one.index.plain:
         return ""
     for launch in kernel.launches:
+        constants = {  # the sizes that the kernel is compiled for
+            ast.unparse(launch.arguments[name]) for name in kernel.function.constants if name in launch.arguments
+        }
         for node in _extents_of_grid(launch, one.index):
-            if _rounds_up(node) and not _is_constant(kernel, launch, node):
+            size = node.args[0] if isinstance(node, ast.Call) and node.args else node
+            if _rounds_up(node) and ast.unparse(size) not in constants:
                 return f"the launch in line {launch.line} rounds the number of blocks up: {ast.unparse(node)}"
         if not one.index.stepping and (evidence := _rounded_block(kernel, launch, one)):
             return evidence
@@ -173,21 +159,12 @@ def _extents_of_grid(launch: SourceLaunch, index: Index) -> Iterator[ast.expr]:
         yield from launch.inner(launch.grid)
 
 
-def _is_constant(kernel: KernelReading, launch: SourceLaunch, node: ast.expr) -> bool:
-    """Check whether what is rounded up is a size that the kernel is compiled for."""
-    of = node.args[0] if isinstance(node, ast.Call) and node.args else node
-    sizes = {ast.unparse(launch.arguments[name]) for name in kernel.function.constants if name in launch.arguments}
-    return ast.unparse(of) in sizes
-
-
 def _rounded_block(kernel: KernelReading, launch: SourceLaunch, one: _UnmaskedIndex) -> str:
     alike = [n for n, v in one.variant.guess.constants.items() if v == one.index.extent and n in kernel.uses.tiles]
-    for name, value in one.variant.guess.constants.items() if len(alike) == 1 else ():
-        if value != one.index.extent or name not in kernel.uses.tiles or name not in launch.arguments:
-            continue
-        node = launch.resolved(launch.arguments[name])
+    if len(alike) == 1 and alike[0] in launch.arguments:
+        node = launch.resolved(launch.arguments[alike[0]])
         if isinstance(node, ast.Call) and last_name(node) == "next_power_of_2":
-            return f"the launch in line {launch.line} rounds {name} up: {ast.unparse(node)}"
+            return f"the launch in line {launch.line} rounds {alike[0]} up: {ast.unparse(node)}"
     return ""
 
 
@@ -218,7 +195,8 @@ def _wrong_masks(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterato
     for index in all_indices(variant.facts):
         access = index.access
         for bound in index.bounds:
-            name, far = _plain_argument(bound.last), parts(bound.last).get((), 0)
+            (name, factor), far = lone_argument(bound.last), parts(bound.last).get((), 0)
+            name = name if factor == 1 and far >= 0 else ""  # the last index that passes is n, n + 1 and so on
             ends = access.kind == "store" or name in exclusive or bool(index.tiled("program_id"))
             if bound.fits and index.plain and name and ends:
                 yield rule.found(
@@ -243,12 +221,6 @@ def _from_start(index: Index) -> bool:
     rest = [m for m in parts(index.access.offset) if any(one.name in ("argument", "load", "carried") for one in m)]
     names = {one.name for one in inner_terms(index.term)}
     return not rest and names <= {"sum", "program_id", "index"} and index.access.root.name == "argument"
-
-
-def _plain_argument(last: Term) -> str:
-    """The argument `n` where the last index that passes is n, n + 1 and so on; empty for any other."""
-    name, factor = lone_argument(last)
-    return name if factor == 1 and parts(last).get((), 0) >= 0 else ""
 
 
 def _exclusive(variant: Variant) -> set[str]:

@@ -14,18 +14,25 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.lint.kernel_facts import Carried, Fact, Facts, ProductFact, ReductionFact
-from triton_ops.lint.numbers import DRAWS, SMALL_ARGUMENTS, Draw, combine
+from triton_ops.lint.kernel_facts import Fact, Facts, ProductFact, ReductionFact
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
 from triton_ops.lint.terms import (
+    AND,
     AT_LEAST_ZERO,
+    DRAWS,
     INDEX,
+    NOT,
+    OR,
+    SMALL_ARGUMENTS,
+    ZERO,
+    Carried,
+    Draw,
     NotComputedError,
     Numbers,
     Term,
     Terms,
-    conditions,
+    combine,
     describe,
     inner_terms,
     parts,
@@ -41,22 +48,16 @@ def _find_low_precision(rule: Rule, kernel: KernelReading, variant: Variant) -> 
     facts = variant.facts
     for product in facts.products:
         if product.type.element in _LOW:
-            yield rule.found(
-                kernel,
-                product,
-                f"tl.dot adds up in {product.type.element}, {product.left.type.shape[-1]} terms at a time",
-            )
+            terms = product.left.type.shape[-1]
+            yield rule.found(kernel, product, f"tl.dot adds up in {product.type.element}, {terms} terms at a time")
     for loop in facts.loops:
         for carried in loop.carried:
             said_of = _describe_carried(carried)
             if said_of and (carried.type.element not in _LOW or _own(variant, kernel, carried) or _of_product(carried)):
                 yield rule.found(kernel, loop, said_of)
             elif said_of:
-                yield rule.undecided(
-                    kernel,
-                    f"line {kernel.place(loop).line}: {said_of} if the inputs are 16 bits wide; "
-                    "no launch says what they are",
-                )
+                where = f"line {kernel.place(loop).line}: {said_of}"
+                yield rule.undecided(kernel, f"{where} if the inputs are 16 bits wide; no launch says what they are")
     for reduction in facts.reductions:
         yield from _of_reduction(rule, kernel, reduction)
 
@@ -65,25 +66,14 @@ def _describe_carried(carried: Carried) -> str:
     """Words for a sum that a loop carries in 16 bits; empty for any other."""
     if carried.type.whole or carried.type.pointer:
         return ""
-    how = _narrow_type(carried.next, carried.symbol, carried.type.element in _LOW)
-    if not how:
+    added, narrow = _way_to(carried.next, carried.symbol, frozenset()) or (False, "")
+    low = carried.type.element in _LOW
+    if not added or not (narrow or low):
         return ""
-    where = f"the loop carries its sum as {carried.type.element}" if carried.type.element in _LOW else (
-        "each turn of the loop rounds its sum to 16 bits"
-    )  # fmt: skip
-    digits = 256 if "bf16" in (how, carried.type.element) else 2048
+    rounds = "each turn of the loop rounds its sum to 16 bits"
+    where = f"the loop carries its sum as {carried.type.element}" if low else rounds
+    digits = 256 if "bf16" in (narrow, carried.type.element) else 2048
     return f"{where}, so that every turn loses what is below 1/{digits} of it"
-
-
-def _narrow_type(term: Term, symbol: Term, low: bool) -> str:
-    """The narrow type that a sum passes through on its way from the symbol to `term`, if something is added on it."""
-    way = _way_to(term, symbol, frozenset())
-    if way is None:
-        return ""
-    added, narrow = way
-    if not added:
-        return ""
-    return (narrow or "16 bits") if narrow or low else ""
 
 
 def _way_to(term: Term, symbol: Term, visited: frozenset[int]) -> tuple[bool, str] | None:
@@ -134,36 +124,29 @@ def _own(variant: Variant, kernel: KernelReading, carried: Carried) -> bool:
 
 def _of_reduction(rule: Rule, kernel: KernelReading, reduction: ReductionFact) -> Iterator[Statement]:
     kind = reduction.inputs[0].type
-    names = [operation.name for operation in reduction.combine.operations]
-    if kind.element not in _LOW or "arith.addf" not in names or kind.shape[reduction.axis] <= _FEW:
+    if kind.element not in _LOW or "arith.addf" not in reduction.steps or kind.shape[reduction.axis] <= _FEW:
         return
     wide = kernel.with_element("fp32")
     count = kind.shape[reduction.axis]
     stays = wide is None or any(
         other.inputs[0].type.element in _LOW and kernel.place(other) == kernel.place(reduction)
         for other in wide.facts.reductions
-        if "arith.addf" in [operation.name for operation in other.combine.operations]
+        if "arith.addf" in other.steps
     )
     if stays:
-        yield rule.found(
-            kernel,
-            reduction,
-            f"tl.sum adds {count} elements up in {kind.element}: {describe(reduction.inputs[0].term)[:60]}",
-        )
+        what = describe(reduction.inputs[0].term)[:60]
+        yield rule.found(kernel, reduction, f"tl.sum adds {count} elements up in {kind.element}: {what}")
     else:
-        yield rule.undecided(
-            kernel,
-            f"line {kernel.place(reduction).line}: tl.sum adds {count} elements up in the inputs' "
-            "type, which no launch says",
-        )
+        what = f"line {kernel.place(reduction).line}: tl.sum adds {count} elements up in the inputs' type"
+        yield rule.undecided(kernel, f"{what}, which no launch says")
 
 
 LOW = Rule(
     id="low-precision-sum",
     level="ttir",
     symptom="results drift from the reference as the sum grows longer; short sums pass",
-    fix="add up in float32: tl.zeros(..., dtype=tl.float32), x.to(tl.float32) before tl.sum, and "
-    "convert once at the store",
+    fix="add up in float32: tl.zeros(..., dtype=tl.float32), x.to(tl.float32) before tl.sum, and convert once at the "
+    "store",
     decide=in_each_variant(_find_low_precision),
 )
 
@@ -176,8 +159,7 @@ _CONVERSIONS = ("arith.extf", "arith.truncf", "tt.fp_to_fp")
 def _find_unused(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     for reduction in variant.facts.reductions:
         shape = reduction.inputs[0].type.shape
-        names = [operation.name for operation in reduction.combine.operations]
-        if len(shape) != _RANK or names[:1] != ["arith.addf"] or min(shape) < _SMALLEST:
+        if len(shape) != _RANK or reduction.steps[:1] != ["arith.addf"] or min(shape) < _SMALLEST:
             continue
         if _is_product(variant.facts.terms, reduction):
             sizes = "×".join(map(str, shape))
@@ -192,8 +174,7 @@ def _exact(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Stat
     """Products of tiles of 32 bits in full precision, which no matrix unit of NVIDIA takes."""
     for product in variant.facts.products:
         if product.left.type.element == "f32" and not product.precision and kernel.target.kind == "cuda":
-            follows = variant.guess.element == "fp32"
-            when = "for inputs of 32 bits " if follows else ""
+            when = "for inputs of 32 bits " if variant.guess.element == "fp32" else ""
             yield rule.undecided(
                 kernel,
                 f"line {kernel.place(product).line}: {when}this product takes plain multiplications, since ieee "
@@ -246,15 +227,14 @@ def _find_wrong_identity(rule: Rule, kernel: KernelReading, variant: Variant) ->
             continue
         for condition in _limits(inputs, axis, reduction.inputs[0].type.shape[reduction.axis]):
             harm = partial(_harm_to_reduction, facts, reduction, axis, condition)
-            yield from _judge_harm(rule, kernel, variant.facts, reduction, condition, harm)
+            yield from _judge_harm(rule, kernel, facts, reduction, condition, harm)
         yield from _judge_carried(rule, kernel, variant, reduction, inputs, axis)
     for product in facts.products:
-        left, right, bound = _operands(facts.terms, product)
-        if _is_long([left, right]):
+        if _is_long(product.factors):
             yield _too_long(rule, kernel, product)
             continue
-        for condition in _limits([left, right], bound, product.left.type.shape[-1]):
-            harm = partial(_harm_to_product, facts, (left, right), bound, condition)
+        for condition in _limits(product.factors, product.bound, product.left.type.shape[-1]):
+            harm = partial(_harm_to_product, facts, product, condition)
             yield from _judge_harm(rule, kernel, facts, product, condition, harm)
 
 
@@ -291,7 +271,7 @@ def _judge_harm(
             kernel,
             f"line {line}: a load gives no `other`, so that padded lanes are undefined by the language; with 0, which "
             "NVIDIA's compiler puts there, the result is right",
-        )  # fmt: skip
+        )
 
 
 def _may_stay_inside(facts: Facts, condition: Term) -> bool:
@@ -311,7 +291,7 @@ def _limits(terms: Sequence[Term], axis: Term, extent: int) -> list[Term]:
     for term in terms:
         for one in inner_terms(term):
             if one.name == "load" and axis.number in one.operands[3].inside:
-                for condition in conditions(one.operands[3]):
+                for condition in _whole_conditions(one.operands[3]):
                     sums = parts(condition.operands[0]) if condition.name == AT_LEAST_ZERO else {}
                     whole = sums == {(axis,): -1, (): extent - 1}  # it lets the whole block pass, whatever its extent
                     if sums.get((axis,), 0) < 0 and not whole:
@@ -366,9 +346,18 @@ def _comparable_draws(
                 draws &= data(choice).astype(np.bool_) == along[0]
             for branch, takes in zip(branches, (True, False), strict=True):
                 loads = _loads(branch)
-                if loads and not any(condition in conditions(load.operands[3]) for load in loads):
+                if loads and not any(condition in _whole_conditions(load.operands[3]) for load in loads):
                     draws &= padded(choice).astype(np.bool_) != takes
     return draws
+
+
+def _whole_conditions(term: Term) -> Iterator[Term]:
+    """The conditions on whole numbers inside a condition, however they are joined."""
+    if term.name in (AND, OR, NOT):
+        for one in term.operands:
+            yield from _whole_conditions(one)
+    elif term.name in (AT_LEAST_ZERO, ZERO):
+        yield term
 
 
 def _loads(term: Term) -> list[Term]:
@@ -388,14 +377,14 @@ def _differ(before: Numbers, after: Numbers, padding: float, among: NDArray[np.b
 
 def _harm_to_reduction(facts: Facts, reduction: ReductionFact, axis: Term, condition: Term, padding: float) -> str:
     for turns in _TURNS:
-        data = Draw(facts, {axis: _WITH_DATA}, padding, turns)
+        data = Draw(facts.terms, facts.carried, {axis: _WITH_DATA}, padding, turns)
         data = _at_the_edge(data, condition)
         padded = _at_padding(data, axis, condition)
-        alone = [data(value.term) for value in reduction.inputs]
-        beside = [padded(value.term) for value in reduction.inputs]
+        inputs = [value.term for value in reduction.inputs]
+        alone, beside = [data(term) for term in inputs], [padded(term) for term in inputs]
         around = {name: data(term) for name, term in reduction.around.items()}
-        among = _comparable_draws(facts.terms, data, [value.term for value in reduction.inputs], axis, condition)
-        together = combine(reduction.combine, alone, beside, around)
+        among = _comparable_draws(facts.terms, data, inputs, axis, condition)
+        together = combine(reduction.operation, alone, beside, around)
         for before, after, lane in zip(alone, together, beside, strict=True):
             if _differ(before, after, padding, among) >= _ENOUGH:
                 text = "it holds {}, and changes the reduction of a lane with data from {} to {}"
@@ -414,16 +403,10 @@ def _largest(numbers: Numbers) -> str:
     return f"{float(numbers[int(np.argmax(np.abs(np.nan_to_num(numbers))))]):.4g}"
 
 
-def _operands(terms: Terms, product: ProductFact) -> tuple[Term, Term, Term]:
-    rank, bound = len(product.type.shape), terms.make("bound", product.number)
-    left = terms.change(product.left.term, {terms.index(rank - 1): terms.whole(bound)})
-    right = terms.change(product.right.term, {terms.index(rank - 2): terms.whole(bound)})
-    return left, right, bound
-
-
-def _harm_to_product(facts: Facts, operands: tuple[Term, Term], bound: Term, condition: Term, padding: float) -> str:
+def _harm_to_product(facts: Facts, product: ProductFact, condition: Term, padding: float) -> str:
+    operands, bound = product.factors, product.bound
     for turns in _TURNS:
-        data = Draw(facts, {bound: _WITH_DATA}, padding, turns)
+        data = Draw(facts.terms, facts.carried, {bound: _WITH_DATA}, padding, turns)
         data = _at_the_edge(data, condition)
         padded = _at_padding(data, bound, condition)
         one, other = (padded(operand) for operand in operands)
@@ -457,7 +440,7 @@ def _judge_carried(
 
 
 def _harm_to_carried(facts: Facts, carried: Carried, axis: Term, condition: Term, padding: float) -> str:
-    data = _at_the_edge(Draw(facts, {axis: 0}, padding), condition)
+    data = _at_the_edge(Draw(facts.terms, facts.carried, {axis: 0}, padding), condition)
     padded = _at_padding(data, axis, condition)
     before, after = padded(carried.symbol), padded(carried.next)
     if _differ(before, after, padding, np.ones(DRAWS, dtype=bool)) >= _ENOUGH:
@@ -468,10 +451,9 @@ def _harm_to_carried(facts: Facts, carried: Carried, axis: Term, condition: Term
 IDENTITY = Rule(
     id="wrong-identity",
     level="ttir",
-    symptom="results are a little wrong for sizes that the block does not divide: padded lanes take part "
-    "in a reduction",
-    fix="let padded lanes hold the identity: other=0 for a sum, 1 for a product, -inf for a maximum, "
-    "+inf for a minimum; "
-    "after arithmetic on them, tl.where(mask, x, identity) before the reduction",
+    symptom="results are a little wrong for sizes that the block does not divide: padded lanes take part in a "
+    "reduction",
+    fix="let padded lanes hold the identity: other=0 for a sum, 1 for a product, -inf for a maximum, +inf for a "
+    "minimum; after arithmetic on them, tl.where(mask, x, identity) before the reduction",
     decide=in_each_variant(_find_wrong_identity),
 )
