@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from triton_ops.timing import Z95, Interval, Launch, Pace, Pending, Sampler
-from triton_ops.timing.events import DUTY
+from triton_ops.timing.gpu_timers import DUTY
 
 
 def wilson(successes: int, count: int, z: float = Z95) -> Interval:

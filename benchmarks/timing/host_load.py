@@ -29,8 +29,7 @@ from triton_ops.base import usable_cpus
 from triton_ops.compilation import CompilePool
 from triton_ops.device import probe, target_of
 from triton_ops.timing import Launch, take
-from triton_ops.timing.events import EventTimer
-from triton_ops.timing.graph import GraphTimer
+from triton_ops.timing.gpu_timers import EventTimer, GraphTimer
 from triton_ops.timing.race_statistics import median_interval
 
 TURNS = 8

@@ -26,7 +26,7 @@ import triton.language as tl
 from benchmarks.document import headed, save
 from triton_ops.device import probe
 from triton_ops.timing import Launch, take
-from triton_ops.timing.graph import GraphTimer
+from triton_ops.timing.gpu_timers import GraphTimer
 
 POLICIES = ("", "evict_first", "evict_last")
 SHARES_OF_L2 = (0.25, 0.5)

@@ -24,8 +24,7 @@ from benchmarks.tuning.spaces import SPACES, loaded
 from triton_ops.backend import private_copy
 from triton_ops.device import probe
 from triton_ops.timing import Arm, Launch, contrasts, gap, guard_for, interleave, sets_needed, take
-from triton_ops.timing.events import EventTimer
-from triton_ops.timing.graph import GraphTimer
+from triton_ops.timing.gpu_timers import EventTimer, GraphTimer
 from triton_ops.timing.race_statistics import robust_sigma
 
 

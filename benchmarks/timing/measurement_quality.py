@@ -160,7 +160,7 @@ def baseline(space: str) -> dict:
 def _least(call) -> float:
     """Minimum of up to 100 flushed runs within 25 ms."""
     from triton_ops.timing import Launch
-    from triton_ops.timing.events import EventTimer
+    from triton_ops.timing.gpu_timers import EventTimer
 
     timer = EventTimer(cache="flushed")
     sampler = timer.prepare(Launch(call))

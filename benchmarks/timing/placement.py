@@ -20,7 +20,7 @@ from benchmarks.kernels import KINDS
 from triton_ops.device import probe
 from triton_ops.space import Config
 from triton_ops.timing import Launch, gap, take
-from triton_ops.timing.events import EventTimer
+from triton_ops.timing.gpu_timers import EventTimer
 
 KIND = "gluon_matmul"
 PAIR = (

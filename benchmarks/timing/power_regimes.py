@@ -27,8 +27,7 @@ from triton_ops.evaluation import SharedTimer
 from triton_ops.request import effort_of
 from triton_ops.space import Config
 from triton_ops.timing import Arm, Sampler, Timer, choose_timer, contrasts, guard_for, interleave, take
-from triton_ops.timing.events import EventTimer
-from triton_ops.timing.graph import GraphTimer
+from triton_ops.timing.gpu_timers import EventTimer, GraphTimer
 from triton_ops.timing.race_statistics import robust_sigma
 from triton_ops.timing.races import next_order, visit
 

@@ -27,8 +27,7 @@ from triton_ops.timing import (
     screen,
     take,
 )
-from triton_ops.timing.events import EventTimer
-from triton_ops.timing.graph import GraphTimer
+from triton_ops.timing.gpu_timers import EventTimer, GraphTimer
 
 torch = pytest.importorskip("torch")
 

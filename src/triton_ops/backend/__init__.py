@@ -5,8 +5,6 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops._faces import lazy_face as lazy_face
-    from triton_ops.backend.assembler import disassembled as disassembled
-    from triton_ops.backend.assembler import use_ptxas as use_ptxas
     from triton_ops.backend.command_doctor import doctor_command as doctor_command
     from triton_ops.backend.compiled_kernel import compile_error as compile_error
     from triton_ops.backend.compiled_kernel import direct_launch as direct_launch
@@ -18,10 +16,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.composed import FormsKernel as FormsKernel
     from triton_ops.backend.composed import StagedKernel as StagedKernel
     from triton_ops.backend.descriptors import matrix_descriptor as matrix_descriptor
-    from triton_ops.backend.errors import CandidateError as CandidateError
-    from triton_ops.backend.errors import candidate_error as candidate_error
-    from triton_ops.backend.errors import one_line as one_line
-    from triton_ops.backend.errors import trace_of as trace_of
     from triton_ops.backend.front_end import LaunchedKernel as LaunchedKernel
     from triton_ops.backend.front_end import launched_kernels as launched_kernels
     from triton_ops.backend.function_kernel import FunctionKernel as FunctionKernel
@@ -45,6 +39,9 @@ if TYPE_CHECKING:
     from triton_ops.backend.origins import is_installed as is_installed
     from triton_ops.backend.origins import is_listed as is_listed
     from triton_ops.backend.origins import is_triton as is_triton
+    from triton_ops.backend.origins import layers as layers
+    from triton_ops.backend.origins import parameters_of as parameters_of
+    from triton_ops.backend.origins import placed as placed
     from triton_ops.backend.origins import unwrap as unwrap
     from triton_ops.backend.portable import Packed as Packed
     from triton_ops.backend.portable import is_jit_function as is_jit_function
@@ -63,6 +60,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.private import value_copy as value_copy
     from triton_ops.backend.private import with_canaries as with_canaries
     from triton_ops.backend.roles import Arguments as Arguments
+    from triton_ops.backend.roles import CandidateError as CandidateError
     from triton_ops.backend.roles import Compilable as Compilable
     from triton_ops.backend.roles import CompilesAhead as CompilesAhead
     from triton_ops.backend.roles import CompilesAtLaunch as CompilesAtLaunch
@@ -71,21 +69,23 @@ if TYPE_CHECKING:
     from triton_ops.backend.roles import MayCrash as MayCrash
     from triton_ops.backend.roles import PreparedCall as PreparedCall
     from triton_ops.backend.roles import StandIn as StandIn
+    from triton_ops.backend.roles import candidate_error as candidate_error
     from triton_ops.backend.roles import described as described
     from triton_ops.backend.roles import is_descriptor as is_descriptor
     from triton_ops.backend.roles import is_tensor as is_tensor
     from triton_ops.backend.roles import mapped as mapped
+    from triton_ops.backend.roles import one_line as one_line
     from triton_ops.backend.roles import tensors_in as tensors_in
-    from triton_ops.backend.signatures import layers as layers
-    from triton_ops.backend.signatures import parameters_of as parameters_of
-    from triton_ops.backend.signatures import placed as placed
+    from triton_ops.backend.roles import trace_of as trace_of
     from triton_ops.backend.triton_kernel import LAUNCH_OPTIONS as LAUNCH_OPTIONS
     from triton_ops.backend.triton_kernel import TritonKernel as TritonKernel
     from triton_ops.backend.triton_kernel import kernel_and_space as kernel_and_space
     from triton_ops.backend.triton_kernel import values_of as values_of
+    from triton_ops.backend.triton_process import disassembled as disassembled
     from triton_ops.backend.triton_process import is_interpreted as is_interpreted
     from triton_ops.backend.triton_process import launcher_of as launcher_of
     from triton_ops.backend.triton_process import numpy_misfit as numpy_misfit
+    from triton_ops.backend.triton_process import use_ptxas as use_ptxas
     from triton_ops.backend.triton_process import warm_up as warm_up
     from triton_ops.backend.triton_process import without_ptxas_dumps as without_ptxas_dumps
 else:

@@ -12,8 +12,7 @@ from pathlib import Path
 import typer
 
 from triton_ops import settings
-from triton_ops.backend.assembler import assembler_in_use, installed_assemblers
-from triton_ops.backend.triton_process import numpy_misfit
+from triton_ops.backend.triton_process import assembler_in_use, installed_assemblers, numpy_misfit
 from triton_ops.base import available, check_home, is_folder, require, writable
 from triton_ops.device import gpu_missing, probe
 from triton_ops.exceptions import CacheError, MissingDependencyError

@@ -37,9 +37,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from triton_ops.backend.assembler import suspicion
-from triton_ops.backend.errors import CandidateError, candidate_error, not_of_the_config
 from triton_ops.backend.portable import pack, unpack
+from triton_ops.backend.roles import CandidateError, candidate_error, not_of_the_config
+from triton_ops.backend.triton_process import suspicion
 from triton_ops.base import fingerprint, require
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError
 from triton_ops.values import Resources, Status

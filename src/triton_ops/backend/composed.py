@@ -18,9 +18,8 @@ from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 from triton_ops.backend.compiled_kernel import loaded, resources_of, traits_of
-from triton_ops.backend.errors import CandidateError
 from triton_ops.backend.identity import triton_identity
-from triton_ops.backend.roles import Arguments, Executable, StandIn
+from triton_ops.backend.roles import Arguments, CandidateError, Executable, StandIn
 from triton_ops.backend.triton_kernel import LAUNCH_OPTIONS, TritonKernel
 from triton_ops.base import fingerprint, require
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, UnknownTunableError

@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from triton_ops.backend.errors import one_line
 from triton_ops.backend.offline import never_cached, pretending, stages_changed
-from triton_ops.backend.roles import Arguments, Compilable
+from triton_ops.backend.roles import Arguments, Compilable, one_line
 from triton_ops.device import Target
 from triton_ops.exceptions import TargetError
 from triton_ops.kernel_ir import KernelWork, Operand, UnreadableError, UntoldError, launch_work

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_ops.backend.identity import function_identity
-from triton_ops.backend.origins import unwrap
+from triton_ops.backend.origins import parameters_of, unwrap
 from triton_ops.backend.roles import Arguments, Executable, Kernel
-from triton_ops.backend.signatures import parameters_of
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError
 from triton_ops.space import Config
 

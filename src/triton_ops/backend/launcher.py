@@ -33,12 +33,11 @@ from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 from triton_ops.backend.compiled_kernel import compile_error, loaded, resources_of, traits_of, with_scratch
-from triton_ops.backend.errors import CandidateError, one_line
 from triton_ops.backend.function_kernel import FunctionKernel
 from triton_ops.backend.origins import function_layers, is_triton, is_users, unwrap
 from triton_ops.backend.portable import is_jit_function, settled
 from triton_ops.backend.reader import used_values
-from triton_ops.backend.roles import Arguments, Executable, described
+from triton_ops.backend.roles import Arguments, CandidateError, Executable, described, one_line
 from triton_ops.backend.triton_process import is_interpreted
 from triton_ops.base import ForkSafeLock, fingerprint, require
 from triton_ops.device import gpu_missing

@@ -15,8 +15,8 @@ from types import ModuleType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from triton_ops.backend.function_kernel import FunctionKernel, as_kernel
+from triton_ops.backend.origins import parameters_of
 from triton_ops.backend.roles import Arguments, Kernel
-from triton_ops.backend.signatures import parameters_of
 from triton_ops.backend.triton_kernel import kernel_and_space
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.space import ConfigSpace, as_space

@@ -46,10 +46,9 @@ from typing import Any
 
 import cloudpickle
 
-from triton_ops.backend.errors import one_line
 from triton_ops.backend.origins import INTERPRETED, is_found_again, is_installed
 from triton_ops.backend.reader import names_in, used_values
-from triton_ops.backend.roles import Arguments, StandIn, is_tensor, tensors_in
+from triton_ops.backend.roles import Arguments, StandIn, is_tensor, one_line, tensors_in
 from triton_ops.base import require
 from triton_ops.exceptions import KernelTypeError, TargetError
 

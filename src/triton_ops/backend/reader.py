@@ -42,9 +42,9 @@ from triton_ops.backend.origins import (
     is_triton,
     is_users,
     label,
+    text_of,
     version_of,
 )
-from triton_ops.backend.syntax import text_of
 from triton_ops.base import fingerprint
 
 _MODULE = "torch._dynamo.eval_frame"

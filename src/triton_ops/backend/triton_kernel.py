@@ -20,19 +20,19 @@ from typing import Any, TypeAlias
 from triton_ops.backend.compiled_kernel import loaded, resources_of, traits_of, with_scratch
 from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_kernel, descriptor
 from triton_ops.backend.identity import triton_identity
-from triton_ops.backend.origins import unwrap
-from triton_ops.backend.portable import settled
-from triton_ops.backend.private import check_no_arrays
-from triton_ops.backend.roles import Arguments, Executable, PreparedCall, tensors_in
-from triton_ops.backend.signatures import (
+from triton_ops.backend.origins import (
     defaults_of,
     heuristics,
     is_gluon,
     layers,
     missing_parameters,
     placed,
+    unwrap,
     without_autotune,
 )
+from triton_ops.backend.portable import settled
+from triton_ops.backend.private import check_no_arrays
+from triton_ops.backend.roles import Arguments, Executable, PreparedCall, tensors_in
 from triton_ops.backend.triton_process import is_interpreted, launcher_of
 from triton_ops.base import fingerprint, require
 from triton_ops.exceptions import ConfigCollisionError, DeviceError, KernelTypeError, UnknownTunableError

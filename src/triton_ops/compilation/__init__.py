@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from triton_ops.compilation.pool import Compiles as Compiles
     from triton_ops.compilation.pool import Queue as Queue
     from triton_ops.compilation.pool import SharedCpus as SharedCpus
-    from triton_ops.compilation.rules import foresee as foresee
+    from triton_ops.compilation.tiers import foresee as foresee
     from triton_ops.compilation.tiers import resources_of as resources_of
     from triton_ops.compilation.tiers import with_residents as with_residents
 else:

@@ -29,7 +29,7 @@ from triton_ops.compilation import fork_server as idle_server
 from triton_ops.compilation.compiler import LauncherRequest, PackedKernel, Start, WorkRequest, compiles_for
 from triton_ops.compilation.compiling_process import CompilingProcess, WaitingProcesses
 from triton_ops.compilation.fork_server import ForkServer
-from triton_ops.compilation.rules import Objection, foresee
+from triton_ops.compilation.tiers import Objection, foresee
 from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.kernel_ir import KernelWork
 from triton_ops.processes import GarbledError, Surroundings, Threads

@@ -4,17 +4,17 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.timing.choose import choose_timer as choose_timer
-    from triton_ops.timing.choose import timer_of as timer_of
     from triton_ops.timing.duels import LEAST_ROUNDS as LEAST_ROUNDS
     from triton_ops.timing.duels import DuelOutcome as DuelOutcome
     from triton_ops.timing.duels import DuelPolicy as DuelPolicy
     from triton_ops.timing.duels import Verdict as Verdict
     from triton_ops.timing.duels import duel as duel
-    from triton_ops.timing.events import Pace as Pace
-    from triton_ops.timing.events import sets_needed as sets_needed
-    from triton_ops.timing.graph import CaptureError as CaptureError
-    from triton_ops.timing.graph import EmptyCaptureError as EmptyCaptureError
+    from triton_ops.timing.gpu_timers import CaptureError as CaptureError
+    from triton_ops.timing.gpu_timers import EmptyCaptureError as EmptyCaptureError
+    from triton_ops.timing.gpu_timers import Pace as Pace
+    from triton_ops.timing.gpu_timers import choose_timer as choose_timer
+    from triton_ops.timing.gpu_timers import sets_needed as sets_needed
+    from triton_ops.timing.gpu_timers import timer_of as timer_of
     from triton_ops.timing.guard import GuardSummary as GuardSummary
     from triton_ops.timing.guard import guard_for as guard_for
     from triton_ops.timing.microbenchmarks import calibrate_command as calibrate_command
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from triton_ops.timing.races import LEAST_SAMPLE_MS as LEAST_SAMPLE_MS
     from triton_ops.timing.races import Arm as Arm
     from triton_ops.timing.races import RacePolicy as RacePolicy
+    from triton_ops.timing.races import ScreenPolicy as ScreenPolicy
+    from triton_ops.timing.races import fitting as fitting
     from triton_ops.timing.races import interleave as interleave
     from triton_ops.timing.races import race as race
-    from triton_ops.timing.screening import ScreenPolicy as ScreenPolicy
-    from triton_ops.timing.screening import fitting as fitting
-    from triton_ops.timing.screening import screen as screen
-    from triton_ops.timing.screening import screen_beside as screen_beside
-    from triton_ops.timing.screening import take as take
+    from triton_ops.timing.races import screen as screen
+    from triton_ops.timing.races import screen_beside as screen_beside
+    from triton_ops.timing.races import take as take
     from triton_ops.timing.timer import HostTimer as HostTimer
     from triton_ops.timing.timer import Launch as Launch
     from triton_ops.timing.timer import Pending as Pending

@@ -24,9 +24,9 @@ from triton_ops.backend import (  # noqa: E402
     nothing_compiled,
     pretending,
 )
-from triton_ops.backend.assembler import assembler_in_use  # noqa: E402
 from triton_ops.backend.compiled_kernel import traits_of  # noqa: E402
 from triton_ops.backend.offline import option_names  # noqa: E402
+from triton_ops.backend.triton_process import assembler_in_use  # noqa: E402
 from triton_ops.compilation import (  # noqa: E402
     PackedKernel,
     resources_of,
