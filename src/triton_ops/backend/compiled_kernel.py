@@ -51,26 +51,15 @@ _NEEDS = ("global_scratch_size", "profile_scratch_size")
 
 @dataclass(frozen=True)
 class DirectLaunch:
-    """A launch of one compiled kernel without its launcher.
-
-    Attributes:
-        function: The C function.
-        between: What comes after the grid, the stream and the function, and before the kernel's arguments.
-        packed: Whether the kernel's arguments are one tuple.
-    """
+    """A launch of one compiled kernel by its launcher's C function."""
 
     function: Callable[..., Any]
-    between: tuple[Any, ...]
-    packed: bool
+    between: tuple[Any, ...]  # what comes after the grid, the stream and the function, before the kernel's arguments
+    packed: bool  # whether the kernel's arguments are one tuple
 
 
 def direct_launch(launcher: Any, packed_metadata: Any) -> DirectLaunch | None:
-    """The call of a launcher's C function, without hooks and launch metadata; None unless that is always the same.
-
-    Args:
-        launcher: The launcher of a compiled kernel, `CompiledKernel.run`.
-        packed_metadata: That kernel's `packed_metadata`.
-    """
+    """The call of a launcher's C function, without hooks and launch metadata; None unless that is always the same."""
     state = getattr(launcher, "__dict__", {})
     function = state.get("launch")
     if not callable(function) or any(state.get(name) != 0 for name in _NEEDS) or state.get("gsan_enabled"):
@@ -167,12 +156,7 @@ _ATOMICS = {
 
 
 def loaded(make: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-    """Triton's compiled kernels from `make`, loaded on the device.
-
-    Raises:
-        CandidateError: `compile` if the compiler refused one, `resources` if the device cannot hold one.
-        CacheError: The compiler cannot write its files, as on a full disk.
-    """
+    """Triton's compiled kernels from `make`, loaded on the device; raises what `compile_error` makes of a failure."""
     output = io.StringIO()  # ptxas' input, on failure: a thousand lines that belong to nobody
     try:
         with contextlib.redirect_stdout(output):
@@ -211,7 +195,7 @@ def nothing_compiled() -> Iterator[None]:
 
 
 class _Refusal:
-    """Says of some threads that they shall not compile, and for all others what the hook before it says."""
+    """A hook that lets some threads compile nothing, and answers for all others as the hook before it."""
 
     lock = threading.Lock()
 

@@ -81,12 +81,12 @@ class StagedKernel(ComposedKernel):
 
     Attributes:
         first: Takes every tunable, and the scratch, which is None for a config of one launch.
-        second: Takes the scratch, and those arguments and tunables of the first that it has parameters for; if it has
-            a parameter `programs`, the number of programs of the first launch.
+        second: Takes the scratch, and those arguments and tunables of the first that it has parameters for; if it has a
+            parameter `programs`, the number of programs of the first launch.
         when: From arguments and config by name to whether the second is launched.
         scratch: The parameter of both that takes the scratch, a float32 tensor on the device.
-        elements: From arguments and config by name, and the number of programs of the first launch, to the elements of
-            the scratch.
+        elements: From what `when` is given, and the number of programs of the first launch, to the elements of the
+            scratch.
         options: Launch options and parameters of the second that belong to no config.
 
     Raises:
@@ -152,11 +152,7 @@ class StagedKernel(ComposedKernel):
         self.first.check(tunables, arguments)
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
-        """Triton's compiled kernels of one call, in the order of their launches; nothing is loaded or launched.
-
-        Raises:
-            Exception: Whatever Triton raises.
-        """
+        """Triton's compiled kernels of one call, in the order of their launches; nothing is loaded or launched."""
         if not self._is_staged(config, arguments):
             return self.first.lowered(config, arguments)
         like = self._meta(config, arguments)[self.outputs[0]]
@@ -166,14 +162,7 @@ class StagedKernel(ComposedKernel):
         return [*self.first.lowered(config, first), *self.second.lowered(own, second)]
 
     def compile(self, config: Config, arguments: Arguments) -> Executable:
-        """Compile every launch of a config for these arguments, and load the binaries; nothing is launched.
-
-        Cost: 0.1 to a few seconds for each new binary, about a millisecond from Triton's disk cache.
-
-        Raises:
-            CandidateError: `compile` if the compiler refused a kernel, `resources` if the device cannot hold one.
-            CacheError: The compiler cannot write its files, as on a full disk.
-        """
+        """Compile and load every launch of a config for these arguments, as `TritonKernel.compile`."""
         if not self._is_staged(config, arguments):
             return self.first.compile(config, arguments)
         if self.interpreted:
@@ -245,13 +234,13 @@ class FormsKernel(ComposedKernel):
 
     Attributes:
         forms: By the tunable's value. The first names the kernel, and has a parameter for every argument.
-        tunable: The tunable's name; no form has a parameter of this name.
+        tunable: No form has a parameter of this name.
         default: The form of a config that names none; with None every config names one.
         others: Tunables that a form may have which is missing here, as where the installed Triton has no Gluon.
 
     Raises:
-        KernelTypeError: There is no form, `default` is none of them, they write different arguments, one of them needs
-            an argument that the first does not have, or has a parameter with the tunable's name.
+        KernelTypeError: There is no form, `default` is none of them, they write different arguments, or one of them has
+            a parameter with the tunable's name.
     """
 
     forms: Mapping[str, Form]
@@ -307,11 +296,8 @@ class FormsKernel(ComposedKernel):
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise unless each form can take what it has parameters for, and some form takes each tunable.
 
-        Of a config, or of tunables without the one that names the form, one form alone is looked at.
-
-        Raises:
-            UnknownTunableError: The tunable that names the form is missing, or no form takes one of the others.
-            KernelTypeError, ConfigCollisionError, ShapeMismatchError, DeviceError: As `TritonKernel.check`.
+        Of a config, or of tunables without the one that names the form, one form alone is looked at. Raises
+        `UnknownTunableError` if the tunable that names the form is missing, else as `TritonKernel.check`.
         """
         names = list(tunables)
         known_names = {*self.others, *LAUNCH_OPTIONS, *(each for form in self.forms.values() for each in _names(form))}
@@ -336,46 +322,30 @@ class FormsKernel(ComposedKernel):
             form.check(own, self._given(form, arguments))
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
-        """Triton's compiled kernel of the config's form; nothing is loaded or launched.
-
-        Raises:
-            ConfigValueError: The config names no form.
-            CandidateError: The form is one in Gluon that is to run as Python.
-            Exception: Whatever Triton raises.
-        """
+        """Triton's compiled kernel of the config's form; nothing is loaded or launched."""
         form, own = self._form(config)
         return form.lowered(own, self._given(form, arguments))
 
     def compile(self, config: Config, arguments: Arguments) -> Executable:
-        """Compile the config's form for these arguments, and load the binary; nothing is launched.
-
-        Cost: 0.1 to a few seconds for a new binary, about a millisecond from Triton's disk cache.
-
-        Raises:
-            ConfigValueError: The config names no form.
-            CandidateError: As `TritonKernel.compile`; `compile` too for a form in Gluon that is to run as Python.
-            CacheError: The compiler cannot write its files, as on a full disk.
-        """
+        """Compile the config's form for these arguments, and load the binary, as `TritonKernel.compile`."""
         form, own = self._form(config)
         return self._whole(config, form, form.compile(own, self._given(form, arguments)))
 
     def executable(self, config: Config) -> Executable:
-        """A config that Triton itself compiles at its first launch with arguments of a kind.
-
-        Raises:
-            ConfigValueError: The config names no form.
-            CandidateError: The form is one in Gluon that is to run as Python.
-        """
+        """A config that Triton itself compiles at its first launch with arguments of a kind."""
         form, own = self._form(config)
         return self._whole(config, form, form.executable(own))
 
     def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
-        """Names all that a launch of a compiled config is; None where its form cannot tell."""
+        """The name of all that a launch of a compiled config is; None where its form cannot tell."""
         form, own = self._form(config)
         return form.program_key(own, self._given(form, arguments), resources)
 
     def _form(self, config: Config) -> tuple[Form, Config]:
-        """The form that a config names, and the part of the config that it takes."""
+        """The form that a config names, and the part of the config that it takes.
+
+        Raises `ConfigValueError` if it names none, and `CandidateError` for a form in Gluon that is to run as Python.
+        """
         form = self.forms.get(str(config.get(self.tunable, self.default)))
         if form is None:
             raise ConfigValueError(

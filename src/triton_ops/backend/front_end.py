@@ -60,10 +60,8 @@ class LaunchedKernel:
     """One launch, as far as its types say.
 
     Attributes:
-        function: The JIT function.
-        types: The type of each parameter in order; `constexpr` for those of `constants`. Plain numbers that Triton
-            would specialise on, such as 1, keep the type of a number.
-        constants: Values of the parameters whose type is `constexpr`.
+        types: In order; `constexpr` for those of `constants`. Plain numbers that Triton would specialise on, such as 1,
+            keep the type of a number.
         ones: The plain numbers that are 1, which Triton takes as constants.
     """
 
@@ -76,18 +74,9 @@ class LaunchedKernel:
 def launched_kernels(
     kernel: Compilable, config: Config, arguments: Arguments, target: Target
 ) -> tuple[LaunchedKernel, ...]:
-    """The launches of one config, with the types of their parameters.
+    """The launches of one config, with the types of their parameters; 20 to 50 ms for each.
 
-    Args:
-        kernel: The kernel.
-        config: Tunables and launch options.
-        arguments: Arguments of its launches, with tensors or what stands for them.
-        target: What to lower for.
-
-    Cost: 20 to 50 ms for each launch.
-
-    Raises:
-        Exception: Whatever the front end and the caller's own functions raise.
+    Raises whatever the front end and the caller's own functions raise.
     """
     return tuple(_with_types(launch) for launch in _launches(kernel, config, arguments, target))
 
@@ -114,14 +103,7 @@ def kernel_work(
 ) -> KernelWork:
     """The work of one config, launch by launch; why it cannot be told is part of it, and never an error.
 
-    Args:
-        kernel: The kernel.
-        config: Tunables and launch options.
-        arguments: Arguments of its launches, with tensors or what stands for them.
-        target: What to compile for.
-        contents: Elements of tensors of whole numbers that are known, by the parameter's name.
-
-    Cost: 20 to 50 ms for each launch.
+    `contents` has elements of tensors of whole numbers that are known, by the parameter's name. 20 to 50 ms a launch.
     """
     try:
         launches = _launches(kernel, config, arguments, target)
@@ -149,11 +131,7 @@ def _work(launch: _LoweredLaunch, contents: Contents) -> Any:
 
 
 def _launches(kernel: Compilable, config: Config, arguments: Arguments, target: Target) -> list[_LoweredLaunch]:
-    """The launches of one config, each with its text.
-
-    Raises:
-        Exception: Whatever the front end and the caller's own functions raise.
-    """
+    """The launches of one config, each with its text; raises whatever the front end raises."""
     launches: list[_LoweredLaunch] = []
 
     def stop(stages: dict[str, Any]) -> None:
@@ -211,11 +189,7 @@ def _bind(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict
 
 
 def _extents(launch: _LoweredLaunch) -> tuple[int, int, int]:
-    """Programs along x, y and z.
-
-    Raises:
-        UntoldError: The grid function raises, or gives no extents.
-    """
+    """Programs along x, y and z; raises `UntoldError` where the grid function raises, or gives no extents."""
     try:
         grid = launch.grid(launch.arguments) if callable(launch.grid) else launch.grid
         across, down, deep = (*(int(extent) for extent in grid), 1, 1)[:3]

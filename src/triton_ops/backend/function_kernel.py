@@ -109,8 +109,7 @@ class FunctionKernel:
 def as_kernel(target: Any) -> Kernel:
     """`target` itself if it is a kernel, else a kernel that calls it.
 
-    Raises:
-        KernelTypeError: The target is neither a kernel nor callable, or it is a Triton kernel without a grid.
+    Raises `KernelTypeError` if it is neither a kernel nor callable, or a Triton kernel without a grid.
     """
     if all(hasattr(target, name) for name in _KERNEL_PARTS):
         kernel: Kernel = target

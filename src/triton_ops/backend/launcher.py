@@ -60,14 +60,7 @@ _LIKE = ("empty_like", "zeros_like", "ones_like")
 
 
 def light(torch: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The result of `func` for a contiguous tensor without memory; `NotImplemented` where torch itself is to be asked.
-
-    Args:
-        torch: The package.
-        func: What was called, as a function mode is told.
-        args: Its positional arguments.
-        kwargs: Its named arguments.
-    """
+    """The result of `func` for a contiguous tensor without memory; `NotImplemented` where torch is to be asked."""
     name = getattr(func, "__name__", "")
     if name not in (*_REDUCTIONS, *_LIKE) or func not in (getattr(torch, name), getattr(torch.Tensor, name, None)):
         return NotImplemented
@@ -120,15 +113,10 @@ class NotCompiledError(Exception):
 
 
 def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
-    """Triton's compiled kernels of each launch of `function(…)`, in their order.
+    """Triton's compiled kernels of each launch of `function(…)`, in order; its tensors are on the device `meta`.
 
-    Args:
-        function: Launches kernels.
-        arguments: Its arguments, with tensors on the device `meta`.
-
-    Raises:
-        TargetError: The function itself cannot be run without computing, with its error.
-        Exception: Whatever Triton raises while it compiles.
+    Raises `TargetError` where the function cannot be run without computing, and whatever Triton raises while it
+    compiles.
     """
     kernels: list[Any] = []
 
@@ -359,12 +347,9 @@ class LauncherKernel:
             )
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
-        """Triton's compiled kernels of one call, in the order of their launches; nothing is loaded or launched.
+        """Triton's compiled kernels of one call, in order; nothing is loaded or launched.
 
-        Raises:
-            TargetError: The function cannot be run without computing.
-            CandidateError: It launches no kernel.
-            Exception: Whatever Triton raises.
+        Raises `TargetError` if the function cannot be run without computing, `CandidateError` if it launches no kernel.
         """
         call = functools.partial(self.launch, **config)
         kernels = dry_run(call, described(arguments))
@@ -379,12 +364,8 @@ class LauncherKernel:
     def compile(self, config: Config, arguments: Arguments) -> Executable:
         """Compile every launch for these arguments, and load the binaries; nothing is launched.
 
-        Cost: that of compiling each of its kernels, 0.1 to a few seconds; milliseconds from Triton's disk cache.
-
-        Raises:
-            CandidateError: `compile` if the compiler refused a kernel, `resources` if the device cannot hold one,
-                `runtime` if the function launches none.
-            CacheError: The compiler cannot write its files, as on a full disk.
+        Raises as `TritonKernel.compile`, and a `CandidateError` of the status `runtime` if the function launches no
+        kernel.
         """
         if self.interpreted:
             return self._executable(config, launches=True)
@@ -442,7 +423,6 @@ def _kernels_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _home(function: Callable[..., Any]) -> str:
-    """The package of a function."""
     return str(getattr(unwrap(function), "__module__", "")).partition(".")[0]
 
 

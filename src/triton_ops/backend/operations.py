@@ -124,11 +124,7 @@ class Operation:
         return Problem(self.name, tuple(specs.items()), " ".join([label, *keywords.values()]).strip())
 
     def full_shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
-        """`shape` with the defaults for what it leaves out.
-
-        Raises:
-            ShapeMismatchError: As `problem`.
-        """
+        """`shape` with the defaults for what it leaves out; raises `ShapeMismatchError` as `problem`."""
         names = self.extents
         parameters = parameters_of(self.arguments)
         minimum = sum(parameters[name].default is inspect.Parameter.empty for name in names)

@@ -61,10 +61,7 @@ _texts: dict[int, tuple[CodeType, Text]] = {}  # by identity: equal code may sta
 
 
 def text_of(code: CodeType) -> Text:
-    """The content of the source of a function with this code.
-
-    Cost: parses the source once in a process, about a millisecond for 50 lines.
-    """
+    """The content of the source of a function with this code, parsed once in a process: 1 ms for 50 lines."""
     entry = _texts.get(id(code))
     if entry is None:
         if len(_texts) >= _MOST_KEPT:
@@ -216,10 +213,8 @@ def label(value: Any) -> str:
 def is_users(module: str, path: str | None, home: str) -> bool:
     """Tell whether code is read, and not told by the version of its package.
 
-    Args:
-        module: The name of the module it is in.
-        path: The file it was compiled from; None takes the module's.
-        home: The package of the kernel: installed or not, a package's own helpers are part of its kernels.
+    `path` is the file it was compiled from; None takes the module's. `home` is the package of the kernel: installed or
+    not, a package's own helpers are part of its kernels.
     """
     if module in _BESIDE:
         return False
@@ -328,11 +323,7 @@ _signatures: WeakKeyDictionary[FunctionType, tuple[Any, Any, Any, _Parameters]] 
 
 
 def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """The parameters by name.
-
-    Raises:
-        TypeError, ValueError: It is a builtin that does not tell them, or no function.
-    """
+    """The parameters by name; `TypeError` or `ValueError` for a builtin that does not tell them, or no function."""
     if not isinstance(function, FunctionType) or vars(function):  # a wrapper's attributes say what it wraps
         return inspect.signature(function).parameters
     code, defaults, keyword_defaults = function.__code__, function.__defaults__, function.__kwdefaults__
@@ -408,13 +399,9 @@ def missing_parameters(
 ) -> list[str]:
     """The parameters that get a value from nowhere.
 
-    Args:
-        function: The kernel.
-        tunables: A config, the tunables of a space by name, or names alone.
-        values: The arguments by name: tensors, specs, or anything else.
-        maker: Makes further arguments from arguments and config. It is asked only if something is missing, about
-            tensors without memory, and the first value of each tunable. Where it cannot answer, every parameter may
-            be its own but the constexpr ones.
+    `tunables` are a config, the tunables of a space by name, or names alone. `maker` makes further arguments from
+    arguments and config. It is asked only if something is missing, about tensors without memory, and the first value of
+    each tunable. Where it cannot answer, every parameter may be its own but the constexpr ones.
     """
     filled = {*values, *tunables, *heuristics(function)}
     missing = [name for name in required_parameters(function) if name not in filled]

@@ -68,8 +68,8 @@ def not_for_another_process(holder: str) -> TargetError:
 def names_of_addresses(arguments: Arguments) -> list[str]:
     """The names of the arguments that hold addresses of this process's memory on a GPU, as tensors or as numbers.
 
-    Cost: a copy of some values of each tensor of 64-bit integers; where one of them is large, also a list of what torch
-    has allocated, which takes milliseconds.
+    Copies some values of each tensor of 64-bit integers; where one of them is large, a list of what torch has allocated
+    is made too, which takes milliseconds.
     """
     items = {f"argument {place}": value for place, value in enumerate(arguments.positional)} | {**arguments.keyword}
     return [name for name, value in items.items() if any(map(_is_address, tensors_in([value], _may_be_address)))]
@@ -145,9 +145,6 @@ def settled(kernel: Any) -> Any:
 
     Left to itself, Triton's name for a JIT function depends on what was compiled before in the process, so that a
     binary that one process has compiled is not found by another.
-
-    Raises:
-        Exception: Whatever Triton raises when it reads the source.
     """
     _settle(kernel, set())
     return kernel
@@ -353,7 +350,6 @@ class Packed:
     """An object as bytes.
 
     Attributes:
-        content: The bytes.
         drawn: Tensors that hold other values on the other side, described; empty if everything is as here.
         imports: Top-level packages that are imported when the object is made again; known of objects that go by value.
     """
@@ -364,21 +360,18 @@ class Packed:
 
 
 def pack(value: Any, most_bytes: int = MOST_TENSOR_BYTES, *, by_value: bool = False) -> Packed:
-    """`value` as bytes.
+    """`value` as bytes: functions, kernels, tensors and what holds them.
 
     Args:
-        value: What to send; functions, kernels, tensors and what holds them.
+        value: What to send.
         most_bytes: So many bytes of floating-point tensors are copied; those beyond it become uniform in [-1, 1].
-        by_value: For a process that compiles and does not launch. Code of the user's is sent whole, so that no module
-            of the user's is imported there; what belongs to Python, Triton, this package and installed packages goes
-            by name. A tensor becomes a `StandIn`. Without this the process that launches imports what a module holds,
-            and gets the tensors' values.
+        by_value: For a process that compiles and does not launch: code of the user's is sent whole, and a tensor
+            becomes a `StandIn`. Without this the process that launches imports what a module holds, and gets the
+            tensors' values.
 
     Raises:
         KernelTypeError: Something in it exists in this process only, such as an open file or a lock.
         TargetError: A tensor holds addresses of memory, and its values would be sent.
-
-    Cost: a copy of the tensors through the host's memory; by value none.
     """
     target = io.BytesIO()
     pickler = ValuePickler(target) if by_value else _ReferencePickler(target, most_bytes)
@@ -395,11 +388,7 @@ def pack(value: Any, most_bytes: int = MOST_TENSOR_BYTES, *, by_value: bool = Fa
 
 
 def unpack(content: bytes) -> Any:
-    """The object that `pack` was given, made again in this process.
-
-    Raises:
-        KernelTypeError: It cannot be: a module is not found here, or has changed.
-    """
+    """The object that `pack` was given, made again; `KernelTypeError` if a module is not found here, or has changed."""
     try:
         return pickle.loads(content)
     except Exception as error:
@@ -475,7 +464,6 @@ class _Storage:
         return _Storage, (self.device, self.size, self.dtype, self.content)
 
     def get(self) -> Any:
-        """The storage; it is made once in this process."""
         if "storage" not in self.cache:
             self.cache["storage"] = self._make()
         return self.cache["storage"]

@@ -33,11 +33,7 @@ def is_array(value: Any) -> bool:
 
 
 def check_no_arrays(kernel: str, values: Mapping[str, Any]) -> None:
-    """Raise if one of the arguments of a compiled Triton kernel is in the memory of the host.
-
-    Raises:
-        DeviceError: One is a NumPy array.
-    """
+    """Raise `DeviceError` if one of the arguments of a compiled Triton kernel is an array in the memory of the host."""
     if name := next((name for name, value in values.items() if is_array(value)), None):
         raise DeviceError(
             f"{kernel} is a Triton kernel, which runs on a GPU, and {name} is a NumPy array, which is on the CPU",
@@ -124,12 +120,7 @@ def _copied_block(arrays: Sequence[Any]) -> dict[int, Any]:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The content of one array or container at one time.
-
-    Attributes:
-        value: The array or container.
-        content: A copy of its elements; the items of a container are the same objects.
-    """
+    """The content of one array or container at one time; the items of a container are the same objects."""
 
     value: Any
     content: Any
@@ -197,8 +188,6 @@ class Protection:
     """A copy of what some values hold, to find writes and to undo them.
 
     The values are tensors, NumPy arrays and containers, also of one another; other objects among them are left alone.
-
-    Cost: one copy of the bytes when made, one comparison or copy when asked.
     """
 
     def __init__(self, values: Iterable[Any]) -> None:
@@ -235,9 +224,7 @@ class Protection:
 class Form:
     """The place of a tensor over its storage at one time, to find and undo what resizes or replaces either.
 
-    Attributes:
-        place: The device and the address of the storage.
-        layout: The tensor's offset in the storage, shape and strides.
+    `place` is the device and the address of the storage, `layout` the tensor's offset in it, shape and strides.
     """
 
     tensor: Any
@@ -295,8 +282,7 @@ def _place(storage: Any) -> tuple[str, int]:
 def _storages(tensors: Iterable[Any]) -> dict[tuple[str, int], Any]:
     """The storage at each place: the longest one, since over memory from NumPy several may begin at one address.
 
-    Raises:
-        KernelTypeError: A tensor has none, as a sparse one.
+    Raises `KernelTypeError` where a tensor has none, as a sparse one.
     """
     storages: dict[tuple[str, int], Any] = {}
     for tensor in tensors:
@@ -329,10 +315,8 @@ def _bytes(torch: Any, storage: Any) -> Any:
 def private_copy(arguments: Arguments) -> Arguments:
     """The same arguments over new memory: same strides, offsets and sharing, none of the caller's.
 
-    Tensors, NumPy arrays and containers are copied; other objects are passed as they are.
-
-    Raises:
-        KernelTypeError: A tensor is sparse or nested.
+    Tensors, NumPy arrays and containers are copied; other objects are passed as they are. `KernelTypeError` if a tensor
+    is sparse or nested.
     """
     values = (*arguments.positional, *arguments.keyword.values())
     arrays = copies_of(value for value in host_values(values) if is_array(value))
@@ -361,9 +345,8 @@ def value_copy(value: Any) -> Any:
 class Canaries:
     """The zones around some outputs.
 
-    Attributes:
-        zones: Name of the output, bytes around it or of its whole storage, and which of them are not its own; None
-            for all.
+    Each is the name of the output, bytes around it or of its whole storage, and which of them are not its own; None for
+    all.
     """
 
     zones: tuple[tuple[str, Any, Any], ...] = ()
@@ -396,9 +379,8 @@ def with_canaries(arguments: Arguments, outputs: Iterable[str]) -> tuple[Argumen
     """The same arguments with the named outputs over new storages that have a zone at each end.
 
     Strides, offsets, alignment and content stay. An output that shares its storage with another argument keeps it.
-
-    Cost: a copy of the outputs' storages; zones of 1/64 of each, at least 64 KiB and at most 4 MiB; where an output has
-    gaps, a byte for each element of its storage.
+    Zones are 1/64 of each storage, at least 64 KiB and at most 4 MiB; where an output has gaps, a byte for each element
+    is added.
     """
     names = [name for name in outputs if next(_tensors(arguments, name), None) is not None]
     places = [place_of(tensor) for tensor in arguments.tensors()]

@@ -56,8 +56,7 @@ _ASKED = ("fullgraph", "_dynamic", "_shapes_spec", "_hooks")  # attributes of a 
 def compilation_of(value: Any) -> Mapping[str, Any] | None:
     """The callable that `value` compiles, and the request; None if torch's compiler did not make `value`.
 
-    Raises:
-        LookupError: The compiler made it, and this version of torch does not tell how it was asked to.
+    Raises `LookupError` if it did, and this version of torch does not tell how it was asked to.
     """
     if isinstance(value, FunctionType):
         if value.__globals__.get("__name__") != _MODULE or _ORIGINAL not in vars(value):
@@ -82,11 +81,7 @@ def _request(context: Any) -> dict[str, Any]:
 
 
 def _changed_settings() -> dict[str, Any]:
-    """The settings of Inductor that differ from their defaults, by name; none where Inductor is not imported.
-
-    Raises:
-        LookupError: This version of torch does not tell the defaults.
-    """
+    """The settings of Inductor that differ from their defaults, by name; none where Inductor is not imported."""
     settings = sys.modules.get(_INDUCTOR_SETTINGS)
     if settings is None:
         return {}
@@ -120,13 +115,9 @@ _DESCRIPTORS = (MemberDescriptorType, GetSetDescriptorType)
 
 
 class UsedValue(NamedTuple):
-    """A value that the code of a function refers to.
+    """A value that the code of a function refers to, under the name that the code calls it.
 
-    Attributes:
-        name: What the code calls it.
-        value: The value.
-        holder: Where it stands: a cell, or the names of a module or function. None for a default.
-        key: Its name there.
+    `holder` is a cell, or the names of a module or function, in which it stands as `key`; None for a default.
     """
 
     name: str
@@ -233,11 +224,7 @@ def attributes(values: Mapping[str, Any], cls: type) -> Iterator[tuple[str, Any]
 
 
 def parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
-    """The parts that an object is made of, as `copy` and `pickle` see it; nothing is copied.
-
-    Raises:
-        Exception: Its type does not tell, as of an open file.
-    """
+    """The parts that an object is made of, as `copy` and `pickle` see it; raises where its type does not tell."""
     reducer = copyreg.dispatch_table.get(type(value))
     reduction = value.__reduce_ex__(2) if reducer is None else reducer(value)
     if isinstance(reduction, str):
@@ -297,7 +284,6 @@ class Reader:
     Attributes:
         parts: What counts, by the name under which it was reached.
         unknown: What could not be told apart, and why; None if all could.
-        packages: Installed packages that are used, with their versions.
         interpreted: Whether a kernel that runs as Python was met.
         fixed: Whether nothing was met that can change in place, such as a list or an object.
         values_read: Where the values were read that can be given other values.
@@ -459,7 +445,6 @@ class Reader:
         self._add_attributes(name, getattr(value, "__dict__", {}), type(value))
 
     def _read_set(self, name: str, members: Iterable[Any]) -> None:
-        """The members in an order that every process gives them."""
         digests = sorted(map(self._digest, members))
         self.parts[name] = f"set of {digests}"
 

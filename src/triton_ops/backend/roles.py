@@ -38,11 +38,7 @@ _AROUND = tuple(module.__file__ or "" for module in (contextlib, functools))  # 
 
 
 class CandidateError(Exception):
-    """One config failed while it was compiled or loaded; the tune goes on.
-
-    Attributes:
-        status: The status in which the config's trial ends.
-    """
+    """One config failed while it was compiled or loaded, and its trial ends in `status`; the tune goes on."""
 
     def __init__(self, status: Status, text: str) -> None:
         super().__init__(text)
@@ -70,12 +66,7 @@ def candidate_error(error: BaseException, phase: Status) -> CandidateError:
 
 
 def not_of_the_config(error: BaseException, cache: str) -> CacheError | None:
-    """A compiler's failure to write its files, which every other config would have too; None for any other.
-
-    Args:
-        error: What the compiler raised.
-        cache: The folder of its disk cache.
-    """
+    """A compiler's failure to write its files, which every other config would have too; None for any other."""
     if not isinstance(error, OSError):
         return None
     missing = error.errno == errno.ENOENT and str(error.filename or "").startswith(cache)
@@ -153,13 +144,7 @@ def tensors_in(values: Iterable[Any], leaf: Callable[[Any], bool] = is_tensor) -
 
 
 def mapped(value: Any, change: Callable[[Any], Any], leaf: Callable[[Any], bool] = is_tensor) -> Any:
-    """`value` with `change` applied to every leaf in it; containers and descriptors are made anew around the results.
-
-    Args:
-        value: An argument.
-        change: From a leaf to what replaces it.
-        leaf: Says which values are replaced; by default the torch tensors.
-    """
+    """`value` with `change` applied to every leaf in it; containers and descriptors are made anew around them."""
     if leaf(value):
         return change(value)
     if isinstance(value, Mapping):
@@ -184,12 +169,7 @@ def _with_base(descriptor: Any, base: Any) -> Any:
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of a kernel, without the values of its config.
-
-    Attributes:
-        positional: The arguments that are given by position, in calling order.
-        keyword: The arguments that are given by name.
-    """
+    """The arguments of a kernel, without the values of its config."""
 
     positional: tuple[Any, ...] = ()
     keyword: Mapping[str, Any] = field(default_factory=dict)
@@ -198,8 +178,8 @@ class Arguments:
     def given(cls, args: Any, kwargs: Any) -> Arguments:
         """The arguments that a caller gave as `args` and `kwargs`; None for no keywords.
 
-        Raises:
-            KernelTypeError: They are no sequence and no mapping, such as a tensor in place of a tuple that holds it.
+        Raises `KernelTypeError` if they are no sequence and no mapping, such as a tensor in place of a tuple that holds
+        it.
         """
         if not isinstance(args, Sequence) or isinstance(args, (str, bytes)):
             raise KernelTypeError(
@@ -250,12 +230,7 @@ class Arguments:
 
 @dataclass(frozen=True)
 class PreparedCall:
-    """A launch before which something must be done each time, such as filling an accumulator with zeros.
-
-    Attributes:
-        run: Launches.
-        prepare: Does what must be done before; it is never timed.
-    """
+    """A launch before which something is done each time, such as filling with zeros; that is never timed."""
 
     run: Callable[[], Any]
     prepare: Callable[[], None]
@@ -271,7 +246,6 @@ class Executable:
     """A config that can be launched, with any arguments of the dtypes, strides and alignments it was compiled for.
 
     Attributes:
-        config: Tunables and launch options.
         bind: From arguments to a call that launches the config with them, and returns what the launch returns; a
             `PreparedCall` if something must be done before each launch. It does no work of the launch: on a CPU every
             sample is taken of a call that was bound anew.
@@ -394,9 +368,7 @@ class Compilable(Protocol):
     def lowered(self, config: Config, arguments: Arguments) -> Sequence[Any]:
         """Triton's compiled kernels of one launch; nothing is loaded or launched.
 
-        Raises:
-            TargetError: This kernel cannot be compiled without being launched, with the reason.
-            Exception: Whatever Triton raises.
+        Raises `TargetError`, with the reason, where this kernel cannot be compiled without being launched.
         """
 
     def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
@@ -407,14 +379,8 @@ class Compilable(Protocol):
 class StandIn:
     """The properties of a tensor that specialisation sees; pickles without the tensor's memory.
 
-    For NVIDIA's backend it can stand in for the tensor itself, which needs no torch (`rehearse`).
-
-    Attributes:
-        dtype: Long name.
-        shape: Extents.
-        strides: In elements.
-        offset_bytes: Where the data starts, from a multiple of 16 bytes.
-        storage_bytes: Size of the storage that it is a view of.
+    For NVIDIA's backend it can stand in for the tensor itself, which needs no torch (`rehearse`). The dtype has its
+    long name, the strides are in elements, and the data start `offset_bytes` after a multiple of 16.
     """
 
     dtype: str
@@ -464,16 +430,13 @@ class StandIn:
 
 
 def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Elements from the first to the last of a tensor, both counted."""
     return 0 if 0 in shape else 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))
 
 
 def described(arguments: Arguments, light: bool = False) -> Arguments:
     """`arguments` with every tensor or tensor spec replaced by a tensor without memory.
 
-    Args:
-        arguments: Of a launch.
-        light: By its `StandIn` instead, which needs no torch; NVIDIA's backend takes these.
+    With `light` it is a `StandIn`, which needs no torch; NVIDIA's backend takes these.
     """
 
     def one(value: Any) -> Any:

@@ -58,9 +58,7 @@ def kernel_and_space(kernel: Any, space: Any) -> tuple[Any, Any]:
     """A kernel with the hooks and files that the configs of a space bring, and the space without hooks.
 
     A space that is no list of `triton.Config`s and overrides no compiled code is given back as it is, with the kernel.
-
-    Raises:
-        KernelTypeError: The configs have hooks, and the kernel takes none.
+    `KernelTypeError` if the configs have hooks, and the kernel takes none.
     """
     if isinstance(space, Mapping):
         values = space.get(OVERRIDE)
@@ -319,7 +317,6 @@ class TritonKernel:
             )
 
     def _check_names(self, names: list[str], arguments: set[str]) -> None:
-        """Raise unless every tunable is the kernel's, and nothing gets two values."""
         order = self.parameter_names
         if clash := [name for name in names if name in arguments]:
             raise ConfigCollisionError(
@@ -380,11 +377,7 @@ class TritonKernel:
         return replace(self, pre_hook=hook, overrides=overrides_of(map(values_of, all_configs)))
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
-        """Triton's compiled kernel for these arguments' types and alignment; nothing is loaded or launched.
-
-        Raises:
-            Exception: Whatever Triton raises.
-        """
+        """Triton's compiled kernel for these arguments' types and alignment; nothing is loaded or launched."""
         own_arguments, _ = self._own_arguments(config, arguments)
         settled(layers(self.function)[-1])
         grid = functools.partial(self._grid, config, arguments)  # for those who ask: compiling does not
@@ -411,12 +404,7 @@ class TritonKernel:
         return replace(executable, resources=resources, compile_s=took_s, key=key, **traits_of([kernel]))
 
     def executable(self, config: Config, scratch: bool = True) -> Executable:
-        """A config that Triton itself compiles at its first launch with arguments of a kind.
-
-        Args:
-            config: Tunables and launch options.
-            scratch: Whether launches may ask for memory.
-        """
+        """A config that Triton itself compiles at its first launch, which may ask for memory if `scratch` is true."""
 
         def bind(arguments: Arguments) -> Callable[[], Any]:
             grid = functools.partial(self._grid, config, arguments)
@@ -472,16 +460,10 @@ class TritonKernel:
         return {**dict(zip(self.function.arg_names, arguments.positional, strict=False)), **arguments.keyword}
 
     def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
-        """Names all that a launch of a compiled config is: machine code, shared memory, grid and plain arguments.
+        """The name of all that a launch of a compiled config is: machine code, shared memory, grid and plain arguments.
 
-        Args:
-            config: What was compiled.
-            arguments: Of the launch; tensors may be stand-ins without memory.
-            resources: What the compiler made of it.
-
-        Returns:
-            None if the machine code is not known, the grid function raises, heuristics compute a plain argument, or a
-            hook may do anything before the launch.
+        None if the machine code is not known, the grid function raises, heuristics compute a plain argument, or a hook
+        may do anything before the launch. Tensors may be stand-ins without memory.
         """
         plain = {param.name for param in layers(self.function)[-1].params if not param.is_constexpr}
         if (

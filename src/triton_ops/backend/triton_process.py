@@ -10,9 +10,10 @@ Facts used, from Triton 3.6 to 3.9: `triton.runtime.cache.triton_key` takes no a
 libraries of the package `triton`, and is looked up in its module whenever a kernel's key is made, so that another
 function may stand in its place; `triton.knobs.cache.dir` is the folder of compiled kernels.
 
-Facts used, from Triton 3.6 to 3.9: a kernel that runs as Python is an `InterpretedFunction`, and while one runs, the functions of
-`triton.language` are others, for all threads of the process. The interpreter of 3.6 makes a number of an array of one
-element by `int()`, which NumPy refuses from 2.4 on: kernels with a loop whose end is an argument do not run then.
+Facts used, from Triton 3.6 to 3.9: a kernel that runs as Python is an `InterpretedFunction`, and while one runs, the
+functions of `triton.language` are others, for all threads of the process. The interpreter of 3.6 makes a number of an
+array of one element by `int()`, which NumPy refuses from 2.4 on: kernels with a loop whose end is an argument do not
+run then.
 
 ptxas before 13.3 can break pipelined products of a warp group (`wgmma`) whose left factor is in registers, as that of
 attention's second product and of dequantised weights is; the developers of Triton saw 61 in place of 64. Triton 3.6 to
@@ -97,21 +98,14 @@ _TOOLKIT = Path("/usr/local/cuda/bin/ptxas")
 
 @dataclass(frozen=True)
 class _Fault:
-    """A fault of some versions in code on Hopper.
-
-    Attributes:
-        shown_by: A text in PTX that it takes, `times` times at least.
-        whole: The first version that is known to be without it.
-        what: What an earlier version does, in words.
-    """
+    """A fault in code on Hopper of versions before `whole`, where `shown_by` is in the PTX `times` times at least."""
 
     shown_by: re.Pattern[str]
     times: int
-    whole: tuple[int, ...]
-    what: str
+    whole: tuple[int, ...]  # the first version that is known to be without it
+    what: str  # an earlier version does, in words
 
     def may_be_in(self, text: str) -> bool:
-        """Tell whether the code has what the fault takes."""
         return len(self.shown_by.findall(text)) >= self.times
 
 
@@ -157,10 +151,7 @@ def assembler_in_use(arch: int = HOPPER) -> Assembler | None:
 
 
 def installed_assemblers() -> list[Assembler]:
-    """The ptxas of installed packages, of the CUDA toolkit and of the search path, the newest first.
-
-    Cost: some ms for each, to ask its version.
-    """
+    """The ptxas of installed packages, of the CUDA toolkit and of the search path, the newest first."""
     assemblers: dict[Path, Assembler] = {}
     for path, origin in _candidates():
         version = ptxas_version(path)
@@ -196,13 +187,7 @@ def use_ptxas(path: str | os.PathLike[str] | None = None) -> Assembler:
 
 
 def suspicion(kernels: Sequence[Any]) -> str:
-    """The fault of the ptxas in use that compiled kernels may show, in words; empty if they do not.
-
-    Args:
-        kernels: What Triton has compiled.
-
-    Cost: reads the PTX; asks a program its version.
-    """
+    """The fault of the ptxas in use that compiled kernels may show, in words; empty if they do not."""
     texts = [kernel.asm.get("ptx") for kernel in kernels if _arch(kernel) == HOPPER]
     code = [text for text in texts if isinstance(text, str)]
     suspects = [fault for fault in _FAULTS if any(map(fault.may_be_in, code))]
@@ -212,7 +197,6 @@ def suspicion(kernels: Sequence[Any]) -> str:
 
 
 def _advice(assembler: Assembler, faults: Sequence[_Fault]) -> str:
-    """The fault of an assembler and what to do about it, in words."""
     whole = ".".join(map(str, max(fault.whole for fault in faults)))
     return (
         f"it may be the assembler's fault: ptxas {assembler.version} {' and '.join(fault.what for fault in faults)}, "
@@ -258,11 +242,7 @@ class _InTurn:
         self.function = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Launch it.
-
-        Raises:
-            MissingDependencyError: Triton's interpreter does not run with this NumPy.
-        """
+        """Launch it; raises `MissingDependencyError` where Triton's interpreter does not run with this NumPy."""
         with _turn:
             try:
                 return self.function.run(*args, **kwargs)
@@ -275,8 +255,7 @@ class _InTurn:
 def numpy_misfit(error: Exception | None = None) -> MissingDependencyError | None:
     """The advice where Triton's interpreter is of before NumPy 2.4, and NumPy is not; None otherwise.
 
-    Args:
-        error: What the interpreter has raised; for an error that is not because of NumPy there is no advice.
+    None also for an error of the interpreter that is not because of NumPy.
     """
     refused = error is None or _REFUSED_BY_NUMPY in str(error)
     if not refused or _numbers("triton") >= _FITS_NUMPY or _numbers("numpy") < (2, 4):
@@ -303,13 +282,9 @@ _LIMIT_BYTES = 1 << 20  # the key has 65 bytes for each of 60 files
 def ready_key() -> None:
     """Have Triton's key ready in this process: the kept one if no file of Triton has changed, else a new one.
 
-    Who may write into the folder of compiled kernels may replace each of them, and so is trusted with the key too.
-    For child processes alone, since Triton's function is replaced by one that knows the answer.
-
-    Raises:
-        Exception: Whatever Triton raises where it cannot be imported or finds no folder.
-
-    Cost: 2 ms if the key is kept, else 0.25 s of a CPU.
+    Who may write into the folder of compiled kernels may replace each of them, and so is trusted with the key too. For
+    child processes alone, since Triton's function is replaced by one that knows the answer. 2 ms if the key is kept,
+    else 0.25 s of a CPU.
     """
     cache: Any = import_in_order("triton.runtime.cache")
     files = package_state(Path(cache.__file__).parents[1])
@@ -325,9 +300,6 @@ def package_state(package: Path) -> str:
     """A fingerprint of where the files of a package are, how large they are, and when they were last changed.
 
     The time of change is the file system's own (`st_ctime`), which no program that copies or unpacks files can set.
-
-    Raises:
-        OSError: A file is gone meanwhile.
     """
     files = []
     for folder, _, names in os.walk(package, followlinks=True):
@@ -359,16 +331,11 @@ _PTXAS_DUMP = "please share the reproducer above with Triton project"  # ends wh
 
 
 def warm_up(launches: bool) -> threading.Thread:
-    """Begin in the background what Triton does once before its first kernel: it takes half a second and more.
+    """Begin in a thread what Triton does once before its first kernel: it takes half a second and more.
 
-    A process that imports torch meanwhile has it for nothing. Triton's key of itself is read or made, and a module that
-    loads kernels built with the C compiler. What fails is met again, and told, by whoever compiles or launches first.
-
-    Args:
-        launches: Whether this process will launch kernels, and not just compile them; Triton's driver is readied then.
-
-    Returns:
-        Ends when it is done.
+    A process that imports torch meanwhile has it for nothing. Triton's key of itself is read or made, and, if this
+    process `launches` kernels, the driver is readied with a module built by the C compiler. What fails is met again,
+    and told, by whoever compiles or launches first.
     """
 
     def work() -> None:

@@ -90,10 +90,7 @@ Item: TypeAlias = "Extent | Accumulator | TiledExtent | Specialized | Condition 
 class FunctionItems:
     """The content of one function, as far as it decides about blocks.
 
-    Attributes:
-        locals: Expressions of the names that are assigned exactly once, and are no parameters.
-        defaults: Of the parameters that have one.
-        outside: The function's globals.
+    `locals` has the names that are assigned exactly once, and are no parameters; `outside` is the function's globals.
     """
 
     _: KW_ONLY
@@ -107,10 +104,7 @@ class FunctionItems:
 
 @lru_cache(maxsize=256)
 def items_of(function: Any) -> FunctionItems | None:
-    """The content of the plain function inside a JIT function; None for one that was built at run time.
-
-    Cost: parses the source once: a millisecond.
-    """
+    """The content of the plain function inside a JIT function, parsed once; None for one that was built at run time."""
     body = _parse(function)
     if body is None:
         return None
@@ -153,13 +147,7 @@ def _assignments(body: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
 
 
 class _ItemReader:
-    """Reads the items of one function.
-
-    Args:
-        assigned: The values that the function assigns, by name.
-        own: Its parameters, by name.
-        outside: Its globals.
-    """
+    """Reads the items of one function; `assigned` has the values it assigns by name, `own` its parameters."""
 
     def __init__(
         self, assigned: Mapping[str, list[ast.expr | None]], own: Collection[str], outside: Mapping[str, Any]
@@ -168,7 +156,6 @@ class _ItemReader:
         self._accumulators = set(self._accumulator_calls(assigned))
 
     def items(self, nodes: list[Any]) -> Iterator[Item]:
-        """The items of nodes that follow each other."""
         for node in nodes:
             yield from self._of(node)
 
@@ -309,10 +296,7 @@ class Blocks:
 
 
 def blocks_of(function: Any, values: Mapping[str, Any]) -> Blocks:
-    """The blocks of a JIT function with these arguments and config values by name.
-
-    Cost: parses the source once, then some microseconds for each expression that is read.
-    """
+    """The blocks of a JIT function with these arguments and config values by name; some microseconds once parsed."""
     source = items_of(unwrap(function))
     if source is None:
         return Blocks()
@@ -363,12 +347,10 @@ class _BlocksSoFar:
 
 
 class _CallScope:
-    """The names inside one call of a function, with their values.
+    """The names inside one call of a function, with their values as far as they are known.
 
-    Args:
-        source: What was read of the function.
-        values: Values of parameters, as far as they are known; of a helper, those that the call leaves out.
-        call: Of a helper, what it is called with, and the scope in which it is called.
+    `call` is of a helper: what it is called with, and the scope in which it is called; `values` then has what the call
+    leaves out.
     """
 
     def __init__(

@@ -40,11 +40,9 @@ class PackedKernel:
     """A kernel that another process can compile.
 
     Attributes:
-        name: The kernel's, for errors.
-        kernel: The kernel, packed by value; its grid is left out if it cannot be sent.
+        kernel: Packed by value; its grid is left out if it cannot be sent.
         cache_key: What Triton calls the source here; there it must be the same, or a launch finds no binary.
         arguments: Packed, tensors as stand-ins, with the members of an `Enum` that the kernel is given.
-        target: What to compile for.
         imports: What the process imports beside Triton: nothing, or torch or a module of it, where it must have torch.
     """
 
@@ -59,9 +57,8 @@ class PackedKernel:
     def of(cls, ahead: AheadOfTime) -> PackedKernel:
         """A kernel with the arguments of its launches, which may be specs in place of tensors.
 
-        Raises:
-            KernelTypeError: There is nothing to compile, as under `TRITON_INTERPRET`.
-            TargetError: The kernel or an argument exists in this process only.
+        Raises `KernelTypeError` where there is nothing to compile, as under `TRITON_INTERPRET`, and `TargetError` where
+        the kernel or an argument exists in this process only.
         """
         kernel, target = ahead.kernel, ahead.target
         if kernel.interpreted:
@@ -86,8 +83,7 @@ class PackedKernel:
     def load(self) -> AheadOfTime:
         """The kernel and its arguments, made again in this process.
 
-        Raises:
-            TargetError: They cannot be, or the kernel would not be the same to Triton.
+        Raises `TargetError` where they cannot be, or the kernel would not be the same to Triton.
         """
         try:
             kernel, (arguments, members) = unpack(self.kernel), unpack(self.arguments)
@@ -118,13 +114,7 @@ _NICENESS = 5  # compilers give way to the process that measures
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """The first message to a compiling process.
-
-    Attributes:
-        packed: The kernel, its arguments and its target.
-        surroundings: Search path, `sys.argv` and bytecode settings for the user's code; the process imports its own
-            modules before it takes them over.
-    """
+    """The first message to a compiling process, which imports its own modules before it takes over the surroundings."""
 
     packed: PackedKernel
     surroundings: Surroundings
@@ -142,12 +132,7 @@ class LauncherRequest:
 
 @dataclass(frozen=True)
 class WorkRequest:
-    """The question for the work of a config's launches, which Triton's front end tells.
-
-    Attributes:
-        config: The config.
-        contents: Elements of tensors of whole numbers that are known, by the parameter's name.
-    """
+    """The question for the work of a config's launches, as of `CompilePool.read`."""
 
     config: Config
     contents: Mapping[str, Sequence[int]]

@@ -27,11 +27,7 @@ _EXIT_S = 2.0  # a connection may be closed a moment before its process ends
 
 
 class CompilingProcess:
-    """One compiling process, which answers one question at a time.
-
-    Attributes:
-        closed: Whether it was closed.
-    """
+    """One compiling process, which answers one question at a time."""
 
     def __init__(self, server: ForkServer) -> None:
         self._child = server.fork()
@@ -40,10 +36,8 @@ class CompilingProcess:
     def ask(self, question: Any, timeout_s: float) -> Any:
         """The answer of the process to a question; seconds in which this process was paused do not count.
 
-        Raises:
-            GarbledError: The process wrote what is no answer, or none to this question.
-            TimeoutError: The answer did not come within `timeout_s` seconds.
-            EOFError, OSError: The process is gone.
+        Raises `GarbledError` for what is no answer to this question, `TimeoutError` for one that does not come in time,
+        and `EOFError` or `OSError` where the process is gone.
         """
         self._child.errors.seek(0)
         self._child.errors.truncate()
@@ -69,10 +63,7 @@ class CompilingProcess:
 
     @property
     def ended_from_outside(self) -> bool:
-        """Tell whether a signal that people and systems send has ended the process, or the fork server with it.
-
-        That is no crash of a compiler.
-        """
+        """Tell whether a signal of people or systems ended the process, or its fork server: no crash of a compiler."""
         return -(self._child.wait(0) or 0) in OUTSIDE or self._child.lost
 
     def signal(self, number: int) -> None:
@@ -103,9 +94,6 @@ class WaitingProcesses:
         """A process that nobody else uses inside of the block: the one that was used last, else a new one.
 
         After the block it waits for the next question, unless it was closed.
-
-        Raises:
-            Exception: Whatever `make` raises.
         """
         try:
             process = self._waiting.pop()

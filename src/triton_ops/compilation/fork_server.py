@@ -54,12 +54,8 @@ _EXIT_CHECK_S = 0.005  # between two questions for the exit code of a process th
 class ForkServer:
     """The pool's handle of the fork server; safe to share among threads.
 
-    Args:
-        imports: A package that the fork server imports beside Triton; empty for none.
-        target: The target of the compilations.
-
-    Raises:
-        OSError, DeviceError: No process can be started.
+    `imports` is a package that it imports beside Triton, or empty. `OSError` or `DeviceError` if no process can be
+    started.
     """
 
     def __init__(self, imports: str, target: Target) -> None:
@@ -104,11 +100,7 @@ class ForkServer:
         return Child(self, pid, Channel(descriptor, descriptor), errors)
 
     def code_of(self, pid: int) -> int | None:
-        """The exit code of a process, or minus the number of the signal that ended it; None while it runs.
-
-        Raises:
-            EOFError: The fork server is gone.
-        """
+        """The exit code of a process, or minus the number of the signal that ended it; None while it runs."""
         answer = self._ask(CODE, pid)
         return None if answer == RUNNING else answer
 
@@ -161,12 +153,7 @@ class ForkServer:
         raise EOFError("the process that starts compilers is gone")
 
     def _answer(self) -> int:
-        """The answer to the question that was sent.
-
-        Raises:
-            TimeoutError: There is none in time.
-            EOFError, OSError: The fork server is gone.
-        """
+        """The answer to the question that was sent; `TimeoutError` if it is late, else `EOFError` or `OSError`."""
         arrived = select.poll()
         arrived.register(self._socket, select.POLLIN)
         if not AwakeClock().wait(arrived, _START_TIMEOUT_S):
@@ -180,10 +167,7 @@ class ForkServer:
 class Child:
     """The pool's handle of one process that the fork server has forked.
 
-    Attributes:
-        channel: The connection for questions and answers.
-        errors: The file that holds the stderr of the process.
-        lost: Whether the fork server was found to be gone; its processes end with it.
+    Its stderr is in `errors`; `lost` is whether the fork server was found to be gone, with which its processes end.
     """
 
     def __init__(self, server: ForkServer, pid: int, channel: Channel, errors: IO[bytes]) -> None:
@@ -193,11 +177,9 @@ class Child:
         self.lost = False
 
     def wait(self, seconds: float) -> int | None:
-        """Wait for the end of the process, at most `seconds`.
+        """Wait for the end of the process; its exit code, or minus the number of the signal that ended it.
 
-        Returns:
-            Its exit code, or minus the number of the signal that ended it; None if it still runs, or if the fork server
-            is gone and cannot tell.
+        None if it still runs after so many seconds, or if the fork server is gone and cannot tell.
         """
         clock = AwakeClock()
         while self._code is None and not self.lost:
@@ -248,12 +230,7 @@ _loans: list[_Loan] = []
 
 
 def borrow(needs: ServerNeeds, make: Callable[[], ForkServer]) -> ForkServer:
-    """A fork server with these needs: one that other pools use, or one that was left, or else a new one.
-
-    Args:
-        needs: What the pool needs.
-        make: Makes a new one.
-    """
+    """A fork server with these needs: one that other pools use, or one that was left, or else a new one."""
     here = _idle.inherited()
     with _guard:
         for each in _loans:

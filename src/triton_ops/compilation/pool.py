@@ -47,10 +47,9 @@ class CompileJob:
 
 
 class Queue:
-    """Jobs that take their turn, and spare jobs, which run while no other job waits. Safe to share among threads.
+    """Jobs that take their turn, and spare jobs, which run while no other job waits; safe to share among threads.
 
-    Args:
-        spares: The number of spare jobs that may run at a time.
+    At most `spares` spare jobs run at a time.
     """
 
     def __init__(self, spares: int) -> None:
@@ -121,11 +120,7 @@ class Queue:
 
 
 class Compiles(Protocol):
-    """Compiles configs side by side: the compile pool, and what stands for it where nothing is compiled.
-
-    Attributes:
-        workers: How many it compiles at a time.
-    """
+    """Compiles `workers` configs side by side: the compile pool, and what stands for it where nothing is compiled."""
 
     workers: int
 
@@ -167,10 +162,7 @@ class _Waiter:
 class SharedCpus:
     """A number of compilations that may run at a time, over all pools that share these CPUs; safe among threads.
 
-    Args:
-        most: How many compilations run at a time.
-        spared: How many of these are left to pools that are first.
-        devices: How many devices measure at a time, each with a pool that is first.
+    Of these, `spared` are left to pools that are first; `devices` measure at a time, each with a pool that is first.
 
     Attributes:
         share: The CPUs for each device.
@@ -251,29 +243,23 @@ _STARTS = 3  # of a process or its fork server, where others end it
 
 
 class CompilePool:
-    """Compiles configs of one kernel for one target into Triton's disk cache. Use it in a `with` statement.
+    """Compiles configs of one kernel for one target into Triton's disk cache; for use in a `with` statement.
+
+    The compiling processes get the kernel's code, so that they import no module of the user's and run no script again.
+    Of the arguments only dtypes, strides, alignments and scalars are sent, so that a process needs no memory for
+    tensors. They start with the first configs, and need a second or two for imports.
 
     Args:
-        ahead: The kernel, its arguments and its target. The compiling processes get the kernel's code, so that they
-            import no module of the user's and run no script again. Of the arguments only dtypes, strides, alignments
-            and scalars are sent, so that a process needs no memory for tensors.
+        ahead: The kernel, its arguments and its target.
         workers: Number of processes; None takes one for each CPU, or as many as are worth it of those that are shared.
         timeout_s: Seconds for one config, after which its compiler is killed.
         launches: Whether compiled configs are going to be launched on this machine, so that a launcher is built too.
         reuse: Whether a fork server of other pools may serve, and is left to the next for some seconds.
         shared_cpus: The CPUs that this pool shares with others; None shares none.
 
-    Attributes:
-        workers: How many configs are compiled at a time.
-        first: Whether this pool's configs go before those of other pools on its shared CPUs.
-        hurried: Says whether proposals wait, and not previews alone.
-        closed: Whether nothing more is compiled.
-
     Raises:
         KernelTypeError: There is nothing to compile, as under `TRITON_INTERPRET`.
         TargetError: The kernel's function or its arguments cannot be sent to another process.
-
-    Cost: processes start with the first configs, and need a second or two for imports.
     """
 
     def __init__(
@@ -307,21 +293,17 @@ class CompilePool:
         self.first, self.hurried = shared_cpus is None, self._queue.hurried
 
     def foresee(self, config: Config) -> Objection | None:
-        """The objection of the free rules to a config; None if they have none. Cost: a few microseconds."""
+        """The objection of the free rules to a config; None if they have none."""
         return foresee(self._ahead, config)
 
     def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
         """Compile a config, after those submitted before it; a config that a rule refuses or defers is not compiled.
 
         A failure of the config is the status of the result and never an exception of the future. The future raises
-        `TargetError` if no process can load the kernel, and `CacheError` if the compiler cannot write its files.
-
-        Args:
-            config: Tunables and launch options.
-            anyway: Whether the config is compiled even if a rule defers it.
-            spare: Whether the config is compiled only while nothing else waits, and never in all processes at once, so
-                that configs submitted meanwhile find a process. If the config is submitted again without `spare`, it
-                takes its turn among the others, and is compiled once.
+        `TargetError` if no process can load the kernel, and `CacheError` if the compiler cannot write its files. With
+        `anyway` a config is compiled even if a rule defers it. A `spare` one is compiled only while nothing else waits,
+        and never in all processes at once, so that configs submitted meanwhile find a process; submitted again without
+        `spare`, it takes its turn among the others, and is compiled once.
         """
         objection = self.foresee(config)
         if objection is None or (objection.deferred and anyway):
@@ -335,13 +317,9 @@ class CompilePool:
     def read(self, config: Config, contents: Mapping[str, Sequence[int]] | None = None) -> Future[KernelWork]:
         """The work of a config's launches, from what Triton's front end makes of them.
 
-        The future raises nothing: whatever goes wrong is the reason in its result why the work is not known.
-
-        Args:
-            config: Tunables and launch options.
-            contents: Elements of tensors of whole numbers that are known, by the parameter's name.
-
-        Cost: 20 to 50 ms of one process for each launch.
+        20 to 50 ms of one process for each launch. The future raises nothing: whatever goes wrong is the reason in its
+        result why the work is not known. `contents` has elements of tensors of whole numbers that are known, by the
+        parameter's name.
         """
         return self._threads.submit(self._read, WorkRequest(config, contents or {}))
 
@@ -520,7 +498,6 @@ class CompilePool:
         raise AssertionError("the last turn returns or raises")
 
     def _forking(self) -> ForkServer:
-        """The fork server, started by the first call."""
         with self._lock:
             if self.closed:
                 raise TargetError(_CLOSED)

@@ -46,15 +46,9 @@ _PTXAS_TROUBLE = ("error", "fatal", "nsufficient", "nresolved")
 
 
 def examine(ahead: AheadOfTime, config: Config) -> Compiled:
-    """Compile `config` into Triton's disk cache, and judge the result.
+    """Compile `config` into Triton's disk cache, and judge it; its own failure becomes the status of the result.
 
-    A failure that is the config's fault becomes the status of the result.
-
-    Args:
-        ahead: What to compile; its target has the limits.
-        config: Tunables and launch options.
-
-    Cost: 45 ms for a config over the limit of shared memory, else 0.1 to some seconds; 1 ms from the disk cache.
+    45 ms for a config over the limit of shared memory, else 0.1 to some seconds; 1 ms from the disk cache.
 
     Raises:
         CacheError: The compiler cannot write its files, as on a full disk.
@@ -177,12 +171,10 @@ _WIDEST_TILE = 2  # a tile wider than so many times the padded dimension is defe
 
 @dataclass(frozen=True)
 class Objection:
-    """The objection of a rule to a config.
+    """The objection of a rule to a config, whose trial ends with `status` without a run.
 
-    Attributes:
-        status: The status of the config's trial, which ends without a run: `constraint` or `resources`; `deferred` for
-            a config that can be launched, and is run only if no other config works.
-        reason: Why the rule objects, with the numbers.
+    The status is `constraint` or `resources`, or `deferred` for a config that can be launched, and is run only if no
+    other config works. The reason has the numbers.
     """
 
     status: Status
@@ -215,12 +207,8 @@ Rule = Callable[[RuleInput], Objection | None]
 def foresee(ahead: AheadOfTime, config: Config) -> Objection | None:
     """The first objection of the rules to a config; None if there is none.
 
-    Args:
-        ahead: What would be compiled: the kernel's source is read, scalars among the arguments are used as dimensions,
-            and the target has the limits.
-        config: Tunables and launch options.
-
-    Cost: 20 microseconds, and 70 for a kernel with many helpers.
+    The kernel's source is read, and scalars among the arguments are used as dimensions. 20 microseconds, and 70 for a
+    kernel with many helpers.
     """
     names, arguments = ahead.kernel.parameter_names, ahead.arguments
     positional = {name: value for name, value in zip(names, arguments.positional, strict=False) if name is not None}

@@ -36,9 +36,7 @@ class _Place(Generic[Process]):
 class IdleProcesses(Generic[Process]):
     """Some processes that wait; safe to share among threads. They are ended with this process at the latest.
 
-    Args:
-        end: Ends a process.
-        most: How many wait at a time; a further one takes the place of the oldest.
+    Of `most` at a time, the oldest gives its place to a further one.
     """
 
     def __init__(self, end: Callable[[Process], object], most: int) -> None:
@@ -100,9 +98,7 @@ class IdleProcesses(Generic[Process]):
     def take(self, needs: Hashable, serves: Callable[[Any, Any], bool] = operator.eq) -> Process | None:
         """The process that does for these needs, if there is one, once it rests.
 
-        Args:
-            needs: What is needed.
-            serves: Whether what a process has, its first argument, does for what is needed.
+        `serves` tells whether what a process has, its first argument, does for what is needed.
         """
         around = self.inherited()
         with self._guard:

@@ -47,11 +47,9 @@ class StepStarted:
 
 
 class WorkerDiedError(Exception):
-    """The worker ended without an answer.
+    """The worker ended without an answer during the step that it announced last.
 
-    Attributes:
-        during: The step that the worker announced last.
-        outside: Whether a signal that people and systems send ended it, rather than a crash.
+    `outside` is whether a signal that people and systems send ended it, rather than a crash.
     """
 
     def __init__(self, message: str, during: str, outside: bool) -> None:
@@ -61,11 +59,7 @@ class WorkerDiedError(Exception):
 
 
 class WorkerHungError(Exception):
-    """The worker did not answer in time, and was killed.
-
-    Attributes:
-        during: The step that the worker announced last.
-    """
+    """The worker did not answer in time during the step that it announced last, and was killed."""
 
     def __init__(self, message: str, during: str) -> None:
         super().__init__(message)
@@ -122,8 +116,7 @@ class WorkerProcess:
     ) -> None:
         """Start the process, and the thread that reads its output; `undo` has what a failure is to undo.
 
-        Raises:
-            OSError, RuntimeError: A file, a process or a thread cannot be had.
+        Raises `OSError` or `RuntimeError` where a file, a process or a thread cannot be had.
         """
         with contextlib.ExitStack() as theirs:
             answers, answers_in = _pipe(undo, theirs)
@@ -190,9 +183,7 @@ class WorkerProcess:
         step: str,
         fits: Callable[[Any], bool] = lambda _: True,
     ) -> Any:
-        """The worker's answer to a question.
-
-        Seconds in which this process was paused are not counted.
+        """The worker's answer to a question; seconds in which this process was paused are not counted.
 
         Args:
             question: The question; it is pickled.
@@ -292,7 +283,6 @@ def _changes(device: str) -> dict[str, str]:
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
-    """A descriptor to read from and one to write to, each closed with its stack."""
     reader_end, writer_end = pipe()
     reader.callback(os.close, reader_end)
     writer.callback(os.close, writer_end)

@@ -43,15 +43,7 @@ BURST_MS = 25.0  # longest work without a rest: a third to a half of the time in
 class Pace:
     """Keeps the share of time that a device works at `duty` or below, by a rest after each stretch of work.
 
-    Time in which the host compiles or captures and the device is idle counts as rest.
-
-    Args:
-        duty: Largest share of the time that the device works; 1 means no rest.
-        clock: Returns monotonic seconds.
-        sleep: Waits for a number of seconds.
-
-    Raises:
-        ValueError: `duty` is not in (0, 1].
+    Time in which the host compiles or captures and the device is idle counts as rest; a `duty` of 1 means no rest.
     """
 
     def __init__(
@@ -73,9 +65,7 @@ class Pace:
     def stretch(self, idle_s: float = 0.0) -> Iterator[None]:
         """A stretch of work; the remaining rest of the previous stretch is taken first.
 
-        Args:
-            idle_s: Seconds of the stretch in which the device does next to nothing, such as a delay that it spends in
-                one thread. They are rest.
+        `idle_s` seconds of it are rest: the device does next to nothing, as in a delay that it spends in one thread.
         """
         left_s = self._owed_s - (self._clock() - self._end)
         if left_s > 0:
@@ -98,14 +88,9 @@ _ONE = 1  # a launch that touches no memory needs one set
 def sets_needed(touched_bytes: int, l2_bytes: int | None, free_bytes: int | None = None) -> int | None:
     """Number of argument sets to take in turn, the first included.
 
-    Args:
-        touched_bytes: Bytes that one launch reads and writes.
-        l2_bytes: Size of the device's last cache; None if the size is not known.
-        free_bytes: Free device memory; None if it is not known, and then there are as few sets as keep L2 cold.
-
-    Returns:
-        At least what keeps L2 cold, and up to eight where they fit in a quarter of the free memory. None if not even
-        the former fit, or if the size of the cache is not known: the cache must then be flushed instead.
+    At least what keeps L2 cold, and up to eight where they fit in a quarter of the free memory; without `free_bytes`
+    only the former. None if not even those fit, or if the size of the cache is not known: it must then be flushed
+    instead. `touched_bytes` are those that one launch reads and writes, `l2_bytes` the size of the device's last cache.
     """
     if not l2_bytes:
         return None
@@ -136,10 +121,6 @@ class DelayedQueue:
     Work that is queued keeps the device busy while the host queues more, so the delay need not last until all of it is
     queued: whoever times something tells the queue by `watch` where a wait of the device would be in a time. A queue is
     not safe to share among threads.
-
-    Args:
-        device: `cuda` or `cuda:N`.
-        duty: Share of the time that the device may work.
 
     Attributes:
         again: Whether the device waited for the host in the last round, and would wait less in the next one, whose
@@ -221,13 +202,8 @@ def pending(pairs: list[tuple[Any, Any]], launches: int) -> Pending:
 class EventTimer:
     """An event pair around each launch: for launches of 0.2 ms and more.
 
-    The resolution is that of the device's events; docs/measured_facts.md has the figure for an H200.
-
-    Args:
-        device: `cuda` or `cuda:N`.
-        cache: State of L2 before every launch. `cold` takes a launch's argument sets in turn, and flushes where there
-            is only one set.
-        duty: Share of the time that the device may work; see `pace.py`.
+    The resolution is that of the device's events; docs/measured_facts.md has the figure for an H200. `cold` takes a
+    launch's argument sets in turn, and flushes where there is only one set.
     """
 
     def __init__(self, device: str = "cuda", *, cache: Cache = "flushed", duty: float = DUTY) -> None:
@@ -300,13 +276,8 @@ class EmptyCaptureError(Exception):
 class GraphTimer:
     """Replays of unrolled launches: for launches below 0.2 ms.
 
-    A launch with further argument sets takes them in turn during a replay, so L2 is cold. With a single set L2 holds
-    whatever the launch before left there.
-
-    Args:
-        device: `cuda` or `cuda:N`.
-        cold: Whether to take the argument sets of a launch in turn.
-        duty: Share of the time that the device may work; see `pace.py`.
+    A launch with further argument sets takes them in turn during a replay where it is to be cold. With a single set L2
+    holds whatever the launch before left there.
     """
 
     def __init__(self, device: str = "cuda", *, cold: bool = True, duty: float = DUTY) -> None:
@@ -479,7 +450,6 @@ def _has_memory(tensor: Any) -> bool:
 
 
 def _places(tensors: Sequence[Any]) -> frozenset[int]:
-    """The addresses of the memory of tensors."""
     return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors)
 
 
@@ -513,18 +483,12 @@ def timer_of(mode: str, name: str) -> Timer:
 
 
 def choose_timer(device: DeviceSpec, name: str, launch: Launch, *, cold: bool = True, capture: bool = True) -> Timer:
-    """The clock for a problem, chosen by its default config.
+    """The clock for a problem, chosen by its default config, whose launch has run once.
 
     On a CPU the clock is the host's. On a GPU, a launch that is shorter than 0.2 ms and can be captured is timed by
     replays of a graph, any other launch by event pairs. L2 is made cold by taking the launch's argument sets in turn,
-    or by a flush where there is only one set.
-
-    Args:
-        device: The spec of the device.
-        name: Torch's name of the device.
-        launch: The launch of the default config, which has run once.
-        cold: Whether L2 is to hold none of the launch's data.
-        capture: Whether graphs may be used; False after a candidate could not be captured.
+    or by a flush where there is only one set. `cold` is whether L2 is to hold none of the launch's data; `capture` is
+    False after a candidate could not be captured.
     """
     if device.kind == "cpu":
         return HostTimer()

@@ -94,11 +94,8 @@ def median_interval(values: Sequence[float], chance: float = 0.05) -> Interval:
     """The median of `values`, and the interval between two of the ordered values that misses the true median by chance.
 
     No shape of the noise is assumed: how many of the values lie below the true median is a matter of coin tosses. Where
-    the values are too few for so small a chance, the interval is their whole range: for 5 % there must be six of them.
-
-    Args:
-        values: Independent values, at least one.
-        chance: How often the interval may miss, on both sides together.
+    the values are too few for so small a chance, on both sides together, the interval is their whole range: for 5 %
+    there must be six of them.
     """
     ordered = sorted(values)
     count = len(ordered)
@@ -155,11 +152,11 @@ def decide(
     dropped: Collection[int] = (),
     zone: float = INDIFFERENCE,
 ) -> RaceDecision:
-    """Compare candidates that were measured in the same rounds.
+    """Compare candidates that were measured in the same rounds; `ValueError` without a candidate or a round.
 
     Args:
-        rows_ms: The medians of each candidate in milliseconds, one per round from the first round on. A
-            candidate with fewer rounds than others was dropped, and cannot tie.
+        rows_ms: The medians of each candidate in milliseconds, one per round from the first round on. A candidate with
+            fewer rounds than others was dropped, and cannot tie.
         preference: A sort key for each candidate: among equals the smallest key wins.
         incumbents: Positions of the configs in use: each wins over any candidate that it ties with, if it beats the
             default. Any other candidate wins over the fastest only if it is proven to be within `zone` of the fastest,
@@ -169,9 +166,6 @@ def decide(
         dropped: Positions of the candidates that a race dropped. A candidate that is dropped at the last checkpoint has
             as many rounds as the survivors, so its number of rounds does not tell.
         zone: Differences up to this share count as none.
-
-    Raises:
-        ValueError: There is no candidate, or no round.
     """
     longest = max(map(len, rows_ms), default=0)
     if not longest:
@@ -255,12 +249,9 @@ def gap(row_ms: Sequence[float], other_ms: Sequence[float]) -> Interval:
 
 
 def gain(slow_ms: Sequence[float], fast_ms: Sequence[float], chance: float = 0.05) -> Interval:
-    """The share by which the first is slower than the second, with an interval over the rounds that both have.
+    """The share by which the first is slower than the second, over the rounds that both have.
 
-    Args:
-        slow_ms: Values of the first's visits, one per round.
-        fast_ms: Values of the second's in the same rounds.
-        chance: How often the interval may miss the true share; the default gives the 95 % interval.
+    The interval may miss the true share by `chance`.
     """
     return median_interval(contrasts(slow_ms, fast_ms), chance)
 

@@ -59,11 +59,7 @@ class ScreenPolicy:
 
 
 def screen(sampler: Sampler, timer: Timer, policy: ScreenPolicy, best_ms: float | None = None) -> list[float]:
-    """Take a few samples; milliseconds per launch, in the order taken. `best_ms` is None for the first candidate.
-
-    Raises:
-        Exception: Whatever the launch raises.
-    """
+    """Take a few samples; milliseconds per launch, in the order taken. `best_ms` is None for the first candidate."""
     samples = take(sampler, timer, 1)
     if best_ms is not None and samples[0] > policy.hopeless * best_ms:
         return samples
@@ -77,17 +73,8 @@ def screen_beside(
     """Take a few samples, each beside a sample of a baseline; also the launch's time over the baseline's.
 
     Launch and baseline share one power state and one load. Ratios to the baseline are therefore comparable even if
-    minutes or a compilation lie between two screenings.
-
-    Args:
-        sampler: The launch's sampler, made by `timer`.
-        baseline: The sampler of the config beside which all others are screened, made by `timer`.
-        timer: The clock.
-        policy: How much the screening may cost; its times are those of launch and baseline together.
-        best: The time of the best candidate so far over the baseline's; None for the first candidate.
-
-    Raises:
-        Exception: Whatever a launch raises.
+    minutes or a compilation lie between two screenings. The times of `policy` are those of both together; `best` is the
+    ratio of the best candidate so far, None for the first.
     """
     samples, beside = _sample_in_turn(sampler, baseline, timer, 1)
     if best is not None and samples[0] > policy.hopeless * best * beside[0]:
@@ -148,7 +135,6 @@ class Arm:
     """One launch in a comparison, with its measured times.
 
     Attributes:
-        sampler: Queues samples; made by the timer's `prepare`.
         visits: The arm's samples in milliseconds, one list per round that counted and in which the arm ran.
         dropped_at: How many rounds the arm had run when it was dropped; None while it takes part.
         error: What the launch raised; an arm with an error runs no further round.
