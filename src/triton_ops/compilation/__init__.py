@@ -4,8 +4,6 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.compilation.compiler import PackedKernel as PackedKernel
-    from triton_ops.compilation.fork_server import drop_idle_servers as drop_idle_servers
     from triton_ops.compilation.pool import TIMEOUT_S as TIMEOUT_S
     from triton_ops.compilation.pool import CompileJob as CompileJob
     from triton_ops.compilation.pool import CompilePool as CompilePool

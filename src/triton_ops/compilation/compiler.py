@@ -1,8 +1,7 @@
 """The compiling processes: each loads one kernel once, then turns its configs into `Compiled`, one after another.
 
-They are forked from the fork server, whose program is `main` here and which sees no GPU. What compilers print to stdout
-is discarded. When the fork server is gone, however it ended, a compiling process ends itself and whatever it has
-started, such as a ptxas that does not end.
+They are forked from a fork server, whose program is `main` here and which sees no GPU. What compilers print to stdout
+is discarded.
 
 A process without torch has compiled its first config half a second earlier. It takes torch where Triton's backend asks
 torch for a tensor's size, as AMD's does; where code of the user's may ask a tensor anything, as heuristics, hooks and
@@ -16,20 +15,16 @@ import contextlib
 import gc
 import importlib
 import os
-import select
-import socket
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 
 from triton_ops.backend import AheadOfTime, Compilable, Packed, described, pack, unpack, warm_up
-from triton_ops.compilation.fork_server import ANSWER, FORK, QUESTION, RUNNING
 from triton_ops.compilation.tiers import examine
 from triton_ops.device import Target, named_target
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError, TritonKernelError
-from triton_ops.processes import ChildsEnd, Leftovers, Surroundings, die_with, guarded, import_heavy
+from triton_ops.processes import ChildsEnd, ForkRequests, Surroundings, import_heavy
 from triton_ops.space import Config
 
 _TORCH = "torch"
@@ -107,7 +102,6 @@ def _pack_kernel(kernel: Compilable) -> Packed:
 compiles_for: list[int] = []
 """The id of the process for which this process compiles; empty in a process that does not compile for another one."""
 
-_PARENT_CHECK_S = 0.25  # the parent may end while another process still holds the other end of the socket
 _READER = "triton_ops.backend.front_end"
 _NICENESS = 5  # compilers give way to the process that measures
 
@@ -140,59 +134,17 @@ class WorkRequest:
 
 def main() -> None:
     """The program of the fork server: import what compilers need, then answer questions until the socket is closed."""
-    questions, parent = socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])
-    compiles_for.append(parent)
-    guarded(Leftovers.own())
+    requests = ForkRequests()
+    imports, arch = sys.argv[4:6]
+    compiles_for.append(requests.parent)
     os.nice(_NICENESS)
     warming = warm_up(launches=False)
-    import_heavy(filter(None, ("triton", sys.argv[4])), "compiling")
+    import_heavy(filter(None, ("triton", imports)), "compiling")
     warming.join()  # a process with one thread can be forked safely, and what two threads need at once is made twice
     with contextlib.suppress(Exception):  # if Triton does not work, the first config says why
-        AheadOfTime.rehearse(named_target(sys.argv[5]))
+        AheadOfTime.rehearse(named_target(arch))
     gc.freeze()  # forked processes then do not copy the imported objects
-    # Not `die_with`: on Linux it ends a process with the thread that started it, and the pool's threads may end early.
-    while os.getppid() == parent:
-        if select.select([questions], [], [], _PARENT_CHECK_S)[0] and not _answer_server(questions):
-            return
-
-
-def _answer_server(questions: socket.socket) -> bool:
-    """Answer one question of `fork_server.py`; returns whether there may be another."""
-    content, descriptors, _, _ = socket.recv_fds(questions, QUESTION.size, 2)
-    if len(content) < QUESTION.size:
-        return False
-    what, pid = QUESTION.unpack(content)
-    if what == FORK:
-        fork_server = os.getpid()
-        answer = os.fork()
-        if not answer:
-            questions.close()
-            _begin(fork_server, *descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-    else:
-        ended_pid, status = os.waitpid(pid, os.WNOHANG)
-        answer = os.waitstatus_to_exitcode(status) if ended_pid else RUNNING
-    questions.sendall(ANSWER.pack(answer))
-    return True
-
-
-def _begin(fork_server: int, connection: int, errors: int) -> NoReturn:
-    """Run the forked process to its end, so that it never returns to the fork server's loop."""
-    code = 1
-    try:
-        os.setsid()
-        os.dup2(errors, 2)
-        die_with(fork_server)
-        serve(ChildsEnd(connection, connection))
-        code = 0
-    except BaseException as error:  # noqa: BLE001 - whatever it is, this process ends here
-        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
-        if not isinstance(error, SystemExit):
-            traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+    requests.answer(serve)
 
 
 def serve(connection: ChildsEnd) -> None:

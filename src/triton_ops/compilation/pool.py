@@ -2,7 +2,7 @@
 
 Each process leads a process group of its own, so that it can be killed together with a compiler that hangs, and so that
 Ctrl-C in the terminal reaches only the process that tunes. The processes are forked from a separate program
-(`fork_server.py`) and not from the process that tunes: they run no script of the user's and never have a GPU context.
+and not from the process that tunes: they run no script of the user's and never have a GPU context.
 
 A thread that has compiled asks for the next turn at once. If whoever comes first took it, a pool that has all CPUs
 would keep them as long as it has configs, and the problem on another GPU would wait for its end. A turn is therefore
@@ -21,18 +21,16 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
-from triton_ops.backend import AheadOfTime
+from triton_ops.backend import AheadOfTime, compiler_environment
 from triton_ops.base import usable_cpus
-from triton_ops.compilation import fork_server as idle_server
 from triton_ops.compilation.compiler import LauncherRequest, PackedKernel, Start, WorkRequest, compiles_for
-from triton_ops.compilation.compiling_process import CompilingProcess, WaitingProcesses
-from triton_ops.compilation.fork_server import ForkServer
 from triton_ops.compilation.tiers import Objection, foresee
+from triton_ops.device import Target
 from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.kernel_ir import KernelWork
-from triton_ops.processes import GarbledError, Surroundings, Threads
+from triton_ops.processes import ForkedProcess, ForkServer, GarbledError, Surroundings, Threads, fork_servers
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Status
 
@@ -233,6 +231,54 @@ class SharedCpus:
         return min(able, key=lambda each: (not each.first, not each.hurried(), self._running[each]), default=None)
 
 
+class WaitingProcesses:
+    """Processes that wait for their next question; safe among threads."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[ForkedProcess] = deque()
+
+    @contextmanager
+    def one(self, make: Callable[[], ForkedProcess]) -> Iterator[ForkedProcess]:
+        """A process that nobody else uses inside of the block: the one that was used last, else a new one.
+
+        After the block it waits for the next question, unless it was closed. A pool that compiles few configs at a time
+        so has few processes, however many threads wait for their turns.
+        """
+        try:
+            process = self._waiting.pop()
+        except IndexError:
+            process = make()
+        try:
+            yield process
+        finally:
+            if not process.closed:
+                self._waiting.append(process)
+
+
+def compiler_server(imports: str, target: Target) -> ForkServer:
+    """A fork server of compiling processes, which imports the package `imports`, if any, beside Triton."""
+    return ForkServer("triton_ops.compilation.compiler", imports, target.arch, changes=compiler_environment())
+
+
+_ANSWERS: dict[type, tuple[type, ...]] = {
+    Start: (type(None), TargetError),
+    LauncherRequest: (type(None),),
+    WorkRequest: (KernelWork, str),
+}  # to any other question, a config, what became of it
+
+
+def _ask(process: ForkedProcess, question: Any, timeout_s: float) -> Any:
+    """The answer of a process; as of `ForkedProcess.ask`, and `GarbledError` for an answer to another question."""
+    answer = process.ask(question, timeout_s)
+    if not isinstance(answer, _ANSWERS.get(type(question), (Compiled, CacheError, TargetError))):
+        raise GarbledError.other(answer)
+    return answer
+
+
+def _last_words(process: ForkedProcess) -> str:
+    return f"the compiler's process {process.last_words()}"
+
+
 TIMEOUT_S = 60.0
 _START_TIMEOUT_S = 120.0  # what the kernel refers to may import many modules
 _READ_S = 10.0
@@ -282,7 +328,7 @@ class CompilePool:
         share = self.workers if shared_cpus is None else min(self.workers, shared_cpus.share)
         self._queue = Queue(max(1, share // _SPARE_PART))
         self._waiting = WaitingProcesses()
-        self._processes: set[CompilingProcess] = set()
+        self._processes: set[ForkedProcess] = set()
         self._fork_server: ForkServer | None = None
         self._lock = threading.Lock()
         self.closed = False
@@ -335,7 +381,7 @@ class CompilePool:
             for process in self._processes:
                 process.signal(signal.SIGKILL)  # the connection ends for a thread that waits for an answer
             server = self._fork_server
-            if server is not None and not self._processes and not idle_server.is_shared(server):
+            if server is not None and not self._processes and not fork_servers.is_shared(server):
                 server.kill()  # it may still be at its imports
         if self._shared_cpus is not None:
             self._shared_cpus.look()
@@ -405,7 +451,7 @@ class CompilePool:
         """Have the launcher built. A failure here is no failure of the config, which is compiled."""
         with suppress(TargetError), self._process() as process:  # the next compilation meets that error, and reports it
             try:
-                process.ask(LauncherRequest(config), self._timeout_s)
+                _ask(process, LauncherRequest(config), self._timeout_s)
             except _GONE:
                 self._forget(process)
 
@@ -413,10 +459,10 @@ class CompilePool:
         try:
             with self._process() as process:
                 try:
-                    answer = process.ask(request, _READ_S)
+                    answer = _ask(process, request, _READ_S)
                 except _GONE as error:
                     late = isinstance(error, TimeoutError)
-                    answer = f"reading its TTIR took over {_READ_S:g} s" if late else process.last_words()
+                    answer = f"reading its TTIR took over {_READ_S:g} s" if late else _last_words(process)
                     self._forget(process)
         except TargetError as error:
             answer = error.message
@@ -434,7 +480,7 @@ class CompilePool:
         with self._process() as process:
             start = time.perf_counter()
             try:
-                answer: Compiled | CacheError | TargetError = process.ask(config, self._timeout_s)
+                answer: Compiled | CacheError | TargetError = _ask(process, config, self._timeout_s)
             except GarbledError as error:
                 status = Status.CRASH
                 message = f"the compiler's process wrote {error} into its connection, and was ended"
@@ -442,7 +488,7 @@ class CompilePool:
             except _GONE as error:
                 late = isinstance(error, TimeoutError)
                 status = Status.TIMEOUT if late else Status.CRASH
-                message = f"compiling took over {self._timeout_s:g} s" if late else process.last_words()
+                message = f"compiling took over {self._timeout_s:g} s" if late else _last_words(process)
                 self._forget(process)
                 if not (late or last or self.closed) and process.ended_from_outside:
                     return None
@@ -452,18 +498,18 @@ class CompilePool:
                 return answer
             return Compiled(config, status, message, compile_s=time.perf_counter() - start)
 
-    def _process(self) -> AbstractContextManager[CompilingProcess]:
+    def _process(self) -> AbstractContextManager[ForkedProcess]:
         """A process that no other thread uses; a TargetError says that none can be made."""
         return self._waiting.one(self._load)
 
-    def _load(self) -> CompilingProcess:
+    def _load(self) -> ForkedProcess:
         """A new process that has loaded the kernel, or another one if somebody else has ended it meanwhile."""
         for turn in range(_STARTS):
             process, again = self._fork(), False
             try:
-                refused = process.ask(self._start, _START_TIMEOUT_S)
+                refused = _ask(process, self._start, _START_TIMEOUT_S)
             except _GONE as error:
-                refused = TargetError(f"a compiling process did not start: {process.last_words()}")
+                refused = TargetError(f"a compiling process did not start: {_last_words(process)}")
                 gone = isinstance(error, (EOFError, BrokenPipeError, ConnectionResetError))
                 again = gone and process.ended_from_outside and turn + 1 < _STARTS
             if refused is None:
@@ -473,7 +519,7 @@ class CompilePool:
                 raise refused
         raise AssertionError("the last turn returns or raises")
 
-    def _fork(self) -> CompilingProcess:
+    def _fork(self) -> ForkedProcess:
         """A new process; the first call waits for the fork server's imports."""
         process = self._start_process()
         with self._lock:
@@ -483,13 +529,13 @@ class CompilePool:
         process.close()
         raise TargetError(_CLOSED)
 
-    def _start_process(self) -> CompilingProcess:
+    def _start_process(self) -> ForkedProcess:
         """A process of the fork server, or of another one if this one was ended by somebody else."""
         for turn in range(_STARTS):
             server: ForkServer | None = None
             try:
                 server = self._forking()
-                return CompilingProcess(server)
+                return server.fork()
             except (OSError, EOFError) as error:  # the fork server is gone, or there are too many open files
                 again = server is not None and server.ended_from_outside and turn + 1 < _STARTS
                 reason = self._last_line() or error
@@ -503,13 +549,13 @@ class CompilePool:
                 raise TargetError(_CLOSED)
             if self._fork_server is None:
                 needs = self._start.packed.imports, self._ahead.target
-                make = partial(ForkServer, *needs)
-                self._fork_server = idle_server.borrow(needs, make) if self._reuse else make()
+                make = partial(compiler_server, *needs)
+                self._fork_server = fork_servers.borrow(needs, make) if self._reuse else make()
             return self._fork_server
 
     def _part_with(self, server: ForkServer) -> None:
         if self._reuse:
-            idle_server.give_back(server)
+            fork_servers.give_back(server)
         else:
             server.close()
 
@@ -524,7 +570,7 @@ class CompilePool:
         self._part_with(server)
         return line
 
-    def _forget(self, process: CompilingProcess) -> None:
+    def _forget(self, process: ForkedProcess) -> None:
         """End a process, which answers nothing more."""
         process.close()
         with self._lock:

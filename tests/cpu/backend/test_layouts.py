@@ -60,7 +60,7 @@ SENDS = """
     import cloudpickle
     from triton_ops.backend import Arguments
     from triton_ops.backend import AheadOfTime
-    from triton_ops.compilation import PackedKernel
+    from triton_ops.compilation.compiler import PackedKernel
     from triton_ops.backend import pack, identity as toolchain
     from triton_ops.compilation import CompilePool
     from triton_ops.device import named_target

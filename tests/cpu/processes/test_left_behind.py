@@ -16,7 +16,7 @@ import pytest
 from triton_ops import tune
 from triton_ops.base import TemporaryFolder, make_temporary, remove_temporary
 from triton_ops.base.folders import sweep_temporary
-from triton_ops.processes import environment
+from triton_ops.processes.child import environment
 from triton_ops.request import Patience
 
 PROJECT = Path(__file__).parents[3]
