@@ -26,11 +26,11 @@ from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsErr
 from triton_ops.space import Config, ConfigSpace, Members, given_back
 from triton_ops.timing import (
     BEYOND_CHANCE,
-    Z95,
     Arm,
     CaptureError,
     EmptyCaptureError,
     HostTimer,
+    Interval,
     Launch,
     Sampler,
     Timer,
@@ -69,13 +69,14 @@ def standing_of(trials: Sequence[Trial], arms: Sequence[Arm], winner: Trial) -> 
     if len(rows[winner.config]) < _FEWEST_ROUNDS:
         return WinnerStanding((winner.config,), confidence="low: too few timed calls to know the noise")
     distances = gaps_to(list(rows.values()), list(rows).index(winner.config))
-    gaps = {config: gap for config, gap in zip(rows, distances, strict=True) if config != winner.config}
-    tied = [config for config, (centre, error) in gaps.items() if centre <= BEYOND_CHANCE * Z95 * error]
-    hidden = [config for config in tied if gaps[config][1] > 0]
+    gaps = {config: Interval.around(*gap) for config, gap in zip(rows, distances, strict=True)}
+    del gaps[winner.config]
+    tied = [config for config, gap in gaps.items() if gap.centre <= BEYOND_CHANCE * gap.margin]
+    hidden = [config for config in tied if gaps[config].margin > 0]
     configs = f"({hidden[0]})" + (f" and {len(hidden) - 1} more" if len(hidden) > 1 else "") if hidden else ""
     return WinnerStanding(
         ties=(winner.config, *tied),
-        noise=statistics.median(Z95 * error for _, error in gaps.values()),
+        noise=statistics.median(gap.margin for gap in gaps.values()),
         confidence=f"low: noise hides whether the winner is faster than {configs}" if hidden else "ok",
     )
 

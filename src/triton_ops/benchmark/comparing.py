@@ -40,7 +40,6 @@ from triton_ops.timing import (
     duel,
     fitting,
     guard_for,
-    take,
 )
 from triton_ops.values import Measurement
 
@@ -321,7 +320,7 @@ def _visit_samples(contestants: Sequence[Contestant], prepared: PreparedContesta
     longest_ms = 0.0
     for contestant, (sampler, *_) in zip(contestants, prepared.samplers, strict=False):
         with blame_calls_of(contestant):
-            longest_ms = max(longest_ms, take(sampler, prepared.timer, 1)[0] * sampler.launches)
+            longest_ms = max(longest_ms, sampler.take(prepared.timer, 1)[0] * sampler.launches)
     return fitting(longest_ms, _BLOCK_MS, 1, _LONGEST_BLOCK)
 
 

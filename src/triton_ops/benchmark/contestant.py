@@ -35,14 +35,13 @@ from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchErr
 from triton_ops.request import device_of, make_task
 from triton_ops.space import Config, members_among
 from triton_ops.timing import (
-    LEAST_SAMPLE_MS,
+    Arm,
     CaptureError,
     EmptyCaptureError,
     Launch,
     Sampler,
     Timer,
     choose_timer,
-    take,
 )
 
 MakeArguments: TypeAlias = Callable[[], Arguments]
@@ -285,8 +284,8 @@ def _timer(timers: SharedTimer, choose: Choose, launch: Launch) -> Timer:
     timer = timers.start(launch)
     if timer.mode != "event-flushed" or launch.reset is not None:
         return timer
-    took_ms = statistics.median(take(timer.prepare(launch), timer, _SAMPLES))
-    if took_ms >= LEAST_SAMPLE_MS:
+    took_ms = statistics.median(timer.prepare(launch).take(timer, _SAMPLES))
+    if took_ms >= Arm.LEAST_SAMPLE_MS:
         return timer
     warm = choose(timers.device, timers.device_name, launch, cold=False)
     if not warm.mode.startswith("graph"):

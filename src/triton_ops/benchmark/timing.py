@@ -16,7 +16,7 @@ from triton_ops.compile_modes import AutotuneTable, ProductShape
 from triton_ops.device import CpuLoad, Turns, current_device, gpu_missing, probe, turn_key
 from triton_ops.exceptions import DeviceError, SettingsError
 from triton_ops.kernels.matmul import matmul
-from triton_ops.timing import GuardSummary, Sampler, ScreenPolicy, Timer, guard_for, screen, take
+from triton_ops.timing import GuardSummary, Sampler, ScreenPolicy, Timer, guard_for, screen
 from triton_ops.values import Measurement
 
 _ESTIMATE = ScreenPolicy(screening_ms=3.0, least=1, most=5)
@@ -174,7 +174,7 @@ def counted_times(
         prepared = prepare([contestant])
         sampler, timer = prepared.samplers[0][0], prepared.timer
         with blame_calls_of(contestant):
-            parts = [take(sampler, timer, min(_MOST_QUEUED, remaining)) for remaining in _parts(warmup_runs + runs)]
+            parts = [sampler.take(timer, min(_MOST_QUEUED, remaining)) for remaining in _parts(warmup_runs + runs)]
     return Measurement(tuple(sample for part in parts for sample in part)[warmup_runs:], timer.mode)
 
 
@@ -215,7 +215,7 @@ def _samples(
     end = clock() + _MOST_TIMES_BUDGET * budget_ms / 1e3
     samples: list[float] = []
     while True:
-        part = take(sampler, timer, min(count - len(samples), _MOST_QUEUED))
+        part = sampler.take(timer, min(count - len(samples), _MOST_QUEUED))
         samples += part if keep() else []
         if len(samples) >= count or clock() >= end:
             return samples or part

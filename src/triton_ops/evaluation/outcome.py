@@ -23,7 +23,6 @@ from triton_ops.timing import (
     DuelPolicy,
     GuardSummary,
     Interval,
-    Preference,
     RaceDecision,
     Timer,
     beats,
@@ -287,7 +286,7 @@ def with_further_processes(
     )
 
 
-def preference(trial: Trial, default: Config, incumbents: Collection[Config]) -> Preference:
+def preference(trial: Trial, default: Config, incumbents: Collection[Config]) -> tuple[int | float | str, ...]:
     """The order among tied configs: incumbents, the default, no heavy spills, less shared memory, fewer registers.
 
     The text of the config comes last, so that the order is the same in every process.

@@ -43,7 +43,7 @@ from triton_ops.evaluation.idle_worker import Rest
 from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.station import Inline, StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
-from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, Surroundings, die_with, import_heavy, strays
+from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, Surroundings, die_with, import_heavy
 from triton_ops.space import Config
 from triton_ops.values import Trial
 
@@ -451,7 +451,7 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
         if isinstance(question, Rest):
             station = None
             _give_up(own_modules)
-            answer = WorkerAnswer(value=state.changed() or ("a process" if strays() else ""))
+            answer = WorkerAnswer(value=state.changed() or ("a process" if Leftovers.strays() else ""))
         elif isinstance(question, Setup):
             stay_on(device)  # code of the task before may have chosen another
             context = copy_context()  # what is set for one task, such as Triton's allocator, ends with it

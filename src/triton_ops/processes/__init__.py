@@ -14,12 +14,10 @@ if TYPE_CHECKING:
     from triton_ops.processes.child import import_heavy as import_heavy
     from triton_ops.processes.child import new_mark as new_mark
     from triton_ops.processes.child import start_thread as start_thread
-    from triton_ops.processes.child import strays as strays
     from triton_ops.processes.fork_server import ForkedProcess as ForkedProcess
     from triton_ops.processes.fork_server import ForkRequests as ForkRequests
     from triton_ops.processes.fork_server import ForkServer as ForkServer
     from triton_ops.processes.fork_server import fork_servers as fork_servers
-    from triton_ops.processes.idle import IDLE_S as IDLE_S
     from triton_ops.processes.idle import IdleProcesses as IdleProcesses
     from triton_ops.processes.signals import TerminatedError as TerminatedError
     from triton_ops.processes.signals import cleaned_up_on_sigterm as cleaned_up_on_sigterm

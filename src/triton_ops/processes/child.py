@@ -328,6 +328,11 @@ class Leftovers:
         manner = json.loads(sys.argv[1])
         return cls(manner["family"], None if manner["temporary"] is None else Path(manner["temporary"]))
 
+    @staticmethod
+    def strays() -> set[int]:
+        """The processes that this child has started and that still run, wherever they went, without its guard."""
+        return {pid for mark in _marks for pid in members(mark)} - {*_guards}
+
 
 _NOTHING = Leftovers()
 _guards: list[int] = []  # the guard of this process
@@ -501,11 +506,6 @@ def guarded(leftovers: Leftovers) -> None:
             remove_temporary(leftovers.temporary)
     finally:
         os._exit(0)
-
-
-def strays() -> set[int]:
-    """The processes that this child has started and that still run, wherever they went, without its guard."""
-    return {pid for mark in _marks for pid in members(mark)} - {*_guards}
 
 
 def _prctl(option: int, value: int) -> None:

@@ -12,11 +12,9 @@ import os
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from triton_ops import settings
-
-IDLE_S = 15.0
 
 Process = TypeVar("Process")
 
@@ -38,6 +36,8 @@ class IdleProcesses(Generic[Process]):
 
     Of `most` at a time, the oldest gives its place to a further one.
     """
+
+    IDLE_S: ClassVar = 15.0
 
     def __init__(self, end: Callable[[Process], object], most: int) -> None:
         self._end, self._most = end, most

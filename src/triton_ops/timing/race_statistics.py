@@ -14,7 +14,6 @@ import math
 import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 _MAD_TO_SIGMA = 1.4826  # standard deviation over median absolute deviation, for normal noise
 _MEDIAN_EFFICIENCY = 1.2533  # standard error of a median over the standard error of a mean, for normal noise
@@ -29,6 +28,11 @@ class Interval:
     centre: float
     low: float
     high: float
+
+    @classmethod
+    def around(cls, centre: float, error: float) -> Interval:
+        """The interval of an estimate with this standard error."""
+        return cls(centre, centre - Z95 * error, centre + Z95 * error)
 
     @property
     def margin(self) -> float:
@@ -115,8 +119,6 @@ def _left_out(count: int, chance: float) -> int:
     return max(count // 2 - 1, 0)
 
 
-Preference: TypeAlias = "tuple[int | float | str, ...]"
-
 INDIFFERENCE = 0.005  # a faster config must be faster by more than this share
 EXCLUDED = 0.5  # of the indifference zone: the interval of a winner's gain excludes 1 by more than so much
 BEYOND_CHANCE = 1.5  # margins of a 95 % interval, or three standard errors: one in 300 by chance
@@ -145,7 +147,7 @@ class RaceDecision:
 
 def decide(
     rows_ms: Sequence[Sequence[float]],
-    preference: Sequence[Preference],
+    preference: Sequence[tuple[int | float | str, ...]],
     *,
     incumbents: Collection[int] = (),
     default: int | None = None,
@@ -175,7 +177,7 @@ def decide(
     levels = dict(zip(alive, relative_levels([rows_ms[i] for i in alive]), strict=True))
     fastest = min(alive, key=lambda i: (levels[i], preference[i]))
     gaps_and_errors = dict(zip(alive, gaps_to([rows_ms[i] for i in alive], alive.index(fastest)), strict=True))
-    gaps = {i: _interval(centre, error) for i, (centre, error) in gaps_and_errors.items()}
+    gaps = {i: Interval.around(centre, error) for i, (centre, error) in gaps_and_errors.items()}
     equal = {i for i, (centre, error) in gaps_and_errors.items() if centre + _PROVEN * error <= zone}
     tied = {i for i in alive if gaps[i].centre <= max(zone, gaps[i].margin)}
     wins = tied
@@ -245,7 +247,7 @@ def gap(row_ms: Sequence[float], other_ms: Sequence[float]) -> Interval:
     """
     values = contrasts(row_ms, other_ms)
     count = len(values)
-    return _interval(statistics.median(values), small_sample(count) * median_error(robust_sigma(values), count))
+    return Interval.around(statistics.median(values), small_sample(count) * median_error(robust_sigma(values), count))
 
 
 def gain(slow_ms: Sequence[float], fast_ms: Sequence[float], chance: float = 0.05) -> Interval:
@@ -254,7 +256,3 @@ def gain(slow_ms: Sequence[float], fast_ms: Sequence[float], chance: float = 0.0
     The interval may miss the true share by `chance`.
     """
     return median_interval(contrasts(slow_ms, fast_ms), chance)
-
-
-def _interval(centre: float, error: float) -> Interval:
-    return Interval(centre, centre - Z95 * error, centre + Z95 * error)

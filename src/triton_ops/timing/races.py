@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
 from numbers import Integral, Real
+from typing import ClassVar
 
 from triton_ops.exceptions import SettingsError
 from triton_ops.timing.gpu_timers import BURST_MS
@@ -60,11 +61,11 @@ class ScreenPolicy:
 
 def screen(sampler: Sampler, timer: Timer, policy: ScreenPolicy, best_ms: float | None = None) -> list[float]:
     """Take a few samples; milliseconds per launch, in the order taken. `best_ms` is None for the first candidate."""
-    samples = take(sampler, timer, 1)
+    samples = sampler.take(timer, 1)
     if best_ms is not None and samples[0] > policy.hopeless * best_ms:
         return samples
     count = fitting(samples[0] * sampler.launches, policy.screening_ms, policy.least, policy.most)
-    return samples + take(sampler, timer, count - 1)
+    return samples + sampler.take(timer, count - 1)
 
 
 def screen_beside(
@@ -84,13 +85,6 @@ def screen_beside(
     more, more_beside = _sample_in_turn(sampler, baseline, timer, count - 1)
     samples, beside = samples + more, beside + more_beside
     return samples, math.exp(statistics.median(contrasts(samples, beside)))
-
-
-def take(sampler: Sampler, timer: Timer, count: int) -> list[float]:
-    """Take `count` samples now and wait for them; milliseconds per launch."""
-    with timer.round():
-        pending = sampler.queue(count)
-    return pending()
 
 
 def fitting(sample_ms: float, wanted_ms: float, least: int, most: int) -> int:
@@ -116,8 +110,6 @@ def _collect(queued: Sequence[Pending]) -> list[float]:
 
 _COARSEST_TICK_MS = 0.001024  # the coarsest step of a GPU's events met so far; most clocks are finer
 _FEW_TICKS = 20  # a time of fewer ticks of its clock is known to no better than 5 %
-LEAST_SAMPLE_MS = _FEW_TICKS * _COARSEST_TICK_MS
-"""A sample of so many milliseconds is known to 5 %, whatever the clock."""
 
 
 def tick_of(samples_ms: Sequence[float], launches: int) -> float:
@@ -139,6 +131,8 @@ class Arm:
         dropped_at: How many rounds the arm had run when it was dropped; None while it takes part.
         error: What the launch raised; an arm with an error runs no further round.
     """
+
+    LEAST_SAMPLE_MS: ClassVar = _FEW_TICKS * _COARSEST_TICK_MS  # a longer sample is known to 5 %, whatever the clock
 
     sampler: Sampler
     visit_samples: int = 1

@@ -59,6 +59,12 @@ class Sampler:
     queue: Callable[[int], Pending]
     launches: int = 1
 
+    def take(self, timer: Timer, count: int) -> list[float]:
+        """Take `count` samples now and wait for them; milliseconds per launch."""
+        with timer.round():
+            pending = self.queue(count)
+        return pending()
+
 
 class Timer(Protocol):
     """Takes samples, in milliseconds per launch."""

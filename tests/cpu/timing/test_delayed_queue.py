@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from triton_ops.timing import Launch, gpu_timers, take
+from triton_ops.timing import Launch, gpu_timers
 from triton_ops.timing.gpu_timers import EventTimer, GraphTimer, _new_tensors, _places, estimate_ms
 
 CYCLES_PER_MS = 1_900_000
@@ -131,7 +131,7 @@ def test_a_round_without_work_is_not_repeated(device):
 def test_samples_of_a_later_round_hold_no_wait_for_the_host(device, host_ms, work_ms):
     timer = EventTimer("cuda", cache="warm", duty=1)
     sampler = timer.prepare(launch(device, work_ms, host_ms))
-    rounds = [take(sampler, timer, 20) for _ in range(8)]
+    rounds = [sampler.take(timer, 20) for _ in range(8)]
     assert rounds[-1] == pytest.approx([work_ms] * 20)
 
 
@@ -141,7 +141,7 @@ def test_the_delay_does_not_grow_where_the_work_itself_keeps_the_host_ahead(devi
     sampler = timer.prepare(launch(device, 0.2, 0.05))
     for _ in range(4):
         before_ms = device.host_ms
-        assert take(sampler, timer, 100) == pytest.approx([0.2] * 100)
+        assert sampler.take(timer, 100) == pytest.approx([0.2] * 100)
         assert device.host_ms - before_ms < 100 * 0.2 + 0.2
 
 
@@ -173,7 +173,7 @@ def graphs(device, monkeypatch):
 def test_a_launch_is_captured_once_and_sampled_by_replays(device, graphs):
     timer = GraphTimer("cuda", duty=1)
     sampler = timer.prepare(launch(device, 0.02, 0.0), 10)
-    assert take(sampler, timer, 3) == pytest.approx([0.03] * 3)
+    assert sampler.take(timer, 3) == pytest.approx([0.03] * 3)
     assert graphs == [10]
 
 
@@ -183,14 +183,14 @@ def test_other_blocks_run_before_each_cold_sample_and_are_in_no_time(device, gra
     given = Launch(launch(device, 0.3, 0.0).call, others=(launch(device, 0.3, 0.0).call,))
     sampler = timer.prepare(given, 1)
     before = device.sums
-    assert take(sampler, timer, 5) == pytest.approx([0.3] * 5)
+    assert sampler.take(timer, 5) == pytest.approx([0.3] * 5)
     assert device.sums - before == 5
 
 
 @pytest.mark.parametrize("timer_of", [GraphTimer, EventTimer])
 def test_what_is_timed_warm_has_nothing_run_before_it(device, graphs, timer_of):
     timer = timer_of("cuda", cold=False, duty=1) if timer_of is GraphTimer else timer_of("cuda", cache="warm", duty=1)
-    take(timer.prepare(launch(device, 0.3, 0.0), 1), timer, 5)
+    timer.prepare(launch(device, 0.3, 0.0), 1).take(timer, 5)
     assert device.sums == 0
 
 
