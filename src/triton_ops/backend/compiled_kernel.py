@@ -3,15 +3,6 @@
 Facts used, from Triton 3.6 to 3.9: `CompiledKernel._init_handles()` loads the binary and raises `OutOfResources`
 without launching; `n_spills` counts 4-byte registers; a failing ptxas prints its whole input to stdout.
 
-Triton's launchers are Python objects. Each call of one defines functions that would allocate scratch, looks at sizes
-that never change, and then calls a C function with some constants added: about a microsecond of a launch. A launcher
-that needs no scratch adds the same constants each time, so it is asked once, with marks in place of arguments.
-
-Facts used, from Triton 3.6 to 3.9: a launcher keeps its C function as the attribute `launch`, is called with the grid,
-the stream, the function, four things of the launch and the kernel's arguments, and hands on the latter either one by
-one or, from 3.7 on, in one tuple at the end. `global_scratch_size` and `profile_scratch_size` say what it allocates;
-`gsan_enabled` says that it does more.
-
 Triton asks the allocator that was given to `triton.set_allocator`, and fails where there is none. Here a launch finds
 one that takes torch's memory; the user's own, where one is set, is asked instead.
 
@@ -23,7 +14,6 @@ up to Python 3.13, so that threads of this package that launch for a caller are 
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
 import importlib
 import io
@@ -33,67 +23,15 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from triton_ops.backend.portable import pack, unpack
-from triton_ops.backend.roles import CandidateError, candidate_error, not_of_the_config
+from triton_ops.backend.roles import CandidateError
 from triton_ops.backend.triton_process import suspicion
 from triton_ops.base import fingerprint, require
-from triton_ops.exceptions import CacheError, KernelTypeError, TargetError
-from triton_ops.values import Resources, Status
-
-_GRID = (1, 1, 1)
-_LEAD = 5  # arguments of the C function that come first: the grid, the stream and the function
-_NEEDS = ("global_scratch_size", "profile_scratch_size")
-
-
-@dataclass(frozen=True)
-class DirectLaunch:
-    """A launch of one compiled kernel by its launcher's C function."""
-
-    function: Callable[..., Any]
-    between: tuple[Any, ...]  # what comes after the grid, the stream and the function, before the kernel's arguments
-    packed: bool  # whether the kernel's arguments are one tuple
-
-
-def direct_launch(launcher: Any, packed_metadata: Any) -> DirectLaunch | None:
-    """The call of a launcher's C function, without hooks and launch metadata; None unless that is always the same."""
-    state = getattr(launcher, "__dict__", {})
-    function = state.get("launch")
-    if not callable(function) or any(state.get(name) != 0 for name in _NEEDS) or state.get("gsan_enabled"):
-        return None
-    calls = [_record_call(launcher, packed_metadata, marks) for marks in ((object(),), (object(), object()))]
-    tails = [None if call is None else _between(*call) for call in calls]
-    if tails[0] is None or tails[0] != tails[1]:
-        return None
-    return DirectLaunch(function, *tails[0])
-
-
-def _record_call(launcher: Any, packed_metadata: Any, marks: tuple[object, ...]) -> tuple[Any, ...] | None:
-    """The values that a call with `marks` as the kernel's arguments hands to the C function; None if it does more."""
-    calls: list[tuple[Any, ...]] = []
-    recorder = copy.copy(launcher)
-    recorder.launch = lambda *handed: calls.append(handed)
-    stream, kernel = object(), object()
-    try:
-        recorder(*_GRID, stream, kernel, packed_metadata, None, None, None, *marks)
-    except (TypeError, AttributeError):
-        return None
-    if len(calls) != 1 or calls[0][:_LEAD] != (*_GRID, stream, kernel):
-        return None
-    return calls[0][_LEAD:], marks
-
-
-def _between(handed: tuple[Any, ...], marks: tuple[object, ...]) -> tuple[tuple[Any, ...], bool] | None:
-    """The values before the marks, and whether they are one tuple; None where they do not come last."""
-    if handed and handed[-1] == marks:
-        return handed[:-1], True
-    if handed[-len(marks) :] == marks:
-        return handed[: -len(marks)], False
-    return None
-
+from triton_ops.exceptions import KernelTypeError, TargetError
+from triton_ops.values import Resources
 
 _log = logging.getLogger("triton_ops")
 _MODULE = "triton.runtime._allocation"
@@ -156,7 +94,7 @@ _ATOMICS = {
 
 
 def loaded(make: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-    """Triton's compiled kernels from `make`, loaded on the device; raises what `compile_error` makes of a failure."""
+    """Triton's compiled kernels from `make`, loaded on the device; fails as `CandidateError.of_compiler`."""
     output = io.StringIO()  # ptxas' input, on failure: a thousand lines that belong to nobody
     try:
         with contextlib.redirect_stdout(output):
@@ -164,7 +102,7 @@ def loaded(make: Callable[[], Sequence[Any]]) -> Sequence[Any]:
             for kernel in kernels:
                 kernel._init_handles()
     except Exception as error:
-        raise compile_error(error) from error
+        raise CandidateError.of_compiler(error) from error
     return kernels
 
 
@@ -275,9 +213,3 @@ def _in_code(kernel: Any, words: Mapping[str, re.Pattern[str]]) -> bool | None:
 
 def _most(numbers: Iterable[int | None]) -> int | None:
     return max((number for number in numbers if number is not None), default=None)
-
-
-def compile_error(error: Exception) -> CandidateError | CacheError:
-    """The failure of a compilation as the config's, or as that of the disk cache."""
-    cache = importlib.import_module("triton.knobs").cache.dir
-    return not_of_the_config(error, str(cache)) or candidate_error(error, Status.COMPILE)

@@ -70,15 +70,15 @@ class LaunchedKernel:
     constants: Mapping[str, Any]
     ones: frozenset[str] = frozenset()
 
+    @classmethod
+    def of_config(
+        cls, kernel: Compilable, config: Config, arguments: Arguments, target: Target
+    ) -> tuple[LaunchedKernel, ...]:
+        """The launches of one config, with the types of their parameters; 20 to 50 ms for each.
 
-def launched_kernels(
-    kernel: Compilable, config: Config, arguments: Arguments, target: Target
-) -> tuple[LaunchedKernel, ...]:
-    """The launches of one config, with the types of their parameters; 20 to 50 ms for each.
-
-    Raises whatever the front end and the caller's own functions raise.
-    """
-    return tuple(_with_types(launch) for launch in _launches(kernel, config, arguments, target))
+        Raises whatever the front end and the caller's own functions raise.
+        """
+        return tuple(map(_with_types, _launches(kernel, config, arguments, target)))
 
 
 def _with_types(launch: _LoweredLaunch) -> LaunchedKernel:

@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
-from triton_ops.backend.compiled_kernel import compile_error, loaded, resources_of, traits_of, with_scratch
+from triton_ops.backend.compiled_kernel import loaded, resources_of, traits_of, with_scratch
 from triton_ops.backend.function_kernel import FunctionKernel
 from triton_ops.backend.origins import function_layers, is_triton, is_users, unwrap
 from triton_ops.backend.portable import is_jit_function, settled
@@ -376,7 +376,7 @@ class LauncherKernel:
             _log.warning("%s is compiled when it is launched: %s", self.name, error.message)
             return self._executable(config, launches=False)
         except Exception as error:
-            raise compile_error(error) from error
+            raise CandidateError.of_compiler(error) from error
         loaded(lambda: kernels)
         took_s = time.perf_counter() - start
         traits = {**traits_of(kernels), "atomics": None}  # torch may use some too

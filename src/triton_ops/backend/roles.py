@@ -13,6 +13,7 @@ import contextlib
 import copy
 import errno
 import functools
+import importlib
 import math
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,52 +48,52 @@ class CandidateError(Exception):
     def __reduce__(self) -> tuple[type[CandidateError], tuple[Status, str]]:
         return type(self), (self.status, str(self.args[0]))
 
+    @classmethod
+    def of(cls, error: BaseException, phase: Status) -> CandidateError:
+        """`error` as a candidate's failure.
 
-def candidate_error(error: BaseException, phase: Status) -> CandidateError:
-    """`error` as a candidate's failure.
+        Told by the exception's class names, so that nothing of Triton or torch need be imported to sort it; an error
+        of no known class ends in the status of the phase it happened in.
+        """
+        if isinstance(error, CandidateError):
+            return error
+        names = {kind.__name__ for kind in type(error).__mro__}
+        status = phase
+        if names.intersection(_RESOURCES) or isinstance(error, MemoryError):
+            status = Status.RESOURCES
+        elif names.intersection(_COMPILE):
+            status = Status.COMPILE
+        return CandidateError(status, one_line(error))
 
-    Told by the exception's class names, so that nothing of Triton or torch need be imported to sort it; an error
-    of no known class ends in the status of the phase it happened in.
-    """
-    if isinstance(error, CandidateError):
-        return error
-    names = {cls.__name__ for cls in type(error).__mro__}
-    status = phase
-    if names.intersection(_RESOURCES) or isinstance(error, MemoryError):
-        status = Status.RESOURCES
-    elif names.intersection(_COMPILE):
-        status = Status.COMPILE
-    return CandidateError(status, one_line(error))
+    @classmethod
+    def of_compiler(cls, error: Exception) -> CandidateError | CacheError:
+        """The failure of a compilation as the config's, or as that of the disk cache, which every config would have."""
+        cache = str(importlib.import_module("triton.knobs").cache.dir)
+        if isinstance(error, OSError):
+            missing = error.errno == errno.ENOENT and str(error.filename or "").startswith(cache)
+            if missing or error.errno in _UNWRITABLE:
+                return CacheError(
+                    f"the compiler cannot write its files: {error}; its disk cache is {cache}",
+                    hint="make room there, or name another folder with TRITON_CACHE_DIR",
+                )
+        return cls.of(error, Status.COMPILE)
 
+    @staticmethod
+    def trace_of(error: BaseException) -> str:
+        """The trace of a candidate's failure from the first frame of the user's or a library's code on.
 
-def not_of_the_config(error: BaseException, cache: str) -> CacheError | None:
-    """A compiler's failure to write its files, which every other config would have too; None for any other."""
-    if not isinstance(error, OSError):
-        return None
-    missing = error.errno == errno.ENOENT and str(error.filename or "").startswith(cache)
-    if error.errno not in _UNWRITABLE and not missing:
-        return None
-    return CacheError(
-        f"the compiler cannot write its files: {error}; its disk cache is {cache}",
-        hint="make room there, or name another folder with TRITON_CACHE_DIR",
-    )
-
-
-def trace_of(error: BaseException) -> str:
-    """The trace of a candidate's failure from the first frame of the user's or a library's code on.
-
-    It is empty if there is no such frame. Of a long trace the last 8,000 characters are kept.
-    """
-    if isinstance(error, CandidateError) and error.__cause__ is not None:
-        error = error.__cause__
-    trace = traceback.TracebackException.from_exception(error)
-    part: traceback.TracebackException | None = trace
-    frames = 0
-    while part is not None:
-        part.stack = traceback.StackSummary.from_list(_from_the_callable_on(list(part.stack)))
-        frames += len(part.stack)
-        part = part.__cause__ or part.__context__
-    return "".join(trace.format())[-_LONGEST_TRACE:] if frames else ""
+        It is empty if there is no such frame. Of a long trace the last 8,000 characters are kept.
+        """
+        if isinstance(error, CandidateError) and error.__cause__ is not None:
+            error = error.__cause__
+        trace = traceback.TracebackException.from_exception(error)
+        part: traceback.TracebackException | None = trace
+        frames = 0
+        while part is not None:
+            part.stack = traceback.StackSummary.from_list(_from_the_callable_on(list(part.stack)))
+            frames += len(part.stack)
+            part = part.__cause__ or part.__context__
+        return "".join(trace.format())[-_LONGEST_TRACE:] if frames else ""
 
 
 def _from_the_callable_on(stack: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:

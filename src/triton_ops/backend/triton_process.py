@@ -25,8 +25,6 @@ unwritten, or wrote wrong ones. With 13.5.37 the same PTX is right; of versions 
 
 Facts used, from Triton 3.6 to 3.9: `triton.backends.nvidia.compiler.get_ptxas(arch)` has the `path` of the program that
 is called, which `TRITON_PTXAS_PATH` or, for some architectures, `TRITON_PTXAS_BLACKWELL_PATH` names.
-
-Facts used, of Triton 3.6 to 3.9: the wheel has `backends/nvidia/bin/nvdisasm`; `TRITON_NVDISASM_PATH` names another.
 """
 
 from __future__ import annotations
@@ -36,9 +34,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -48,7 +43,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops._paths import expanded
-from triton_ops.backend.identity import own_program, ptxas_version
+from triton_ops.backend.identity import ptxas_version
 from triton_ops.backend.origins import INTERPRETED, layers
 from triton_ops.base import (
     DamagedError,
@@ -65,32 +60,6 @@ from triton_ops.base import (
 )
 from triton_ops.device import VENDORS
 from triton_ops.exceptions import CacheError, MissingDependencyError, SettingsError
-from triton_ops.settings import triton_program
-
-_PROGRAM = "nvdisasm"
-_LIMIT_S = 60.0  # very large kernels take seconds
-
-
-def disassembled(cubin: bytes) -> str | None:
-    """The machine code of a cubin as text; None where no nvdisasm can be run, or it does not know the architecture.
-
-    Cost: a third of a second for a matrix product.
-    """
-    override = triton_program(_PROGRAM)
-    for path in [*([Path(override)] if override else []), *own_program(_PROGRAM)]:
-        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-            file.write(cubin)
-            file.flush()
-            try:
-                process = subprocess.run(
-                    [str(path), "-c", file.name], capture_output=True, text=True, check=False, timeout=_LIMIT_S
-                )
-            except (OSError, subprocess.TimeoutExpired):
-                continue
-        if process.returncode == 0:
-            return process.stdout
-    return None
-
 
 HOPPER = 90
 _TOOLKIT = Path("/usr/local/cuda/bin/ptxas")
@@ -327,9 +296,6 @@ def _stored_key(path: Path, files: str) -> str | None:
     return key if content.get("files") == files and isinstance(key, str) else None
 
 
-_PTXAS_DUMP = "please share the reproducer above with Triton project"  # ends what a failing ptxas prints
-
-
 def warm_up(launches: bool) -> threading.Thread:
     """Begin in a thread what Triton does once before its first kernel: it takes half a second and more.
 
@@ -349,23 +315,3 @@ def warm_up(launches: bool) -> threading.Thread:
     thread = threading.Thread(target=work, name="triton-ops warm-up", daemon=True)
     thread.start()
     return thread
-
-
-@contextlib.contextmanager
-def without_ptxas_dumps() -> Iterator[None]:
-    """Keep Triton's dumps of a failing ptxas from stdout, inside of the block; everything else gets there at once."""
-    with contextlib.redirect_stdout(_WithoutDumps(sys.stdout)):
-        yield
-
-
-class _WithoutDumps:
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self._dropped = False
-
-    def write(self, text: str) -> int:
-        self._dropped = _PTXAS_DUMP in text or (self._dropped and text == "\n")  # print writes its newline apart
-        return len(text) if self._dropped else int(self._stream.write(text))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)

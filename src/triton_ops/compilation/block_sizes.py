@@ -20,7 +20,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from triton_ops.backend import is_triton, unwrap
+from triton_ops.backend import is_jit_function, unwrap
 
 _FILLED = ("zeros", "full")
 _LANGUAGE = "triton."  # modules of Triton's own functions, which are no helpers of the user's
@@ -201,7 +201,7 @@ class _ItemReader:
         elif isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
             module = self._outside.get(call.func.value.id)
             value = getattr(module, call.func.attr, None) if isinstance(module, ModuleType) else None
-        if not is_triton(value):
+        if not is_jit_function(value):
             return None
         function = unwrap(value)
         return None if str(getattr(function, "__module__", "")).startswith(_LANGUAGE) else function

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from triton_ops.backend import AheadOfTime, Compilable, Packed, described, pack, unpack, warm_up
+from triton_ops.backend import AheadOfTime, Compilable, described, pack, unpack, warm_up
 from triton_ops.compilation.tiers import examine
 from triton_ops.device import Target, named_target
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError, TritonKernelError
@@ -60,15 +60,15 @@ class PackedKernel:
             raise KernelTypeError(
                 f"{kernel.name} is interpreted, so there is nothing to compile", hint="unset TRITON_INTERPRET"
             )
-        packed_kernel = _pack_kernel(kernel)
+        content, packages = _packed(kernel)
         try:
             packed_arguments = pack((ahead.arguments, ahead.members), by_value=True)
         except KernelTypeError as error:
             raise TargetError(f"the arguments of {kernel.name}: {error.message}", hint=error.hint) from error
-        needs_torch = target.kind != "cuda" or _TORCH in packed_kernel.imports | packed_arguments.imports
+        needs_torch = target.kind != "cuda" or _TORCH in packages | packed_arguments.imports
         return cls(
             name=kernel.name,
-            kernel=packed_kernel.content,
+            kernel=content,
             cache_key=kernel.cache_key,
             arguments=packed_arguments.content,
             target=target,
@@ -89,14 +89,16 @@ class PackedKernel:
         return AheadOfTime(kernel, described(arguments, light=not self.imports), self.target, members)
 
 
-def _pack_kernel(kernel: Compilable) -> Packed:
+def _packed(kernel: Compilable) -> tuple[bytes, frozenset[str]]:
     """The kernel by value; without its grid, which only tells which configs are launched alike, if it cannot go so."""
     with contextlib.suppress(KernelTypeError):
-        return pack(kernel, by_value=True)
+        packed = pack(kernel, by_value=True)
+        return packed.content, packed.imports
     try:
-        return pack(kernel.without_grid, by_value=True)
+        packed = pack(kernel.without_grid, by_value=True)
     except KernelTypeError as error:
         raise TargetError(f"{kernel.name}: {error.message}", hint=error.hint) from error
+    return packed.content, packed.imports
 
 
 compiles_for: list[int] = []

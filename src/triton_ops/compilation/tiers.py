@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from triton_ops.backend import AheadOfTime, Built, CandidateError, compile_error, together, trace_of
+from triton_ops.backend import AheadOfTime, Built, CandidateError, together
 from triton_ops.compilation.block_sizes import Blocks, blocks_of
 from triton_ops.device import Machine, Target
 from triton_ops.exceptions import CacheError, TargetError
@@ -75,7 +75,7 @@ def examine(ahead: AheadOfTime, config: Config) -> Compiled:
         if isinstance(failure, CacheError):
             raise failure from error
         taken_s = time.perf_counter() - start
-        return Compiled(config, failure.status, str(failure), compile_s=taken_s, trace=trace_of(error))
+        return Compiled(config, failure.status, str(failure), compile_s=taken_s, trace=CandidateError.trace_of(error))
     reason = _spills(resources)
     status = Status.DEFERRED if reason else Status.OK
     return Compiled(config, status, reason, resources, compile_s=time.perf_counter() - start)
@@ -143,7 +143,7 @@ def _spills(resources: Resources) -> str:
 def _failure(error: Exception) -> CandidateError | CacheError:
     """The typed failure of a compiler; of ptxas' output, the line with the cause and not the command."""
     if type(error).__name__ != "PTXASError":
-        return compile_error(error)
+        return CandidateError.of_compiler(error)
     lines = str(error).strip().splitlines()
     messages = [line.partition(":")[2].strip() for line in lines if line.startswith("ptxas")]
     line = next((text for text in messages if any(word in text for word in _PTXAS_TROUBLE)), (messages or lines)[0])

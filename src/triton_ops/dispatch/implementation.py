@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import Arguments, CompilesAtLaunch, FunctionKernel, Operation, function_identity, one_line
+from triton_ops.backend import Arguments, CompilesAtLaunch, FunctionKernel, Operation, one_line
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.space import Config
 
@@ -66,7 +66,7 @@ class Implementation:
         own = {} if self.operation is None else self.operation.kernel.identity
         if self.function is None:
             return own
-        identity = function_identity(self.function)
+        identity = FunctionKernel(self.function).identity
         return {**own, **identity, "source": f"{identity['source']} {own.get('source', '')}".strip()}
 
     def why_not(self, arguments: Arguments) -> str | None:

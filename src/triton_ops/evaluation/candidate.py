@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from triton_ops.backend import Arguments, CandidateError, Executable, Kernel, candidate_error, one_line, trace_of
+from triton_ops.backend import Arguments, CandidateError, Executable, Kernel, one_line
 from triton_ops.evaluation.judges import Difference
 from triton_ops.evaluation.subject import SharedTimer, Subject, poison, run_once
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Verifier
@@ -83,13 +83,13 @@ class Evaluator:
             executable = self._compile(config)
             return self._same_program(executable) or self._remember(executable, self._verify_and_time(executable, best))
         except CandidateError as error:
-            failure, trace = error, trace_of(error)
+            failure, trace = error, CandidateError.trace_of(error)
         except CacheError:
             raise  # not the config's fault: no other config can be compiled either
         except (KeyboardInterrupt, TerminatedError):
             raise  # the user's, and not the config's
         except BaseException as error:  # noqa: BLE001 - user code may raise anything, SystemExit too; it ends this trial
-            failure, trace = candidate_error(error, Status.RUNTIME), trace_of(error)
+            failure, trace = CandidateError.of(error, Status.RUNTIME), CandidateError.trace_of(error)
         return replace(_failed(config, failure.status, str(failure), executable), trace=trace)
 
     def sampler(self, config: Config) -> Sampler:

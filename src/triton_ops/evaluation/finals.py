@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from triton_ops.backend import candidate_error, one_line
+from triton_ops.backend import CandidateError, one_line
 from triton_ops.evaluation.candidate import Evaluator, wrong_trial
 from triton_ops.evaluation.judges import Difference
 from triton_ops.evaluation.outcome import (
@@ -217,7 +217,7 @@ class _LastComparison:
                 rng=self.rng, keep_round=self.keep_round, clock=self.clock,
             )  # fmt: skip
         except ArmFailedError as error:
-            self.arms[error.config].error = candidate_error(error.reason, Status.RUNTIME)
+            self.arms[error.config].error = CandidateError.of(error.reason, Status.RUNTIME)
             return False
         return True
 
@@ -229,7 +229,7 @@ class _LastComparison:
         try:
             return self.evaluator.wrong_when_repeated(config, arm.sampler, launches, seconds)
         except Exception as error:  # noqa: BLE001 - a finalist that fails must not end the others
-            arm.error = candidate_error(error, Status.RUNTIME)
+            arm.error = CandidateError.of(error, Status.RUNTIME)
             return None
 
     def _update(self, config: Config, arm: Arm) -> Trial:
@@ -285,7 +285,7 @@ def _arm(evaluator: Evaluator, trial: Trial, policy: RacePolicy) -> Arm:
     try:
         sampler = evaluator.sampler(trial.config)
     except Exception as error:  # noqa: BLE001 - a finalist that fails must not end the others
-        return Arm(Sampler(lambda _: list), error=candidate_error(error, Status.RUNTIME))
+        return Arm(Sampler(lambda _: list), error=CandidateError.of(error, Status.RUNTIME))
     return Arm(sampler, policy.samples(trial.median_ms * sampler.launches))
 
 

@@ -21,7 +21,6 @@ from triton_ops.backend import (
     host_values,
     is_array,
     is_tensor,
-    place_of,
     private_copy,
     with_canaries,
 )
@@ -87,7 +86,7 @@ class ArgumentSet:
         values = [self.arguments.keyword.get(name) for name in outputs]
         tensors = list(Arguments(tuple(values)).tensors())
         self.outputs = [*tensors, *(value for value in host_values(values) if is_array(value))]
-        self._inputs = dict(_inputs(self.arguments, outputs, {place_of(tensor) for tensor in tensors}))
+        self._inputs = dict(_inputs(self.arguments, outputs, {Form.of(tensor).place for tensor in tensors}))
         self._before = Protection(self._inputs.values() if protected else ())
         self._forms = {name: Form.of(self.arguments.keyword[name]) for name in outputs if self._is_tensor(name)}
 
@@ -301,7 +300,7 @@ def _inputs(arguments: Arguments, outputs: Sequence[str], written: set[tuple[str
     """
     values = [*((f"argument {i}", value) for i, value in enumerate(arguments.positional)), *arguments.keyword.items()]
     for name, value in values:
-        tensors = [tensor for tensor in Arguments((value,)).tensors() if place_of(tensor) not in written]
+        tensors = [tensor for tensor in Arguments((value,)).tensors() if Form.of(tensor).place not in written]
         others = [] if name in outputs else list(host_values((value,)))
         for number, part in enumerate([*tensors, *others]):
             yield (name if part is value else f"{name}[{number}]"), part

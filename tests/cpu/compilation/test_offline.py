@@ -15,17 +15,9 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from triton_ops.backend import (  # noqa: E402
-    AheadOfTime,
-    Arguments,
-    StandIn,
-    TritonKernel,
-    described,
-    nothing_compiled,
-    pretending,
-)
+from triton_ops.backend import AheadOfTime, Arguments, StandIn, TritonKernel, described, nothing_compiled  # noqa: E402
 from triton_ops.backend.compiled_kernel import traits_of  # noqa: E402
-from triton_ops.backend.offline import option_names  # noqa: E402
+from triton_ops.backend.offline import option_names, pretending  # noqa: E402
 from triton_ops.backend.triton_process import assembler_in_use  # noqa: E402
 from triton_ops.compilation import resources_of  # noqa: E402
 from triton_ops.compilation.compiler import PackedKernel  # noqa: E402
