@@ -6,11 +6,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops._faces import lazy_face as lazy_face
     from triton_ops.backend.command_doctor import doctor_command as doctor_command
+    from triton_ops.backend.compiled_kernel import ScratchAllocator as ScratchAllocator
     from triton_ops.backend.compiled_kernel import nothing_compiled as nothing_compiled
-    from triton_ops.backend.compiled_kernel import packed_allocator as packed_allocator
-    from triton_ops.backend.compiled_kernel import take_allocator as take_allocator
     from triton_ops.backend.compiled_kernel import together as together
-    from triton_ops.backend.compiled_kernel import with_scratch as with_scratch
     from triton_ops.backend.composed import FormsKernel as FormsKernel
     from triton_ops.backend.composed import StagedKernel as StagedKernel
     from triton_ops.backend.descriptors import matrix_descriptor as matrix_descriptor
@@ -26,10 +24,9 @@ if TYPE_CHECKING:
     from triton_ops.backend.operations import HasOperation as HasOperation
     from triton_ops.backend.operations import Operation as Operation
     from triton_ops.backend.operations import operation as operation
-    from triton_ops.backend.origins import NEEDS as NEEDS
+    from triton_ops.backend.origins import is_carried as is_carried
     from triton_ops.backend.origins import is_found_again as is_found_again
     from triton_ops.backend.origins import is_installed as is_installed
-    from triton_ops.backend.origins import is_listed as is_listed
     from triton_ops.backend.origins import layers as layers
     from triton_ops.backend.origins import parameters_of as parameters_of
     from triton_ops.backend.origins import placed as placed
@@ -61,9 +58,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.roles import described as described
     from triton_ops.backend.roles import is_descriptor as is_descriptor
     from triton_ops.backend.roles import is_tensor as is_tensor
-    from triton_ops.backend.roles import mapped as mapped
     from triton_ops.backend.roles import one_line as one_line
-    from triton_ops.backend.roles import tensors_in as tensors_in
     from triton_ops.backend.triton_kernel import LAUNCH_OPTIONS as LAUNCH_OPTIONS
     from triton_ops.backend.triton_kernel import TritonKernel as TritonKernel
     from triton_ops.backend.triton_kernel import kernel_and_space as kernel_and_space

@@ -37,38 +37,44 @@ _log = logging.getLogger("triton_ops")
 _MODULE = "triton.runtime._allocation"
 
 
-def with_scratch(launch: Callable[[], Any]) -> Callable[[], Any]:
-    """`launch` with an allocator, for the time of the call, if none is set then."""
-    variable = _variable()
+class ScratchAllocator:
+    """The allocator that a launch asks for memory: the user's, where one is set, else torch's memory."""
 
-    def launch_with_memory() -> Any:
-        if _is_set(variable):
-            return launch()
-        token = variable.set(_from_torch)
+    @staticmethod
+    def around(launch: Callable[[], Any]) -> Callable[[], Any]:
+        """`launch` with an allocator, for the time of the call, if none is set then."""
+        variable = _variable()
+
+        def launch_with_memory() -> Any:
+            if _is_set(variable):
+                return launch()
+            token = variable.set(_from_torch)
+            try:
+                return launch()
+            finally:
+                variable.reset(token)
+
+        return launch_with_memory
+
+    @staticmethod
+    def packed() -> bytes | None:
+        """The user's allocator as bytes; None if there is none, or it exists in this process only."""
+        if _MODULE not in sys.modules or not _is_set(_variable()):
+            return None
         try:
-            return launch()
-        finally:
-            variable.reset(token)
+            return pack(_variable().get()).content
+        except (KernelTypeError, TargetError):  # the default allocator serves as well
+            return None
 
-    return launch_with_memory
-
-
-def packed_allocator() -> bytes | None:
-    """The user's allocator as bytes for another process; None if there is none, or it exists in this process only."""
-    if _MODULE not in sys.modules or not _is_set(_variable()):
-        return None
-    try:
-        return pack(_variable().get()).content
-    except (KernelTypeError, TargetError):  # the default allocator serves as well
-        return None
-
-
-def take_allocator(content: bytes) -> None:
-    """Make the user's allocator that of this context; torch's memory is taken where it cannot be made again."""
-    try:
-        require("triton", "launching kernels").set_allocator(unpack(content))
-    except KernelTypeError as error:
-        _log.warning("kernels are given torch's memory, and not that of the allocator that was set: %s", error.message)
+    @staticmethod
+    def take(content: bytes) -> None:
+        """Make the user's allocator that of this context; torch's memory is taken where it cannot be made again."""
+        try:
+            require("triton", "launching kernels").set_allocator(unpack(content))
+        except KernelTypeError as error:
+            _log.warning(
+                "kernels are given torch's memory, and not that of the allocator that was set: %s", error.message
+            )
 
 
 @lru_cache(maxsize=1)

@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
-from triton_ops.backend.compiled_kernel import loaded, resources_of, traits_of, with_scratch
+from triton_ops.backend.compiled_kernel import ScratchAllocator, loaded, resources_of, traits_of
 from triton_ops.backend.function_kernel import FunctionKernel
 from triton_ops.backend.origins import function_layers, is_triton, is_users, unwrap
 from triton_ops.backend.portable import is_jit_function, settled
@@ -389,7 +389,7 @@ class LauncherKernel:
 
         def bind(arguments: Arguments) -> Callable[[], Any]:
             call = functools.partial(self.launch, *arguments.positional, **{**arguments.keyword, **config})
-            return with_scratch(call if launches else functools.partial(self._watch, call))
+            return ScratchAllocator.around(call if launches else functools.partial(self._watch, call))
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
 

@@ -251,6 +251,11 @@ def is_installed(module: str) -> bool:
     return not is_users_path(file)
 
 
+def is_carried(module: str, file: str) -> bool:
+    """Tell whether other hosts may lack a package: the user's, or one of a folder that is no Python's own."""
+    return module not in {*_NAMED, "__main__"} and (is_listed(file) or not is_installed(module))
+
+
 def is_found_again(module: str) -> bool:
     """Tell whether another process that imports a module by its name finds the same file as this one has.
 

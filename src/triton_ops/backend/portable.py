@@ -48,7 +48,7 @@ import cloudpickle
 
 from triton_ops.backend.origins import INTERPRETED, is_found_again, is_installed
 from triton_ops.backend.reader import names_in, used_values
-from triton_ops.backend.roles import Arguments, StandIn, is_tensor, one_line, tensors_in
+from triton_ops.backend.roles import Arguments, StandIn, is_tensor, one_line
 from triton_ops.base import require
 from triton_ops.exceptions import KernelTypeError, TargetError
 
@@ -72,7 +72,9 @@ def names_of_addresses(arguments: Arguments) -> list[str]:
     is made too, which takes milliseconds.
     """
     items = {f"argument {place}": value for place, value in enumerate(arguments.positional)} | {**arguments.keyword}
-    return [name for name, value in items.items() if any(map(_is_address, tensors_in([value], _may_be_address)))]
+    return [
+        name for name, value in items.items() if any(map(_is_address, Arguments.tensors_in([value], _may_be_address)))
+    ]
 
 
 def _may_be_address(value: Any) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.backend.roles import Arguments, mapped
+from triton_ops.backend.roles import Arguments
 from triton_ops.base import require
 from triton_ops.exceptions import DeviceError
 from triton_ops.values import check_layout
@@ -57,7 +57,7 @@ def host_values(values: Iterable[Any]) -> Iterator[Any]:
 
 def with_copies(value: Any, arrays: Mapping[int, Any]) -> Any:
     """`value` with its containers made anew and every array in it replaced by what `arrays` has for its `id`."""
-    return mapped(
+    return Arguments.mapped(
         value,
         lambda part: arrays[id(part)] if is_array(part) else copy.copy(part),
         lambda part: is_array(part) or type(part) in (set, bytearray),

@@ -131,34 +131,6 @@ def is_descriptor(value: Any) -> bool:
     return all(hasattr(value, name) for name in _DESCRIPTOR_PARTS) and not isinstance(value, type)
 
 
-def tensors_in(values: Iterable[Any], leaf: Callable[[Any], bool] = is_tensor) -> Iterator[Any]:
-    """The torch tensors in `values`, to any depth; `leaf` says which other values are meant instead."""
-    for value in values:
-        if leaf(value):
-            yield value
-        elif isinstance(value, Mapping):
-            yield from tensors_in(value.values(), leaf)
-        elif isinstance(value, (tuple, list)):
-            yield from tensors_in(value, leaf)
-        elif is_descriptor(value):
-            yield from tensors_in((value.base,), leaf)
-
-
-def mapped(value: Any, change: Callable[[Any], Any], leaf: Callable[[Any], bool] = is_tensor) -> Any:
-    """`value` with `change` applied to every leaf in it; containers and descriptors are made anew around them."""
-    if leaf(value):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {name: mapped(item, change, leaf) for name, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_make"):  # a named tuple
-        return value._make(mapped(item, change, leaf) for item in value)
-    if type(value) in (tuple, list):
-        return type(value)(mapped(item, change, leaf) for item in value)
-    if is_descriptor(value):
-        return _with_base(value, mapped(value.base, change, leaf))
-    return value
-
-
 def _with_base(descriptor: Any, base: Any) -> Any:
     """A descriptor of its own over `base`: hooks change descriptors, and one must not see what another has changed."""
     duplicate = copy.copy(descriptor)
@@ -193,9 +165,37 @@ class Arguments:
             )
         return cls(tuple(args), dict(kwargs or {}))
 
+    @staticmethod
+    def tensors_in(values: Iterable[Any], leaf: Callable[[Any], bool] = is_tensor) -> Iterator[Any]:
+        """The torch tensors in `values`, to any depth; `leaf` says which other values are meant instead."""
+        for value in values:
+            if leaf(value):
+                yield value
+            elif isinstance(value, Mapping):
+                yield from Arguments.tensors_in(value.values(), leaf)
+            elif isinstance(value, (tuple, list)):
+                yield from Arguments.tensors_in(value, leaf)
+            elif is_descriptor(value):
+                yield from Arguments.tensors_in((value.base,), leaf)
+
+    @staticmethod
+    def mapped(value: Any, change: Callable[[Any], Any], leaf: Callable[[Any], bool] = is_tensor) -> Any:
+        """`value` with `change` applied to every leaf in it; containers and descriptors are made anew around them."""
+        if leaf(value):
+            return change(value)
+        if isinstance(value, Mapping):
+            return {name: Arguments.mapped(item, change, leaf) for name, item in value.items()}
+        if isinstance(value, tuple) and hasattr(value, "_make"):  # a named tuple
+            return value._make(Arguments.mapped(item, change, leaf) for item in value)
+        if type(value) in (tuple, list):
+            return type(value)(Arguments.mapped(item, change, leaf) for item in value)
+        if is_descriptor(value):
+            return _with_base(value, Arguments.mapped(value.base, change, leaf))
+        return value
+
     def tensors(self) -> Iterator[Any]:
         """The torch tensors in these arguments, also those inside containers and tensor descriptors."""
-        yield from tensors_in([*self.positional, *self.keyword.values()])
+        yield from self.tensors_in([*self.positional, *self.keyword.values()])
 
     def result(self, name: str) -> Any:
         """The argument of a name as a result: of a tensor descriptor its tensor."""
@@ -205,8 +205,8 @@ class Arguments:
     def map(self, change: Callable[[Any], Any], leaf: Callable[[Any], bool] = is_tensor) -> Arguments:
         """These arguments with `change` applied to every tensor, or other leaf; containers are made anew around it."""
         return Arguments(
-            tuple(mapped(value, change, leaf) for value in self.positional),
-            {name: mapped(value, change, leaf) for name, value in self.keyword.items()},
+            tuple(self.mapped(value, change, leaf) for value in self.positional),
+            {name: self.mapped(value, change, leaf) for name, value in self.keyword.items()},
         )
 
     def by_name(self, kernel: Kernel) -> Arguments:

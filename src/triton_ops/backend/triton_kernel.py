@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeAlias
 
-from triton_ops.backend.compiled_kernel import loaded, resources_of, traits_of, with_scratch
+from triton_ops.backend.compiled_kernel import ScratchAllocator, loaded, resources_of, traits_of
 from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_kernel, descriptor
 from triton_ops.backend.identity import triton_identity
 from triton_ops.backend.origins import (
@@ -32,7 +32,7 @@ from triton_ops.backend.origins import (
 )
 from triton_ops.backend.portable import settled
 from triton_ops.backend.private import check_no_arrays
-from triton_ops.backend.roles import Arguments, Executable, PreparedCall, tensors_in
+from triton_ops.backend.roles import Arguments, Executable, PreparedCall
 from triton_ops.backend.triton_process import is_interpreted, launcher_of
 from triton_ops.base import fingerprint, require
 from triton_ops.exceptions import ConfigCollisionError, DeviceError, KernelTypeError, UnknownTunableError
@@ -414,7 +414,7 @@ class TritonKernel:
                 launcher_of(self.function), *args, grid=grid, warmup=False, **keywords
             )
             prepare = self._preparation(config, own_arguments, writes)
-            run = _without_result(with_scratch(run) if scratch else run)
+            run = _without_result(ScratchAllocator.around(run) if scratch else run)
             return run if prepare is None else PreparedCall(run, prepare)
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
@@ -437,7 +437,7 @@ class TritonKernel:
 
     def _preparation(self, config: Config, arguments: Arguments, writes: bool) -> Callable[[], None] | None:
         """The work before every launch; None if there is none."""
-        zeroed = list(tensors_in(self.by_name(arguments).get(name) for name in self.reset_to_zero))
+        zeroed = list(Arguments.tensors_in(self.by_name(arguments).get(name) for name in self.reset_to_zero))
         hook = self.pre_hook if writes else None
         if not zeroed and hook is None:
             return None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -36,7 +36,6 @@ from triton_ops.timing import (
     GuardSummary,
     Pending,
     Sampler,
-    Verdict,
     duel,
     fitting,
     guard_for,
@@ -96,7 +95,7 @@ class Comparison:
         notes: Remarks on how it was measured, such as that other programs used the CPUs.
     """
 
-    verdict: Verdict
+    verdict: Literal["faster", "slower", "not distinguishable"]
     percent: float
     interval: tuple[float, float]
     needed: float

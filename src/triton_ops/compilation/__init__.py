@@ -7,7 +7,6 @@ if TYPE_CHECKING:
     from triton_ops.compilation.pool import TIMEOUT_S as TIMEOUT_S
     from triton_ops.compilation.pool import CompileJob as CompileJob
     from triton_ops.compilation.pool import CompilePool as CompilePool
-    from triton_ops.compilation.pool import Compiles as Compiles
     from triton_ops.compilation.pool import Queue as Queue
     from triton_ops.compilation.pool import SharedCpus as SharedCpus
     from triton_ops.compilation.tiers import foresee as foresee

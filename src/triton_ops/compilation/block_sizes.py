@@ -4,8 +4,8 @@ What the config compiles counts: statements outside of an `if`, those inside whe
 condition, and those of helpers, which get what they are called with. A size or a condition that cannot be evaluated
 is left out, and never guessed.
 
-A statement inside an `if` is kept with its condition, and a call of another JIT function with its arguments: which of
-them a config compiles is told by `blocks.py`. An unrolled loop is left out, since its body may be compiled never.
+A statement inside an `if` is kept with its condition, and a call of another JIT function with its arguments: the values
+of a config tell later which of them it compiles. An unrolled loop is left out, since its body may be compiled never.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from triton_ops.backend import is_jit_function, unwrap
 
@@ -26,33 +26,16 @@ _FILLED = ("zeros", "full")
 _LANGUAGE = "triton."  # modules of Triton's own functions, which are no helpers of the user's
 
 
-@dataclass(frozen=True)
-class Extent:
-    """The extent of a `tl.arange` that begins at 0."""
+class Measure(NamedTuple):
+    """A size that the source tells, by what it is of.
 
-    size: ast.expr
+    An `extent` is that of a `tl.arange` that begins at 0. An `accumulator` is the shape of a block that a `tl.dot` adds
+    to, here or in a helper that the block is given to. A `tile` is a dimension and its tile, of a `cdiv` or a stepped
+    `range`. `specialized` is the value that a loop is given as `warp_specialize`.
+    """
 
-
-@dataclass(frozen=True)
-class Accumulator:
-    """The shape of a block that a `tl.dot` adds to, here or in a helper that the block is given to."""
-
-    shape: tuple[ast.expr, ...]
-
-
-@dataclass(frozen=True)
-class TiledExtent:
-    """A dimension and its tile, of a `cdiv` or a stepped `range`."""
-
-    extent: ast.expr
-    tile: ast.expr
-
-
-@dataclass(frozen=True)
-class Specialized:
-    """The value that a loop is given as `warp_specialize`."""
-
-    value: ast.expr
+    kind: Literal["extent", "accumulator", "tile", "specialized"]
+    parts: tuple[ast.expr, ...]
 
 
 @dataclass(frozen=True)
@@ -83,7 +66,7 @@ class Return:
     """A `return`: nothing after it is compiled."""
 
 
-Item: TypeAlias = "Extent | Accumulator | TiledExtent | Specialized | Condition | HelperCall | Return"
+Item: TypeAlias = "Measure | Condition | HelperCall | Return"
 
 
 @dataclass(frozen=True)
@@ -180,18 +163,18 @@ class _ItemReader:
         name = _callee(call)
         if name == "arange" and len(call.args) == 2 and isinstance(first := call.args[0], ast.Constant):
             if first.value == 0:
-                yield Extent(call.args[1])
+                yield Measure("extent", (call.args[1],))
         elif name == "cdiv" and len(call.args) == 2:
-            yield TiledExtent(call.args[0], call.args[1])
+            yield Measure("tile", (call.args[0], call.args[1]))
         elif name == "range" and len(call.args) == 3:
-            yield TiledExtent(call.args[1], call.args[2])
+            yield Measure("tile", (call.args[1], call.args[2]))
         elif call in self._accumulators:
-            yield Accumulator(tuple(_extents(call)))
+            yield Measure("accumulator", tuple(_extents(call)))
         elif (helper := self._helper(call)) is not None:
             yield _helper_call(helper, call)
         for keyword in call.keywords:
             if keyword.arg == "warp_specialize":
-                yield Specialized(keyword.value)
+                yield Measure("specialized", (keyword.value,))
 
     def _helper(self, call: ast.Call) -> Callable[..., Any] | None:
         """The plain function inside the JIT function of the user's that is called; None for any other call."""
@@ -330,20 +313,20 @@ class _BlocksSoFar:
                 self._add(item, scope)
         return False
 
-    def _add(self, item: Extent | Accumulator | TiledExtent | Specialized, scope: _CallScope) -> None:
-        if isinstance(item, Extent):
-            if (size := scope.whole(item.size)) is not None:
-                self.ranges[scope.name(item.size), size] = None
-        elif isinstance(item, Accumulator):
-            shape = tuple(map(scope.whole, item.shape))
-            if None not in shape:
-                self.accumulators[tuple(axis for axis in shape if axis is not None)] = None
-        elif isinstance(item, TiledExtent):
-            size, tile = scope.whole(item.extent), scope.whole(item.tile)
-            if size is not None and tile:
-                self.stepped[SteppedDimension(scope.name(item.extent), size, scope.name(item.tile), tile)] = None
-        elif _truth(scope.value(item.value)) is not False:
-            self.warp_specialized = True
+    def _add(self, measure: Measure, scope: _CallScope) -> None:
+        first, sizes = measure.parts[0], tuple(map(scope.whole, measure.parts))
+        if measure.kind == "specialized":
+            self.warp_specialized |= _truth(scope.value(first)) is not False
+            return
+        known_sizes = tuple(size for size in sizes if size is not None)
+        if len(known_sizes) < len(sizes):
+            return
+        if measure.kind == "extent":
+            self.ranges[scope.name(first), known_sizes[0]] = None
+        elif measure.kind == "accumulator":
+            self.accumulators[known_sizes] = None
+        elif tile := known_sizes[1]:
+            self.stepped[SteppedDimension(scope.name(first), known_sizes[0], scope.name(measure.parts[1]), tile)] = None
 
 
 class _CallScope:

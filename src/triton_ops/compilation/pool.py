@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from triton_ops.backend import AheadOfTime, compiler_environment
 from triton_ops.base import usable_cpus
@@ -117,46 +117,6 @@ class Queue:
         return job
 
 
-class Compiles(Protocol):
-    """Compiles `workers` configs side by side: the compile pool, and what stands for it where nothing is compiled."""
-
-    workers: int
-
-    def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
-        """Compile a config, as `CompilePool.submit`."""
-
-
-class Member(Protocol):
-    """A compile pool that shares CPUs with others.
-
-    Attributes:
-        first: Whether its problem is measured now, so that its configs go before those of pools that are not first.
-        closed: Whether it compiles nothing more.
-        hurried: Says whether proposals wait in it, which go before other pools' previews.
-    """
-
-    first: bool
-    closed: bool
-    hurried: Callable[[], bool]
-
-
-class _Waiter:
-    """A thread that waits for its turn."""
-
-    def __init__(self) -> None:
-        self.begins = False
-        self._told = threading.Lock()
-        self._told.acquire()
-
-    def tell(self, begins: bool) -> None:
-        self.begins = begins
-        self._told.release()
-
-    def wait(self) -> bool:
-        self._told.acquire()
-        return self.begins
-
-
 class SharedCpus:
     """A number of compilations that may run at a time, over all pools that share these CPUs; safe among threads.
 
@@ -173,19 +133,19 @@ class SharedCpus:
         self.share = max(1, self.most // max(1, devices))
         self.of_one = min(self.most, -(-2 * self.most // max(1, devices)))
         self._later = max(1, self.most - spared)
-        self._running: Counter[Member] = Counter()
-        self._waiting: dict[Member, deque[_Waiter]] = {}
+        self._running: Counter[CompilePool] = Counter()
+        self._waiting: dict[CompilePool, deque[Future[bool]]] = {}
         self._guard = threading.Lock()
         self._closed = False
 
     @contextmanager
-    def turn(self, member: Member) -> Iterator[bool]:
+    def turn(self, member: CompilePool) -> Iterator[bool]:
         """Wait for a CPU, and hold it inside the block; gives whether there is one: not once it is closed."""
-        waiter = _Waiter()
+        waiter: Future[bool] = Future()
         with self._guard:
             self._waiting.setdefault(member, deque()).append(waiter)
             self._give()
-        begins = waiter.wait()
+        begins = waiter.result()
         try:
             yield begins
         finally:
@@ -194,7 +154,7 @@ class SharedCpus:
                     self._running[member] -= 1
                     self._give()
 
-    def promote(self, member: Member) -> None:
+    def promote(self, member: CompilePool) -> None:
         """Put a pool first: its problem is measured now."""
         with self._guard:
             member.first = True
@@ -215,16 +175,16 @@ class SharedCpus:
         """Give the CPUs that are free to those whose turn it is, and have the threads of closed pools go on."""
         for over in [each for each in self._waiting if self._closed or each.closed]:
             for waiter in self._waiting.pop(over):
-                waiter.tell(begins=False)
+                waiter.set_result(False)
         while (member := self._next()) is not None:
             self._running[member] += 1
             waiting = self._waiting[member]
-            waiting.popleft().tell(begins=True)
+            waiting.popleft().set_result(True)
             if not waiting:
                 del self._waiting[member]
         self._running += Counter()  # forgets pools of which nothing runs
 
-    def _next(self) -> Member | None:
+    def _next(self) -> CompilePool | None:
         """Whose turn it is: of pools that are first, then of those with proposals, the one that has the fewest CPUs."""
         total = self._running.total()
         able = [each for each in self._waiting if total < (self.most if each.first else self._later)]

@@ -35,7 +35,7 @@ from types import FrameType
 from typing import Any, TypeAlias
 
 from triton_ops import settings
-from triton_ops.backend import is_installed, one_line, take_allocator, unpack, warm_up
+from triton_ops.backend import ScratchAllocator, is_installed, one_line, unpack, warm_up
 from triton_ops.base import require, usable_cpus
 from triton_ops.device import make_ready, stay_on
 from triton_ops.evaluation.finals import FinalRequest
@@ -478,7 +478,7 @@ def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Inline | None
     try:
         assignment = unpack(question.packed)
         if question.allocator is not None:
-            take_allocator(question.allocator)
+            ScratchAllocator.take(question.allocator)
     except KernelTypeError as error:
         return None, WorkerAnswer(error=error, unloadable=True)
     try:

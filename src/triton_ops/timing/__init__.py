@@ -7,7 +7,6 @@ if TYPE_CHECKING:
     from triton_ops.timing.duels import LEAST_ROUNDS as LEAST_ROUNDS
     from triton_ops.timing.duels import DuelOutcome as DuelOutcome
     from triton_ops.timing.duels import DuelPolicy as DuelPolicy
-    from triton_ops.timing.duels import Verdict as Verdict
     from triton_ops.timing.duels import duel as duel
     from triton_ops.timing.gpu_timers import CaptureError as CaptureError
     from triton_ops.timing.gpu_timers import EmptyCaptureError as EmptyCaptureError

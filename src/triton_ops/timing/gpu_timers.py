@@ -27,8 +27,8 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cached_property
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property, partial
 from itertools import count
 from typing import Any, Literal
 
@@ -163,18 +163,53 @@ class DelayedQueue:
     _queued, _watched, _late = 0, False, False
 
 
-def pending(pairs: list[tuple[Any, Any]], launches: int) -> Pending:
-    """A function that waits for the last event and returns the times between the events of each pair, per launch."""
+class _QueuedTimer:
+    """Samples between pairs of events, in rounds that are queued behind a delay on one GPU."""
 
-    def collect() -> list[float]:
-        if pairs:
-            pairs[-1][1].synchronize()
-        return [start.elapsed_time(end) / launches for start, end in pairs]
+    def __init__(self, device: str, duty: float) -> None:
+        self._queue = DelayedQueue(device, duty)
 
-    return collect
+    def round(self) -> AbstractContextManager[None]:
+        """Queue the round behind a delay, and wait for the device at the end."""
+        return self._queue.round()
+
+    def _sampler(
+        self,
+        clears: Sequence[Callable[[], object]],
+        work: Callable[[], object],
+        launches: int,
+        reset: Callable[[], None] | None = None,
+    ) -> Sampler:
+        """A sampler with an event pair around `work`, which makes so many launches; `clears` sets the state of L2."""
+        for (
+            clear
+        ) in clears:  # the first use of each allocates and may wait for the device, so it stands outside a round
+            clear()
+
+        def sample(samples: int) -> Pending:
+            pairs = [(self._queue.event(), self._queue.event()) for _ in range(samples)]
+            for start, end in pairs:
+                if reset is not None:
+                    reset()
+                for clear in clears:
+                    clear()
+                start.record()
+                work()
+                self._queue.watch(start)
+                end.record()
+            return partial(_times_ms, pairs, launches)
+
+        return Sampler(sample, launches)
 
 
-class EventTimer:
+def _times_ms(pairs: list[tuple[Any, Any]], launches: int) -> list[float]:
+    """The times between the events of each pair, per launch, once the last event has passed."""
+    if pairs:
+        pairs[-1][1].synchronize()
+    return [start.elapsed_time(end) / launches for start, end in pairs]
+
+
+class EventTimer(_QueuedTimer):
     """An event pair around each launch: for launches of 0.2 ms and more.
 
     The resolution is that of the device's events; docs/measured_facts.md has the figure for an H200. `cold` takes a
@@ -182,7 +217,7 @@ class EventTimer:
     """
 
     def __init__(self, device: str = "cuda", *, cache: Cache = "flushed", duty: float = DUTY) -> None:
-        self._queue = DelayedQueue(device, duty)
+        super().__init__(device, duty)
         self._cache = cache
         self._turn = count()  # one count for all launches: an arm must not find the data of the arm before it in L2
 
@@ -195,36 +230,17 @@ class EventTimer:
         """A sampler with an event pair around every launch, or around every `launches` launches."""
         each = launches or 1
         calls = launch.calls if self._cache == "cold" else (launch.call,)
-        flush = self._cache == "flushed" or (self._cache == "cold" and not launch.others)
-        unsettle = self._cache != "warm"
-        if unsettle:  # the first use of either allocates and may wait for the device, so it stands outside a round
-            self._queue.unsettle()
-        if flush:
-            self._flush.zero_()
+        clears: list[Callable[[], object]] = []
+        if self._cache == "flushed" or (self._cache == "cold" and not launch.others):
+            clears.append(self._flush.zero_)
+        if self._cache != "warm":
+            clears.append(self._queue.unsettle)
 
-        def sample(samples: int) -> Pending:
-            pairs = [(self._queue.event(), self._queue.event()) for _ in range(samples)]
-            for start, end in pairs:
-                if launch.reset is not None:
-                    launch.reset()
-                if flush:
-                    self._flush.zero_()
-                if unsettle:
-                    self._queue.unsettle()
-                start.record()
-                for _ in range(each):
-                    calls[next(self._turn) % len(calls)]()
-                self._queue.watch(start)
-                end.record()
-            return pending(pairs, each)
+        def work() -> None:
+            for _ in range(each):
+                calls[next(self._turn) % len(calls)]()
 
-        return Sampler(sample, each)
-
-    @contextmanager
-    def round(self) -> Iterator[None]:
-        """Queue the round behind a delay, and wait for the device at the end."""
-        with self._queue.round():
-            yield
+        return self._sampler(clears, work, each, launch.reset)
 
     @cached_property
     def _flush(self) -> Any:
@@ -248,7 +264,7 @@ class EmptyCaptureError(Exception):
     """A captured graph lacks the launch's work, which runs elsewhere: no clock on this stream would see the work."""
 
 
-class GraphTimer:
+class GraphTimer(_QueuedTimer):
     """Replays of unrolled launches: for launches below 0.2 ms.
 
     A launch with further argument sets takes them in turn during a replay where it is to be cold. With a single set L2
@@ -256,7 +272,7 @@ class GraphTimer:
     """
 
     def __init__(self, device: str = "cuda", *, cold: bool = True, duty: float = DUTY) -> None:
-        self._queue = DelayedQueue(device, duty)
+        super().__init__(device, duty)
         self._cold = cold
 
     @property
@@ -277,27 +293,7 @@ class GraphTimer:
         unrolled = launches or self._unrolled(launch, len(calls))
         graph, results = self._checked(launch, calls, unrolled)
         owners = graph, launch, results  # the graph works in their memory, which would be free otherwise
-        if self._cold:  # the first use allocates
-            self._queue.unsettle()
-
-        def sample(samples: int) -> Pending:
-            pairs = [(self._queue.event(), self._queue.event()) for _ in range(samples)]
-            for start, end in pairs:
-                if self._cold:
-                    self._queue.unsettle()
-                start.record()
-                owners[0].replay()
-                self._queue.watch(start)
-                end.record()
-            return pending(pairs, unrolled)
-
-        return Sampler(sample, unrolled)
-
-    @contextmanager
-    def round(self) -> Iterator[None]:
-        """Queue the round behind a delay, and wait for the device at the end."""
-        with self._queue.round():
-            yield
+        return self._sampler([self._queue.unsettle] if self._cold else [], lambda: owners[0].replay(), unrolled)
 
     def _checked(self, launch: Launch, calls: Sequence[Callable[[], Any]], unrolled: int) -> tuple[Any, list[Any]]:
         """The checked graph of the calls, and the tensors that the first of them returned.

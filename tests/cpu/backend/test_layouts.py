@@ -16,9 +16,9 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from triton_ops.backend import NEEDS, is_found_again, is_installed, pack
 from triton_ops.backend import identity as toolchain
-from triton_ops.backend.origins import is_users_path
+from triton_ops.backend import is_found_again, is_installed, pack
+from triton_ops.backend.origins import NEEDS, is_users_path
 from triton_ops.many.ray_engine import _modules_in
 
 triton = pytest.importorskip("triton")
