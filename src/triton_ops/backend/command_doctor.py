@@ -130,7 +130,6 @@ def _cache(cache_dir: str | None) -> CheckedPart:
 
 
 def _nearest(folder: Path) -> Path:
-    """The innermost existing parent of `folder`."""
     return next(path for path in folder.parents if is_folder(path))
 
 

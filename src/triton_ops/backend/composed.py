@@ -356,13 +356,10 @@ class FormsKernel(ComposedKernel):
         return form, _part(_names(form), config)
 
     def _given(self, form: Form, arguments: Arguments) -> Arguments:
-        """The arguments that a form has parameters for."""
         values, parameters = arguments.by_name(self).keyword, _names(form)
         return Arguments(keyword={name: value for name, value in values.items() if name in parameters})
 
     def _whole(self, config: Config, form: Form, executable: Executable) -> Executable:
-        """A form's executable, which is given all arguments, under the whole config."""
-
         def bind(arguments: Arguments) -> Callable[[], Any]:
             return executable.bind(self._given(form, arguments))
 

@@ -46,7 +46,7 @@ class _TooManyError(Exception):
 
 @dataclass
 class _LoweredLaunch:
-    """One launch as it is met: the text of its TTIR, its grid, and what its parameters are given."""
+    """One launch as it is met."""
 
     function: Any
     arguments: Mapping[str, Any]
@@ -181,7 +181,6 @@ def _lowering_launches(launches: list[_LoweredLaunch]) -> Iterator[None]:
 
 
 def _bind(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The value of each parameter of a JIT function, defaults included."""
     names = set(function.arg_names)
     defaults = {param.name: param.default for param in function.params if param.has_default}
     values = dict(zip(function.arg_names, args, strict=False))
@@ -199,7 +198,6 @@ def _extents(launch: _LoweredLaunch) -> tuple[int, int, int]:
 
 
 def _operands(name: str, kind: Any, value: Any, content: Sequence[int] | None) -> Iterator[Operand]:
-    """The operands of the kernel's function that one parameter becomes."""
     if isinstance(kind, (tuple, list)):
         parts = list(value) if isinstance(value, (tuple, list)) else [None] * len(kind)
         for at, (inner, part) in enumerate(zip(kind, parts, strict=False)):

@@ -193,7 +193,6 @@ def _as_python(interpreted: bool) -> dict[str, str]:
 
 
 def _unknown(reasons_by_part: Mapping[str, str | None]) -> dict[str, str]:
-    """The reasons why something cannot be told apart, as one entry; no entry if there is none."""
     reasons = [f"{name}: {why}" for name, why in reasons_by_part.items() if why is not None]
     return {"unknown": "; ".join(reasons)} if reasons else {}
 

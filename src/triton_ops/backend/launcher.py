@@ -434,7 +434,6 @@ def _is_own(value: Any, home: str) -> bool:
 
 
 def _names_in(code: CodeType) -> set[str]:
-    """The names of attributes and globals in a function's code and in that of functions inside it."""
     inner = (_names_in(each) for each in code.co_consts if isinstance(each, CodeType))
     return {*code.co_names}.union(*inner)
 

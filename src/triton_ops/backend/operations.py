@@ -195,7 +195,6 @@ def _calls() -> ModuleType:
 
 
 def _tensor_list(specs: ArgumentSpecs) -> str:
-    """The tensors of a problem without extents, in short; nothing for no arguments at all."""
     tensors = [str(spec) for spec in specs.values() if isinstance(spec, TensorSpec)]
     more = ", …" if len(tensors) > _TENSORS_SHOWN else ""
     return ", ".join(tensors[:_TENSORS_SHOWN]) + more or ("default shape" if specs else "")

@@ -95,7 +95,6 @@ def _mutations(tree: ast.AST) -> Iterator[str]:
 
 
 def _changes(node: ast.Subscript | ast.Attribute) -> bool:
-    """Tell whether an expression is `x[…] = …`, `del x[…]`, or a method such as `x.append`."""
     if isinstance(node, ast.Attribute):
         return node.attr in _CHANGING_METHODS
     return not isinstance(node.ctx, ast.Load)
@@ -305,7 +304,6 @@ def _listed_in(entry: str) -> frozenset[str]:
 
 
 def _records(entry: str) -> Iterator[str]:
-    """The lists of files that installers have left; one that cannot be read lists nothing."""
     for package in distributions(path=[entry]):
         try:
             yield package.read_text("RECORD") or ""
@@ -426,7 +424,6 @@ def _without_memory(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _first_config(tunables: Iterable[str]) -> dict[str, Any]:
-    """The config, or the first value of each tunable; empty where only names are known."""
     if not isinstance(tunables, Mapping):
         return {}
     return {name: next(iter(each)) if isinstance(each, Tunable) else each for name, each in tunables.items()}

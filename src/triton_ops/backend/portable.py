@@ -186,7 +186,6 @@ def reduced_by_value(kernel: Any) -> tuple[Any, ...]:
 
 
 def _options(kernel: Any) -> dict[str, Any]:
-    """The arguments that a JIT function was made with, without its Python function."""
     parameters = [p for p in inspect.signature(type(kernel).__init__).parameters if p not in ("self", "fn")]
     values = {p: getattr(kernel, "_repr" if p == "repr" else p, None) for p in parameters}
     return {name: value for name, value in values.items() if value is not None}
@@ -307,8 +306,6 @@ class _EmptyModule:
 
 
 class _Part:
-    """Attributes of a module, which are set in the other process."""
-
     def __init__(self, module: _EmptyModule, attributes: dict[str, Any]) -> None:
         self._module, self._attributes = module, attributes
 

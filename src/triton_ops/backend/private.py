@@ -81,7 +81,6 @@ def copies_of(arrays: Iterable[Any]) -> dict[int, Any]:
 
 
 def _blocks(arrays: Iterable[Any]) -> list[list[Any]]:
-    """The arrays in groups whose memory overlaps."""
     blocks: list[list[Any]] = []
     end = -1
     for array in sorted(arrays, key=_bounds):
@@ -94,7 +93,6 @@ def _blocks(arrays: Iterable[Any]) -> list[list[Any]]:
 
 
 def _bounds(array: Any) -> tuple[int, int]:
-    """The address of an array's first byte, and the one after its last."""
     start: int = array.__array_interface__["data"][0]
     if array.size == 0:
         return start, start
@@ -370,7 +368,6 @@ class Canaries:
 
 
 def _strays(zone: Any, outside: Any) -> Any:
-    """The bytes of a zone that are not as they were, as a mask."""
     hit = zone != _PATTERN
     return hit if outside is None else hit.logical_and_(outside)
 
@@ -427,7 +424,6 @@ def _gaps(tensor: Any) -> Any:
 
 
 def _room(tensor: Any) -> tuple[Any, int]:
-    """The tensor's storage with a zone at each end, as bytes; and how long a zone is."""
     torch = require("torch", "watching the memory around outputs")
     storage = tensor.untyped_storage()
     size = min(max(storage.nbytes() // _SHARE, _LEAST_BYTES), _MOST_BYTES)

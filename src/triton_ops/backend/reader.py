@@ -157,7 +157,6 @@ def _with_attributes(use: UsedValue, names: list[str], is_users: Callable[[str],
 
 
 def _in_module(path: str, module: ModuleType, names: list[str], paths: set[str]) -> Iterator[UsedValue]:
-    """The values that the code may mean by `module.name`, also in modules below `module`."""
     for name in names:
         value = vars(module).get(name)
         if isinstance(value, ModuleType):
@@ -359,7 +358,6 @@ class Reader:
         return request is not None
 
     def _read_later(self, code: Any) -> str:
-        """The label under which a function or class is, or will be, among the parts."""
         if id(code) not in self._labels:
             self._labels[id(code)] = (code, self._new_label(code))
             self._code.append(code)
@@ -549,7 +547,6 @@ class Reader:
 
 
 def _array(value: Any) -> str | None:
-    """A tensor or an array as arguments are described; None of other values."""
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
         return None
     stride = getattr(value, "strides", None)

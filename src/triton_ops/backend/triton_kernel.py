@@ -436,7 +436,6 @@ class TritonKernel:
         return with_hook_run(self.pre_hook, own_arguments, self.grid, config)
 
     def _preparation(self, config: Config, arguments: Arguments, writes: bool) -> Callable[[], None] | None:
-        """The work before every launch; None if there is none."""
         zeroed = list(Arguments.tensors_in(self.by_name(arguments).get(name) for name in self.reset_to_zero))
         hook = self.pre_hook if writes else None
         if not zeroed and hook is None:

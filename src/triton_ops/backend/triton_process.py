@@ -287,7 +287,6 @@ def keep(path: Path, files: str, key: str) -> None:
 
 
 def _stored_key(path: Path, files: str) -> str | None:
-    """The key that was kept for this state of the files; None if there is none, or it was damaged."""
     try:
         content = unsealed(parsed(read_file(path, _LIMIT_BYTES)))
     except (OSError, DamagedError):

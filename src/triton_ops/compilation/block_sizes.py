@@ -115,7 +115,6 @@ def _parse(function: Any) -> ast.FunctionDef | None:
 
 
 def _assignments(body: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
-    """The values that the function assigns to each name; None for a value that is not assigned plainly."""
     values: dict[str, list[ast.expr | None]] = {}
     stores: list[str] = []
     for node in ast.walk(body):
@@ -200,7 +199,6 @@ class _ItemReader:
                 yield from blocks
 
     def _adds(self, name: str, value: ast.expr | None) -> bool:
-        """Tell whether a value has a `dot` in it, or is from a helper that has one and is given the block `name`."""
         for node in () if value is None else ast.walk(value):
             if isinstance(node, ast.Call) and _callee(node) == "dot":
                 return True
@@ -213,7 +211,6 @@ class _ItemReader:
 
 @lru_cache(maxsize=256)
 def _multiplies(function: Any) -> bool:
-    """Tell whether a function has a `dot` in its own statements."""
     body = _parse(function)
     return body is not None and any(isinstance(node, ast.Call) and _callee(node) == "dot" for node in ast.walk(body))
 
@@ -228,7 +225,6 @@ def _helper_call(function: Callable[..., Any], call: ast.Call) -> HelperCall:
 
 
 def _extents(call: ast.Call) -> list[ast.expr]:
-    """The extents of a shape that `zeros` or `full` is given as a tuple or list."""
     shape = call.args[0] if call.args else None
     return list(shape.elts) if isinstance(shape, (ast.Tuple, ast.List)) else []
 
@@ -346,7 +342,6 @@ class _CallScope:
         self._arguments, self._caller = call if call is not None else ({}, self)
 
     def inside(self, call: HelperCall) -> _CallScope | None:
-        """The scope of a helper that is called here; None if the helper has no source."""
         source = items_of(call.function)
         if source is None:
             return None
@@ -360,12 +355,10 @@ class _CallScope:
         return self._caller.name(argument) if isinstance(argument, ast.Name) else node.id
 
     def whole(self, node: ast.expr) -> int | None:
-        """The whole number that an expression stands for; None if the number cannot be told."""
         value = self.value(node)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def value(self, node: ast.expr, depth: int = 0) -> Any:
-        """The value of an expression; `_UNKNOWN` if it cannot be told."""
         if depth > _DEPTH:
             return _UNKNOWN
         if isinstance(node, ast.Constant):
@@ -428,5 +421,4 @@ def _compare(how: ast.cmpop, first: Any, second: Any) -> Any:
 
 
 def _truth(value: Any) -> bool | None:
-    """The truth of a plain value; None if it cannot be told."""
     return bool(value) if value is None or isinstance(value, _PLAIN) else None

@@ -382,7 +382,6 @@ class CompilePool:
             self._shared_cpus.promote(self)
 
     def _work(self) -> None:
-        """Compile the jobs of the queue until none is left; each thread has a process of its own meanwhile."""
         while True:
             with nullcontext(True) if self._shared_cpus is None else self._shared_cpus.turn(self) as has_cpu:
                 job = self._queue.take() if has_cpu else None
@@ -459,7 +458,6 @@ class CompilePool:
             return Compiled(config, status, message, compile_s=time.perf_counter() - start)
 
     def _process(self) -> AbstractContextManager[ForkedProcess]:
-        """A process that no other thread uses; a TargetError says that none can be made."""
         return self._waiting.one(self._load)
 
     def _load(self) -> ForkedProcess:
@@ -480,7 +478,6 @@ class CompilePool:
         raise AssertionError("the last turn returns or raises")
 
     def _fork(self) -> ForkedProcess:
-        """A new process; the first call waits for the fork server's imports."""
         process = self._start_process()
         with self._lock:
             if not self.closed:
@@ -531,7 +528,6 @@ class CompilePool:
         return line
 
     def _forget(self, process: ForkedProcess) -> None:
-        """End a process, which answers nothing more."""
         process.close()
         with self._lock:
             self._processes.discard(process)

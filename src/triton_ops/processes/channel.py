@@ -244,7 +244,6 @@ def _frame(content: bytes) -> tuple[bytes, bytes]:
 
 
 def _take(file: int, length: int) -> Any:
-    """The message in a file, whose memory is freed."""
     os.set_inheritable(file, False)
     with mmap.mmap(file, length, prot=mmap.PROT_READ) as content:
         message = pickle.loads(content)

@@ -240,7 +240,6 @@ class ForkedProcess:
 
 
 def _last_line(output: IO[bytes], most_bytes: int = 400) -> str:
-    """The last line in a file, from its last `most_bytes` bytes; empty if the file is."""
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - most_bytes))
     lines = output.read().decode(errors="replace").strip().splitlines()
@@ -264,7 +263,6 @@ class ForkRequests:
                 return
 
     def _answer_one(self, run: Callable[[ChildsEnd], None]) -> bool:
-        """Answer one question; returns whether there may be another."""
         content, descriptors, _, _ = socket.recv_fds(self._questions, _QUESTION.size, 2)
         if len(content) < _QUESTION.size:
             return False

@@ -144,7 +144,6 @@ class IdleProcesses(Generic[Process]):
             self._late(process)
 
     def _late(self, process: Process) -> None:
-        """End a process if it still waits here."""
         with self._guard:
             place = next((each for each in self._places if each.process is process), None)
             abandoned = None if place is None else self._empty(place)

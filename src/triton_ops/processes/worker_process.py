@@ -237,7 +237,6 @@ class WorkerProcess:
             raise self._dead(self.step) from error
 
     def _answer(self, clock: AwakeClock, own_until_s: float, own_s: float, whole_s: float) -> Any:
-        """The next message of the worker, for which it has until its step's limit or that of the whole."""
         try:
             return self._channel.receive(clock, min(own_until_s, whole_s))
         except TimeoutError as error:
@@ -262,7 +261,6 @@ class WorkerProcess:
         return WorkerDiedError(_ending(code, step, last), step, code is not None and -code in OUTSIDE)
 
     def _await_end(self) -> bool:
-        """Tell whether the worker ends within 2 s."""
         clock = AwakeClock()
         while self.alive:
             if clock.now() > _EXIT_S:

@@ -404,7 +404,6 @@ def _new_graph(torch: Any) -> Any:
 
 
 def _tensors(torch: Any, result: Any) -> list[Any]:
-    """The tensors in a result that have memory of their own: none of sparse ones, whose parts have it."""
     if isinstance(result, torch.Tensor):
         return [result] if _has_memory(result) else []
     if isinstance(result, (tuple, list)):

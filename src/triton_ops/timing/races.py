@@ -222,7 +222,6 @@ def _bursts(order: Sequence[Arm]) -> list[list[Arm]]:
 
 
 def _run_burst(arms: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
-    """The samples of `arms`, all of which are queued before any time is read."""
     queued: list[tuple[Arm, Pending]] = []
     with timer.round():
         queued.extend((arm, pending) for arm in arms if (pending := _queue_visit(arm)) is not None)
