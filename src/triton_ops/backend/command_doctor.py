@@ -31,11 +31,7 @@ class CheckedPart:
     means: str
 
 
-def doctor_command(
-    context: typer.Context,
-    cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> None:
+def doctor_command(context: typer.Context, cache_dir: CacheDir = None, as_json: Json = False) -> None:
     """Say what is here, what works with it, what does not, and why.
 
     torch and Triton are imported. Nothing is made or changed. The exit code is 0 whatever is found.

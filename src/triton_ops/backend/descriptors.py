@@ -26,10 +26,7 @@ BlockRule: TypeAlias = Sequence["str | int"] | Callable[[Mapping[str, Any]], Seq
 
 _MOST_AXES = 5
 _GLUON_LAYOUTS = "triton.experimental.gluon.language._layouts"
-_MAKERS = {
-    False: "triton.tools.tensor_descriptor",
-    True: "triton.experimental.gluon.nvidia.hopper",
-}
+_MAKERS = {False: "triton.tools.tensor_descriptor", True: "triton.experimental.gluon.nvidia.hopper"}
 
 
 def descriptor(tensor: Any, rule: BlockRule, meta: Mapping[str, Any], *, gluon: bool) -> Any:

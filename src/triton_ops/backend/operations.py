@@ -131,10 +131,7 @@ class Operation:
         if shape is None:
             if minimum:
                 raise ShapeMismatchError(
-                    f"{self.name} needs a shape: {'x'.join(names)}",
-                    names,
-                    None,
-                    hint=f"add --shape {'x'.join(names)}",
+                    f"{self.name} needs a shape: {'x'.join(names)}", names, None, hint=f"add --shape {'x'.join(names)}"
                 )
             return tuple(parameters[name].default for name in names)
         text = "x".join(map(str, shape))

@@ -107,10 +107,7 @@ def _inner(callback: Any) -> Any:
 
 
 _BY_ANY_NAME = {"getattr", "vars", "__dict__"}  # beside these, it cannot be seen which names of a module are used
-_MARKS = (
-    "_dynamo_",
-    "_torchdynamo",
-)  # torch's compiler leaves them on what it has met
+_MARKS = ("_dynamo_", "_torchdynamo")  # torch's compiler leaves them on what it has met
 _DESCRIPTORS = (MemberDescriptorType, GetSetDescriptorType)
 
 

@@ -107,12 +107,7 @@ class WorkerProcess:
         self.step = ""
 
     def _start(
-        self,
-        undo: contextlib.ExitStack,
-        program: str,
-        device: str,
-        imports: Sequence[str],
-        changes: Mapping[str, str],
+        self, undo: contextlib.ExitStack, program: str, device: str, imports: Sequence[str], changes: Mapping[str, str]
     ) -> None:
         """Start the process, and the thread that reads its output; `undo` has what a failure is to undo.
 

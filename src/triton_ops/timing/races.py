@@ -193,13 +193,7 @@ def visit(order: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
     return [pair for burst in _bursts(order) for pair in _run_burst(burst, timer)]
 
 
-def interleave(
-    arms: Sequence[Arm],
-    timer: Timer,
-    *,
-    rounds: int,
-    rng: random.Random,
-) -> None:
+def interleave(arms: Sequence[Arm], timer: Timer, *, rounds: int, rng: random.Random) -> None:
     """Run up to `rounds` rounds over arms, and fill in their visits and errors; only an arm that fails is dropped."""
     order: list[Arm] = []
     for turn in range(rounds):
