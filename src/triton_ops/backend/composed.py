@@ -77,20 +77,13 @@ _ANY = 1  # no part of the code: a parameter that Triton must not specialise on
 
 @dataclass(frozen=True)
 class StagedKernel(ComposedKernel):
-    """A Triton kernel, and the one that some of its configs launch after it.
+    """A Triton kernel that takes every tunable, and the one that some of its configs launch after it.
 
-    Attributes:
-        first: Takes every tunable, and the scratch, which is None for a config of one launch.
-        second: Takes the scratch, and those arguments and tunables of the first that it has parameters for; if it has a
-            parameter `programs`, the number of programs of the first launch.
-        when: From arguments and config by name to whether the second is launched.
-        scratch: The parameter of both that takes the scratch, a float32 tensor on the device.
-        elements: From what `when` is given, and the number of programs of the first launch, to the elements of the
-            scratch.
-        options: Launch options and parameters of the second that belong to no config.
-
-    Raises:
-        KernelTypeError: The second has a parameter that gets no value, or one of the two takes no scratch.
+    Both have a parameter `scratch`, a float32 tensor on the device, which is None for a config of one launch. The
+    second takes those arguments and tunables of the first that it has parameters for, `options` that belong to no
+    config, and as `programs`, if it has that parameter, the number of programs of the first launch. `when` tells from
+    arguments and config by name whether the second is launched; `elements`, from these and that number, the elements of
+    the scratch. `KernelTypeError` if the second has a parameter that gets no value, or one of the two takes no scratch.
     """
 
     first: TritonKernel
@@ -232,15 +225,9 @@ Form: TypeAlias = TritonKernel | StagedKernel
 class FormsKernel(ComposedKernel):
     """Triton kernels, of one launch or two, that compute the same, and the tunable by which a config chooses.
 
-    Attributes:
-        forms: By the tunable's value. The first names the kernel, and has a parameter for every argument.
-        tunable: No form has a parameter of this name.
-        default: The form of a config that names none; with None every config names one.
-        others: Tunables that a form may have which is missing here, as where the installed Triton has no Gluon.
-
-    Raises:
-        KernelTypeError: There is no form, `default` is none of them, they write different arguments, or one of them has
-            a parameter with the tunable's name.
+    The first form, by the tunable's value, names the kernel, and has a parameter for every argument; no form has one of
+    the tunable's name. With `default` None every config names a form. `others` are tunables that a form may have which
+    is missing here, as where the installed Triton has no Gluon. `KernelTypeError` if the forms do not go together.
     """
 
     forms: Mapping[str, Form]

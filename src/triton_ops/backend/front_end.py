@@ -57,12 +57,9 @@ class _LoweredLaunch:
 
 @dataclass(frozen=True, eq=False)
 class LaunchedKernel:
-    """One launch, as far as its types say.
+    """One launch, as far as its types say; these are in order, and `constexpr` for those of `constants`.
 
-    Attributes:
-        types: In order; `constexpr` for those of `constants`. Plain numbers that Triton would specialise on, such as 1,
-            keep the type of a number.
-        ones: The plain numbers that are 1, which Triton takes as constants.
+    Plain numbers that Triton would specialise on, such as 1, keep the type of a number; those that are 1 are `ones`.
     """
 
     function: Any

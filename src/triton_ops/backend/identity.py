@@ -56,10 +56,8 @@ _MOST_KEPT = 256  # callables, which live as long as they are kept
 class Source:
     """The meaning of a callable, as far as it is known.
 
-    Attributes:
-        unknown: What of it cannot be told apart, and why; None if all can.
-        packages: The installed packages that it uses, with their versions.
-        interpreted: Whether it refers to a Triton kernel that runs as Python.
+    `unknown` is what of it cannot be told apart, and why; `packages` are the installed ones that it uses, with their
+    versions; `interpreted` is whether it refers to a Triton kernel that runs as Python.
     """
 
     fingerprint: str

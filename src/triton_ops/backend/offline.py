@@ -128,10 +128,8 @@ class _SharedKnownError(Exception):
 class AheadOfTime:
     """A kernel that is compiled without being launched, for a target that need not be here.
 
-    Attributes:
-        arguments: Of its launches: from `described`, or the caller's own. To compile in another process, specs in place
-            of tensors are enough.
-        members: Members of an `Enum` that the kernel is given in place of their names.
+    The arguments are of its launches: from `described`, or the caller's own. To compile in another process, specs in
+    place of tensors are enough. `members` are those of an `Enum` that the kernel is given in place of their names.
     """
 
     kernel: Compilable
@@ -164,12 +162,9 @@ class AheadOfTime:
     def built(self, config: Config, judge: Judge | None = None) -> tuple[Built, ...]:
         """Compile into Triton's disk cache, or find the config there; one result for each launch of the kernel.
 
-        `judge` is called with the exact shared memory in bytes and the TTGIR's text before LLVM and the assembler run;
-        what it raises ends the compilation. It is not called where the disk cache has the kernel.
-
-        Raises:
-            TargetError: The kernel cannot be compiled without being launched.
-            Exception: Whatever Triton raises, and what `judge` raises.
+        `judge` is called with the exact shared memory in bytes and the TTGIR's text before LLVM and the assembler run,
+        unless the disk cache has the kernel; what it raises ends the compilation. `TargetError` if the kernel cannot be
+        compiled without being launched.
         """
         with pretending(self.target), _with_judge(self.target, judge):
             kernels = self._lower(config)

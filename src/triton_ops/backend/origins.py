@@ -46,11 +46,9 @@ _MOST_KEPT = 4096  # functions; a text is about as long as its source
 
 @dataclass(frozen=True)
 class Text:
-    """The content of one function's source.
+    """The syntax of one function as text, or its bytecode where there is no source.
 
-    Attributes:
-        syntax: Its syntax as text, or its bytecode where there is no source.
-        mutations: Names of variables from outside that it gives other values, or whose containers it changes.
+    `mutations` are names of variables from outside that it gives other values, or whose containers it changes.
     """
 
     syntax: str
@@ -90,19 +88,14 @@ def _mutations(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             yield from node.names
-        elif isinstance(node, (ast.Subscript, ast.Attribute)) and _changes(node):
-            yield from _variable(node.value)
+        elif isinstance(node, (ast.Subscript, ast.Attribute)) and _changes(node) and isinstance(node.value, ast.Name):
+            yield node.value.id
 
 
 def _changes(node: ast.Subscript | ast.Attribute) -> bool:
     if isinstance(node, ast.Attribute):
         return node.attr in _CHANGING_METHODS
     return not isinstance(node.ctx, ast.Load)
-
-
-def _variable(expression: ast.expr) -> Iterator[str]:
-    if isinstance(expression, ast.Name):
-        yield expression.id
 
 
 def _tree(node: Any) -> str:
@@ -363,12 +356,6 @@ def heuristics(function: Any) -> set[str]:
     return {name for layer in layers(function)[:-1] for name in getattr(layer, "values", ())}
 
 
-def required_parameters(function: Any) -> list[str]:
-    """The parameters that must be given."""
-    parameters = parameters_of(unwrap(function)).values()
-    return [parameter.name for parameter in parameters if parameter.default is parameter.empty]
-
-
 def is_gluon(function: Any) -> bool:
     """Tell whether it is a kernel of Gluon."""
     innermost = layers(function)[-1]
@@ -407,7 +394,8 @@ def missing_parameters(
     each tunable. Where it cannot answer, every parameter may be its own but the constexpr ones.
     """
     filled = {*values, *tunables, *heuristics(function)}
-    missing = [name for name in required_parameters(function) if name not in filled]
+    parameters = parameters_of(unwrap(function)).values()
+    missing = [each.name for each in parameters if each.default is each.empty and each.name not in filled]
     if not missing or maker is None:
         return missing
     try:

@@ -348,9 +348,8 @@ MOST_TENSOR_BYTES = 1 << 30  # that are sent; past it, floating-point tensors ar
 class Packed:
     """An object as bytes.
 
-    Attributes:
-        drawn: Tensors that hold other values on the other side, described; empty if everything is as here.
-        imports: Top-level packages that are imported when the object is made again; known of objects that go by value.
+    `drawn` describes the tensors that hold other values on the other side. `imports` are top-level packages that are
+    imported when the object is made again; known of objects that go by value.
     """
 
     content: bytes
@@ -361,12 +360,9 @@ class Packed:
 def pack(value: Any, most_bytes: int = MOST_TENSOR_BYTES, *, by_value: bool = False) -> Packed:
     """`value` as bytes: functions, kernels, tensors and what holds them.
 
-    Args:
-        value: What to send.
-        most_bytes: So many bytes of floating-point tensors are copied; those beyond it become uniform in [-1, 1].
-        by_value: For a process that compiles and does not launch: code of the user's is sent whole, and a tensor
-            becomes a `StandIn`. Without this the process that launches imports what a module holds, and gets the
-            tensors' values.
+    So many bytes of floating-point tensors are copied; those beyond it become uniform in [-1, 1]. By value an object is
+    for a process that compiles and does not launch: code of the user's is sent whole, and a tensor becomes a `StandIn`.
+    Without this the process that launches imports what a module holds, and gets the tensors' values.
 
     Raises:
         KernelTypeError: Something in it exists in this process only, such as an open file or a lock.

@@ -123,11 +123,6 @@ class Snapshot:
     value: Any
     content: Any
 
-    @classmethod
-    def of(cls, value: Any) -> Snapshot:
-        """The content of `value` now."""
-        return cls(value, value.copy())
-
     def changed(self) -> bool:
         """Tell whether the value differs from its content at that time; items of containers are compared as objects."""
         if is_array(self.value):
@@ -193,7 +188,7 @@ class Protection:
         tensors = list(Arguments(tuple(values)).tensors())
         self._saved = {place: (storage, storage.clone()) for place, storage in _storages(tensors).items()}
         self._forms = [Form.of(tensor) for tensor in tensors]
-        self._host = [Snapshot.of(value) for value in host_values(values)]
+        self._host = [Snapshot(value, value.copy()) for value in host_values(values)]
 
     def changed(self) -> bool:
         """Tell whether any byte, item or shape differs from when this was made; waits for the device."""

@@ -49,12 +49,9 @@ class Condition:
 
 @dataclass(frozen=True)
 class HelperCall:
-    """A call of another JIT function.
+    """A call of another JIT function, by the plain function inside it.
 
-    Attributes:
-        function: The plain function inside it.
-        arguments: By parameter; without those of a call with stars.
-        known: Whether all arguments are there, so that other parameters have their defaults.
+    `arguments` are by parameter; without those of a call with stars they are not `known`, and defaults say nothing.
     """
 
     function: Callable[..., Any]
@@ -261,11 +258,8 @@ class SteppedDimension:
 class Blocks:
     """The blocks of one config. Names are those of the kernel's parameters where a helper is given these.
 
-    Attributes:
-        ranges: Name and extent of every `tl.arange`.
-        accumulators: Shapes of the blocks that a `tl.dot` adds to.
-        stepped: Dimensions through which the kernel steps in tiles.
-        warp_specialized: Whether a loop is, or may be, divided among groups of warps.
+    `ranges` are of every `tl.arange`, `accumulators` the blocks that a `tl.dot` adds to; `warp_specialized` is whether
+    a loop is, or may be, divided among groups of warps.
     """
 
     ranges: tuple[tuple[str, int], ...] = ()

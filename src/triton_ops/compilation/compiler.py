@@ -32,13 +32,11 @@ _TORCH = "torch"
 
 @dataclass(frozen=True, kw_only=True)
 class PackedKernel:
-    """A kernel that another process can compile.
+    """A kernel that another process can compile, packed by value; its grid is left out if it cannot be sent.
 
-    Attributes:
-        kernel: Packed by value; its grid is left out if it cannot be sent.
-        cache_key: What Triton calls the source here; there it must be the same, or a launch finds no binary.
-        arguments: Packed, tensors as stand-ins, with the members of an `Enum` that the kernel is given.
-        imports: What the process imports beside Triton: nothing, or torch or a module of it, where it must have torch.
+    `cache_key` is what Triton calls the source here; there it must be the same, or a launch finds no binary. The
+    arguments have stand-ins for tensors, and the members of an `Enum` that the kernel is given. `imports` is what the
+    process imports beside Triton: nothing, or torch or a module of it, where it must have torch.
     """
 
     name: str

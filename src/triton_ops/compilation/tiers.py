@@ -48,11 +48,8 @@ _PTXAS_TROUBLE = ("error", "fatal", "nsufficient", "nresolved")
 def examine(ahead: AheadOfTime, config: Config) -> Compiled:
     """Compile `config` into Triton's disk cache, and judge it; its own failure becomes the status of the result.
 
-    45 ms for a config over the limit of shared memory, else 0.1 to some seconds; 1 ms from the disk cache.
-
-    Raises:
-        CacheError: The compiler cannot write its files, as on a full disk.
-        TargetError: The kernel cannot be compiled without being launched.
+    45 ms for a config over the limit of shared memory, else 0.1 to some seconds; 1 ms from the disk cache. `CacheError`
+    if the compiler cannot write its files, `TargetError` if the kernel cannot be compiled without being launched.
     """
     target = ahead.target
     if strange := ahead.unknown_names(config):
@@ -105,32 +102,25 @@ class _OverLimitError(Exception):
         self.shared_bytes = shared_bytes
 
 
+def _check_limit(needed: int, limit: int | None, what: str, target: Target, shared_bytes: int) -> None:
+    if limit is not None and needed > limit:
+        raise _OverLimitError(f"needs {needed:,} {what}; {target.arch} has {limit:,}", shared_bytes)
+
+
 def _check_shared(shared_bytes: int, target: Target) -> None:
-    if shared_bytes > target.shared_bytes_per_block:
-        raise _OverLimitError(
-            f"needs {shared_bytes:,} bytes of shared memory per block; {target.arch} has "
-            f"{target.shared_bytes_per_block:,}",
-            shared_bytes,
-        )
+    what = "bytes of shared memory per block"
+    _check_limit(shared_bytes, target.shared_bytes_per_block, what, target, shared_bytes)
 
 
 def _check(resources: Resources, metadata: Mapping[str, Any], target: Target) -> None:
     """Check the limits of the compiled kernel, shared memory included for a kernel from the disk cache."""
     shared, warps = resources.shared_bytes or 0, metadata["num_warps"]
-    _check_shared(shared, target)
-    if (threads := warps * target.warp_size) > target.threads_per_block:
-        raise _OverLimitError(
-            f"needs {threads:,} threads per block; {target.arch} has {target.threads_per_block:,}", shared
-        )
-    if (columns := metadata.get("tmem_size") or 0) > _TENSOR_MEMORY_COLUMNS:
-        raise _OverLimitError(
-            f"needs {columns:,} columns of tensor memory; {target.arch} has {_TENSOR_MEMORY_COLUMNS}", shared
-        )
+    columns = metadata.get("tmem_size") or 0
     per_warp = -(-(resources.registers or 0) * target.warp_size // _WARP_REGISTERS) * _WARP_REGISTERS
-    if target.registers_per_block is not None and per_warp * warps > target.registers_per_block:
-        raise _OverLimitError(
-            f"needs {per_warp * warps:,} registers per block; {target.arch} has {target.registers_per_block:,}", shared
-        )
+    _check_shared(shared, target)
+    _check_limit(warps * target.warp_size, target.threads_per_block, "threads per block", target, shared)
+    _check_limit(columns, _TENSOR_MEMORY_COLUMNS, "columns of tensor memory", target, shared)
+    _check_limit(per_warp * warps, target.registers_per_block, "registers per block", target, shared)
 
 
 def _spills(resources: Resources) -> str:

@@ -99,9 +99,7 @@ class Channel:
     def begin(self, message: Any) -> None:
         """Send as much of a message as the connection takes at once; `finish` sends the rest.
 
-        Raises:
-            GarbledError: The other process has written something that nobody asked for.
-            OSError: The other process is gone.
+        `GarbledError` if the other process has written something that nobody asked for; `OSError` if it is gone.
         """
         self._open()
         if self._arrived_bytes or self._part():
@@ -112,12 +110,7 @@ class Channel:
         self._write()
 
     def finish(self, clock: AwakeClock, until: float) -> None:
-        """Send what `begin` has left.
-
-        Raises:
-            TimeoutError: The clock shows `until`, and a part is not sent.
-            OSError: The other process is gone.
-        """
+        """Send what `begin` has left; `TimeoutError` at `until`, `OSError` if the other process is gone."""
         self._open()
         while self._unsent:
             if not clock.wait(self._room, until):
@@ -125,12 +118,9 @@ class Channel:
             self._write()
 
     def receive(self, clock: AwakeClock, until: float) -> Any:
-        """The next message.
+        """The next message; `GarbledError` if what arrived is none.
 
-        Raises:
-            GarbledError: What arrived is no message.
-            TimeoutError: The clock shows `until`, and there is no whole message.
-            EOFError, OSError: The other process is gone.
+        `TimeoutError` once the clock shows `until`; `EOFError` or `OSError` if the other process is gone.
         """
         self._open()
         while (content := self._content()) is None:

@@ -314,9 +314,8 @@ _PROGRAM = (
 class Leftovers:
     """The things that a process may leave behind, which its guard clears away.
 
-    Attributes:
-        family: The mark of all that the process starts, wherever that goes; None if it shares the mark with others.
-        temporary: The folder of its temporary files; None if it has none of its own.
+    `family` is the mark of all that it starts, wherever that goes; None if it shares the mark with others. `temporary`
+    is the folder of its temporary files; None if it has none of its own.
     """
 
     family: str | None = None

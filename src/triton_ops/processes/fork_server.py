@@ -83,11 +83,9 @@ class ForkServer:
             undo.pop_all()
 
     def fork(self) -> ForkedProcess:
-        """A new process, which waits for questions on its connection.
+        """A new process, which waits for questions on its connection; `OSError` if no more files can be opened.
 
-        Raises:
-            OSError: No more files can be opened.
-            EOFError: The fork server is gone, or has not finished its imports in time; `last_line` tells more.
+        `EOFError` if the fork server is gone, or has not finished its imports in time; `last_line` tells more.
         """
         with contextlib.ExitStack() as undo:
             errors = undo.enter_context(file_without_a_name())

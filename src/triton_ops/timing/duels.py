@@ -57,10 +57,8 @@ class DuelPolicy:
 class DuelOutcome:
     """The answer of a duel; shares are differences of logarithms, 0.01 is one percent.
 
-    Attributes:
-        gain: The second's time over the first's; positive if the first is faster.
-        itself: The twin's time over the first's, which is 0 but for the noise.
-        needed: The largest share that still counts as no difference.
+    `gain` is the second's time over the first's, positive if the first is faster; `itself` the twin's time over the
+    first's, which is 0 but for the noise; `needed` the largest share that still counts as no difference.
     """
 
     verdict: Verdict

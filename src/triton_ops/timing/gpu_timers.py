@@ -94,12 +94,9 @@ class DelayedQueue:
     """Rounds of work queued behind a delay on one GPU; the delay grows until the host stays ahead of the device.
 
     Work that is queued keeps the device busy while the host queues more, so the delay need not last until all of it is
-    queued: whoever times something tells the queue by `watch` where a wait of the device would be in a time. A queue is
-    not safe to share among threads.
-
-    Attributes:
-        again: Whether the device waited for the host in the last round, and would wait less in the next one, whose
-            delay is longer. The device's waits are then in the times of that round.
+    queued: whoever times something tells the queue by `watch` where a wait of the device would be in a time. `again` is
+    whether the device waited for the host in the last round, whose times have it, and would wait less in the next one.
+    Not safe to share among threads.
     """
 
     def __init__(self, device: str, duty: float = DUTY) -> None:
@@ -281,11 +278,9 @@ class GraphTimer(_QueuedTimer):
         return "graph-cold" if self._cold else "graph-warm"
 
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
-        """A sampler that replays one checked graph.
+        """A sampler that replays one checked graph; `CaptureError` if the launch needs a reset, or cannot be captured.
 
-        Raises:
-            CaptureError: The launch needs a reset, or cannot be captured.
-            EmptyCaptureError: The captured graph lacks the launch's work.
+        `EmptyCaptureError` if the captured graph lacks the launch's work.
         """
         if launch.reset is not None:
             raise CaptureError("a launch that writes its inputs cannot be repeated inside one graph")

@@ -32,15 +32,10 @@ _ALONE = 0.02  # other threads of this process that worked for a larger share of
 
 @dataclass(frozen=True)
 class ThreadCounts:
-    """The counters of a thread and its process at one moment, in nanoseconds since each began.
+    """The counters of a thread and its process at one moment, in nanoseconds since each began."""
 
-    Attributes:
-        waited_ns: The thread was ready and waited for a CPU.
-        others_ns: CPU time of the process's other threads.
-    """
-
-    waited_ns: int = 0
-    others_ns: int = 0
+    waited_ns: int = 0  # the thread was ready and waited for a CPU
+    others_ns: int = 0  # CPU time of the process's other threads
 
 
 Counters: TypeAlias = Callable[[], ThreadCounts]

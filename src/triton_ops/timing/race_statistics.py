@@ -133,10 +133,8 @@ _PROVEN = 3.0  # standard errors: with fewer, the pick of the cheapest among man
 class RaceDecision:
     """The outcome of a comparison; indices are positions in the list that was compared.
 
-    Attributes:
-        fastest: The candidate with the smallest median contrast, whatever the ties.
-        ties: The candidates that could not be told from the fastest, the fastest included, best first.
-        noise: Half-width of a typical 95 % interval of a contrast, as a share of the time.
+    `fastest` has the smallest median contrast, whatever the ties, which could not be told from it: best first, itself
+    included. `noise` is the half-width of a typical 95 % interval of a contrast, as a share of the time.
     """
 
     winner: int

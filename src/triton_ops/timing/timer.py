@@ -89,10 +89,8 @@ class HostTimer:
 
     Garbage collection is off while a sample is taken. A launch with a reset is timed one call at a time. A launch that
     can be made anew is, outside the timed region of each sample. Time in which the thread was ready and waited for a
-    CPU that other processes had is taken off, where the system counts it.
-
-    The least time of a sample, 0.5 ms, is 10^3 times the cost of reading the clock, and so short that most samples on a
-    busy host run from beginning to end.
+    CPU that other processes had is taken off, where the system counts it. The least time of a sample is 10^3 times the
+    cost of reading the clock, and so short that most samples on a busy host run from beginning to end.
     """
 
     clock: Callable[[], int] = time.perf_counter_ns
