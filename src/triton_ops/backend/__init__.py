@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.private import host_values as host_values
     from triton_ops.backend.private import is_array as is_array
     from triton_ops.backend.private import private_copy as private_copy
-    from triton_ops.backend.private import same_bytes as same_bytes
-    from triton_ops.backend.private import value_copy as value_copy
     from triton_ops.backend.private import with_canaries as with_canaries
     from triton_ops.backend.roles import Arguments as Arguments
     from triton_ops.backend.roles import CandidateError as CandidateError

@@ -275,14 +275,11 @@ class ReadValue(NamedTuple):
 
 
 class Reader:
-    """Collects the parts of one fingerprint.
+    """Collects the parts of one fingerprint, by the name under which each was reached.
 
-    Attributes:
-        parts: What counts, by the name under which it was reached.
-        unknown: What could not be told apart, and why; None if all could.
-        interpreted: Whether a kernel that runs as Python was met.
-        fixed: Whether nothing was met that can change in place, such as a list or an object.
-        values_read: Where the values were read that can be given other values.
+    `unknown` is what could not be told apart, and why; None if all could. `interpreted` is whether a kernel that runs
+    as Python was met, `fixed` whether nothing was met that can change in place, such as a list or an object.
+    `values_read` are where values were read that can be given other values.
     """
 
     def __init__(self, home: str) -> None:

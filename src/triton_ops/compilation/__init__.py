@@ -5,7 +5,6 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.compilation.pool import TIMEOUT_S as TIMEOUT_S
-    from triton_ops.compilation.pool import CompileJob as CompileJob
     from triton_ops.compilation.pool import CompilePool as CompilePool
     from triton_ops.compilation.pool import Queue as Queue
     from triton_ops.compilation.pool import SharedCpus as SharedCpus

@@ -35,26 +35,25 @@ from triton_ops.space import Config
 from triton_ops.values import Compiled, Status
 
 
-@dataclass(eq=False)
-class CompileJob:
-    """One config to be compiled; a spare one only while nothing else waits, as a preview."""
-
-    config: Config
-    spare: bool
-    future: Future[Compiled] = field(default_factory=Future)
-
-
 class Queue:
     """Jobs that take their turn, and spare jobs, which run while no other job waits; safe to share among threads.
 
     At most `spares` spare jobs run at a time.
     """
 
+    @dataclass(eq=False)
+    class Job:
+        """One config to be compiled; a spare one only while nothing else waits, as a preview."""
+
+        config: Config
+        spare: bool
+        future: Future[Compiled] = field(default_factory=Future)
+
     def __init__(self, spares: int) -> None:
         self._spares, self._running_spare = spares, 0
-        self._now: deque[CompileJob] = deque()
-        self._later: dict[Config, CompileJob] = {}
-        self._begun_jobs: dict[Config, CompileJob] = {}
+        self._now: deque[Queue.Job] = deque()
+        self._later: dict[Config, Queue.Job] = {}
+        self._begun_jobs: dict[Config, Queue.Job] = {}
         self._lock = threading.Lock()
         self._closed = False
 
@@ -70,7 +69,7 @@ class Queue:
                 self._begun_jobs[config] = job
                 self._now.append(job)
             elif job is None:
-                job = CompileJob(config, spare)
+                job = Queue.Job(config, spare)
                 if spare:
                     self._later[config] = job
                 else:
@@ -83,7 +82,7 @@ class Queue:
         """Tell whether a job waits that is not spare."""
         return bool(self._now)
 
-    def take(self) -> CompileJob | None:
+    def take(self) -> Queue.Job | None:
         """The next job, which the caller later gives to `done`; None if none may begin now."""
         with self._lock:
             while not self._closed:
@@ -95,7 +94,7 @@ class Queue:
                     return job
         return None
 
-    def done(self, job: CompileJob) -> None:
+    def done(self, job: Queue.Job) -> None:
         """Note that `job` does not run any more."""
         with self._lock:
             self._running_spare -= job.spare
@@ -107,7 +106,7 @@ class Queue:
             for job in (*self._now, *self._later.values()):
                 job.future.cancel()
 
-    def _first(self) -> CompileJob | None:
+    def _first(self) -> Queue.Job | None:
         if self._now:
             return self._now.popleft()
         if not self._later or self._running_spare >= self._spares:
@@ -120,12 +119,9 @@ class Queue:
 class SharedCpus:
     """A number of compilations that may run at a time, over all pools that share these CPUs; safe among threads.
 
-    Of these, `spared` are left to pools that are first; `devices` measure at a time, each with a pool that is first.
-
-    Attributes:
-        share: The CPUs for each device.
-        of_one: The processes that one pool is worth having: as many as there are CPUs, and at most twice its share. One
-            server forks the processes of all pools, one after another, and would else be what the devices wait for.
+    Of these, `spared` are left to pools that are first; `devices` measure at a time, each with a pool that is first,
+    and `share` CPUs. One pool is worth having `of_one` processes: as many as there are CPUs, and at most twice its
+    share. One server forks the processes of all pools, one after another, and would else be what the devices wait for.
     """
 
     def __init__(self, most: int, spared: int = 0, devices: int = 1) -> None:
@@ -255,13 +251,10 @@ class CompilePool:
     Of the arguments only dtypes, strides, alignments and scalars are sent, so that a process needs no memory for
     tensors. They start with the first configs, and need a second or two for imports.
 
-    Args:
-        ahead: The kernel, its arguments and its target.
-        workers: Number of processes; None takes one for each CPU, or as many as are worth it of those that are shared.
-        timeout_s: Seconds for one config, after which its compiler is killed.
-        launches: Whether compiled configs are going to be launched on this machine, so that a launcher is built too.
-        reuse: Whether a fork server of other pools may serve, and is left to the next for some seconds.
-        shared_cpus: The CPUs that this pool shares with others; None shares none.
+    There are `workers` of them; None takes one for each CPU, or as many as are worth it of those that are shared. A
+    compiler is killed after `timeout_s` for one config. If compiled configs are going to be launched on this machine, a
+    launcher is built too. With `reuse` a fork server of other pools may serve, and is left to the next for some
+    seconds.
 
     Raises:
         KernelTypeError: There is nothing to compile, as under `TRITON_INTERPRET`.
@@ -390,7 +383,7 @@ class CompilePool:
                 self._do(job)
                 self._queue.done(job)
 
-    def _do(self, job: CompileJob) -> None:
+    def _do(self, job: Queue.Job) -> None:
         try:
             compiled = self._compile(job.config)
         except Exception as error:  # noqa: BLE001 - the future raises it where its result is taken

@@ -63,12 +63,9 @@ class IdleProcesses(Generic[Process]):
     ) -> None:
         """Keep a process for a while, in place of another one there, or of the oldest if there are too many.
 
-        Args:
-            process: The process.
-            equipment: What it has, such as packages that it has imported.
-            where: What only one idle process is to occupy, such as a device.
-            rest: Has it give up what it holds, in a thread of its own; it is ended if the answer is False.
-            idle_s: Seconds after which it is ended.
+        Its equipment is what it has, such as packages that it has imported; `where` is what only one idle process is to
+        occupy, such as a device. `rest` has it give up what it holds, in a thread of its own; it is ended if the answer
+        is False, and after `idle_s` seconds.
         """
         rest_thread = threading.Thread(target=self._rest, args=(process, rest), name="triton-ops rest", daemon=True)
         timer = threading.Timer(idle_s, self._late, args=(process,))

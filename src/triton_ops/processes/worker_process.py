@@ -67,20 +67,11 @@ class WorkerHungError(Exception):
 
 
 class WorkerProcess:
-    """A worker process that answers questions.
+    """A worker process that answers questions; `step` is the one that it announced last.
 
-    Attributes:
-        step: The step that the worker announced last.
-        equipment: The packages that it imports, and its device.
-
-    Args:
-        imports: Packages that the worker imports before the first question, since the imports take seconds.
-        device: The GPU that the worker readies meanwhile, `cuda` or `cuda:N`; no other device is readied.
-        program: The module whose `main` the worker runs.
-        changes: Further environment variables of the worker.
-
-    Raises:
-        DeviceError: No process can be started here.
+    It imports packages before the first question, since that takes seconds, and readies a GPU meanwhile, `cuda` or
+    `cuda:N`; no other device is readied. It runs the `main` of the module `program`, with `changes` of its environment.
+    `DeviceError` if no process can be started here.
     """
 
     def __init__(
@@ -178,14 +169,11 @@ class WorkerProcess:
         step: str,
         fits: Callable[[Any], bool] = lambda _: True,
     ) -> Any:
-        """The worker's answer to a question; seconds in which this process was paused are not counted.
+        """The worker's answer to a question, which is pickled; seconds in which this process was paused do not count.
 
-        Args:
-            question: The question; it is pickled.
-            whole_s: Seconds until the answer must be there.
-            limits_s: Seconds for each step that has a limit of its own; under an empty text, for each other step.
-            step: The step that the worker is at until it announces another.
-            fits: Whether a message answers the question: the code that is tried may have written it.
+        It must be there after `whole_s` seconds; `limits_s` has the seconds for each step that has a limit of its own,
+        and under an empty text for each other step. The worker is at `step` until it announces another. `fits` tells
+        whether a message answers the question: the code that is tried may have written it.
 
         Raises:
             WorkerDiedError: The worker died, or wrote what is no answer and was killed.

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from triton_ops.timing.races import interleave as interleave
     from triton_ops.timing.races import race as race
     from triton_ops.timing.races import screen as screen
-    from triton_ops.timing.races import screen_beside as screen_beside
     from triton_ops.timing.timer import HostTimer as HostTimer
     from triton_ops.timing.timer import Launch as Launch
     from triton_ops.timing.timer import Pending as Pending

@@ -35,15 +35,11 @@ LEAST_ROUNDS = 6  # six values of one sign have a chance of 1 in 32: fewer value
 
 @dataclass(frozen=True)
 class DuelPolicy:
-    """The limits of a duel.
+    """The limits of a duel, which ends after one of the checkpoints' rounds if the answer is clear, and after the last.
 
-    Attributes:
-        checkpoints: After how many rounds the duel ends if the answer is clear; the last checkpoint ends it.
-        seconds: Wall seconds after which no round is started; six rounds are always run.
-        zone: Differences up to this share count as none.
-        errors: Standard errors by which a clear difference exceeds the least difference that counts: among several
-            checkpoints a lucky early one must not decide.
-        chance: How often the interval that must exclude 0 may miss.
+    After so many seconds no round is started; six rounds are always run. Differences up to `zone` count as none. A
+    clear difference exceeds the least one that counts by so many standard errors: among several checkpoints a lucky
+    early one must not decide. `chance` is how often the interval that must exclude 0 may miss.
     """
 
     checkpoints: tuple[int, ...] = (12, 24, 48, 96)

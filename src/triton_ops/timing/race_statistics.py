@@ -152,20 +152,14 @@ def decide(
     dropped: Collection[int] = (),
     zone: float = INDIFFERENCE,
 ) -> RaceDecision:
-    """Compare candidates that were measured in the same rounds; `ValueError` without a candidate or a round.
+    """Compare candidates by their medians in milliseconds, one per round that they all began with.
 
-    Args:
-        rows_ms: The medians of each candidate in milliseconds, one per round from the first round on. A candidate with
-            fewer rounds than others was dropped, and cannot tie.
-        preference: A sort key for each candidate: among equals the smallest key wins.
-        incumbents: Positions of the configs in use: each wins over any candidate that it ties with, if it beats the
-            default. Any other candidate wins over the fastest only if it is proven to be within `zone` of the fastest,
-            by three standard errors as in the race.
-        default: Position of the default, which wins unless another candidate beats it; None, or a default without
-            rounds, where it cannot be compared.
-        dropped: Positions of the candidates that a race dropped. A candidate that is dropped at the last checkpoint has
-            as many rounds as the survivors, so its number of rounds does not tell.
-        zone: Differences up to this share count as none.
+    A candidate with fewer rounds than others was dropped, and cannot tie; one that a race dropped at the last
+    checkpoint has as many as the survivors, and is among `dropped`. Among equals the smallest `preference` wins. An
+    incumbent, the config in use, wins over any candidate that it ties with, if it beats the default; another one wins
+    over the fastest only if it is proven to be within `zone` of it, by three standard errors as in the race. The
+    default wins unless another candidate beats it; it is None or without rounds where it cannot be compared.
+    `ValueError` without a candidate or round.
     """
     longest = max(map(len, rows_ms), default=0)
     if not longest:

@@ -18,7 +18,6 @@ decides.
 
 from __future__ import annotations
 
-import math
 import random
 import statistics
 import time
@@ -33,7 +32,6 @@ from triton_ops.timing.gpu_timers import BURST_MS
 from triton_ops.timing.race_statistics import (
     INDIFFERENCE,
     clearly_beats,
-    contrasts,
     gain,
     gaps_to,
     middle_mean,
@@ -68,44 +66,9 @@ def screen(sampler: Sampler, timer: Timer, policy: ScreenPolicy, best_ms: float 
     return samples + sampler.take(timer, count - 1)
 
 
-def screen_beside(
-    sampler: Sampler, baseline: Sampler, timer: Timer, policy: ScreenPolicy, best: float | None = None
-) -> tuple[list[float], float]:
-    """Take a few samples, each beside a sample of a baseline; also the launch's time over the baseline's.
-
-    Launch and baseline share one power state and one load. Ratios to the baseline are therefore comparable even if
-    minutes or a compilation lie between two screenings. The times of `policy` are those of both together; `best` is the
-    ratio of the best candidate so far, None for the first.
-    """
-    samples, beside = _sample_in_turn(sampler, baseline, timer, 1)
-    if best is not None and samples[0] > policy.hopeless * best * beside[0]:
-        return samples, samples[0] / max(beside[0], 1e-9)
-    pair_ms = samples[0] * sampler.launches + beside[0] * baseline.launches
-    count = fitting(pair_ms, policy.screening_ms, policy.least, policy.most)
-    more, more_beside = _sample_in_turn(sampler, baseline, timer, count - 1)
-    samples, beside = samples + more, beside + more_beside
-    return samples, math.exp(statistics.median(contrasts(samples, beside)))
-
-
 def fitting(sample_ms: float, wanted_ms: float, least: int, most: int) -> int:
     """Number of samples of `sample_ms` that fill `wanted_ms`, at least `least` and at most `most`."""
     return min(max(int(wanted_ms / max(sample_ms, 1e-6)), least), most)
-
-
-def _sample_in_turn(sampler: Sampler, baseline: Sampler, timer: Timer, count: int) -> tuple[list[float], list[float]]:
-    """Take `count` samples of each in turn; every second pair runs in the opposite order."""
-    own: list[Pending] = []
-    beside: list[Pending] = []
-    pair = [(baseline, beside), (sampler, own)]
-    with timer.round():
-        for turn in range(count):
-            for which, queued in reversed(pair) if turn % 2 else pair:
-                queued.append(which.queue(1))
-    return _collect(own), _collect(beside)
-
-
-def _collect(queued: Sequence[Pending]) -> list[float]:
-    return [sample for collect in queued for sample in collect()]
 
 
 _COARSEST_TICK_MS = 0.001024  # the coarsest step of a GPU's events met so far; most clocks are finer
@@ -124,12 +87,10 @@ def tick_of(samples_ms: Sequence[float], launches: int) -> float:
 
 @dataclass
 class Arm:
-    """One launch in a comparison, with its measured times.
+    """One launch in a comparison, with its samples in milliseconds: a list for each round that counted.
 
-    Attributes:
-        visits: The arm's samples in milliseconds, one list per round that counted and in which the arm ran.
-        dropped_at: How many rounds the arm had run when it was dropped; None while it takes part.
-        error: What the launch raised; an arm with an error runs no further round.
+    `dropped_at` is how many rounds it had run when it was dropped; None while it takes part. An arm with an error,
+    which the launch raised, runs no further round.
     """
 
     LEAST_SAMPLE_MS: ClassVar = _FEW_TICKS * _COARSEST_TICK_MS  # a longer sample is known to 5 %, whatever the clock
@@ -326,19 +287,10 @@ def race(
 ) -> str:
     """Run rounds until the survivors are decided, the last checkpoint is reached, or the time is used up.
 
-    Args:
-        arms: The launches that race; their visits, errors and `dropped_at` are filled in.
-        timer: The clock that prepared the arms' samplers.
-        policy: How long the race may go on, and when an arm is dropped.
-        rng: Draws the orders.
-        beside: Arms that run in every round, are never dropped, and cause no arm to be dropped: twins, by which the
-            noise is known.
-        default: The arm of the default, which is never dropped: whoever wins is compared with it to the end.
-        keep_round: Called after every round; False discards the round for all arms alike, as a throttled round.
-        clock: Returns monotonic seconds.
-
-    Returns:
-        Why the race ended: `proven`, `rounds`, `seconds`, or `one arm`.
+    The arms' visits, errors and `dropped_at` are filled in. Arms `beside` run in every round, are never dropped, and
+    cause no arm to be dropped: twins, by which the noise is known. The arm of the default is never dropped: whoever
+    wins is compared with it to the end. `keep_round` is called after every round; False discards it for all arms alike,
+    as a throttled round. Returns why the race ended: `proven`, `rounds`, `seconds`, or `one arm`.
     """
     end = clock() + policy.seconds
     order: list[Arm] = []

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.clocks import MS, Clock
 from tests.strategies import examples
 from triton_ops.device import DeviceSpec
+from triton_ops.evaluation.candidate import screen_beside
 from triton_ops.evaluation.subject import sets_needed
 from triton_ops.timing import (
     HostTimer,
@@ -21,7 +22,6 @@ from triton_ops.timing import (
     choose_timer,
     fitting,
     screen,
-    screen_beside,
 )
 
 CPU = DeviceSpec("cpu", "any", "x86_64", 2)
