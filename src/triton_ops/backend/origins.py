@@ -399,16 +399,13 @@ def missing_parameters(
     if not missing or maker is None:
         return missing
     try:
-        own = set(maker({**defaults_of(function), **_without_memory(values), **_first_config(tunables)}))
+        light = described(Arguments(keyword=dict(values)), light=True).keyword
+        own = set(maker({**defaults_of(function), **light, **_first_config(tunables)}))
     except Exception as error:  # noqa: BLE001 - the user's own function; a launch will say why
         if isinstance(error, KeyError) and error.args[:1] and error.args[0] in missing:
             return [error.args[0]]
         own = {param.name for param in layers(function)[-1].params if not param.is_constexpr}
     return [name for name in missing if name not in own]
-
-
-def _without_memory(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    return described(Arguments(keyword=dict(values)), light=True).keyword
 
 
 def _first_config(tunables: Iterable[str]) -> dict[str, Any]:

@@ -114,7 +114,9 @@ class WorkerProcess:
             there = questions_out, answers_in
             leftovers = Leftovers(self._family, self._temporary.path)
             words = command(program, *there, os.getpid(), device, *imports, leftovers=leftovers)
-            inherited = environment({**_changes(device), **changes}, self._family, self._temporary.path)
+            # On a GPU torch need not look for further backends among all packages.
+            own = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if device.startswith("cuda") else {}
+            inherited = environment({**own, **changes}, self._family, self._temporary.path)
             self._process = started_to_last(
                 lambda: subprocess.Popen(
                     words, stdin=subprocess.DEVNULL, stdout=lines_in, stderr=lines_in,
@@ -256,11 +258,6 @@ class WorkerProcess:
         with open(descriptor, encoding="utf-8", errors="replace") as stream:
             for line in stream:
                 self._lines.append(" ".join(line.split())[:200])
-
-
-def _changes(device: str) -> dict[str, str]:
-    """Environment variables of a worker; on a GPU torch does not look for further backends among all packages."""
-    return {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if device.startswith("cuda") else {}
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
