@@ -6,7 +6,7 @@ looks up. Tensors need no memory for that: only dtype, strides, alignment and th
 
 Facts used, of Triton 3.6 to 3.9: `driver.set_active`; `JITFunction.device_caches` is keyed by what the driver calls
 the current device; a backend's `add_stages` fills a dictionary of stages, whose `llir` runs one pass manager that
-allocates shared memory before `add_to_llvmir`. This file and `backend/triton.py` alone know such things.
+allocates shared memory before `add_to_llvmir`.
 """
 
 from __future__ import annotations

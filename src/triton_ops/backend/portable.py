@@ -6,12 +6,10 @@ its code with the globals that it uses; so does what belongs to a module that an
 whose place it would find another one of the same name. Tensors keep their values, strides, offsets, alignment and
 shared storages.
 
-A process that compiles gets the code of everything that is the user's, and imports no module of the user's, so that an
-import has no effect there and costs no time; of a tensor it gets what a compiler sees (`by_value.py`).
-
-JIT functions, their helpers, other functions and classes of the user's go by value: code, source, and the globals that
-they use. A module of the user's goes as the attributes that the code names. Whatever belongs to Python, Triton, this
-package or an installed package goes by its name. A tensor goes as what a compiler sees of it.
+A process that compiles gets JIT functions, their helpers, other functions and classes of the user's by value: code,
+source, and the globals that they use. A module of the user's goes as the attributes that the code names, and is not
+imported, so that an import has no effect there and costs no time. Whatever belongs to Python, Triton, this package or
+an installed package goes by its name, and a tensor as what a compiler sees of it.
 
 Facts used, from Triton 3.6 to 3.9: the key of a compiled kernel is made of the sources of the JIT function and of those
 it calls, of their starting lines, and of the constants among their globals; a JIT function has its text from `def` on

@@ -1,13 +1,11 @@
 """Private arguments of candidates, which leave the caller's as they were.
 
-The caller's arguments stay as they were, whatever candidates write. Whole storages are copied and restored, so that
-views, strides and memory shared between arguments are kept exactly; so are arrays and containers on the host, and the
-shape that a tensor has over its storage. A canary is a zone of known bytes around an output
-and in its gaps: a device allocator hands out memory in large pieces, so that a write past the end of a tensor raises
-nothing, and is found by what it left in a canary.
+Whole storages are copied and restored, so that views, strides and memory shared between arguments are kept exactly; so
+are arrays and containers on the host, and the shape that a tensor has over its storage. Objects of other classes are
+passed as they are: only their classes know what a copy of them is.
 
-They are copied and restored as tensors are. Objects of other classes are passed as they are: only their classes know
-what a copy of them is.
+A canary is a zone of known bytes around an output and in its gaps: a device allocator hands out memory in large pieces,
+so that a write past the end of a tensor raises nothing, and is found by what it left in a canary.
 """
 
 from __future__ import annotations

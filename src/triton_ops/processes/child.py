@@ -12,7 +12,7 @@ lose them to its own standard streams, and what this program prints would be wri
 
 A process that this package starts has a mark in its environment, which its children, and theirs, inherit. Whoever ends
 the process ends all that have its mark, and their children. What has emptied its environment and left its parent is a
-child of the process that was started here (`child.py`), as long as that lives. All of this needs Linux's `/proc`, of
+child of the process that was started here, as long as that lives. All of this needs Linux's `/proc`, of
 the namespace that this process is in; elsewhere only the process group ends.
 
 Containers are often built without bytecode (PYTHONDONTWRITEBYTECODE, pip's --no-compile, uv's default), and some have
