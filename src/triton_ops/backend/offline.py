@@ -21,9 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.backend.compiled_kernel import binary_digest
-from triton_ops.backend.roles import Arguments, Compilable
-from triton_ops.backend.roles import StandIn as StandIn
-from triton_ops.backend.roles import described as described
+from triton_ops.backend.roles import Arguments, Compilable, StandIn
 from triton_ops.backend.triton_kernel import TritonKernel
 from triton_ops.base import code_folder, require
 from triton_ops.device import VENDORS, Target
