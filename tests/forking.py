@@ -1,7 +1,8 @@
 """A fork server that the tests of a process share: what it imports and reads takes seconds of a CPU."""
 
-from triton_ops.compilation.fork_server import ForkServer
+from triton_ops.compilation.pool import compiler_server
 from triton_ops.device import named_target
+from triton_ops.processes import ForkServer
 
 
 class Lent:
@@ -29,13 +30,13 @@ class Lent:
 def wait_for(server: ForkServer) -> None:
     """Wait until a server has begun to fork, and has started all that it keeps."""
     child = server.fork()
-    child.channel.close()
-    child.errors.close()
+    child._channel.close()
+    child._errors.close()
     child.wait(10)
 
 
 class Lender:
-    """Makes fork servers as `ForkServer` does, and lends one and the same to all who need the same packages.
+    """Makes fork servers as `compiler_server` does, and lends one and the same to all who need the same packages.
 
     Their environment is that of the test that needed them first.
     """
@@ -49,7 +50,7 @@ class Lender:
     def server(self, imports="") -> ForkServer:
         """The server that has imported Triton and these packages, which runs from now on."""
         if imports not in self._servers or not self._servers[imports].alive:
-            self._servers[imports] = ForkServer(imports, named_target("sm_90"))
+            self._servers[imports] = compiler_server(imports, named_target("sm_90"))
         return self._servers[imports]
 
     def wait(self) -> None:

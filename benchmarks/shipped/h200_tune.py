@@ -24,7 +24,7 @@ from triton_ops import tune
 from triton_ops.device import probe
 from triton_ops.space import Config
 from triton_ops.timing import Arm, Launch, interleave
-from triton_ops.timing.events import EventTimer
+from triton_ops.timing.gpu_timers import EventTimer
 from triton_ops.tuner import result_json
 
 ROUNDS = 40

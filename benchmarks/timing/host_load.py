@@ -28,9 +28,8 @@ from triton_ops.backend import AheadOfTime, Arguments
 from triton_ops.base import usable_cpus
 from triton_ops.compilation import CompilePool
 from triton_ops.device import probe, target_of
-from triton_ops.timing import Launch, take
-from triton_ops.timing.events import EventTimer
-from triton_ops.timing.graph import GraphTimer
+from triton_ops.timing import Launch
+from triton_ops.timing.gpu_timers import EventTimer, GraphTimer
 from triton_ops.timing.race_statistics import median_interval
 
 TURNS = 8
@@ -77,14 +76,14 @@ def measured(clock: str) -> dict[str, Any]:
     rows: dict[str, list[float]] = {"idle": [], "busy": []}
     walls: dict[str, list[float]] = {"idle": [], "busy": []}
     spreads: dict[str, list[float]] = {"idle": [], "busy": []}
-    take(sampler, timer, SAMPLES)
+    sampler.take(timer, SAMPLES)
     for _ in range(TURNS):
         for state in ("idle", "busy"):
             with compiling() if state == "busy" else contextlib.nullcontext():
                 time.sleep(SETTLE_S)
-                take(sampler, timer, SAMPLES)  # to the same power state
+                sampler.take(timer, SAMPLES)  # to the same power state
                 start = time.perf_counter()
-                samples = sorted(take(sampler, timer, SAMPLES))
+                samples = sorted(sampler.take(timer, SAMPLES))
                 walls[state].append(1e3 * (time.perf_counter() - start))
             rows[state].append(statistics.median(samples))
             spreads[state].append((samples[-SAMPLES // 5] - samples[SAMPLES // 5]) / statistics.median(samples))

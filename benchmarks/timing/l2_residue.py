@@ -25,8 +25,8 @@ import triton.language as tl
 
 from benchmarks.document import headed, save
 from triton_ops.device import probe
-from triton_ops.timing import Launch, take
-from triton_ops.timing.graph import GraphTimer
+from triton_ops.timing import Launch
+from triton_ops.timing.gpu_timers import GraphTimer
 
 POLICIES = ("", "evict_first", "evict_last")
 SHARES_OF_L2 = (0.25, 0.5)
@@ -165,7 +165,7 @@ def rotations(l2_bytes: int) -> dict:
     times: dict[tuple[str, int], list[float]] = {which: [] for which in samplers}
     for _ in range(ROUNDS):  # all of them in turn, so that drift is in all alike
         for which, sampler in samplers.items():
-            times[which] += take(sampler, timer, 5)
+            times[which] += sampler.take(timer, 5)
     return {
         name: {number: 1e3 * statistics.median(times[name, number]) for other, number in times if other == name}
         for name in dict.fromkeys(name for name, _ in times)

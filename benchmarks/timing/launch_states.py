@@ -24,7 +24,7 @@ from benchmarks.document import headed, save
 from triton_ops import chooser
 from triton_ops.device import probe
 from triton_ops.timing import Launch, Sampler
-from triton_ops.timing.graph import GraphTimer
+from triton_ops.timing.gpu_timers import GraphTimer
 
 SETS, GROUPS, CAPTURES, SAMPLES = 8, 4, 3, 40
 TILES = {

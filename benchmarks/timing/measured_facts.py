@@ -23,17 +23,17 @@ from benchmarks.document import headed, save
 from benchmarks.tuning.spaces import SPACES, loaded
 from triton_ops.backend import private_copy
 from triton_ops.device import probe
-from triton_ops.timing import Arm, Launch, contrasts, gap, guard_for, interleave, sets_needed, take
-from triton_ops.timing.events import EventTimer
-from triton_ops.timing.graph import GraphTimer
-from triton_ops.timing.race_statistics import robust_sigma
+from triton_ops.evaluation.subject import sets_needed
+from triton_ops.timing import Arm, Launch, gap, guard_for, interleave
+from triton_ops.timing.gpu_timers import EventTimer, GraphTimer
+from triton_ops.timing.race_statistics import contrasts, robust_sigma
 
 
 def tick_us() -> dict:
     """Smallest steps between event times of short launches."""
     x = torch.empty(1 << 16, device="cuda")
     timer = EventTimer(cache="warm")
-    samples = sorted({round(1e3 * t, 4) for t in take(timer.prepare(Launch(lambda: x.add_(1))), timer, 2000)})
+    samples = sorted({round(1e3 * t, 4) for t in timer.prepare(Launch(lambda: x.add_(1))).take(timer, 2000)})
     steps = [round(b - a, 4) for a, b in itertools.pairwise(samples)]
     return {
         "distinct": len(samples),
@@ -57,7 +57,7 @@ def launches(space: str, count: int) -> tuple[list[Launch], int]:
             Launch(calls[0], None, tuple(calls[1:]), (arguments.keyword[operation.kernel.outputs[0]],))
         )
     timer = EventTimer()
-    times = [min(take(timer.prepare(launch), timer, 3)) for launch in calls_by_config]
+    times = [min(timer.prepare(launch).take(timer, 3)) for launch in calls_by_config]
     ranked = sorted(range(len(calls_by_config)), key=times.__getitem__)
     return [calls_by_config[i] for i in ranked[:count]], count_of_sets
 
@@ -78,7 +78,7 @@ def modes(launch: Launch, short: bool) -> dict:
         start = time.monotonic()
         sampler = timer.prepare(launch)
         prepared_ms = 1e3 * (time.monotonic() - start)
-        samples = take(sampler, timer, 50)
+        samples = sampler.take(timer, 50)
         table[name] = {
             "median_ms": statistics.median(samples),
             "sigma": robust_sigma([math.log(s) for s in samples]),
@@ -92,7 +92,7 @@ def unrolled(launch: Launch) -> dict:
     """Time per launch by number of launches in a graph."""
     timer = GraphTimer(cold=False)
     counts = (1, 2, 4, 8, 16, 32, 64, 128)
-    return {str(n): statistics.median(take(timer.prepare(launch, n), timer, 30)) for n in counts}
+    return {str(n): statistics.median(timer.prepare(launch, n).take(timer, 30)) for n in counts}
 
 
 def paired(fast: list[Launch], timer, block: int, rounds: int = 60) -> dict:

@@ -36,8 +36,8 @@ from triton_ops.evaluation.finals import compare_finalists
 from triton_ops.evaluation.subject import run_once
 from triton_ops.request import effort_of
 from triton_ops.space import Config
-from triton_ops.timing import Arm, contrasts, decide, guard_for, interleave, race, take
-from triton_ops.timing.race_statistics import robust_sigma
+from triton_ops.timing import Arm, decide, guard_for, interleave, race
+from triton_ops.timing.race_statistics import contrasts, robust_sigma
 from triton_ops.tuner import versions
 from triton_ops.values import Status
 
@@ -93,7 +93,7 @@ class Ground:
         samplers = {config: evaluator.sampler(config) for config in configs}
         arms = {}
         for config, sampler in samplers.items():
-            first = take(sampler, evaluator.shared_timer.timer, 3)
+            first = sampler.take(evaluator.shared_timer.timer, 3)
             arms[config.text] = Arm(sampler, EFFORT.race.samples(statistics.median(first) * sampler.launches))
         interleave(list(arms.values()), evaluator.shared_timer.timer, rounds=ORACLE_ROUNDS, rng=random.Random(seed))
         return {"mode": evaluator.shared_timer.timer.mode, "rows": {text: arm.values_ms for text, arm in arms.items()}}
@@ -103,7 +103,7 @@ class Ground:
         evaluator = self.evaluator()
         launch = run_once(evaluator.subject.launch(self.executables[self.default]))
         plain = evaluator.shared_timer.start(launch).prepare(launch)
-        base_ms = statistics.median(take(plain, evaluator.shared_timer.timer, 50))
+        base_ms = statistics.median(plain.take(evaluator.shared_timer.timer, 50))
         cycles = int(share * base_ms * 1.9e6)
         for _ in range(6):  # the spin's own launch takes time as well: calibrate what is added
             slowed = evaluator.shared_timer.timer.prepare(_slowed(launch, cycles))
@@ -160,12 +160,12 @@ def baseline(space: str) -> dict:
 def _least(call) -> float:
     """Minimum of up to 100 flushed runs within 25 ms."""
     from triton_ops.timing import Launch
-    from triton_ops.timing.events import EventTimer
+    from triton_ops.timing.gpu_timers import EventTimer
 
     timer = EventTimer(cache="flushed")
     sampler = timer.prepare(Launch(call))
-    estimate = take(sampler, timer, 5)
-    return min(take(sampler, timer, min(max(int(25 / statistics.median(estimate)), 1), 100)))
+    estimate = sampler.take(timer, 5)
+    return min(sampler.take(timer, min(max(int(25 / statistics.median(estimate)), 1), 100)))
 
 
 def graded(selections: list[dict], oracle: dict) -> dict:

@@ -19,8 +19,8 @@ from benchmarks.document import headed, save
 from benchmarks.kernels import KINDS
 from triton_ops.device import probe
 from triton_ops.space import Config
-from triton_ops.timing import Launch, gap, take
-from triton_ops.timing.events import EventTimer
+from triton_ops.timing import Launch, gap
+from triton_ops.timing.gpu_timers import EventTimer
 
 KIND = "gluon_matmul"
 PAIR = (
@@ -42,7 +42,7 @@ def rounds_on(sets: int, rounds: int) -> list[tuple[list[float], list[float]]]:
     for _ in range(rounds):
         for one in rng.sample(range(sets), sets):
             for which in rng.sample((0, 1), 2):
-                rows[one][which].append(statistics.median(take(samplers[one][which], timer, 3)))
+                rows[one][which].append(statistics.median(samplers[one][which].take(timer, 3)))
     return rows
 
 

@@ -26,10 +26,9 @@ from triton_ops.device import probe
 from triton_ops.evaluation import SharedTimer
 from triton_ops.request import effort_of
 from triton_ops.space import Config
-from triton_ops.timing import Arm, Sampler, Timer, choose_timer, contrasts, guard_for, interleave, take
-from triton_ops.timing.events import EventTimer
-from triton_ops.timing.graph import GraphTimer
-from triton_ops.timing.race_statistics import robust_sigma
+from triton_ops.timing import Arm, Sampler, Timer, choose_timer, guard_for, interleave
+from triton_ops.timing.gpu_timers import EventTimer, GraphTimer
+from triton_ops.timing.race_statistics import contrasts, robust_sigma
 from triton_ops.timing.races import next_order, visit
 
 NAMES = ("BM", "BN", "BK", "num_stages", "num_warps")
@@ -62,7 +61,7 @@ class Ground:
         self.sample_ms = {c: self._sample_ms(s) for c, s in self.samplers.items()}
 
     def _sample_ms(self, sampler: Sampler) -> float:
-        return statistics.median(take(sampler, self.timer, 5)) * sampler.launches
+        return statistics.median(sampler.take(self.timer, 5)) * sampler.launches
 
     def arms(self, visit_ms: float) -> dict[Config, Arm]:
         """An arm for each config, with visits of about this long."""
@@ -127,7 +126,7 @@ def alone(ground: Ground, *, seconds: float, repeats: int) -> dict:
         for config in rng.sample(ground.configs, len(ground.configs)):
             start, medians_ms = time.monotonic(), []
             while time.monotonic() - start < seconds:
-                medians_ms.append(statistics.median(take(ground.samplers[config], ground.timer, 40)))
+                medians_ms.append(statistics.median(ground.samplers[config].take(ground.timer, 40)))
             guard.round_ok()
             levels[config.text].append(statistics.median(medians_ms[len(medians_ms) // 2 :]))
     first = next(iter(levels.values()))
@@ -140,7 +139,7 @@ def traced(ground: Ground, *, burst: int, rest_s: float, seconds: float) -> list
     time.sleep(1.5)
     sampler, start, samples = ground.samplers[ground.configs[0]], time.monotonic(), []
     while time.monotonic() - start < seconds:
-        samples.append(statistics.median(take(sampler, ground.timer, burst)))
+        samples.append(statistics.median(sampler.take(ground.timer, burst)))
         if rest_s:
             time.sleep(rest_s)
     return samples

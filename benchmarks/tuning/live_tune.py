@@ -41,7 +41,7 @@ from triton_ops.records import read_run
 from triton_ops.request import effort_of
 from triton_ops.settings import cache_dir
 from triton_ops.space import Config
-from triton_ops.timing import Arm, gap, interleave, relative_levels, take
+from triton_ops.timing import Arm, gap, interleave, relative_levels
 from triton_ops.tuner import Silent
 
 IMPORTED = time.time()
@@ -152,7 +152,7 @@ def judged_on(
     assert timer is not None
     arms = []
     for sampler in samplers:
-        first = take(sampler, timer, 3)
+        first = sampler.take(timer, 3)
         arms.append(Arm(sampler, policy.race.samples(statistics.median(first) * sampler.launches)))
     interleave(arms, timer, rounds=ROUNDS, rng=random.Random(0))
     rows = [arm.values_ms for arm in arms]

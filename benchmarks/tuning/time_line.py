@@ -35,9 +35,9 @@ import torch  # noqa: F401 - a caller has imported it
 from benchmarks.many.many_problems import problems
 from benchmarks.tuning.live_cases import CASES
 from triton_ops import tune, tune_many
-from triton_ops.compilation import fork_server, pool
+from triton_ops.compilation import pool
 from triton_ops.evaluation import isolated
-from triton_ops.processes import StepStarted, WorkerProcess
+from triton_ops.processes import ForkServer, StepStarted, WorkerProcess
 from triton_ops.records.followed_lockfiles import without_shared_lockfiles
 from triton_ops.tuner import Silent, loop, tuning
 from triton_ops.tuner import priors as prior
@@ -45,7 +45,7 @@ from triton_ops.tuner import priors as prior
 _TRIALS = ", trials"  # in the name of a thread that tries configs for another one
 STEPS: list[tuple[str, Any, str]] = [
     ("start the worker", WorkerProcess, "__init__"),
-    ("start the fork server", fork_server.ForkServer, "__init__"),
+    ("start the fork server", ForkServer, "__init__"),
     ("read the kernel", prior, "survey"),
     ("make the searcher", tuning, "make_searcher"),
     ("first proposals", loop.TuningLoop, "prepare"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.simulated_device import Noise, SimulatedDevice, SimulatedTimer
-from triton_ops.timing import HostTimer, Launch, Timer, take
+from triton_ops.timing import HostTimer, Launch, Timer
 
 SILENT = Noise(sample=0, spikes=0, drift=0, carry=0, process=0)
 
@@ -56,7 +56,7 @@ def stage(request) -> Stage:
 
 def test_the_mode_is_one_word_that_stays(stage):
     before = stage.timer.mode
-    take(stage.timer.prepare(stage.launch(1.0)), stage.timer, 2)
+    stage.timer.prepare(stage.launch(1.0)).take(stage.timer, 2)
     assert stage.timer.mode == before
     assert before
     assert before == before.strip().lower()
@@ -66,7 +66,7 @@ def test_the_mode_is_one_word_that_stays(stage):
 @pytest.mark.parametrize("ms", [0.002, 0.05, 3.0, 40.0])
 def test_samples_are_milliseconds_per_launch(stage, ms):
     sampler = stage.timer.prepare(stage.launch(ms))
-    assert take(sampler, stage.timer, 3) == pytest.approx([ms] * 3, rel=0.01)
+    assert sampler.take(stage.timer, 3) == pytest.approx([ms] * 3, rel=0.01)
 
 
 @pytest.mark.parametrize(("launches", "count"), [(1, 1), (1, 5), (7, 3)])
@@ -74,14 +74,14 @@ def test_a_sample_is_exactly_as_many_launches_as_asked_for(stage, launches, coun
     sampler = stage.timer.prepare(stage.launch(0.3), launches)
     assert sampler.launches == launches
     stage.calls.clear()
-    assert len(take(sampler, stage.timer, count)) == count
+    assert len(sampler.take(stage.timer, count)) == count
     assert len(stage.calls) == launches * count
 
 
 def test_no_samples_are_no_calls(stage):
     sampler = stage.timer.prepare(stage.launch(0.3), 4)
     assert stage.calls == []
-    assert take(sampler, stage.timer, 0) == []
+    assert sampler.take(stage.timer, 0) == []
     assert stage.calls == []
 
 
@@ -128,7 +128,7 @@ def test_a_reset_runs_before_every_sample_and_is_not_timed(stage):
     sampler = stage.timer.prepare(stage.launch(1.0, "call", reset_ms=50.0))
     assert sampler.launches == 1
     stage.calls.clear()
-    assert take(sampler, stage.timer, 3) == pytest.approx([1.0] * 3)
+    assert sampler.take(stage.timer, 3) == pytest.approx([1.0] * 3)
     assert stage.calls == ["reset", "call"] * 3
 
 
@@ -142,7 +142,7 @@ def test_the_error_of_a_launch_is_raised_and_the_timer_still_works(stage, error)
         failing.queue(1)
     with pytest.raises(error):
         stage.timer.prepare(Launch(fail))
-    assert take(stage.timer.prepare(stage.launch(1.0)), stage.timer, 2) == pytest.approx([1.0] * 2)
+    assert stage.timer.prepare(stage.launch(1.0)).take(stage.timer, 2) == pytest.approx([1.0] * 2)
 
 
 def test_a_launch_that_fails_leaves_the_rest_of_its_round_alone(stage):
@@ -159,5 +159,5 @@ def test_a_launch_that_fails_leaves_the_rest_of_its_round_alone(stage):
 def test_samplers_of_one_timer_are_independent(stage):
     long, short = stage.timer.prepare(stage.launch(8.0)), stage.timer.prepare(stage.launch(0.004))
     for _ in range(3):
-        assert take(short, stage.timer, 1) == pytest.approx([0.004], rel=0.01)
-        assert take(long, stage.timer, 1) == pytest.approx([8.0], rel=0.01)
+        assert short.take(stage.timer, 1) == pytest.approx([0.004], rel=0.01)
+        assert long.take(stage.timer, 1) == pytest.approx([8.0], rel=0.01)

@@ -12,7 +12,7 @@ import pytest
 from tests.forking import Lender
 from tests.interpreter import Interpreter
 from triton_ops.compilation import pool
-from triton_ops.compilation.fork_server import ForkServer
+from triton_ops.compilation.pool import compiler_server
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 DOUBT = re.compile(r"^warning: (low confidence|unproven): .*\n", re.MULTILINE)  # at times where others run too
@@ -67,14 +67,14 @@ def shared_fork_server(_lender, monkeypatch):
     """Compile pools of this process fork from one server, and from one more if kernels need torch; the first runs."""
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
     _lender.server()
-    monkeypatch.setattr(pool, "ForkServer", _lender)
+    monkeypatch.setattr(pool, "compiler_server", _lender)
     return _lender
 
 
 @pytest.fixture
 def own_fork_server(shared_fork_server, monkeypatch):
     """Compile pools have fork servers of their own, which take over the environment of the test."""
-    monkeypatch.setattr(pool, "ForkServer", ForkServer)
+    monkeypatch.setattr(pool, "compiler_server", compiler_server)
 
 
 @pytest.fixture

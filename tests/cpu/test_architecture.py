@@ -185,7 +185,7 @@ OPEN_THEMSELVES = {
     "triton_ops.processes.child": "the kernel's own file of a process, a file without a name, and bytecode",
     "triton_ops.backend.offline": "a file that Triton reads by name",
     "triton_ops.backend.origins": "installers' lists beside modules that Python imports",
-    "triton_ops.backend.assembler": "a file that nvdisasm reads by name",
+    "triton_ops.lab.spills": "a file that nvdisasm reads by name",
     "triton_ops.ship.verification": "a folder for one tune",
     "triton_ops.compile_modes.backends": "torch's own sources",
     "triton_ops.compile_modes.inductor_cache": "entries of a folder that is open, so that no link is followed",

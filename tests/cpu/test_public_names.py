@@ -40,7 +40,7 @@ NAMES = {
     "triton_ops.dispatch.options": ["on_miss"],
     "triton_ops.dispatch.printed": ["PrintedTune", "parse_printed"],
     "triton_ops.dispatch.ladder": ["replaying", "use_lockfile"],
-    "triton_ops.backend.assembler": ["use_ptxas"],
+    "triton_ops.backend.triton_process": ["use_ptxas"],
     "triton_ops.compile_modes.advice": ["Advice", "advise"],
     "triton_ops.compile_modes.mode_report": ["CompileReport"],
     "triton_ops.compile_modes.comparing_modes": ["tune_compile"],

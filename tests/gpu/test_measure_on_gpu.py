@@ -25,10 +25,8 @@ from triton_ops.timing import (
     decide,
     interleave,
     screen,
-    take,
 )
-from triton_ops.timing.events import EventTimer
-from triton_ops.timing.graph import GraphTimer
+from triton_ops.timing.gpu_timers import EventTimer, GraphTimer
 
 torch = pytest.importorskip("torch")
 
@@ -73,8 +71,8 @@ def median_ms(launch, timer, count=20):
     launch.call()
     sampler = timer.prepare(launch)
     for _ in range(4):  # the delay behind which a slow host queues its launches grows from round to round
-        take(sampler, timer, count)
-    return statistics.median(take(sampler, timer, count))
+        sampler.take(timer, count)
+    return statistics.median(sampler.take(timer, count))
 
 
 def side_by_side(launches, timer, rounds=20, block=5):
@@ -116,7 +114,7 @@ def test_a_product_is_captured_once_whether_it_makes_its_result_or_writes_an_out
         captures.clear()
         sampler = timer.prepare(launch)
         assert len(captures) == 1
-        assert all(0.001 < time_ms < 0.5 for _ in range(4) for time_ms in take(sampler, timer, 3))
+        assert all(0.001 < time_ms < 0.5 for _ in range(4) for time_ms in sampler.take(timer, 3))
 
 
 def test_the_same_kernel_several_times_reads_the_same():
@@ -161,7 +159,7 @@ def test_cold_is_as_warm_for_what_does_not_fit_in_l2():
 def test_samples_are_as_many_as_asked_for_and_no_call_more(cache, launches, count):
     launch, calls = counted(adding(1))
     timer = EventTimer(cache=cache)
-    samples = take(timer.prepare(launch, launches), timer, count)
+    samples = timer.prepare(launch, launches).take(timer, count)
     assert len(samples) == count
     assert len(calls) == launches * count
     assert all(0 < sample < 10 for sample in samples)
@@ -189,7 +187,7 @@ def test_a_slow_host_is_not_in_a_short_kernels_time():
     timer = EventTimer(cache="warm")
     sampler = timer.prepare(Launch(slow_to_launch))
     for _ in range(12):  # the delay grows until the host keeps ahead of the device
-        samples = take(sampler, timer, 10)
+        samples = sampler.take(timer, 10)
     assert statistics.median(samples) < 0.020
 
 
@@ -221,7 +219,7 @@ def test_screening_a_kernel_gives_a_block_of_samples():
 def test_the_error_of_a_launch_is_raised_and_the_timer_still_works():
     timer = EventTimer()
     with pytest.raises(torch.OutOfMemoryError):
-        take(timer.prepare(Launch(lambda: torch.empty(1 << 46, dtype=torch.uint8, device="cuda")), 1), timer, 3)
+        timer.prepare(Launch(lambda: torch.empty(1 << 46, dtype=torch.uint8, device="cuda")), 1).take(timer, 3)
     assert median_ms(adding(1), timer) < 1
 
 
@@ -305,7 +303,7 @@ def test_a_graph_runs_its_launches_as_often_as_asked_for_and_the_host_calls_none
     sampler = timer.prepare(Launch(launch.call, outputs=(out,)), 1)
     assert (sampler.launches, len(calls)) == (1, 2)  # run once, to know what it returns, and captured
     runs.zero_()
-    assert len(take(sampler, timer, 5)) == 5
+    assert len(sampler.take(timer, 5)) == 5
     assert (int(runs), len(calls)) == (5, 2)
 
 
@@ -418,7 +416,7 @@ def test_a_kernel_that_does_not_wait_for_the_device_is_timed_on_it():
     work = copying(1024)
     result = TritonAutoTuner(lambda x, BLOCK_SIZE: work.call(), {"BLOCK_SIZE": [64]}, 2, 20).tune(tensor(1))
     on_the_device = median_ms(work, EventTimer())
-    on_the_host = statistics.median(take(HostTimer().prepare(work, 1), HostTimer(), 5))
+    on_the_host = statistics.median(HostTimer().prepare(work, 1).take(HostTimer(), 5))
     torch.cuda.synchronize()
     assert result.metrics.latency_ms == pytest.approx(on_the_device, rel=0.1)
     assert result.metrics.latency_ms > on_the_host  # which returns as soon as the kernel is queued

@@ -5,48 +5,32 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops._faces import lazy_face as lazy_face
-    from triton_ops.backend.assembler import disassembled as disassembled
-    from triton_ops.backend.assembler import use_ptxas as use_ptxas
     from triton_ops.backend.command_doctor import doctor_command as doctor_command
-    from triton_ops.backend.compiled_kernel import compile_error as compile_error
-    from triton_ops.backend.compiled_kernel import direct_launch as direct_launch
+    from triton_ops.backend.compiled_kernel import ScratchAllocator as ScratchAllocator
     from triton_ops.backend.compiled_kernel import nothing_compiled as nothing_compiled
-    from triton_ops.backend.compiled_kernel import packed_allocator as packed_allocator
-    from triton_ops.backend.compiled_kernel import take_allocator as take_allocator
     from triton_ops.backend.compiled_kernel import together as together
-    from triton_ops.backend.compiled_kernel import with_scratch as with_scratch
     from triton_ops.backend.composed import FormsKernel as FormsKernel
     from triton_ops.backend.composed import StagedKernel as StagedKernel
     from triton_ops.backend.descriptors import matrix_descriptor as matrix_descriptor
-    from triton_ops.backend.errors import CandidateError as CandidateError
-    from triton_ops.backend.errors import candidate_error as candidate_error
-    from triton_ops.backend.errors import one_line as one_line
-    from triton_ops.backend.errors import trace_of as trace_of
     from triton_ops.backend.front_end import LaunchedKernel as LaunchedKernel
-    from triton_ops.backend.front_end import launched_kernels as launched_kernels
     from triton_ops.backend.function_kernel import FunctionKernel as FunctionKernel
     from triton_ops.backend.function_kernel import as_kernel as as_kernel
-    from triton_ops.backend.identity import function_identity as function_identity
     from triton_ops.backend.identity import is_kept as is_kept
     from triton_ops.backend.identity import source_of as source_of
     from triton_ops.backend.launcher import LauncherKernel as LauncherKernel
-    from triton_ops.backend.launcher import dry_run as dry_run
-    from triton_ops.backend.launcher import launches_taken as launches_taken
     from triton_ops.backend.offline import AheadOfTime as AheadOfTime
     from triton_ops.backend.offline import Built as Built
-    from triton_ops.backend.offline import TargetDriver as TargetDriver
     from triton_ops.backend.offline import compiler_environment as compiler_environment
-    from triton_ops.backend.offline import pretending as pretending
     from triton_ops.backend.operations import HasOperation as HasOperation
     from triton_ops.backend.operations import Operation as Operation
     from triton_ops.backend.operations import operation as operation
-    from triton_ops.backend.origins import NEEDS as NEEDS
+    from triton_ops.backend.origins import is_carried as is_carried
     from triton_ops.backend.origins import is_found_again as is_found_again
     from triton_ops.backend.origins import is_installed as is_installed
-    from triton_ops.backend.origins import is_listed as is_listed
-    from triton_ops.backend.origins import is_triton as is_triton
+    from triton_ops.backend.origins import layers as layers
+    from triton_ops.backend.origins import parameters_of as parameters_of
+    from triton_ops.backend.origins import placed as placed
     from triton_ops.backend.origins import unwrap as unwrap
-    from triton_ops.backend.portable import Packed as Packed
     from triton_ops.backend.portable import is_jit_function as is_jit_function
     from triton_ops.backend.portable import names_of_addresses as names_of_addresses
     from triton_ops.backend.portable import not_for_another_process as not_for_another_process
@@ -57,12 +41,10 @@ if TYPE_CHECKING:
     from triton_ops.backend.private import check_no_arrays as check_no_arrays
     from triton_ops.backend.private import host_values as host_values
     from triton_ops.backend.private import is_array as is_array
-    from triton_ops.backend.private import place_of as place_of
     from triton_ops.backend.private import private_copy as private_copy
-    from triton_ops.backend.private import same_bytes as same_bytes
-    from triton_ops.backend.private import value_copy as value_copy
     from triton_ops.backend.private import with_canaries as with_canaries
     from triton_ops.backend.roles import Arguments as Arguments
+    from triton_ops.backend.roles import CandidateError as CandidateError
     from triton_ops.backend.roles import Compilable as Compilable
     from triton_ops.backend.roles import CompilesAhead as CompilesAhead
     from triton_ops.backend.roles import CompilesAtLaunch as CompilesAtLaunch
@@ -74,11 +56,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.roles import described as described
     from triton_ops.backend.roles import is_descriptor as is_descriptor
     from triton_ops.backend.roles import is_tensor as is_tensor
-    from triton_ops.backend.roles import mapped as mapped
-    from triton_ops.backend.roles import tensors_in as tensors_in
-    from triton_ops.backend.signatures import layers as layers
-    from triton_ops.backend.signatures import parameters_of as parameters_of
-    from triton_ops.backend.signatures import placed as placed
+    from triton_ops.backend.roles import one_line as one_line
     from triton_ops.backend.triton_kernel import LAUNCH_OPTIONS as LAUNCH_OPTIONS
     from triton_ops.backend.triton_kernel import TritonKernel as TritonKernel
     from triton_ops.backend.triton_kernel import kernel_and_space as kernel_and_space
@@ -86,7 +64,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.triton_process import is_interpreted as is_interpreted
     from triton_ops.backend.triton_process import launcher_of as launcher_of
     from triton_ops.backend.triton_process import numpy_misfit as numpy_misfit
+    from triton_ops.backend.triton_process import use_ptxas as use_ptxas
     from triton_ops.backend.triton_process import warm_up as warm_up
-    from triton_ops.backend.triton_process import without_ptxas_dumps as without_ptxas_dumps
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

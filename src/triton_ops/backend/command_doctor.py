@@ -12,8 +12,7 @@ from pathlib import Path
 import typer
 
 from triton_ops import settings
-from triton_ops.backend.assembler import assembler_in_use, installed_assemblers
-from triton_ops.backend.triton_process import numpy_misfit
+from triton_ops.backend.triton_process import assembler_in_use, installed_assemblers, numpy_misfit
 from triton_ops.base import available, check_home, is_folder, require, writable
 from triton_ops.device import gpu_missing, probe
 from triton_ops.exceptions import CacheError, MissingDependencyError
@@ -32,11 +31,7 @@ class CheckedPart:
     means: str
 
 
-def doctor_command(
-    context: typer.Context,
-    cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> None:
+def doctor_command(context: typer.Context, cache_dir: CacheDir = None, as_json: Json = False) -> None:
     """Say what is here, what works with it, what does not, and why.
 
     torch and Triton are imported. Nothing is made or changed. The exit code is 0 whatever is found.
@@ -131,7 +126,6 @@ def _cache(cache_dir: str | None) -> CheckedPart:
 
 
 def _nearest(folder: Path) -> Path:
-    """The innermost existing parent of `folder`."""
     return next(path for path in folder.parents if is_folder(path))
 
 

@@ -3,15 +3,6 @@
 Facts used, from Triton 3.6 to 3.9: `CompiledKernel._init_handles()` loads the binary and raises `OutOfResources`
 without launching; `n_spills` counts 4-byte registers; a failing ptxas prints its whole input to stdout.
 
-Triton's launchers are Python objects. Each call of one defines functions that would allocate scratch, looks at sizes
-that never change, and then calls a C function with some constants added: about a microsecond of a launch. A launcher
-that needs no scratch adds the same constants each time, so it is asked once, with marks in place of arguments.
-
-Facts used, from Triton 3.6 to 3.9: a launcher keeps its C function as the attribute `launch`, is called with the grid,
-the stream, the function, four things of the launch and the kernel's arguments, and hands on the latter either one by
-one or, from 3.7 on, in one tuple at the end. `global_scratch_size` and `profile_scratch_size` say what it allocates;
-`gsan_enabled` says that it does more.
-
 Triton asks the allocator that was given to `triton.set_allocator`, and fails where there is none. Here a launch finds
 one that takes torch's memory; the user's own, where one is set, is asked instead.
 
@@ -23,7 +14,6 @@ up to Python 3.13, so that threads of this package that launch for a caller are 
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
 import importlib
 import io
@@ -33,115 +23,58 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from triton_ops.backend.assembler import suspicion
-from triton_ops.backend.errors import CandidateError, candidate_error, not_of_the_config
 from triton_ops.backend.portable import pack, unpack
+from triton_ops.backend.roles import CandidateError
+from triton_ops.backend.triton_process import suspicion
 from triton_ops.base import fingerprint, require
-from triton_ops.exceptions import CacheError, KernelTypeError, TargetError
-from triton_ops.values import Resources, Status
-
-_GRID = (1, 1, 1)
-_LEAD = 5  # arguments of the C function that come first: the grid, the stream and the function
-_NEEDS = ("global_scratch_size", "profile_scratch_size")
-
-
-@dataclass(frozen=True)
-class DirectLaunch:
-    """A launch of one compiled kernel without its launcher.
-
-    Attributes:
-        function: The C function.
-        between: What comes after the grid, the stream and the function, and before the kernel's arguments.
-        packed: Whether the kernel's arguments are one tuple.
-    """
-
-    function: Callable[..., Any]
-    between: tuple[Any, ...]
-    packed: bool
-
-
-def direct_launch(launcher: Any, packed_metadata: Any) -> DirectLaunch | None:
-    """The call of a launcher's C function, without hooks and launch metadata; None unless that is always the same.
-
-    Args:
-        launcher: The launcher of a compiled kernel, `CompiledKernel.run`.
-        packed_metadata: That kernel's `packed_metadata`.
-    """
-    state = getattr(launcher, "__dict__", {})
-    function = state.get("launch")
-    if not callable(function) or any(state.get(name) != 0 for name in _NEEDS) or state.get("gsan_enabled"):
-        return None
-    calls = [_record_call(launcher, packed_metadata, marks) for marks in ((object(),), (object(), object()))]
-    tails = [None if call is None else _between(*call) for call in calls]
-    if tails[0] is None or tails[0] != tails[1]:
-        return None
-    return DirectLaunch(function, *tails[0])
-
-
-def _record_call(launcher: Any, packed_metadata: Any, marks: tuple[object, ...]) -> tuple[Any, ...] | None:
-    """The values that a call with `marks` as the kernel's arguments hands to the C function; None if it does more."""
-    calls: list[tuple[Any, ...]] = []
-    recorder = copy.copy(launcher)
-    recorder.launch = lambda *handed: calls.append(handed)
-    stream, kernel = object(), object()
-    try:
-        recorder(*_GRID, stream, kernel, packed_metadata, None, None, None, *marks)
-    except (TypeError, AttributeError):
-        return None
-    if len(calls) != 1 or calls[0][:_LEAD] != (*_GRID, stream, kernel):
-        return None
-    return calls[0][_LEAD:], marks
-
-
-def _between(handed: tuple[Any, ...], marks: tuple[object, ...]) -> tuple[tuple[Any, ...], bool] | None:
-    """The values before the marks, and whether they are one tuple; None where they do not come last."""
-    if handed and handed[-1] == marks:
-        return handed[:-1], True
-    if handed[-len(marks) :] == marks:
-        return handed[: -len(marks)], False
-    return None
-
+from triton_ops.exceptions import KernelTypeError, TargetError
+from triton_ops.values import Resources
 
 _log = logging.getLogger("triton_ops")
 _MODULE = "triton.runtime._allocation"
 
 
-def with_scratch(launch: Callable[[], Any]) -> Callable[[], Any]:
-    """`launch` with an allocator, for the time of the call, if none is set then."""
-    variable = _variable()
+class ScratchAllocator:
+    """The allocator that a launch asks for memory: the user's, where one is set, else torch's memory."""
 
-    def launch_with_memory() -> Any:
-        if _is_set(variable):
-            return launch()
-        token = variable.set(_from_torch)
+    @staticmethod
+    def around(launch: Callable[[], Any]) -> Callable[[], Any]:
+        """`launch` with an allocator, for the time of the call, if none is set then."""
+        variable = _variable()
+
+        def launch_with_memory() -> Any:
+            if _is_set(variable):
+                return launch()
+            token = variable.set(_from_torch)
+            try:
+                return launch()
+            finally:
+                variable.reset(token)
+
+        return launch_with_memory
+
+    @staticmethod
+    def packed() -> bytes | None:
+        """The user's allocator as bytes; None if there is none, or it exists in this process only."""
+        if _MODULE not in sys.modules or not _is_set(_variable()):
+            return None
         try:
-            return launch()
-        finally:
-            variable.reset(token)
+            return pack(_variable().get()).content
+        except (KernelTypeError, TargetError):  # the default allocator serves as well
+            return None
 
-    return launch_with_memory
-
-
-def packed_allocator() -> bytes | None:
-    """The user's allocator as bytes for another process; None if there is none, or it exists in this process only."""
-    if _MODULE not in sys.modules or not _is_set(_variable()):
-        return None
-    try:
-        return pack(_variable().get()).content
-    except (KernelTypeError, TargetError):  # the default allocator serves as well
-        return None
-
-
-def take_allocator(content: bytes) -> None:
-    """Make the user's allocator that of this context; torch's memory is taken where it cannot be made again."""
-    try:
-        require("triton", "launching kernels").set_allocator(unpack(content))
-    except KernelTypeError as error:
-        _log.warning("kernels are given torch's memory, and not that of the allocator that was set: %s", error.message)
+    @staticmethod
+    def take(content: bytes) -> None:
+        """Make the user's allocator that of this context; torch's memory is taken where it cannot be made again."""
+        try:
+            require("triton", "launching kernels").set_allocator(unpack(content))
+        except KernelTypeError as error:
+            _log.warning(
+                "kernels are given torch's memory, and not that of the allocator that was set: %s", error.message
+            )
 
 
 @lru_cache(maxsize=1)
@@ -167,12 +100,7 @@ _ATOMICS = {
 
 
 def loaded(make: Callable[[], Sequence[Any]]) -> Sequence[Any]:
-    """Triton's compiled kernels from `make`, loaded on the device.
-
-    Raises:
-        CandidateError: `compile` if the compiler refused one, `resources` if the device cannot hold one.
-        CacheError: The compiler cannot write its files, as on a full disk.
-    """
+    """Triton's compiled kernels from `make`, loaded on the device; fails as `CandidateError.of_compiler`."""
     output = io.StringIO()  # ptxas' input, on failure: a thousand lines that belong to nobody
     try:
         with contextlib.redirect_stdout(output):
@@ -180,7 +108,7 @@ def loaded(make: Callable[[], Sequence[Any]]) -> Sequence[Any]:
             for kernel in kernels:
                 kernel._init_handles()
     except Exception as error:
-        raise compile_error(error) from error
+        raise CandidateError.of_compiler(error) from error
     return kernels
 
 
@@ -211,7 +139,7 @@ def nothing_compiled() -> Iterator[None]:
 
 
 class _Refusal:
-    """Says of some threads that they shall not compile, and for all others what the hook before it says."""
+    """A hook that lets some threads compile nothing, and answers for all others as the hook before it."""
 
     lock = threading.Lock()
 
@@ -291,9 +219,3 @@ def _in_code(kernel: Any, words: Mapping[str, re.Pattern[str]]) -> bool | None:
 
 def _most(numbers: Iterable[int | None]) -> int | None:
     return max((number for number in numbers if number is not None), default=None)
-
-
-def compile_error(error: Exception) -> CandidateError | CacheError:
-    """The failure of a compilation as the config's, or as that of the disk cache."""
-    cache = importlib.import_module("triton.knobs").cache.dir
-    return not_of_the_config(error, str(cache)) or candidate_error(error, Status.COMPILE)

@@ -18,9 +18,8 @@ from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 from triton_ops.backend.compiled_kernel import loaded, resources_of, traits_of
-from triton_ops.backend.errors import CandidateError
 from triton_ops.backend.identity import triton_identity
-from triton_ops.backend.roles import Arguments, Executable, StandIn
+from triton_ops.backend.roles import Arguments, CandidateError, Executable, StandIn
 from triton_ops.backend.triton_kernel import LAUNCH_OPTIONS, TritonKernel
 from triton_ops.base import fingerprint, require
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, UnknownTunableError
@@ -78,20 +77,13 @@ _ANY = 1  # no part of the code: a parameter that Triton must not specialise on
 
 @dataclass(frozen=True)
 class StagedKernel(ComposedKernel):
-    """A Triton kernel, and the one that some of its configs launch after it.
+    """A Triton kernel that takes every tunable, and the one that some of its configs launch after it.
 
-    Attributes:
-        first: Takes every tunable, and the scratch, which is None for a config of one launch.
-        second: Takes the scratch, and those arguments and tunables of the first that it has parameters for; if it has
-            a parameter `programs`, the number of programs of the first launch.
-        when: From arguments and config by name to whether the second is launched.
-        scratch: The parameter of both that takes the scratch, a float32 tensor on the device.
-        elements: From arguments and config by name, and the number of programs of the first launch, to the elements of
-            the scratch.
-        options: Launch options and parameters of the second that belong to no config.
-
-    Raises:
-        KernelTypeError: The second has a parameter that gets no value, or one of the two takes no scratch.
+    Both have a parameter `scratch`, a float32 tensor on the device, which is None for a config of one launch. The
+    second takes those arguments and tunables of the first that it has parameters for, `options` that belong to no
+    config, and as `programs`, if it has that parameter, the number of programs of the first launch. `when` tells from
+    arguments and config by name whether the second is launched; `elements`, from these and that number, the elements of
+    the scratch. `KernelTypeError` if the second has a parameter that gets no value, or one of the two takes no scratch.
     """
 
     first: TritonKernel
@@ -153,11 +145,7 @@ class StagedKernel(ComposedKernel):
         self.first.check(tunables, arguments)
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
-        """Triton's compiled kernels of one call, in the order of their launches; nothing is loaded or launched.
-
-        Raises:
-            Exception: Whatever Triton raises.
-        """
+        """Triton's compiled kernels of one call, in the order of their launches; nothing is loaded or launched."""
         if not self._is_staged(config, arguments):
             return self.first.lowered(config, arguments)
         like = self._meta(config, arguments)[self.outputs[0]]
@@ -167,14 +155,7 @@ class StagedKernel(ComposedKernel):
         return [*self.first.lowered(config, first), *self.second.lowered(own, second)]
 
     def compile(self, config: Config, arguments: Arguments) -> Executable:
-        """Compile every launch of a config for these arguments, and load the binaries; nothing is launched.
-
-        Cost: 0.1 to a few seconds for each new binary, about a millisecond from Triton's disk cache.
-
-        Raises:
-            CandidateError: `compile` if the compiler refused a kernel, `resources` if the device cannot hold one.
-            CacheError: The compiler cannot write its files, as on a full disk.
-        """
+        """Compile and load every launch of a config for these arguments, as `TritonKernel.compile`."""
         if not self._is_staged(config, arguments):
             return self.first.compile(config, arguments)
         if self.interpreted:
@@ -244,15 +225,9 @@ Form: TypeAlias = TritonKernel | StagedKernel
 class FormsKernel(ComposedKernel):
     """Triton kernels, of one launch or two, that compute the same, and the tunable by which a config chooses.
 
-    Attributes:
-        forms: By the tunable's value. The first names the kernel, and has a parameter for every argument.
-        tunable: The tunable's name; no form has a parameter of this name.
-        default: The form of a config that names none; with None every config names one.
-        others: Tunables that a form may have which is missing here, as where the installed Triton has no Gluon.
-
-    Raises:
-        KernelTypeError: There is no form, `default` is none of them, they write different arguments, one of them needs
-            an argument that the first does not have, or has a parameter with the tunable's name.
+    The first form, by the tunable's value, names the kernel, and has a parameter for every argument; no form has one of
+    the tunable's name. With `default` None every config names a form. `others` are tunables that a form may have which
+    is missing here, as where the installed Triton has no Gluon. `KernelTypeError` if the forms do not go together.
     """
 
     forms: Mapping[str, Form]
@@ -308,11 +283,8 @@ class FormsKernel(ComposedKernel):
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise unless each form can take what it has parameters for, and some form takes each tunable.
 
-        Of a config, or of tunables without the one that names the form, one form alone is looked at.
-
-        Raises:
-            UnknownTunableError: The tunable that names the form is missing, or no form takes one of the others.
-            KernelTypeError, ConfigCollisionError, ShapeMismatchError, DeviceError: As `TritonKernel.check`.
+        Of a config, or of tunables without the one that names the form, one form alone is looked at. Raises
+        `UnknownTunableError` if the tunable that names the form is missing, else as `TritonKernel.check`.
         """
         names = list(tunables)
         known_names = {*self.others, *LAUNCH_OPTIONS, *(each for form in self.forms.values() for each in _names(form))}
@@ -337,46 +309,30 @@ class FormsKernel(ComposedKernel):
             form.check(own, self._given(form, arguments))
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
-        """Triton's compiled kernel of the config's form; nothing is loaded or launched.
-
-        Raises:
-            ConfigValueError: The config names no form.
-            CandidateError: The form is one in Gluon that is to run as Python.
-            Exception: Whatever Triton raises.
-        """
+        """Triton's compiled kernel of the config's form; nothing is loaded or launched."""
         form, own = self._form(config)
         return form.lowered(own, self._given(form, arguments))
 
     def compile(self, config: Config, arguments: Arguments) -> Executable:
-        """Compile the config's form for these arguments, and load the binary; nothing is launched.
-
-        Cost: 0.1 to a few seconds for a new binary, about a millisecond from Triton's disk cache.
-
-        Raises:
-            ConfigValueError: The config names no form.
-            CandidateError: As `TritonKernel.compile`; `compile` too for a form in Gluon that is to run as Python.
-            CacheError: The compiler cannot write its files, as on a full disk.
-        """
+        """Compile the config's form for these arguments, and load the binary, as `TritonKernel.compile`."""
         form, own = self._form(config)
         return self._whole(config, form, form.compile(own, self._given(form, arguments)))
 
     def executable(self, config: Config) -> Executable:
-        """A config that Triton itself compiles at its first launch with arguments of a kind.
-
-        Raises:
-            ConfigValueError: The config names no form.
-            CandidateError: The form is one in Gluon that is to run as Python.
-        """
+        """A config that Triton itself compiles at its first launch with arguments of a kind."""
         form, own = self._form(config)
         return self._whole(config, form, form.executable(own))
 
     def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
-        """Names all that a launch of a compiled config is; None where its form cannot tell."""
+        """The name of all that a launch of a compiled config is; None where its form cannot tell."""
         form, own = self._form(config)
         return form.program_key(own, self._given(form, arguments), resources)
 
     def _form(self, config: Config) -> tuple[Form, Config]:
-        """The form that a config names, and the part of the config that it takes."""
+        """The form that a config names, and the part of the config that it takes.
+
+        Raises `ConfigValueError` if it names none, and `CandidateError` for a form in Gluon that is to run as Python.
+        """
         form = self.forms.get(str(config.get(self.tunable, self.default)))
         if form is None:
             raise ConfigValueError(
@@ -387,13 +343,10 @@ class FormsKernel(ComposedKernel):
         return form, _part(_names(form), config)
 
     def _given(self, form: Form, arguments: Arguments) -> Arguments:
-        """The arguments that a form has parameters for."""
         values, parameters = arguments.by_name(self).keyword, _names(form)
         return Arguments(keyword={name: value for name, value in values.items() if name in parameters})
 
     def _whole(self, config: Config, form: Form, executable: Executable) -> Executable:
-        """A form's executable, which is given all arguments, under the whole config."""
-
         def bind(arguments: Arguments) -> Callable[[], Any]:
             return executable.bind(self._given(form, arguments))
 

@@ -26,21 +26,11 @@ BlockRule: TypeAlias = Sequence["str | int"] | Callable[[Mapping[str, Any]], Seq
 
 _MOST_AXES = 5
 _GLUON_LAYOUTS = "triton.experimental.gluon.language._layouts"
-_MAKERS = {
-    False: "triton.tools.tensor_descriptor",
-    True: "triton.experimental.gluon.nvidia.hopper",
-}
+_MAKERS = {False: "triton.tools.tensor_descriptor", True: "triton.experimental.gluon.nvidia.hopper"}
 
 
 def descriptor(tensor: Any, rule: BlockRule, meta: Mapping[str, Any], *, gluon: bool) -> Any:
-    """A descriptor of `tensor` as a kernel takes it.
-
-    Args:
-        tensor: A torch tensor, or a stand-in for one.
-        rule: The rule of the block shape.
-        meta: Arguments and config values by name.
-        gluon: Whether the kernel is one of Gluon, whose descriptors have a layout.
-    """
+    """A descriptor of a tensor, or of a stand-in for one, as a kernel takes it; Gluon's have a layout."""
     made = _made(tensor, _block_shape(rule, meta), gluon)
     return _laid_out(made) if gluon else made
 
@@ -87,15 +77,9 @@ def _block_shape(rule: BlockRule, meta: Mapping[str, Any]) -> Sequence[int]:
 def check_declared(kernel: str, rules: Mapping[str, BlockRule], values: Mapping[str, Any]) -> None:
     """Raise unless each argument that a rule describes can be described, and so can descriptors among the arguments.
 
-    Args:
-        kernel: The kernel's name, for errors.
-        rules: The rules by parameter.
-        values: Arguments by name: tensors, specs, or anything else.
-
-    Raises:
-        KernelTypeError: An argument with a rule is no tensor.
-        ShapeMismatchError: Base or strides are no multiples of 16 bytes, the last stride is not 1, the tensor has more
-            than 5 axes or none, or the rule has another number of extents.
+    The values may be tensors, specs, or anything else. `KernelTypeError` if an argument with a rule is no tensor;
+    `ShapeMismatchError` if base or strides are no multiples of 16 bytes, the last stride is not 1, the tensor has more
+    than 5 axes or none, or the rule has another number of extents.
     """
     for name, rule in rules.items():
         if name not in values:
@@ -121,12 +105,9 @@ def check_declared(kernel: str, rules: Mapping[str, BlockRule], values: Mapping[
 
 
 def check_in_kernel(kernel: str, function: Any, values: Mapping[str, Any]) -> None:
-    """Raise if the kernel itself describes one of its tensors with strides that no descriptor can have.
+    """Raise as `check_declared` if the kernel itself describes a tensor with strides that no descriptor can have.
 
     Only strides are seen that stand in the source as numbers, or as parameters whose arguments are known.
-
-    Raises:
-        ShapeMismatchError: As of `check_declared`.
     """
     for base, strides in _described_in(function.src) if hasattr(function, "src") else ():
         value = values.get(base)

@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from triton_ops.backend.errors import one_line
 from triton_ops.backend.offline import never_cached, pretending, stages_changed
-from triton_ops.backend.roles import Arguments, Compilable
+from triton_ops.backend.roles import Arguments, Compilable, one_line
 from triton_ops.device import Target
 from triton_ops.exceptions import TargetError
 from triton_ops.kernel_ir import KernelWork, Operand, UnreadableError, UntoldError, launch_work
@@ -47,7 +46,7 @@ class _TooManyError(Exception):
 
 @dataclass
 class _LoweredLaunch:
-    """One launch as it is met: the text of its TTIR, its grid, and what its parameters are given."""
+    """One launch as it is met."""
 
     function: Any
     arguments: Mapping[str, Any]
@@ -58,14 +57,9 @@ class _LoweredLaunch:
 
 @dataclass(frozen=True, eq=False)
 class LaunchedKernel:
-    """One launch, as far as its types say.
+    """One launch, as far as its types say; these are in order, and `constexpr` for those of `constants`.
 
-    Attributes:
-        function: The JIT function.
-        types: The type of each parameter in order; `constexpr` for those of `constants`. Plain numbers that Triton
-            would specialise on, such as 1, keep the type of a number.
-        constants: Values of the parameters whose type is `constexpr`.
-        ones: The plain numbers that are 1, which Triton takes as constants.
+    Plain numbers that Triton would specialise on, such as 1, keep the type of a number; those that are 1 are `ones`.
     """
 
     function: Any
@@ -73,24 +67,15 @@ class LaunchedKernel:
     constants: Mapping[str, Any]
     ones: frozenset[str] = frozenset()
 
+    @classmethod
+    def of_config(
+        cls, kernel: Compilable, config: Config, arguments: Arguments, target: Target
+    ) -> tuple[LaunchedKernel, ...]:
+        """The launches of one config, with the types of their parameters; 20 to 50 ms for each.
 
-def launched_kernels(
-    kernel: Compilable, config: Config, arguments: Arguments, target: Target
-) -> tuple[LaunchedKernel, ...]:
-    """The launches of one config, with the types of their parameters.
-
-    Args:
-        kernel: The kernel.
-        config: Tunables and launch options.
-        arguments: Arguments of its launches, with tensors or what stands for them.
-        target: What to lower for.
-
-    Cost: 20 to 50 ms for each launch.
-
-    Raises:
-        Exception: Whatever the front end and the caller's own functions raise.
-    """
-    return tuple(_with_types(launch) for launch in _launches(kernel, config, arguments, target))
+        Raises whatever the front end and the caller's own functions raise.
+        """
+        return tuple(map(_with_types, _launches(kernel, config, arguments, target)))
 
 
 def _with_types(launch: _LoweredLaunch) -> LaunchedKernel:
@@ -115,14 +100,7 @@ def kernel_work(
 ) -> KernelWork:
     """The work of one config, launch by launch; why it cannot be told is part of it, and never an error.
 
-    Args:
-        kernel: The kernel.
-        config: Tunables and launch options.
-        arguments: Arguments of its launches, with tensors or what stands for them.
-        target: What to compile for.
-        contents: Elements of tensors of whole numbers that are known, by the parameter's name.
-
-    Cost: 20 to 50 ms for each launch.
+    `contents` has elements of tensors of whole numbers that are known, by the parameter's name. 20 to 50 ms a launch.
     """
     try:
         launches = _launches(kernel, config, arguments, target)
@@ -150,11 +128,7 @@ def _work(launch: _LoweredLaunch, contents: Contents) -> Any:
 
 
 def _launches(kernel: Compilable, config: Config, arguments: Arguments, target: Target) -> list[_LoweredLaunch]:
-    """The launches of one config, each with its text.
-
-    Raises:
-        Exception: Whatever the front end and the caller's own functions raise.
-    """
+    """The launches of one config, each with its text; raises whatever the front end raises."""
     launches: list[_LoweredLaunch] = []
 
     def stop(stages: dict[str, Any]) -> None:
@@ -204,7 +178,6 @@ def _lowering_launches(launches: list[_LoweredLaunch]) -> Iterator[None]:
 
 
 def _bind(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The value of each parameter of a JIT function, defaults included."""
     names = set(function.arg_names)
     defaults = {param.name: param.default for param in function.params if param.has_default}
     values = dict(zip(function.arg_names, args, strict=False))
@@ -212,11 +185,7 @@ def _bind(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict
 
 
 def _extents(launch: _LoweredLaunch) -> tuple[int, int, int]:
-    """Programs along x, y and z.
-
-    Raises:
-        UntoldError: The grid function raises, or gives no extents.
-    """
+    """Programs along x, y and z; raises `UntoldError` where the grid function raises, or gives no extents."""
     try:
         grid = launch.grid(launch.arguments) if callable(launch.grid) else launch.grid
         across, down, deep = (*(int(extent) for extent in grid), 1, 1)[:3]
@@ -226,7 +195,6 @@ def _extents(launch: _LoweredLaunch) -> tuple[int, int, int]:
 
 
 def _operands(name: str, kind: Any, value: Any, content: Sequence[int] | None) -> Iterator[Operand]:
-    """The operands of the kernel's function that one parameter becomes."""
     if isinstance(kind, (tuple, list)):
         parts = list(value) if isinstance(value, (tuple, list)) else [None] * len(kind)
         for at, (inner, part) in enumerate(zip(kind, parts, strict=False)):

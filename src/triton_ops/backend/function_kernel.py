@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_ops.backend.identity import function_identity
-from triton_ops.backend.origins import unwrap
+from triton_ops.backend.origins import parameters_of, unwrap
 from triton_ops.backend.roles import Arguments, Executable, Kernel
-from triton_ops.backend.signatures import parameters_of
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError
 from triton_ops.space import Config
 
@@ -110,8 +109,7 @@ class FunctionKernel:
 def as_kernel(target: Any) -> Kernel:
     """`target` itself if it is a kernel, else a kernel that calls it.
 
-    Raises:
-        KernelTypeError: The target is neither a kernel nor callable, or it is a Triton kernel without a grid.
+    Raises `KernelTypeError` if it is neither a kernel nor callable, or a Triton kernel without a grid.
     """
     if all(hasattr(target, name) for name in _KERNEL_PARTS):
         kernel: Kernel = target

@@ -56,11 +56,8 @@ _MOST_KEPT = 256  # callables, which live as long as they are kept
 class Source:
     """The meaning of a callable, as far as it is known.
 
-    Attributes:
-        fingerprint: Names the callable and everything it refers to by content.
-        unknown: What of it cannot be told apart, and why; None if all can.
-        packages: The installed packages that it uses, with their versions.
-        interpreted: Whether it refers to a Triton kernel that runs as Python.
+    `unknown` is what of it cannot be told apart, and why; `packages` are the installed ones that it uses, with their
+    versions; `interpreted` is whether it refers to a Triton kernel that runs as Python.
     """
 
     fingerprint: str
@@ -75,8 +72,8 @@ _sources: OrderedDict[int, tuple[Any, Source, list[ReadValue]]] = OrderedDict()
 def source_of(function: Any) -> Source:
     """The meaning of `function`, everything it refers to included.
 
-    Cost: parses the source of every reached function once in a process, a millisecond for a typical kernel. After
-    that a few microseconds, if nothing that can change in place is among what it refers to; else every value again.
+    Parses the source of every reached function once in a process, a millisecond for a typical kernel. After that it
+    takes a few microseconds, if nothing that can change in place is among what it refers to; else every value again.
     """
     entry = _sources.get(id(function))
     if entry is not None and entry[0] is function and all(value.holds() for value in entry[2]):
@@ -104,7 +101,7 @@ _ANSWER_S = 30  # a ptxas that says nothing for so long never will
 def toolchain() -> dict[str, str]:
     """Versions of Triton and ptxas, and the variables of the environment that change what Triton generates.
 
-    Cost: 10 ms at first, most of it for two programs that tell their version, then 15 µs.
+    10 ms at first, most of it for two programs that tell their version, then 15 µs.
     """
     steered = _environment()
     overrides = tuple(map(triton_program, _PTXAS))
@@ -170,12 +167,8 @@ def triton_identity(
 ) -> dict[str, str]:
     """The identity of a Triton kernel: its source, the source of its grid, and the versions of what compiles it.
 
-    Args:
-        function: The JIT function.
-        grid: The grid function; None if it does not count.
-        interpreted: Whether it runs as Python.
-        parts: What else decides what a launch does, such as hooks, by name.
-        files: Files that take the place of what the compiler makes; they count by their content.
+    `grid` is None if it does not count. `parts` are what else decides what a launch does, such as hooks, by name;
+    `files` take the place of what the compiler makes, and count by their content.
     """
     sources = {**parts, **({} if grid is None else {"grid": grid})}
     source, others = source_of(function), {name: source_of(part) for name, part in sources.items()}
@@ -198,7 +191,6 @@ def _as_python(interpreted: bool) -> dict[str, str]:
 
 
 def _unknown(reasons_by_part: Mapping[str, str | None]) -> dict[str, str]:
-    """The reasons why something cannot be told apart, as one entry; no entry if there is none."""
     reasons = [f"{name}: {why}" for name, why in reasons_by_part.items() if why is not None]
     return {"unknown": "; ".join(reasons)} if reasons else {}
 

@@ -32,13 +32,12 @@ from dataclasses import dataclass, replace
 from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
-from triton_ops.backend.compiled_kernel import compile_error, loaded, resources_of, traits_of, with_scratch
-from triton_ops.backend.errors import CandidateError, one_line
+from triton_ops.backend.compiled_kernel import ScratchAllocator, loaded, resources_of, traits_of
 from triton_ops.backend.function_kernel import FunctionKernel
 from triton_ops.backend.origins import function_layers, is_triton, is_users, unwrap
 from triton_ops.backend.portable import is_jit_function, settled
 from triton_ops.backend.reader import used_values
-from triton_ops.backend.roles import Arguments, Executable, described
+from triton_ops.backend.roles import Arguments, CandidateError, Executable, described, one_line
 from triton_ops.backend.triton_process import is_interpreted
 from triton_ops.base import ForkSafeLock, fingerprint, require
 from triton_ops.device import gpu_missing
@@ -61,14 +60,7 @@ _LIKE = ("empty_like", "zeros_like", "ones_like")
 
 
 def light(torch: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The result of `func` for a contiguous tensor without memory; `NotImplemented` where torch itself is to be asked.
-
-    Args:
-        torch: The package.
-        func: What was called, as a function mode is told.
-        args: Its positional arguments.
-        kwargs: Its named arguments.
-    """
+    """The result of `func` for a contiguous tensor without memory; `NotImplemented` where torch is to be asked."""
     name = getattr(func, "__name__", "")
     if name not in (*_REDUCTIONS, *_LIKE) or func not in (getattr(torch, name), getattr(torch.Tensor, name, None)):
         return NotImplemented
@@ -121,15 +113,10 @@ class NotCompiledError(Exception):
 
 
 def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
-    """Triton's compiled kernels of each launch of `function(…)`, in their order.
+    """Triton's compiled kernels of each launch of `function(…)`, in order; its tensors are on the device `meta`.
 
-    Args:
-        function: Launches kernels.
-        arguments: Its arguments, with tensors on the device `meta`.
-
-    Raises:
-        TargetError: The function itself cannot be run without computing, with its error.
-        Exception: Whatever Triton raises while it compiles.
+    Raises `TargetError` where the function cannot be run without computing, and whatever Triton raises while it
+    compiles.
     """
     kernels: list[Any] = []
 
@@ -360,12 +347,9 @@ class LauncherKernel:
             )
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
-        """Triton's compiled kernels of one call, in the order of their launches; nothing is loaded or launched.
+        """Triton's compiled kernels of one call, in order; nothing is loaded or launched.
 
-        Raises:
-            TargetError: The function cannot be run without computing.
-            CandidateError: It launches no kernel.
-            Exception: Whatever Triton raises.
+        Raises `TargetError` if the function cannot be run without computing, `CandidateError` if it launches no kernel.
         """
         call = functools.partial(self.launch, **config)
         kernels = dry_run(call, described(arguments))
@@ -380,12 +364,8 @@ class LauncherKernel:
     def compile(self, config: Config, arguments: Arguments) -> Executable:
         """Compile every launch for these arguments, and load the binaries; nothing is launched.
 
-        Cost: that of compiling each of its kernels, 0.1 to a few seconds; milliseconds from Triton's disk cache.
-
-        Raises:
-            CandidateError: `compile` if the compiler refused a kernel, `resources` if the device cannot hold one,
-                `runtime` if the function launches none.
-            CacheError: The compiler cannot write its files, as on a full disk.
+        Raises as `TritonKernel.compile`, and a `CandidateError` of the status `runtime` if the function launches no
+        kernel.
         """
         if self.interpreted:
             return self._executable(config, launches=True)
@@ -396,7 +376,7 @@ class LauncherKernel:
             _log.warning("%s is compiled when it is launched: %s", self.name, error.message)
             return self._executable(config, launches=False)
         except Exception as error:
-            raise compile_error(error) from error
+            raise CandidateError.of_compiler(error) from error
         loaded(lambda: kernels)
         took_s = time.perf_counter() - start
         traits = {**traits_of(kernels), "atomics": None}  # torch may use some too
@@ -409,7 +389,7 @@ class LauncherKernel:
 
         def bind(arguments: Arguments) -> Callable[[], Any]:
             call = functools.partial(self.launch, *arguments.positional, **{**arguments.keyword, **config})
-            return with_scratch(call if launches else functools.partial(self._watch, call))
+            return ScratchAllocator.around(call if launches else functools.partial(self._watch, call))
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
 
@@ -443,7 +423,6 @@ def _kernels_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _home(function: Callable[..., Any]) -> str:
-    """The package of a function."""
     return str(getattr(unwrap(function), "__module__", "")).partition(".")[0]
 
 
@@ -455,7 +434,6 @@ def _is_own(value: Any, home: str) -> bool:
 
 
 def _names_in(code: CodeType) -> set[str]:
-    """The names of attributes and globals in a function's code and in that of functions inside it."""
     inner = (_names_in(each) for each in code.co_consts if isinstance(each, CodeType))
     return {*code.co_names}.union(*inner)
 

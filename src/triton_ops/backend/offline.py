@@ -6,7 +6,7 @@ looks up. Tensors need no memory for that: only dtype, strides, alignment and th
 
 Facts used, of Triton 3.6 to 3.9: `driver.set_active`; `JITFunction.device_caches` is keyed by what the driver calls
 the current device; a backend's `add_stages` fills a dictionary of stages, whose `llir` runs one pass manager that
-allocates shared memory before `add_to_llvmir`. This file and `backend/triton.py` alone know such things.
+allocates shared memory before `add_to_llvmir`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.backend.compiled_kernel import binary_digest
-from triton_ops.backend.roles import Arguments, Compilable
-from triton_ops.backend.roles import StandIn as StandIn
-from triton_ops.backend.roles import described as described
+from triton_ops.backend.roles import Arguments, Compilable, StandIn
 from triton_ops.backend.triton_kernel import TritonKernel
 from triton_ops.base import code_folder, require
 from triton_ops.device import VENDORS, Target
@@ -101,11 +99,8 @@ def option_names(target: Target) -> frozenset[str]:
 class Built:
     """The product of the compiler, as Triton keeps it.
 
-    Attributes:
-        binary: `cubin` or `hsaco`.
-        assembly: PTX or amdgcn text.
-        metadata: Triton's own: `shared`, `num_warps`, `tmem_size` and more.
-        key: Name of the entry in Triton's disk cache.
+    The binary is a cubin or hsaco, the assembly PTX or amdgcn text; the metadata are Triton's own, and the key names
+    the entry in Triton's disk cache.
     """
 
     binary: bytes
@@ -131,12 +126,8 @@ class _SharedKnownError(Exception):
 class AheadOfTime:
     """A kernel that is compiled without being launched, for a target that need not be here.
 
-    Attributes:
-        kernel: What is compiled.
-        arguments: Of its launches: from `described`, or the caller's own. To compile in another process, specs in place
-            of tensors are enough.
-        target: What to compile for.
-        members: Members of an `Enum` that the kernel is given in place of their names.
+    The arguments are of its launches: from `described`, or the caller's own. To compile in another process, specs in
+    place of tensors are enough. `members` are those of an `Enum` that the kernel is given in place of their names.
     """
 
     kernel: Compilable
@@ -146,11 +137,9 @@ class AheadOfTime:
 
     @staticmethod
     def rehearse(target: Target) -> None:
-        """Compile a kernel that does nothing, so that what Triton does once in a process is done.
+        """Compile a kernel that does nothing, so that what Triton does once in a process is done; it takes 0.2 s.
 
         A process that has not imported torch needs none afterwards: Triton looks for it once, and does without.
-
-        Cost: 0.2 s.
         """
         triton, absent = require("triton", "compiling"), "torch" not in sys.modules
         if absent:
@@ -171,16 +160,9 @@ class AheadOfTime:
     def built(self, config: Config, judge: Judge | None = None) -> tuple[Built, ...]:
         """Compile into Triton's disk cache, or find the config there; one result for each launch of the kernel.
 
-        Args:
-            config: Tunables and launch options.
-            judge: Called with the exact shared memory in bytes and the TTGIR's text before LLVM and the assembler run;
-                what it raises ends the compilation. Not called where the disk cache has the kernel.
-
-        Cost: 0.1 to some seconds; 1 ms from the disk cache.
-
-        Raises:
-            TargetError: The kernel cannot be compiled without being launched.
-            Exception: Whatever Triton raises, and what `judge` raises.
+        `judge` is called with the exact shared memory in bytes and the TTGIR's text before LLVM and the assembler run,
+        unless the disk cache has the kernel; what it raises ends the compilation. `TargetError` if the kernel cannot be
+        compiled without being launched.
         """
         with pretending(self.target), _with_judge(self.target, judge):
             kernels = self._lower(config)
@@ -190,12 +172,8 @@ class AheadOfTime:
     def lowered(self, config: Config) -> tuple[int, str]:
         """Exact shared memory per block in bytes, and the TTGIR's text, without LLVM and the assembler.
 
-        Of a kernel that is launched several times, those of the first launch.
-
-        Cost: 45 ms for a matmul; nothing is written to the cache but the kernel's first two stages.
-
-        Raises:
-            Exception: Whatever Triton's front end and passes raise.
+        Of a kernel that is launched several times, those of the first launch. 45 ms for a matmul; nothing is written to
+        the cache but the kernel's first two stages.
         """
 
         def stop(shared_bytes: int, text: str) -> None:
@@ -212,10 +190,8 @@ class AheadOfTime:
     def build_launcher(self, config: Config) -> None:
         """Have the C compiler build what launches kernels of these signatures, for all configs, into the disk cache.
 
-        Without it the first launch in a process waits a third of a second for it, with Triton 3.6.
-
-        Raises:
-            Exception: Whatever Triton raises, as where there is no driver.
+        Without it the first launch in a process waits a third of a second for it, with Triton 3.6. Raises whatever
+        Triton raises, as where there is no driver.
         """
         vendor = VENDORS.get(self.target.kind)
         if vendor is None:

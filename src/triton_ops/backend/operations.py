@@ -15,8 +15,8 @@ from types import ModuleType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from triton_ops.backend.function_kernel import FunctionKernel, as_kernel
+from triton_ops.backend.origins import parameters_of
 from triton_ops.backend.roles import Arguments, Kernel
-from triton_ops.backend.signatures import parameters_of
 from triton_ops.backend.triton_kernel import kernel_and_space
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.space import ConfigSpace, as_space
@@ -123,21 +123,14 @@ class Operation:
         return Problem(self.name, tuple(specs.items()), " ".join([label, *keywords.values()]).strip())
 
     def full_shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
-        """`shape` with the defaults for what it leaves out.
-
-        Raises:
-            ShapeMismatchError: As `problem`.
-        """
+        """`shape` with the defaults for what it leaves out; raises `ShapeMismatchError` as `problem`."""
         names = self.extents
         parameters = parameters_of(self.arguments)
         minimum = sum(parameters[name].default is inspect.Parameter.empty for name in names)
         if shape is None:
             if minimum:
                 raise ShapeMismatchError(
-                    f"{self.name} needs a shape: {'x'.join(names)}",
-                    names,
-                    None,
-                    hint=f"add --shape {'x'.join(names)}",
+                    f"{self.name} needs a shape: {'x'.join(names)}", names, None, hint=f"add --shape {'x'.join(names)}"
                 )
             return tuple(parameters[name].default for name in names)
         text = "x".join(map(str, shape))
@@ -198,7 +191,6 @@ def _calls() -> ModuleType:
 
 
 def _tensor_list(specs: ArgumentSpecs) -> str:
-    """The tensors of a problem without extents, in short; nothing for no arguments at all."""
     tensors = [str(spec) for spec in specs.values() if isinstance(spec, TensorSpec)]
     more = ", …" if len(tensors) > _TENSORS_SHOWN else ""
     return ", ".join(tensors[:_TENSORS_SHOWN]) + more or ("default shape" if specs else "")

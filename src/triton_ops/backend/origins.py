@@ -1,27 +1,130 @@
-"""Functions as the user wrote them, inside of their decorators, each with its origin.
+"""Functions as the user wrote them, inside of their decorators: their origin, their parameters, and their text.
 
 A package is installed where an installer puts packages, or where the folder or archive of the search path that holds it
 has an installer's list of its files, as `pip install --target`, a PEX file and a wheel have. A project that is
 installed to be edited is the user's: its files lie beside no such list.
+
+The text of a function that counts for its fingerprint is its syntax, without parts that do not change the result:
+comments, docstrings, formatting, the line it stands on, the version of Python, and the space that a tuning decorator
+names. Signatures are kept: `inspect.signature` takes as long as reading a record.
 """
 
 from __future__ import annotations
 
+import ast
+import copy
 import functools
+import inspect
 import os
 import sys
 import sysconfig
+import textwrap
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import distributions
 from itertools import accumulate
 from pathlib import Path, PurePath
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from triton_ops import settings
+from triton_ops.backend.roles import Arguments, described
+from triton_ops.space import Tunable
+
+_TUNING_DECORATORS = {"autotune", "operation"}  # they name what may be tried, not what is computed
+_SILENT_FIELDS = {"ctx", "kind", "type_comment"}
+_CHANGING_METHODS = {
+    "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft", "remove",
+    "setdefault", "update",
+}  # fmt: skip
+_MOST_KEPT = 4096  # functions; a text is about as long as its source
+
+
+@dataclass(frozen=True)
+class Text:
+    """The syntax of one function as text, or its bytecode where there is no source.
+
+    `mutations` are names of variables from outside that it gives other values, or whose containers it changes.
+    """
+
+    syntax: str
+    mutations: frozenset[str] = frozenset()
+
+
+_texts: dict[int, tuple[CodeType, Text]] = {}  # by identity: equal code may stand below different annotations
+
+
+def text_of(code: CodeType) -> Text:
+    """The content of the source of a function with this code, parsed once in a process: 1 ms for 50 lines."""
+    entry = _texts.get(id(code))
+    if entry is None:
+        if len(_texts) >= _MOST_KEPT:
+            _texts.clear()
+        entry = _texts[id(code)] = (code, _parse(code))
+    return entry[1]
+
+
+def _parse(code: CodeType) -> Text:
+    if code.co_name == "<lambda>":  # its source is the whole statement around it
+        return Text(_bytecode(code))
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
+    except (OSError, TypeError, SyntaxError):
+        return Text(_bytecode(code))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            node.decorator_list = [d for d in node.decorator_list if _name_of(d) not in _TUNING_DECORATORS]
+            if ast.get_docstring(node) is not None:
+                node.body = node.body[1:] or [ast.Pass()]
+    return Text(_tree(tree), frozenset(_mutations(tree)))
+
+
+def _mutations(tree: ast.AST) -> Iterator[str]:
+    """Names that are declared global or nonlocal, and names of containers whose content the code changes."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
+            yield from node.names
+        elif isinstance(node, (ast.Subscript, ast.Attribute)) and _changes(node) and isinstance(node.value, ast.Name):
+            yield node.value.id
+
+
+def _changes(node: ast.Subscript | ast.Attribute) -> bool:
+    if isinstance(node, ast.Attribute):
+        return node.attr in _CHANGING_METHODS
+    return not isinstance(node.ctx, ast.Load)
+
+
+def _tree(node: Any) -> str:
+    """A syntax tree as text that is the same in every version of Python, which `ast.dump` and `ast.unparse` are not."""
+    if isinstance(node, list):
+        return f"[{', '.join(map(_tree, node))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    if isinstance(node, ast.JoinedStr):  # Python 3.12 adds empty pieces to f-strings
+        node.values = [v for v in node.values if not (isinstance(v, ast.Constant) and v.value == "")]
+    fields = [(name, value) for name, value in ast.iter_fields(node) if name not in _SILENT_FIELDS]
+    content = ", ".join(f"{name}={_tree(value)}" for name, value in fields if value is not None and value != [])
+    return f"{type(node).__name__}({content})"
+
+
+def _name_of(decorator: ast.expr) -> str:
+    function = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _bytecode(code: CodeType) -> str:
+    constants = [_bytecode(c) if isinstance(c, CodeType) else _constant(c) for c in code.co_consts]
+    return repr((code.co_code.hex(), constants, code.co_names, code.co_varnames, code.co_freevars))
+
+
+def _constant(value: Any) -> str:
+    # The order of a set literal's members changes with the process.
+    return f"set of {sorted(map(repr, value))}" if isinstance(value, frozenset) else repr(value)
+
 
 INTERPRETED = "InterpretedFunction"  # the class of a kernel that runs as Python
 _MOST_LAYERS = 16
@@ -102,10 +205,8 @@ def label(value: Any) -> str:
 def is_users(module: str, path: str | None, home: str) -> bool:
     """Tell whether code is read, and not told by the version of its package.
 
-    Args:
-        module: The name of the module it is in.
-        path: The file it was compiled from; None takes the module's.
-        home: The package of the kernel: installed or not, a package's own helpers are part of its kernels.
+    `path` is the file it was compiled from; None takes the module's. `home` is the package of the kernel: installed or
+    not, a package's own helpers are part of its kernels.
     """
     if module in _BESIDE:
         return False
@@ -140,6 +241,11 @@ def is_installed(module: str) -> bool:
     if file is None:
         return getattr(getattr(package, "__spec__", None), "origin", None) in ("built-in", "frozen")
     return not is_users_path(file)
+
+
+def is_carried(module: str, file: str) -> bool:
+    """Tell whether other hosts may lack a package: the user's, or one of a folder that is no Python's own."""
+    return module not in {*_NAMED, "__main__"} and (is_listed(file) or not is_installed(module))
 
 
 def is_found_again(module: str) -> bool:
@@ -191,7 +297,6 @@ def _listed_in(entry: str) -> frozenset[str]:
 
 
 def _records(entry: str) -> Iterator[str]:
-    """The lists of files that installers have left; one that cannot be read lists nothing."""
     for package in distributions(path=[entry]):
         try:
             yield package.read_text("RECORD") or ""
@@ -207,3 +312,103 @@ def version_of(module: str) -> str | None:
         return None
     version = vars(package).get("__version__")
     return str(version) if isinstance(version, str) else None
+
+
+_Parameters = Mapping[str, inspect.Parameter]
+_signatures: WeakKeyDictionary[FunctionType, tuple[Any, Any, Any, _Parameters]] = WeakKeyDictionary()
+
+
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters by name; `TypeError` or `ValueError` for a builtin that does not tell them, or no function."""
+    if not isinstance(function, FunctionType) or vars(function):  # a wrapper's attributes say what it wraps
+        return inspect.signature(function).parameters
+    code, defaults, keyword_defaults = function.__code__, function.__defaults__, function.__kwdefaults__
+    entry = _signatures.get(function)
+    if entry is not None and entry[0] is code and entry[1] is defaults and entry[2] is keyword_defaults:
+        return entry[3]
+    parameters = inspect.signature(function).parameters
+    _signatures[function] = (code, defaults, keyword_defaults, parameters)
+    return parameters
+
+
+def layers(function: Any) -> list[Any]:
+    """A kernel with the kernels below its decorators, the innermost last."""
+    layers = [function]
+    while hasattr(inner := getattr(layers[-1], "fn", None), "run"):
+        layers.append(inner)
+    return layers
+
+
+def without_autotune(function: Any) -> Any:
+    """A kernel with its other decorators, which see the values of the config too."""
+    if hasattr(function, "configs"):
+        return without_autotune(function.fn)
+    inner = getattr(function, "fn", None)
+    if not hasattr(inner, "run") or (below := without_autotune(inner)) is inner:
+        return function
+    duplicate = copy.copy(function)
+    duplicate.fn = below
+    return duplicate
+
+
+def heuristics(function: Any) -> set[str]:
+    """The parameters that `@triton.heuristics` gives their values."""
+    return {name for layer in layers(function)[:-1] for name in getattr(layer, "values", ())}
+
+
+def is_gluon(function: Any) -> bool:
+    """Tell whether it is a kernel of Gluon."""
+    innermost = layers(function)[-1]
+    return bool(hasattr(innermost, "is_gluon") and innermost.is_gluon())
+
+
+Made = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+_OF_RUN = {"self", "grid", "warmup"}  # the names of Triton's `run` itself
+
+
+def defaults_of(function: Any) -> dict[str, Any]:
+    """The values of a kernel's parameters that need not be given, by name."""
+    parameters = parameters_of(unwrap(function)).values()
+    return {param.name: param.default for param in parameters if param.default is not param.empty}
+
+
+def placed(function: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments by place and by name as Triton's `run` of a kernel takes them.
+
+    What is called like a parameter of `run` itself is given by its place, with all that stands before it.
+    """
+    names, rest, positional = function.arg_names, dict(keywords), list(args)
+    while _OF_RUN & rest.keys() & {*names[len(positional) :]}:
+        name = names[len(positional)]
+        positional.append(rest.pop(name) if name in rest else defaults_of(function)[name])
+    return positional, rest
+
+
+def missing_parameters(
+    function: Any, tunables: Iterable[str], values: Mapping[str, Any], maker: Made | None
+) -> list[str]:
+    """The parameters that get a value from nowhere.
+
+    `tunables` are a config, the tunables of a space by name, or names alone. `maker` makes further arguments from
+    arguments and config. It is asked only if something is missing, about tensors without memory, and the first value of
+    each tunable. Where it cannot answer, every parameter may be its own but the constexpr ones.
+    """
+    filled = {*values, *tunables, *heuristics(function)}
+    parameters = parameters_of(unwrap(function)).values()
+    missing = [each.name for each in parameters if each.default is each.empty and each.name not in filled]
+    if not missing or maker is None:
+        return missing
+    try:
+        light = described(Arguments(keyword=dict(values)), light=True).keyword
+        own = set(maker({**defaults_of(function), **light, **_first_config(tunables)}))
+    except Exception as error:  # noqa: BLE001 - the user's own function; a launch will say why
+        if isinstance(error, KeyError) and error.args[:1] and error.args[0] in missing:
+            return [error.args[0]]
+        own = {param.name for param in layers(function)[-1].params if not param.is_constexpr}
+    return [name for name in missing if name not in own]
+
+
+def _first_config(tunables: Iterable[str]) -> dict[str, Any]:
+    if not isinstance(tunables, Mapping):
+        return {}
+    return {name: next(iter(each)) if isinstance(each, Tunable) else each for name, each in tunables.items()}

@@ -6,12 +6,10 @@ its code with the globals that it uses; so does what belongs to a module that an
 whose place it would find another one of the same name. Tensors keep their values, strides, offsets, alignment and
 shared storages.
 
-A process that compiles gets the code of everything that is the user's, and imports no module of the user's, so that an
-import has no effect there and costs no time; of a tensor it gets what a compiler sees (`by_value.py`).
-
-JIT functions, their helpers, other functions and classes of the user's go by value: code, source, and the globals that
-they use. A module of the user's goes as the attributes that the code names. Whatever belongs to Python, Triton, this
-package or an installed package goes by its name. A tensor goes as what a compiler sees of it.
+A process that compiles gets JIT functions, their helpers, other functions and classes of the user's by value: code,
+source, and the globals that they use. A module of the user's goes as the attributes that the code names, and is not
+imported, so that an import has no effect there and costs no time. Whatever belongs to Python, Triton, this package or
+an installed package goes by its name, and a tensor as what a compiler sees of it.
 
 Facts used, from Triton 3.6 to 3.9: the key of a compiled kernel is made of the sources of the JIT function and of those
 it calls, of their starting lines, and of the constants among their globals; a JIT function has its text from `def` on
@@ -46,10 +44,9 @@ from typing import Any
 
 import cloudpickle
 
-from triton_ops.backend.errors import one_line
 from triton_ops.backend.origins import INTERPRETED, is_found_again, is_installed
 from triton_ops.backend.reader import names_in, used_values
-from triton_ops.backend.roles import Arguments, StandIn, is_tensor, tensors_in
+from triton_ops.backend.roles import Arguments, StandIn, is_tensor, one_line
 from triton_ops.base import require
 from triton_ops.exceptions import KernelTypeError, TargetError
 
@@ -69,11 +66,13 @@ def not_for_another_process(holder: str) -> TargetError:
 def names_of_addresses(arguments: Arguments) -> list[str]:
     """The names of the arguments that hold addresses of this process's memory on a GPU, as tensors or as numbers.
 
-    Cost: a copy of some values of each tensor of 64-bit integers; where one of them is large, also a list of what torch
-    has allocated, which takes milliseconds.
+    Copies some values of each tensor of 64-bit integers; where one of them is large, a list of what torch has allocated
+    is made too, which takes milliseconds.
     """
     items = {f"argument {place}": value for place, value in enumerate(arguments.positional)} | {**arguments.keyword}
-    return [name for name, value in items.items() if any(map(_is_address, tensors_in([value], _may_be_address)))]
+    return [
+        name for name, value in items.items() if any(map(_is_address, Arguments.tensors_in([value], _may_be_address)))
+    ]
 
 
 def _may_be_address(value: Any) -> bool:
@@ -146,9 +145,6 @@ def settled(kernel: Any) -> Any:
 
     Left to itself, Triton's name for a JIT function depends on what was compiled before in the process, so that a
     binary that one process has compiled is not found by another.
-
-    Raises:
-        Exception: Whatever Triton raises when it reads the source.
     """
     _settle(kernel, set())
     return kernel
@@ -188,7 +184,6 @@ def reduced_by_value(kernel: Any) -> tuple[Any, ...]:
 
 
 def _options(kernel: Any) -> dict[str, Any]:
-    """The arguments that a JIT function was made with, without its Python function."""
     parameters = [p for p in inspect.signature(type(kernel).__init__).parameters if p not in ("self", "fn")]
     values = {p: getattr(kernel, "_repr" if p == "repr" else p, None) for p in parameters}
     return {name: value for name, value in values.items() if value is not None}
@@ -309,8 +304,6 @@ class _EmptyModule:
 
 
 class _Part:
-    """Attributes of a module, which are set in the other process."""
-
     def __init__(self, module: _EmptyModule, attributes: dict[str, Any]) -> None:
         self._module, self._attributes = module, attributes
 
@@ -353,10 +346,8 @@ MOST_TENSOR_BYTES = 1 << 30  # that are sent; past it, floating-point tensors ar
 class Packed:
     """An object as bytes.
 
-    Attributes:
-        content: The bytes.
-        drawn: Tensors that hold other values on the other side, described; empty if everything is as here.
-        imports: Top-level packages that are imported when the object is made again; known of objects that go by value.
+    `drawn` describes the tensors that hold other values on the other side. `imports` are top-level packages that are
+    imported when the object is made again; known of objects that go by value.
     """
 
     content: bytes
@@ -365,21 +356,15 @@ class Packed:
 
 
 def pack(value: Any, most_bytes: int = MOST_TENSOR_BYTES, *, by_value: bool = False) -> Packed:
-    """`value` as bytes.
+    """`value` as bytes: functions, kernels, tensors and what holds them.
 
-    Args:
-        value: What to send; functions, kernels, tensors and what holds them.
-        most_bytes: So many bytes of floating-point tensors are copied; those beyond it become uniform in [-1, 1].
-        by_value: For a process that compiles and does not launch. Code of the user's is sent whole, so that no module
-            of the user's is imported there; what belongs to Python, Triton, this package and installed packages goes
-            by name. A tensor becomes a `StandIn`. Without this the process that launches imports what a module holds,
-            and gets the tensors' values.
+    So many bytes of floating-point tensors are copied; those beyond it become uniform in [-1, 1]. By value an object is
+    for a process that compiles and does not launch: code of the user's is sent whole, and a tensor becomes a `StandIn`.
+    Without this the process that launches imports what a module holds, and gets the tensors' values.
 
     Raises:
         KernelTypeError: Something in it exists in this process only, such as an open file or a lock.
         TargetError: A tensor holds addresses of memory, and its values would be sent.
-
-    Cost: a copy of the tensors through the host's memory; by value none.
     """
     target = io.BytesIO()
     pickler = ValuePickler(target) if by_value else _ReferencePickler(target, most_bytes)
@@ -396,11 +381,7 @@ def pack(value: Any, most_bytes: int = MOST_TENSOR_BYTES, *, by_value: bool = Fa
 
 
 def unpack(content: bytes) -> Any:
-    """The object that `pack` was given, made again in this process.
-
-    Raises:
-        KernelTypeError: It cannot be: a module is not found here, or has changed.
-    """
+    """The object that `pack` was given, made again; `KernelTypeError` if a module is not found here, or has changed."""
     try:
         return pickle.loads(content)
     except Exception as error:
@@ -476,7 +457,6 @@ class _Storage:
         return _Storage, (self.device, self.size, self.dtype, self.content)
 
     def get(self) -> Any:
-        """The storage; it is made once in this process."""
         if "storage" not in self.cache:
             self.cache["storage"] = self._make()
         return self.cache["storage"]

@@ -1,13 +1,11 @@
 """Private arguments of candidates, which leave the caller's as they were.
 
-The caller's arguments stay as they were, whatever candidates write. Whole storages are copied and restored, so that
-views, strides and memory shared between arguments are kept exactly; so are arrays and containers on the host, and the
-shape that a tensor has over its storage. A canary is a zone of known bytes around an output
-and in its gaps: a device allocator hands out memory in large pieces, so that a write past the end of a tensor raises
-nothing, and is found by what it left in a canary.
+Whole storages are copied and restored, so that views, strides and memory shared between arguments are kept exactly; so
+are arrays and containers on the host, and the shape that a tensor has over its storage. Objects of other classes are
+passed as they are: only their classes know what a copy of them is.
 
-They are copied and restored as tensors are. Objects of other classes are passed as they are: only their classes know
-what a copy of them is.
+A canary is a zone of known bytes around an output and in its gaps: a device allocator hands out memory in large pieces,
+so that a write past the end of a tensor raises nothing, and is found by what it left in a canary.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.backend.roles import Arguments, mapped
+from triton_ops.backend.roles import Arguments
 from triton_ops.base import require
 from triton_ops.exceptions import DeviceError
 from triton_ops.values import check_layout
@@ -33,11 +31,7 @@ def is_array(value: Any) -> bool:
 
 
 def check_no_arrays(kernel: str, values: Mapping[str, Any]) -> None:
-    """Raise if one of the arguments of a compiled Triton kernel is in the memory of the host.
-
-    Raises:
-        DeviceError: One is a NumPy array.
-    """
+    """Raise `DeviceError` if one of the arguments of a compiled Triton kernel is an array in the memory of the host."""
     if name := next((name for name, value in values.items() if is_array(value)), None):
         raise DeviceError(
             f"{kernel} is a Triton kernel, which runs on a GPU, and {name} is a NumPy array, which is on the CPU",
@@ -61,7 +55,7 @@ def host_values(values: Iterable[Any]) -> Iterator[Any]:
 
 def with_copies(value: Any, arrays: Mapping[int, Any]) -> Any:
     """`value` with its containers made anew and every array in it replaced by what `arrays` has for its `id`."""
-    return mapped(
+    return Arguments.mapped(
         value,
         lambda part: arrays[id(part)] if is_array(part) else copy.copy(part),
         lambda part: is_array(part) or type(part) in (set, bytearray),
@@ -85,7 +79,6 @@ def copies_of(arrays: Iterable[Any]) -> dict[int, Any]:
 
 
 def _blocks(arrays: Iterable[Any]) -> list[list[Any]]:
-    """The arrays in groups whose memory overlaps."""
     blocks: list[list[Any]] = []
     end = -1
     for array in sorted(arrays, key=_bounds):
@@ -98,7 +91,6 @@ def _blocks(arrays: Iterable[Any]) -> list[list[Any]]:
 
 
 def _bounds(array: Any) -> tuple[int, int]:
-    """The address of an array's first byte, and the one after its last."""
     start: int = array.__array_interface__["data"][0]
     if array.size == 0:
         return start, start
@@ -124,20 +116,10 @@ def _copied_block(arrays: Sequence[Any]) -> dict[int, Any]:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The content of one array or container at one time.
-
-    Attributes:
-        value: The array or container.
-        content: A copy of its elements; the items of a container are the same objects.
-    """
+    """The content of one array or container at one time; the items of a container are the same objects."""
 
     value: Any
     content: Any
-
-    @classmethod
-    def of(cls, value: Any) -> Snapshot:
-        """The content of `value` now."""
-        return cls(value, value.copy())
 
     def changed(self) -> bool:
         """Tell whether the value differs from its content at that time; items of containers are compared as objects."""
@@ -197,8 +179,6 @@ class Protection:
     """A copy of what some values hold, to find writes and to undo them.
 
     The values are tensors, NumPy arrays and containers, also of one another; other objects among them are left alone.
-
-    Cost: one copy of the bytes when made, one comparison or copy when asked.
     """
 
     def __init__(self, values: Iterable[Any]) -> None:
@@ -206,7 +186,7 @@ class Protection:
         tensors = list(Arguments(tuple(values)).tensors())
         self._saved = {place: (storage, storage.clone()) for place, storage in _storages(tensors).items()}
         self._forms = [Form.of(tensor) for tensor in tensors]
-        self._host = [Snapshot.of(value) for value in host_values(values)]
+        self._host = [Snapshot(value, value.copy()) for value in host_values(values)]
 
     def changed(self) -> bool:
         """Tell whether any byte, item or shape differs from when this was made; waits for the device."""
@@ -225,6 +205,20 @@ class Protection:
         for now, before in self._saved.values():
             now.copy_(before)
 
+    @staticmethod
+    def same_bytes(a: Any, b: Any) -> bool:
+        """Compare two flat tensors of bytes, eight at a time where both allow it, which takes a quarter of the time."""
+        torch = require("torch", "comparing tensors")
+        if all(not (t.numel() % 8 or t.storage_offset() % 8 or t.data_ptr() % 8) for t in (a, b)):
+            a, b = a.view(torch.int64), b.view(torch.int64)
+        return bool(torch.equal(a, b))
+
+    @staticmethod
+    def value_copy(value: Any) -> Any:
+        """A copy of a result, which later launches cannot change; tensors and arrays may lie otherwise in memory."""
+        arrays = {id(array): array.copy() for array in host_values((value,)) if is_array(array)}
+        return Arguments((with_copies(value, arrays),)).map(lambda tensor: tensor.clone()).positional[0]
+
     def _differences(self) -> Iterator[int]:
         places = {place for place, (now, before) in self._saved.items() if not _same(now, before)}
         yield from (id(form.tensor) for form in self._forms if form.place in places or form.changed())
@@ -235,9 +229,7 @@ class Protection:
 class Form:
     """The place of a tensor over its storage at one time, to find and undo what resizes or replaces either.
 
-    Attributes:
-        place: The device and the address of the storage.
-        layout: The tensor's offset in the storage, shape and strides.
+    `place` is the device and the address of the storage, `layout` the tensor's offset in it, shape and strides.
     """
 
     tensor: Any
@@ -295,8 +287,7 @@ def _place(storage: Any) -> tuple[str, int]:
 def _storages(tensors: Iterable[Any]) -> dict[tuple[str, int], Any]:
     """The storage at each place: the longest one, since over memory from NumPy several may begin at one address.
 
-    Raises:
-        KernelTypeError: A tensor has none, as a sparse one.
+    Raises `KernelTypeError` where a tensor has none, as a sparse one.
     """
     storages: dict[tuple[str, int], Any] = {}
     for tensor in tensors:
@@ -310,15 +301,7 @@ def _storages(tensors: Iterable[Any]) -> dict[tuple[str, int], Any]:
 
 def _same(a: Any, b: Any) -> bool:
     torch = require("torch", "comparing tensors")
-    return same_bytes(_bytes(torch, a), _bytes(torch, b))
-
-
-def same_bytes(a: Any, b: Any) -> bool:
-    """Compare two flat tensors of bytes, eight at a time where both allow it, which takes a quarter of the time."""
-    torch = require("torch", "comparing tensors")
-    if all(not (t.numel() % 8 or t.storage_offset() % 8 or t.data_ptr() % 8) for t in (a, b)):
-        a, b = a.view(torch.int64), b.view(torch.int64)
-    return bool(torch.equal(a, b))
+    return Protection.same_bytes(_bytes(torch, a), _bytes(torch, b))
 
 
 def _bytes(torch: Any, storage: Any) -> Any:
@@ -329,10 +312,8 @@ def _bytes(torch: Any, storage: Any) -> Any:
 def private_copy(arguments: Arguments) -> Arguments:
     """The same arguments over new memory: same strides, offsets and sharing, none of the caller's.
 
-    Tensors, NumPy arrays and containers are copied; other objects are passed as they are.
-
-    Raises:
-        KernelTypeError: A tensor is sparse or nested.
+    Tensors, NumPy arrays and containers are copied; other objects are passed as they are. `KernelTypeError` if a tensor
+    is sparse or nested.
     """
     values = (*arguments.positional, *arguments.keyword.values())
     arrays = copies_of(value for value in host_values(values) if is_array(value))
@@ -351,19 +332,12 @@ def private_copy(arguments: Arguments) -> Arguments:
     return arguments.map(copy)
 
 
-def value_copy(value: Any) -> Any:
-    """A copy of a result, which later launches cannot change; tensors and arrays may lie otherwise in memory."""
-    arrays = {id(array): array.copy() for array in host_values((value,)) if is_array(array)}
-    return Arguments((with_copies(value, arrays),)).map(lambda tensor: tensor.clone()).positional[0]
-
-
 @dataclass(frozen=True)
 class Canaries:
     """The zones around some outputs.
 
-    Attributes:
-        zones: Name of the output, bytes around it or of its whole storage, and which of them are not its own; None
-            for all.
+    Each is the name of the output, bytes around it or of its whole storage, and which of them are not its own; None for
+    all.
     """
 
     zones: tuple[tuple[str, Any, Any], ...] = ()
@@ -387,7 +361,6 @@ class Canaries:
 
 
 def _strays(zone: Any, outside: Any) -> Any:
-    """The bytes of a zone that are not as they were, as a mask."""
     hit = zone != _PATTERN
     return hit if outside is None else hit.logical_and_(outside)
 
@@ -396,9 +369,8 @@ def with_canaries(arguments: Arguments, outputs: Iterable[str]) -> tuple[Argumen
     """The same arguments with the named outputs over new storages that have a zone at each end.
 
     Strides, offsets, alignment and content stay. An output that shares its storage with another argument keeps it.
-
-    Cost: a copy of the outputs' storages; zones of 1/64 of each, at least 64 KiB and at most 4 MiB; where an output has
-    gaps, a byte for each element of its storage.
+    Zones are 1/64 of each storage, at least 64 KiB and at most 4 MiB; where an output has gaps, a byte for each element
+    is added.
     """
     names = [name for name in outputs if next(_tensors(arguments, name), None) is not None]
     places = [place_of(tensor) for tensor in arguments.tensors()]
@@ -445,7 +417,6 @@ def _gaps(tensor: Any) -> Any:
 
 
 def _room(tensor: Any) -> tuple[Any, int]:
-    """The tensor's storage with a zone at each end, as bytes; and how long a zone is."""
     torch = require("torch", "watching the memory around outputs")
     storage = tensor.untyped_storage()
     size = min(max(storage.nbytes() // _SHARE, _LEAST_BYTES), _MOST_BYTES)

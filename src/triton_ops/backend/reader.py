@@ -42,9 +42,9 @@ from triton_ops.backend.origins import (
     is_triton,
     is_users,
     label,
+    text_of,
     version_of,
 )
-from triton_ops.backend.syntax import text_of
 from triton_ops.base import fingerprint
 
 _MODULE = "torch._dynamo.eval_frame"
@@ -56,8 +56,7 @@ _ASKED = ("fullgraph", "_dynamic", "_shapes_spec", "_hooks")  # attributes of a 
 def compilation_of(value: Any) -> Mapping[str, Any] | None:
     """The callable that `value` compiles, and the request; None if torch's compiler did not make `value`.
 
-    Raises:
-        LookupError: The compiler made it, and this version of torch does not tell how it was asked to.
+    Raises `LookupError` if it did, and this version of torch does not tell how it was asked to.
     """
     if isinstance(value, FunctionType):
         if value.__globals__.get("__name__") != _MODULE or _ORIGINAL not in vars(value):
@@ -82,11 +81,7 @@ def _request(context: Any) -> dict[str, Any]:
 
 
 def _changed_settings() -> dict[str, Any]:
-    """The settings of Inductor that differ from their defaults, by name; none where Inductor is not imported.
-
-    Raises:
-        LookupError: This version of torch does not tell the defaults.
-    """
+    """The settings of Inductor that differ from their defaults, by name; none where Inductor is not imported."""
     settings = sys.modules.get(_INDUCTOR_SETTINGS)
     if settings is None:
         return {}
@@ -112,21 +107,14 @@ def _inner(callback: Any) -> Any:
 
 
 _BY_ANY_NAME = {"getattr", "vars", "__dict__"}  # beside these, it cannot be seen which names of a module are used
-_MARKS = (
-    "_dynamo_",
-    "_torchdynamo",
-)  # torch's compiler leaves them on what it has met
+_MARKS = ("_dynamo_", "_torchdynamo")  # torch's compiler leaves them on what it has met
 _DESCRIPTORS = (MemberDescriptorType, GetSetDescriptorType)
 
 
 class UsedValue(NamedTuple):
-    """A value that the code of a function refers to.
+    """A value that the code of a function refers to, under the name that the code calls it.
 
-    Attributes:
-        name: What the code calls it.
-        value: The value.
-        holder: Where it stands: a cell, or the names of a module or function. None for a default.
-        key: Its name there.
+    `holder` is a cell, or the names of a module or function, in which it stands as `key`; None for a default.
     """
 
     name: str
@@ -166,7 +154,6 @@ def _with_attributes(use: UsedValue, names: list[str], is_users: Callable[[str],
 
 
 def _in_module(path: str, module: ModuleType, names: list[str], paths: set[str]) -> Iterator[UsedValue]:
-    """The values that the code may mean by `module.name`, also in modules below `module`."""
     for name in names:
         value = vars(module).get(name)
         if isinstance(value, ModuleType):
@@ -233,11 +220,7 @@ def attributes(values: Mapping[str, Any], cls: type) -> Iterator[tuple[str, Any]
 
 
 def parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
-    """The parts that an object is made of, as `copy` and `pickle` see it; nothing is copied.
-
-    Raises:
-        Exception: Its type does not tell, as of an open file.
-    """
+    """The parts that an object is made of, as `copy` and `pickle` see it; raises where its type does not tell."""
     reducer = copyreg.dispatch_table.get(type(value))
     reduction = value.__reduce_ex__(2) if reducer is None else reducer(value)
     if isinstance(reduction, str):
@@ -292,15 +275,11 @@ class ReadValue(NamedTuple):
 
 
 class Reader:
-    """Collects the parts of one fingerprint.
+    """Collects the parts of one fingerprint, by the name under which each was reached.
 
-    Attributes:
-        parts: What counts, by the name under which it was reached.
-        unknown: What could not be told apart, and why; None if all could.
-        packages: Installed packages that are used, with their versions.
-        interpreted: Whether a kernel that runs as Python was met.
-        fixed: Whether nothing was met that can change in place, such as a list or an object.
-        values_read: Where the values were read that can be given other values.
+    `unknown` is what could not be told apart, and why; None if all could. `interpreted` is whether a kernel that runs
+    as Python was met, `fixed` whether nothing was met that can change in place, such as a list or an object.
+    `values_read` are where values were read that can be given other values.
     """
 
     def __init__(self, home: str) -> None:
@@ -373,7 +352,6 @@ class Reader:
         return request is not None
 
     def _read_later(self, code: Any) -> str:
-        """The label under which a function or class is, or will be, among the parts."""
         if id(code) not in self._labels:
             self._labels[id(code)] = (code, self._new_label(code))
             self._code.append(code)
@@ -459,7 +437,6 @@ class Reader:
         self._add_attributes(name, getattr(value, "__dict__", {}), type(value))
 
     def _read_set(self, name: str, members: Iterable[Any]) -> None:
-        """The members in an order that every process gives them."""
         digests = sorted(map(self._digest, members))
         self.parts[name] = f"set of {digests}"
 
@@ -564,7 +541,6 @@ class Reader:
 
 
 def _array(value: Any) -> str | None:
-    """A tensor or an array as arguments are described; None of other values."""
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
         return None
     stride = getattr(value, "strides", None)

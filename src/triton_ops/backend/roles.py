@@ -1,4 +1,4 @@
-"""Roles of kernels by what each can do, with the arguments of their launches.
+"""Roles of kernels by what each can do, with the arguments and the failures of their launches.
 
 A kernel knows nothing of search, timing or caches. Adding a backend is one class with `check` and `compile`; what else
 a kernel can do is a capability, a small protocol of its own, which those who need it ask for.
@@ -9,16 +9,112 @@ attributes `base`, `shape`, `strides` and `block_shape`, and a kernel's launch r
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import errno
+import functools
+import importlib
 import math
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from itertools import dropwhile
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from triton_ops.base import require
-from triton_ops.exceptions import KernelTypeError
+from triton_ops.base import escaped, require
+from triton_ops.exceptions import CacheError, KernelTypeError
 from triton_ops.space import Config
-from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Resources, TensorSpec
+from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Resources, Status, TensorSpec
+
+_RESOURCES = ("OutOfResources", "OutOfMemoryError")
+_COMPILE = (
+    "CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "PTXASError", "MLIRError",
+)  # fmt: skip
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
+_LONGEST_TEXT = 400
+_LONGEST_TRACE = 8_000
+_OWN_FOLDER = str(Path(__file__).parents[1])
+_AROUND = tuple(module.__file__ or "" for module in (contextlib, functools))  # they call what they are given
+
+
+class CandidateError(Exception):
+    """One config failed while it was compiled or loaded, and its trial ends in `status`; the tune goes on."""
+
+    def __init__(self, status: Status, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+    def __reduce__(self) -> tuple[type[CandidateError], tuple[Status, str]]:
+        return type(self), (self.status, str(self.args[0]))
+
+    @classmethod
+    def of(cls, error: BaseException, phase: Status) -> CandidateError:
+        """`error` as a candidate's failure.
+
+        Told by the exception's class names, so that nothing of Triton or torch need be imported to sort it; an error
+        of no known class ends in the status of the phase it happened in.
+        """
+        if isinstance(error, CandidateError):
+            return error
+        names = {kind.__name__ for kind in type(error).__mro__}
+        status = phase
+        if names.intersection(_RESOURCES) or isinstance(error, MemoryError):
+            status = Status.RESOURCES
+        elif names.intersection(_COMPILE):
+            status = Status.COMPILE
+        return CandidateError(status, one_line(error))
+
+    @classmethod
+    def of_compiler(cls, error: Exception) -> CandidateError | CacheError:
+        """The failure of a compilation as the config's, or as that of the disk cache, which every config would have."""
+        cache = str(importlib.import_module("triton.knobs").cache.dir)
+        if isinstance(error, OSError):
+            missing = error.errno == errno.ENOENT and str(error.filename or "").startswith(cache)
+            if missing or error.errno in _UNWRITABLE:
+                return CacheError(
+                    f"the compiler cannot write its files: {error}; its disk cache is {cache}",
+                    hint="make room there, or name another folder with TRITON_CACHE_DIR",
+                )
+        return cls.of(error, Status.COMPILE)
+
+    @staticmethod
+    def trace_of(error: BaseException) -> str:
+        """The trace of a candidate's failure from the first frame of the user's or a library's code on.
+
+        It is empty if there is no such frame. Of a long trace the last 8,000 characters are kept.
+        """
+        if isinstance(error, CandidateError) and error.__cause__ is not None:
+            error = error.__cause__
+        trace = traceback.TracebackException.from_exception(error)
+        part: traceback.TracebackException | None = trace
+        frames = 0
+        while part is not None:
+            part.stack = traceback.StackSummary.from_list(_from_the_callable_on(list(part.stack)))
+            frames += len(part.stack)
+            part = part.__cause__ or part.__context__
+        return "".join(trace.format())[-_LONGEST_TRACE:] if frames else ""
+
+
+def _from_the_callable_on(stack: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    around = (_OWN_FOLDER, *filter(None, _AROUND))
+    return list(dropwhile(lambda frame: frame.filename.startswith(around), stack))
+
+
+def one_line(error: BaseException) -> str:
+    """`Class: message` in one line of at most 400 characters: the first and last lines carry the meaning.
+
+    A line that only points at a place of the line above it, with `^` and `~`, carries none.
+
+    Triton's compiler wraps an error once for each function that it was in, with the place of the call and no message;
+    the line is then of the error that was wrapped.
+    """
+    while str(error).rstrip().endswith("^") and error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" \t^~")]
+    text = escaped(f"{type(error).__name__}: {' … '.join(dict.fromkeys([*lines[:1], *lines[-1:]]))}".rstrip(": "))
+    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
+
 
 _DESCRIPTOR_PARTS = ("base", "shape", "strides", "block_shape")
 
@@ -35,40 +131,6 @@ def is_descriptor(value: Any) -> bool:
     return all(hasattr(value, name) for name in _DESCRIPTOR_PARTS) and not isinstance(value, type)
 
 
-def tensors_in(values: Iterable[Any], leaf: Callable[[Any], bool] = is_tensor) -> Iterator[Any]:
-    """The torch tensors in `values`, to any depth; `leaf` says which other values are meant instead."""
-    for value in values:
-        if leaf(value):
-            yield value
-        elif isinstance(value, Mapping):
-            yield from tensors_in(value.values(), leaf)
-        elif isinstance(value, (tuple, list)):
-            yield from tensors_in(value, leaf)
-        elif is_descriptor(value):
-            yield from tensors_in((value.base,), leaf)
-
-
-def mapped(value: Any, change: Callable[[Any], Any], leaf: Callable[[Any], bool] = is_tensor) -> Any:
-    """`value` with `change` applied to every leaf in it; containers and descriptors are made anew around the results.
-
-    Args:
-        value: An argument.
-        change: From a leaf to what replaces it.
-        leaf: Says which values are replaced; by default the torch tensors.
-    """
-    if leaf(value):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {name: mapped(item, change, leaf) for name, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_make"):  # a named tuple
-        return value._make(mapped(item, change, leaf) for item in value)
-    if type(value) in (tuple, list):
-        return type(value)(mapped(item, change, leaf) for item in value)
-    if is_descriptor(value):
-        return _with_base(value, mapped(value.base, change, leaf))
-    return value
-
-
 def _with_base(descriptor: Any, base: Any) -> Any:
     """A descriptor of its own over `base`: hooks change descriptors, and one must not see what another has changed."""
     duplicate = copy.copy(descriptor)
@@ -80,12 +142,7 @@ def _with_base(descriptor: Any, base: Any) -> Any:
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of a kernel, without the values of its config.
-
-    Attributes:
-        positional: The arguments that are given by position, in calling order.
-        keyword: The arguments that are given by name.
-    """
+    """The arguments of a kernel, without the values of its config."""
 
     positional: tuple[Any, ...] = ()
     keyword: Mapping[str, Any] = field(default_factory=dict)
@@ -94,8 +151,8 @@ class Arguments:
     def given(cls, args: Any, kwargs: Any) -> Arguments:
         """The arguments that a caller gave as `args` and `kwargs`; None for no keywords.
 
-        Raises:
-            KernelTypeError: They are no sequence and no mapping, such as a tensor in place of a tuple that holds it.
+        Raises `KernelTypeError` if they are no sequence and no mapping, such as a tensor in place of a tuple that holds
+        it.
         """
         if not isinstance(args, Sequence) or isinstance(args, (str, bytes)):
             raise KernelTypeError(
@@ -108,9 +165,37 @@ class Arguments:
             )
         return cls(tuple(args), dict(kwargs or {}))
 
+    @staticmethod
+    def tensors_in(values: Iterable[Any], leaf: Callable[[Any], bool] = is_tensor) -> Iterator[Any]:
+        """The torch tensors in `values`, to any depth; `leaf` says which other values are meant instead."""
+        for value in values:
+            if leaf(value):
+                yield value
+            elif isinstance(value, Mapping):
+                yield from Arguments.tensors_in(value.values(), leaf)
+            elif isinstance(value, (tuple, list)):
+                yield from Arguments.tensors_in(value, leaf)
+            elif is_descriptor(value):
+                yield from Arguments.tensors_in((value.base,), leaf)
+
+    @staticmethod
+    def mapped(value: Any, change: Callable[[Any], Any], leaf: Callable[[Any], bool] = is_tensor) -> Any:
+        """`value` with `change` applied to every leaf in it; containers and descriptors are made anew around them."""
+        if leaf(value):
+            return change(value)
+        if isinstance(value, Mapping):
+            return {name: Arguments.mapped(item, change, leaf) for name, item in value.items()}
+        if isinstance(value, tuple) and hasattr(value, "_make"):  # a named tuple
+            return value._make(Arguments.mapped(item, change, leaf) for item in value)
+        if type(value) in (tuple, list):
+            return type(value)(Arguments.mapped(item, change, leaf) for item in value)
+        if is_descriptor(value):
+            return _with_base(value, Arguments.mapped(value.base, change, leaf))
+        return value
+
     def tensors(self) -> Iterator[Any]:
         """The torch tensors in these arguments, also those inside containers and tensor descriptors."""
-        yield from tensors_in([*self.positional, *self.keyword.values()])
+        yield from self.tensors_in([*self.positional, *self.keyword.values()])
 
     def result(self, name: str) -> Any:
         """The argument of a name as a result: of a tensor descriptor its tensor."""
@@ -120,8 +205,8 @@ class Arguments:
     def map(self, change: Callable[[Any], Any], leaf: Callable[[Any], bool] = is_tensor) -> Arguments:
         """These arguments with `change` applied to every tensor, or other leaf; containers are made anew around it."""
         return Arguments(
-            tuple(mapped(value, change, leaf) for value in self.positional),
-            {name: mapped(value, change, leaf) for name, value in self.keyword.items()},
+            tuple(self.mapped(value, change, leaf) for value in self.positional),
+            {name: self.mapped(value, change, leaf) for name, value in self.keyword.items()},
         )
 
     def by_name(self, kernel: Kernel) -> Arguments:
@@ -146,12 +231,7 @@ class Arguments:
 
 @dataclass(frozen=True)
 class PreparedCall:
-    """A launch before which something must be done each time, such as filling an accumulator with zeros.
-
-    Attributes:
-        run: Launches.
-        prepare: Does what must be done before; it is never timed.
-    """
+    """A launch before which something is done each time, such as filling with zeros; that is never timed."""
 
     run: Callable[[], Any]
     prepare: Callable[[], None]
@@ -167,7 +247,6 @@ class Executable:
     """A config that can be launched, with any arguments of the dtypes, strides and alignments it was compiled for.
 
     Attributes:
-        config: Tunables and launch options.
         bind: From arguments to a call that launches the config with them, and returns what the launch returns; a
             `PreparedCall` if something must be done before each launch. It does no work of the launch: on a CPU every
             sample is taken of a call that was bound anew.
@@ -290,9 +369,7 @@ class Compilable(Protocol):
     def lowered(self, config: Config, arguments: Arguments) -> Sequence[Any]:
         """Triton's compiled kernels of one launch; nothing is loaded or launched.
 
-        Raises:
-            TargetError: This kernel cannot be compiled without being launched, with the reason.
-            Exception: Whatever Triton raises.
+        Raises `TargetError`, with the reason, where this kernel cannot be compiled without being launched.
         """
 
     def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
@@ -303,14 +380,8 @@ class Compilable(Protocol):
 class StandIn:
     """The properties of a tensor that specialisation sees; pickles without the tensor's memory.
 
-    For NVIDIA's backend it can stand in for the tensor itself, which needs no torch (`rehearse`).
-
-    Attributes:
-        dtype: Long name.
-        shape: Extents.
-        strides: In elements.
-        offset_bytes: Where the data starts, from a multiple of 16 bytes.
-        storage_bytes: Size of the storage that it is a view of.
+    For NVIDIA's backend it can stand in for the tensor itself, which needs no torch (`rehearse`). The dtype has its
+    long name, the strides are in elements, and the data start `offset_bytes` after a multiple of 16.
     """
 
     dtype: str
@@ -360,16 +431,13 @@ class StandIn:
 
 
 def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Elements from the first to the last of a tensor, both counted."""
     return 0 if 0 in shape else 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))
 
 
 def described(arguments: Arguments, light: bool = False) -> Arguments:
     """`arguments` with every tensor or tensor spec replaced by a tensor without memory.
 
-    Args:
-        arguments: Of a launch.
-        light: By its `StandIn` instead, which needs no torch; NVIDIA's backend takes these.
+    With `light` it is a `StandIn`, which needs no torch; NVIDIA's backend takes these.
     """
 
     def one(value: Any) -> Any:

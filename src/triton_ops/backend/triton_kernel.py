@@ -17,22 +17,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeAlias
 
-from triton_ops.backend.compiled_kernel import loaded, resources_of, traits_of, with_scratch
+from triton_ops.backend.compiled_kernel import ScratchAllocator, loaded, resources_of, traits_of
 from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_kernel, descriptor
 from triton_ops.backend.identity import triton_identity
-from triton_ops.backend.origins import unwrap
-from triton_ops.backend.portable import settled
-from triton_ops.backend.private import check_no_arrays
-from triton_ops.backend.roles import Arguments, Executable, PreparedCall, tensors_in
-from triton_ops.backend.signatures import (
+from triton_ops.backend.origins import (
     defaults_of,
     heuristics,
     is_gluon,
     layers,
     missing_parameters,
     placed,
+    unwrap,
     without_autotune,
 )
+from triton_ops.backend.portable import settled
+from triton_ops.backend.private import check_no_arrays
+from triton_ops.backend.roles import Arguments, Executable, PreparedCall
 from triton_ops.backend.triton_process import is_interpreted, launcher_of
 from triton_ops.base import fingerprint, require
 from triton_ops.exceptions import ConfigCollisionError, DeviceError, KernelTypeError, UnknownTunableError
@@ -58,9 +58,7 @@ def kernel_and_space(kernel: Any, space: Any) -> tuple[Any, Any]:
     """A kernel with the hooks and files that the configs of a space bring, and the space without hooks.
 
     A space that is no list of `triton.Config`s and overrides no compiled code is given back as it is, with the kernel.
-
-    Raises:
-        KernelTypeError: The configs have hooks, and the kernel takes none.
+    `KernelTypeError` if the configs have hooks, and the kernel takes none.
     """
     if isinstance(space, Mapping):
         values = space.get(OVERRIDE)
@@ -319,7 +317,6 @@ class TritonKernel:
             )
 
     def _check_names(self, names: list[str], arguments: set[str]) -> None:
-        """Raise unless every tunable is the kernel's, and nothing gets two values."""
         order = self.parameter_names
         if clash := [name for name in names if name in arguments]:
             raise ConfigCollisionError(
@@ -380,11 +377,7 @@ class TritonKernel:
         return replace(self, pre_hook=hook, overrides=overrides_of(map(values_of, all_configs)))
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
-        """Triton's compiled kernel for these arguments' types and alignment; nothing is loaded or launched.
-
-        Raises:
-            Exception: Whatever Triton raises.
-        """
+        """Triton's compiled kernel for these arguments' types and alignment; nothing is loaded or launched."""
         own_arguments, _ = self._own_arguments(config, arguments)
         settled(layers(self.function)[-1])
         grid = functools.partial(self._grid, config, arguments)  # for those who ask: compiling does not
@@ -411,12 +404,7 @@ class TritonKernel:
         return replace(executable, resources=resources, compile_s=took_s, key=key, **traits_of([kernel]))
 
     def executable(self, config: Config, scratch: bool = True) -> Executable:
-        """A config that Triton itself compiles at its first launch with arguments of a kind.
-
-        Args:
-            config: Tunables and launch options.
-            scratch: Whether launches may ask for memory.
-        """
+        """A config that Triton itself compiles at its first launch, which may ask for memory if `scratch` is true."""
 
         def bind(arguments: Arguments) -> Callable[[], Any]:
             grid = functools.partial(self._grid, config, arguments)
@@ -426,7 +414,7 @@ class TritonKernel:
                 launcher_of(self.function), *args, grid=grid, warmup=False, **keywords
             )
             prepare = self._preparation(config, own_arguments, writes)
-            run = _without_result(with_scratch(run) if scratch else run)
+            run = _without_result(ScratchAllocator.around(run) if scratch else run)
             return run if prepare is None else PreparedCall(run, prepare)
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
@@ -448,8 +436,7 @@ class TritonKernel:
         return with_hook_run(self.pre_hook, own_arguments, self.grid, config)
 
     def _preparation(self, config: Config, arguments: Arguments, writes: bool) -> Callable[[], None] | None:
-        """The work before every launch; None if there is none."""
-        zeroed = list(tensors_in(self.by_name(arguments).get(name) for name in self.reset_to_zero))
+        zeroed = list(Arguments.tensors_in(self.by_name(arguments).get(name) for name in self.reset_to_zero))
         hook = self.pre_hook if writes else None
         if not zeroed and hook is None:
             return None
@@ -472,16 +459,10 @@ class TritonKernel:
         return {**dict(zip(self.function.arg_names, arguments.positional, strict=False)), **arguments.keyword}
 
     def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
-        """Names all that a launch of a compiled config is: machine code, shared memory, grid and plain arguments.
+        """The name of all that a launch of a compiled config is: machine code, shared memory, grid and plain arguments.
 
-        Args:
-            config: What was compiled.
-            arguments: Of the launch; tensors may be stand-ins without memory.
-            resources: What the compiler made of it.
-
-        Returns:
-            None if the machine code is not known, the grid function raises, heuristics compute a plain argument, or a
-            hook may do anything before the launch.
+        None if the machine code is not known, the grid function raises, heuristics compute a plain argument, or a hook
+        may do anything before the launch. Tensors may be stand-ins without memory.
         """
         plain = {param.name for param in layers(self.function)[-1].params if not param.is_constexpr}
         if (

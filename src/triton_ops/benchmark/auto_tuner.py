@@ -6,16 +6,18 @@ config. For search, verification, run logs and records beyond a plain config cac
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import statistics
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
-from triton_ops.backend import Arguments, Executable, FunctionKernel, candidate_error, without_ptxas_dumps
+from triton_ops.backend import Arguments, CandidateError, Executable, FunctionKernel
 from triton_ops.benchmark.config_cache import ConfigCache
 from triton_ops.benchmark.performance import PerformanceProfile as PerformanceProfile
 from triton_ops.benchmark.performance import compute_elementwise_metrics as compute_elementwise_metrics
@@ -26,11 +28,11 @@ from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsErr
 from triton_ops.space import Config, ConfigSpace, Members, given_back
 from triton_ops.timing import (
     BEYOND_CHANCE,
-    Z95,
     Arm,
     CaptureError,
     EmptyCaptureError,
     HostTimer,
+    Interval,
     Launch,
     Sampler,
     Timer,
@@ -67,13 +69,14 @@ def standing_of(trials: Sequence[Trial], arms: Sequence[Arm], winner: Trial) -> 
     if len(rows[winner.config]) < _FEWEST_ROUNDS:
         return WinnerStanding((winner.config,), confidence="low: too few timed calls to know the noise")
     distances = gaps_to(list(rows.values()), list(rows).index(winner.config))
-    gaps = {config: gap for config, gap in zip(rows, distances, strict=True) if config != winner.config}
-    tied = [config for config, (centre, error) in gaps.items() if centre <= BEYOND_CHANCE * Z95 * error]
-    hidden = [config for config in tied if gaps[config][1] > 0]
+    gaps = {config: Interval.around(*gap) for config, gap in zip(rows, distances, strict=True)}
+    del gaps[winner.config]
+    tied = [config for config, gap in gaps.items() if gap.centre <= BEYOND_CHANCE * gap.margin]
+    hidden = [config for config in tied if gaps[config].margin > 0]
     configs = f"({hidden[0]})" + (f" and {len(hidden) - 1} more" if len(hidden) > 1 else "") if hidden else ""
     return WinnerStanding(
         ties=(winner.config, *tied),
-        noise=statistics.median(Z95 * error for _, error in gaps.values()),
+        noise=statistics.median(gap.margin for gap in gaps.values()),
         confidence=f"low: noise hides whether the winner is faster than {configs}" if hidden else "ok",
     )
 
@@ -233,7 +236,7 @@ class TritonAutoTuner:
         executables = [self._kernel.compile(config, subject.arguments) for config in members]
         turns = Turns(shared_timer.device_name)
         turn = turns.turn(turn_key(shared_timer.device, shared_timer.device_name))
-        with current_device(shared_timer.device_name), without_ptxas_dumps(), turn:
+        with current_device(shared_timer.device_name), _without_ptxas_dumps(), turn:
             arms, timer = self._run(executables, subject, shared_timer)
         return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)], arms
 
@@ -299,7 +302,7 @@ class TritonAutoTuner:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - user code may raise anything, SystemExit too; it ends this config
-            return candidate_error(error, Status.RUNTIME)  # without the frames, which hold the call's allocations
+            return CandidateError.of(error, Status.RUNTIME)  # without the frames, which hold the call's allocations
         return None
 
 
@@ -362,7 +365,7 @@ def _start(shared_timer: SharedTimer, arms: Sequence[Arm], launches: Sequence[La
 def _trial(config: Config, arm: Arm, timer: Timer) -> Trial:
     if arm.error is None:
         return Trial(config, Status.OK, Measurement(tuple(arm.samples_ms), timer.mode))
-    error = candidate_error(arm.error, Status.RUNTIME)
+    error = CandidateError.of(arm.error, Status.RUNTIME)
     _log.warning("config (%s) failed: %s", config, error)
     return Trial(config, error.status, error=str(error))
 
@@ -420,3 +423,26 @@ def _metrics(trial: Trial, performance: PerformanceProfile | None) -> KernelMetr
     if performance is None:
         return KernelMetrics(measurement.median_ms, p20_ms=measurement.p20_ms, p80_ms=measurement.p80_ms)
     return replace(performance.metrics(measurement.median_ms), p20_ms=measurement.p20_ms, p80_ms=measurement.p80_ms)
+
+
+_PTXAS_DUMP = "please share the reproducer above with Triton project"  # ends what a failing ptxas prints
+
+
+@contextlib.contextmanager
+def _without_ptxas_dumps() -> Iterator[None]:
+    """Keep Triton's dumps of a failing ptxas from stdout, inside of the block; everything else gets there at once."""
+    with contextlib.redirect_stdout(_WithoutDumps(sys.stdout)):
+        yield
+
+
+class _WithoutDumps:
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._dropped = False
+
+    def write(self, text: str) -> int:
+        self._dropped = _PTXAS_DUMP in text or (self._dropped and text == "\n")  # print writes its newline apart
+        return len(text) if self._dropped else int(self._stream.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

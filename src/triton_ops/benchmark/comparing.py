@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -29,11 +29,9 @@ from triton_ops.timing import (
     Pending,
     Sampler,
     Timer,
-    Verdict,
     duel,
     fitting,
     guard_for,
-    take,
 )
 from triton_ops.values import Measurement
 
@@ -84,7 +82,7 @@ class Comparison:
         notes: Remarks on how it was measured, such as that other programs used the CPUs.
     """
 
-    verdict: Verdict
+    verdict: Literal["faster", "slower", "not distinguishable"]
     percent: float
     interval: tuple[float, float]
     needed: float
@@ -275,7 +273,7 @@ def _visit_samples(contestants: Sequence[Contestant], prepared: PreparedContesta
     longest_ms = 0.0
     for contestant, (sampler, *_) in zip(contestants, prepared.samplers, strict=False):
         with blame_calls_of(contestant):
-            longest_ms = max(longest_ms, take(sampler, prepared.timer, 1)[0] * sampler.launches)
+            longest_ms = max(longest_ms, sampler.take(prepared.timer, 1)[0] * sampler.launches)
     return fitting(longest_ms, _BLOCK_MS, 1, _LONGEST_BLOCK)
 
 

@@ -47,7 +47,7 @@ from triton_ops.exceptions import (
 from triton_ops.request import device_of, make_task
 from triton_ops.space import Config
 from triton_ops.timing import (
-    LEAST_SAMPLE_MS,
+    Arm,
     CaptureError,
     EmptyCaptureError,
     GuardSummary,
@@ -58,7 +58,6 @@ from triton_ops.timing import (
     choose_timer,
     guard_for,
     screen,
-    take,
 )
 from triton_ops.values import Measurement
 
@@ -264,8 +263,8 @@ def _timer(timers: SharedTimer, choose: Callable[..., Timer], launch: Launch) ->
     timer = timers.start(launch)
     if timer.mode != "event-flushed" or launch.reset is not None:
         return timer
-    took_ms = statistics.median(take(timer.prepare(launch), timer, _SAMPLES))
-    if took_ms >= LEAST_SAMPLE_MS:
+    took_ms = statistics.median(timer.prepare(launch).take(timer, _SAMPLES))
+    if took_ms >= Arm.LEAST_SAMPLE_MS:
         return timer
     warm = choose(timers.device, timers.device_name, launch, cold=False)
     if not warm.mode.startswith("graph"):
@@ -494,7 +493,7 @@ def counted_times(
         sampler, timer = prepared.samplers[0][0], prepared.timer
         with blame_calls_of(contestant):
             counts = range(warmup_runs + runs, 0, -_MOST_QUEUED)  # left before each round
-            parts = [take(sampler, timer, min(_MOST_QUEUED, count)) for count in counts]
+            parts = [sampler.take(timer, min(_MOST_QUEUED, count)) for count in counts]
     return Measurement(tuple(sample for part in parts for sample in part)[warmup_runs:], timer.mode)
 
 
@@ -522,7 +521,7 @@ def _samples(
     end = clock() + _MOST_TIMES_BUDGET * budget_ms / 1e3
     samples: list[float] = []
     while True:
-        part = take(sampler, timer, min(count - len(samples), _MOST_QUEUED))
+        part = sampler.take(timer, min(count - len(samples), _MOST_QUEUED))
         samples += part if keep() else []
         if len(samples) >= count or clock() >= end:
             return samples or part

@@ -4,15 +4,11 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.compilation.compiler import PackedKernel as PackedKernel
-    from triton_ops.compilation.fork_server import drop_idle_servers as drop_idle_servers
     from triton_ops.compilation.pool import TIMEOUT_S as TIMEOUT_S
-    from triton_ops.compilation.pool import CompileJob as CompileJob
     from triton_ops.compilation.pool import CompilePool as CompilePool
-    from triton_ops.compilation.pool import Compiles as Compiles
     from triton_ops.compilation.pool import Queue as Queue
     from triton_ops.compilation.pool import SharedCpus as SharedCpus
-    from triton_ops.compilation.rules import foresee as foresee
+    from triton_ops.compilation.tiers import foresee as foresee
     from triton_ops.compilation.tiers import resources_of as resources_of
     from triton_ops.compilation.tiers import with_residents as with_residents
 else:

@@ -4,8 +4,8 @@ What the config compiles counts: statements outside of an `if`, those inside whe
 condition, and those of helpers, which get what they are called with. A size or a condition that cannot be evaluated
 is left out, and never guessed.
 
-A statement inside an `if` is kept with its condition, and a call of another JIT function with its arguments: which of
-them a config compiles is told by `blocks.py`. An unrolled loop is left out, since its body may be compiled never.
+A statement inside an `if` is kept with its condition, and a call of another JIT function with its arguments: the values
+of a config tell later which of them it compiles. An unrolled loop is left out, since its body may be compiled never.
 """
 
 from __future__ import annotations
@@ -18,41 +18,24 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from triton_ops.backend import is_triton, unwrap
+from triton_ops.backend import is_jit_function, unwrap
 
 _FILLED = ("zeros", "full")
 _LANGUAGE = "triton."  # modules of Triton's own functions, which are no helpers of the user's
 
 
-@dataclass(frozen=True)
-class Extent:
-    """The extent of a `tl.arange` that begins at 0."""
+class Measure(NamedTuple):
+    """A size that the source tells, by what it is of.
 
-    size: ast.expr
+    An `extent` is that of a `tl.arange` that begins at 0. An `accumulator` is the shape of a block that a `tl.dot` adds
+    to, here or in a helper that the block is given to. A `tile` is a dimension and its tile, of a `cdiv` or a stepped
+    `range`. `specialized` is the value that a loop is given as `warp_specialize`.
+    """
 
-
-@dataclass(frozen=True)
-class Accumulator:
-    """The shape of a block that a `tl.dot` adds to, here or in a helper that the block is given to."""
-
-    shape: tuple[ast.expr, ...]
-
-
-@dataclass(frozen=True)
-class TiledExtent:
-    """A dimension and its tile, of a `cdiv` or a stepped `range`."""
-
-    extent: ast.expr
-    tile: ast.expr
-
-
-@dataclass(frozen=True)
-class Specialized:
-    """The value that a loop is given as `warp_specialize`."""
-
-    value: ast.expr
+    kind: Literal["extent", "accumulator", "tile", "specialized"]
+    parts: tuple[ast.expr, ...]
 
 
 @dataclass(frozen=True)
@@ -66,12 +49,9 @@ class Condition:
 
 @dataclass(frozen=True)
 class HelperCall:
-    """A call of another JIT function.
+    """A call of another JIT function, by the plain function inside it.
 
-    Attributes:
-        function: The plain function inside it.
-        arguments: By parameter; without those of a call with stars.
-        known: Whether all arguments are there, so that other parameters have their defaults.
+    `arguments` are by parameter; without those of a call with stars they are not `known`, and defaults say nothing.
     """
 
     function: Callable[..., Any]
@@ -83,17 +63,14 @@ class Return:
     """A `return`: nothing after it is compiled."""
 
 
-Item: TypeAlias = "Extent | Accumulator | TiledExtent | Specialized | Condition | HelperCall | Return"
+Item: TypeAlias = "Measure | Condition | HelperCall | Return"
 
 
 @dataclass(frozen=True)
 class FunctionItems:
     """The content of one function, as far as it decides about blocks.
 
-    Attributes:
-        locals: Expressions of the names that are assigned exactly once, and are no parameters.
-        defaults: Of the parameters that have one.
-        outside: The function's globals.
+    `locals` has the names that are assigned exactly once, and are no parameters; `outside` is the function's globals.
     """
 
     _: KW_ONLY
@@ -107,10 +84,7 @@ class FunctionItems:
 
 @lru_cache(maxsize=256)
 def items_of(function: Any) -> FunctionItems | None:
-    """The content of the plain function inside a JIT function; None for one that was built at run time.
-
-    Cost: parses the source once: a millisecond.
-    """
+    """The content of the plain function inside a JIT function, parsed once; None for one that was built at run time."""
     body = _parse(function)
     if body is None:
         return None
@@ -138,7 +112,6 @@ def _parse(function: Any) -> ast.FunctionDef | None:
 
 
 def _assignments(body: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
-    """The values that the function assigns to each name; None for a value that is not assigned plainly."""
     values: dict[str, list[ast.expr | None]] = {}
     stores: list[str] = []
     for node in ast.walk(body):
@@ -153,13 +126,7 @@ def _assignments(body: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
 
 
 class _ItemReader:
-    """Reads the items of one function.
-
-    Args:
-        assigned: The values that the function assigns, by name.
-        own: Its parameters, by name.
-        outside: Its globals.
-    """
+    """Reads the items of one function; `assigned` has the values it assigns by name, `own` its parameters."""
 
     def __init__(
         self, assigned: Mapping[str, list[ast.expr | None]], own: Collection[str], outside: Mapping[str, Any]
@@ -168,7 +135,6 @@ class _ItemReader:
         self._accumulators = set(self._accumulator_calls(assigned))
 
     def items(self, nodes: list[Any]) -> Iterator[Item]:
-        """The items of nodes that follow each other."""
         for node in nodes:
             yield from self._of(node)
 
@@ -193,18 +159,18 @@ class _ItemReader:
         name = _callee(call)
         if name == "arange" and len(call.args) == 2 and isinstance(first := call.args[0], ast.Constant):
             if first.value == 0:
-                yield Extent(call.args[1])
+                yield Measure("extent", (call.args[1],))
         elif name == "cdiv" and len(call.args) == 2:
-            yield TiledExtent(call.args[0], call.args[1])
+            yield Measure("tile", (call.args[0], call.args[1]))
         elif name == "range" and len(call.args) == 3:
-            yield TiledExtent(call.args[1], call.args[2])
+            yield Measure("tile", (call.args[1], call.args[2]))
         elif call in self._accumulators:
-            yield Accumulator(tuple(_extents(call)))
+            yield Measure("accumulator", tuple(_extents(call)))
         elif (helper := self._helper(call)) is not None:
             yield _helper_call(helper, call)
         for keyword in call.keywords:
             if keyword.arg == "warp_specialize":
-                yield Specialized(keyword.value)
+                yield Measure("specialized", (keyword.value,))
 
     def _helper(self, call: ast.Call) -> Callable[..., Any] | None:
         """The plain function inside the JIT function of the user's that is called; None for any other call."""
@@ -214,7 +180,7 @@ class _ItemReader:
         elif isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
             module = self._outside.get(call.func.value.id)
             value = getattr(module, call.func.attr, None) if isinstance(module, ModuleType) else None
-        if not is_triton(value):
+        if not is_jit_function(value):
             return None
         function = unwrap(value)
         return None if str(getattr(function, "__module__", "")).startswith(_LANGUAGE) else function
@@ -230,7 +196,6 @@ class _ItemReader:
                 yield from blocks
 
     def _adds(self, name: str, value: ast.expr | None) -> bool:
-        """Tell whether a value has a `dot` in it, or is from a helper that has one and is given the block `name`."""
         for node in () if value is None else ast.walk(value):
             if isinstance(node, ast.Call) and _callee(node) == "dot":
                 return True
@@ -243,7 +208,6 @@ class _ItemReader:
 
 @lru_cache(maxsize=256)
 def _multiplies(function: Any) -> bool:
-    """Tell whether a function has a `dot` in its own statements."""
     body = _parse(function)
     return body is not None and any(isinstance(node, ast.Call) and _callee(node) == "dot" for node in ast.walk(body))
 
@@ -258,7 +222,6 @@ def _helper_call(function: Callable[..., Any], call: ast.Call) -> HelperCall:
 
 
 def _extents(call: ast.Call) -> list[ast.expr]:
-    """The extents of a shape that `zeros` or `full` is given as a tuple or list."""
     shape = call.args[0] if call.args else None
     return list(shape.elts) if isinstance(shape, (ast.Tuple, ast.List)) else []
 
@@ -295,11 +258,8 @@ class SteppedDimension:
 class Blocks:
     """The blocks of one config. Names are those of the kernel's parameters where a helper is given these.
 
-    Attributes:
-        ranges: Name and extent of every `tl.arange`.
-        accumulators: Shapes of the blocks that a `tl.dot` adds to.
-        stepped: Dimensions through which the kernel steps in tiles.
-        warp_specialized: Whether a loop is, or may be, divided among groups of warps.
+    `ranges` are of every `tl.arange`, `accumulators` the blocks that a `tl.dot` adds to; `warp_specialized` is whether
+    a loop is, or may be, divided among groups of warps.
     """
 
     ranges: tuple[tuple[str, int], ...] = ()
@@ -309,10 +269,7 @@ class Blocks:
 
 
 def blocks_of(function: Any, values: Mapping[str, Any]) -> Blocks:
-    """The blocks of a JIT function with these arguments and config values by name.
-
-    Cost: parses the source once, then some microseconds for each expression that is read.
-    """
+    """The blocks of a JIT function with these arguments and config values by name; some microseconds once parsed."""
     source = items_of(unwrap(function))
     if source is None:
         return Blocks()
@@ -346,29 +303,27 @@ class _BlocksSoFar:
                 self._add(item, scope)
         return False
 
-    def _add(self, item: Extent | Accumulator | TiledExtent | Specialized, scope: _CallScope) -> None:
-        if isinstance(item, Extent):
-            if (size := scope.whole(item.size)) is not None:
-                self.ranges[scope.name(item.size), size] = None
-        elif isinstance(item, Accumulator):
-            shape = tuple(map(scope.whole, item.shape))
-            if None not in shape:
-                self.accumulators[tuple(axis for axis in shape if axis is not None)] = None
-        elif isinstance(item, TiledExtent):
-            size, tile = scope.whole(item.extent), scope.whole(item.tile)
-            if size is not None and tile:
-                self.stepped[SteppedDimension(scope.name(item.extent), size, scope.name(item.tile), tile)] = None
-        elif _truth(scope.value(item.value)) is not False:
-            self.warp_specialized = True
+    def _add(self, measure: Measure, scope: _CallScope) -> None:
+        first, sizes = measure.parts[0], tuple(map(scope.whole, measure.parts))
+        if measure.kind == "specialized":
+            self.warp_specialized |= _truth(scope.value(first)) is not False
+            return
+        known_sizes = tuple(size for size in sizes if size is not None)
+        if len(known_sizes) < len(sizes):
+            return
+        if measure.kind == "extent":
+            self.ranges[scope.name(first), known_sizes[0]] = None
+        elif measure.kind == "accumulator":
+            self.accumulators[known_sizes] = None
+        elif tile := known_sizes[1]:
+            self.stepped[SteppedDimension(scope.name(first), known_sizes[0], scope.name(measure.parts[1]), tile)] = None
 
 
 class _CallScope:
-    """The names inside one call of a function, with their values.
+    """The names inside one call of a function, with their values as far as they are known.
 
-    Args:
-        source: What was read of the function.
-        values: Values of parameters, as far as they are known; of a helper, those that the call leaves out.
-        call: Of a helper, what it is called with, and the scope in which it is called.
+    `call` is of a helper: what it is called with, and the scope in which it is called; `values` then has what the call
+    leaves out.
     """
 
     def __init__(
@@ -381,7 +336,6 @@ class _CallScope:
         self._arguments, self._caller = call if call is not None else ({}, self)
 
     def inside(self, call: HelperCall) -> _CallScope | None:
-        """The scope of a helper that is called here; None if the helper has no source."""
         source = items_of(call.function)
         if source is None:
             return None
@@ -395,12 +349,10 @@ class _CallScope:
         return self._caller.name(argument) if isinstance(argument, ast.Name) else node.id
 
     def whole(self, node: ast.expr) -> int | None:
-        """The whole number that an expression stands for; None if the number cannot be told."""
         value = self.value(node)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def value(self, node: ast.expr, depth: int = 0) -> Any:
-        """The value of an expression; `_UNKNOWN` if it cannot be told."""
         if depth > _DEPTH:
             return _UNKNOWN
         if isinstance(node, ast.Constant):
@@ -463,5 +415,4 @@ def _compare(how: ast.cmpop, first: Any, second: Any) -> Any:
 
 
 def _truth(value: Any) -> bool | None:
-    """The truth of a plain value; None if it cannot be told."""
     return bool(value) if value is None or isinstance(value, _PLAIN) else None

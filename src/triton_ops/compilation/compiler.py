@@ -1,8 +1,7 @@
 """The compiling processes: each loads one kernel once, then turns its configs into `Compiled`, one after another.
 
-They are forked from the fork server, whose program is `main` here and which sees no GPU. What compilers print to stdout
-is discarded. When the fork server is gone, however it ended, a compiling process ends itself and whatever it has
-started, such as a ptxas that does not end.
+They are forked from a fork server, whose program is `main` here and which sees no GPU. What compilers print to stdout
+is discarded.
 
 A process without torch has compiled its first config half a second earlier. It takes torch where Triton's backend asks
 torch for a tensor's size, as AMD's does; where code of the user's may ask a tensor anything, as heuristics, hooks and
@@ -16,20 +15,16 @@ import contextlib
 import gc
 import importlib
 import os
-import select
-import socket
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 
-from triton_ops.backend import AheadOfTime, Compilable, Packed, described, pack, unpack, warm_up
-from triton_ops.compilation.fork_server import ANSWER, FORK, QUESTION, RUNNING
+from triton_ops.backend import AheadOfTime, Compilable, described, pack, unpack, warm_up
 from triton_ops.compilation.tiers import examine
 from triton_ops.device import Target, named_target
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError, TritonKernelError
-from triton_ops.processes import ChildsEnd, Leftovers, Surroundings, die_with, guarded, import_heavy
+from triton_ops.processes import ChildsEnd, ForkRequests, Surroundings, import_heavy
 from triton_ops.space import Config
 
 _TORCH = "torch"
@@ -37,15 +32,11 @@ _TORCH = "torch"
 
 @dataclass(frozen=True, kw_only=True)
 class PackedKernel:
-    """A kernel that another process can compile.
+    """A kernel that another process can compile, packed by value; its grid is left out if it cannot be sent.
 
-    Attributes:
-        name: The kernel's, for errors.
-        kernel: The kernel, packed by value; its grid is left out if it cannot be sent.
-        cache_key: What Triton calls the source here; there it must be the same, or a launch finds no binary.
-        arguments: Packed, tensors as stand-ins, with the members of an `Enum` that the kernel is given.
-        target: What to compile for.
-        imports: What the process imports beside Triton: nothing, or torch or a module of it, where it must have torch.
+    `cache_key` is what Triton calls the source here; there it must be the same, or a launch finds no binary. The
+    arguments have stand-ins for tensors, and the members of an `Enum` that the kernel is given. `imports` is what the
+    process imports beside Triton: nothing, or torch or a module of it, where it must have torch.
     """
 
     name: str
@@ -59,24 +50,23 @@ class PackedKernel:
     def of(cls, ahead: AheadOfTime) -> PackedKernel:
         """A kernel with the arguments of its launches, which may be specs in place of tensors.
 
-        Raises:
-            KernelTypeError: There is nothing to compile, as under `TRITON_INTERPRET`.
-            TargetError: The kernel or an argument exists in this process only.
+        Raises `KernelTypeError` where there is nothing to compile, as under `TRITON_INTERPRET`, and `TargetError` where
+        the kernel or an argument exists in this process only.
         """
         kernel, target = ahead.kernel, ahead.target
         if kernel.interpreted:
             raise KernelTypeError(
                 f"{kernel.name} is interpreted, so there is nothing to compile", hint="unset TRITON_INTERPRET"
             )
-        packed_kernel = _pack_kernel(kernel)
+        content, packages = _packed(kernel)
         try:
             packed_arguments = pack((ahead.arguments, ahead.members), by_value=True)
         except KernelTypeError as error:
             raise TargetError(f"the arguments of {kernel.name}: {error.message}", hint=error.hint) from error
-        needs_torch = target.kind != "cuda" or _TORCH in packed_kernel.imports | packed_arguments.imports
+        needs_torch = target.kind != "cuda" or _TORCH in packages | packed_arguments.imports
         return cls(
             name=kernel.name,
-            kernel=packed_kernel.content,
+            kernel=content,
             cache_key=kernel.cache_key,
             arguments=packed_arguments.content,
             target=target,
@@ -86,8 +76,7 @@ class PackedKernel:
     def load(self) -> AheadOfTime:
         """The kernel and its arguments, made again in this process.
 
-        Raises:
-            TargetError: They cannot be, or the kernel would not be the same to Triton.
+        Raises `TargetError` where they cannot be, or the kernel would not be the same to Triton.
         """
         try:
             kernel, (arguments, members) = unpack(self.kernel), unpack(self.arguments)
@@ -98,33 +87,28 @@ class PackedKernel:
         return AheadOfTime(kernel, described(arguments, light=not self.imports), self.target, members)
 
 
-def _pack_kernel(kernel: Compilable) -> Packed:
+def _packed(kernel: Compilable) -> tuple[bytes, frozenset[str]]:
     """The kernel by value; without its grid, which only tells which configs are launched alike, if it cannot go so."""
     with contextlib.suppress(KernelTypeError):
-        return pack(kernel, by_value=True)
+        packed = pack(kernel, by_value=True)
+        return packed.content, packed.imports
     try:
-        return pack(kernel.without_grid, by_value=True)
+        packed = pack(kernel.without_grid, by_value=True)
     except KernelTypeError as error:
         raise TargetError(f"{kernel.name}: {error.message}", hint=error.hint) from error
+    return packed.content, packed.imports
 
 
 compiles_for: list[int] = []
 """The id of the process for which this process compiles; empty in a process that does not compile for another one."""
 
-_PARENT_CHECK_S = 0.25  # the parent may end while another process still holds the other end of the socket
 _READER = "triton_ops.backend.front_end"
 _NICENESS = 5  # compilers give way to the process that measures
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """The first message to a compiling process.
-
-    Attributes:
-        packed: The kernel, its arguments and its target.
-        surroundings: Search path, `sys.argv` and bytecode settings for the user's code; the process imports its own
-            modules before it takes them over.
-    """
+    """The first message to a compiling process, which imports its own modules before it takes over the surroundings."""
 
     packed: PackedKernel
     surroundings: Surroundings
@@ -142,12 +126,7 @@ class LauncherRequest:
 
 @dataclass(frozen=True)
 class WorkRequest:
-    """The question for the work of a config's launches, which Triton's front end tells.
-
-    Attributes:
-        config: The config.
-        contents: Elements of tensors of whole numbers that are known, by the parameter's name.
-    """
+    """The question for the work of a config's launches, as of `CompilePool.read`."""
 
     config: Config
     contents: Mapping[str, Sequence[int]]
@@ -155,59 +134,17 @@ class WorkRequest:
 
 def main() -> None:
     """The program of the fork server: import what compilers need, then answer questions until the socket is closed."""
-    questions, parent = socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])
-    compiles_for.append(parent)
-    guarded(Leftovers.own())
+    requests = ForkRequests()
+    imports, arch = sys.argv[4:6]
+    compiles_for.append(requests.parent)
     os.nice(_NICENESS)
     warming = warm_up(launches=False)
-    import_heavy(filter(None, ("triton", sys.argv[4])), "compiling")
+    import_heavy(filter(None, ("triton", imports)), "compiling")
     warming.join()  # a process with one thread can be forked safely, and what two threads need at once is made twice
     with contextlib.suppress(Exception):  # if Triton does not work, the first config says why
-        AheadOfTime.rehearse(named_target(sys.argv[5]))
+        AheadOfTime.rehearse(named_target(arch))
     gc.freeze()  # forked processes then do not copy the imported objects
-    # Not `die_with`: on Linux it ends a process with the thread that started it, and the pool's threads may end early.
-    while os.getppid() == parent:
-        if select.select([questions], [], [], _PARENT_CHECK_S)[0] and not _answer_server(questions):
-            return
-
-
-def _answer_server(questions: socket.socket) -> bool:
-    """Answer one question of `fork_server.py`; returns whether there may be another."""
-    content, descriptors, _, _ = socket.recv_fds(questions, QUESTION.size, 2)
-    if len(content) < QUESTION.size:
-        return False
-    what, pid = QUESTION.unpack(content)
-    if what == FORK:
-        fork_server = os.getpid()
-        answer = os.fork()
-        if not answer:
-            questions.close()
-            _begin(fork_server, *descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-    else:
-        ended_pid, status = os.waitpid(pid, os.WNOHANG)
-        answer = os.waitstatus_to_exitcode(status) if ended_pid else RUNNING
-    questions.sendall(ANSWER.pack(answer))
-    return True
-
-
-def _begin(fork_server: int, connection: int, errors: int) -> NoReturn:
-    """Run the forked process to its end, so that it never returns to the fork server's loop."""
-    code = 1
-    try:
-        os.setsid()
-        os.dup2(errors, 2)
-        die_with(fork_server)
-        serve(ChildsEnd(connection, connection))
-        code = 0
-    except BaseException as error:  # noqa: BLE001 - whatever it is, this process ends here
-        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
-        if not isinstance(error, SystemExit):
-            traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+    requests.answer(serve)
 
 
 def serve(connection: ChildsEnd) -> None:

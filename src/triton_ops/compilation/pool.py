@@ -2,7 +2,7 @@
 
 Each process leads a process group of its own, so that it can be killed together with a compiler that hangs, and so that
 Ctrl-C in the terminal reaches only the process that tunes. The processes are forked from a separate program
-(`fork_server.py`) and not from the process that tunes: they run no script of the user's and never have a GPU context.
+and not from the process that tunes: they run no script of the user's and never have a GPU context.
 
 A thread that has compiled asks for the next turn at once. If whoever comes first took it, a pool that has all CPUs
 would keep them as long as it has configs, and the problem on another GPU would wait for its end. A turn is therefore
@@ -21,43 +21,39 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any
 
-from triton_ops.backend import AheadOfTime
+from triton_ops.backend import AheadOfTime, compiler_environment
 from triton_ops.base import usable_cpus
-from triton_ops.compilation import fork_server as idle_server
 from triton_ops.compilation.compiler import LauncherRequest, PackedKernel, Start, WorkRequest, compiles_for
-from triton_ops.compilation.compiling_process import CompilingProcess, WaitingProcesses
-from triton_ops.compilation.fork_server import ForkServer
-from triton_ops.compilation.rules import Objection, foresee
+from triton_ops.compilation.tiers import Objection, foresee
+from triton_ops.device import Target
 from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.kernel_ir import KernelWork
-from triton_ops.processes import GarbledError, Surroundings, Threads
+from triton_ops.processes import ForkedProcess, ForkServer, GarbledError, Surroundings, Threads, fork_servers
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Status
 
 
-@dataclass(eq=False)
-class CompileJob:
-    """One config to be compiled; a spare one only while nothing else waits, as a preview."""
-
-    config: Config
-    spare: bool
-    future: Future[Compiled] = field(default_factory=Future)
-
-
 class Queue:
-    """Jobs that take their turn, and spare jobs, which run while no other job waits. Safe to share among threads.
+    """Jobs that take their turn, and spare jobs, which run while no other job waits; safe to share among threads.
 
-    Args:
-        spares: The number of spare jobs that may run at a time.
+    At most `spares` spare jobs run at a time.
     """
+
+    @dataclass(eq=False)
+    class Job:
+        """One config to be compiled; a spare one only while nothing else waits, as a preview."""
+
+        config: Config
+        spare: bool
+        future: Future[Compiled] = field(default_factory=Future)
 
     def __init__(self, spares: int) -> None:
         self._spares, self._running_spare = spares, 0
-        self._now: deque[CompileJob] = deque()
-        self._later: dict[Config, CompileJob] = {}
-        self._begun_jobs: dict[Config, CompileJob] = {}
+        self._now: deque[Queue.Job] = deque()
+        self._later: dict[Config, Queue.Job] = {}
+        self._begun_jobs: dict[Config, Queue.Job] = {}
         self._lock = threading.Lock()
         self._closed = False
 
@@ -73,7 +69,7 @@ class Queue:
                 self._begun_jobs[config] = job
                 self._now.append(job)
             elif job is None:
-                job = CompileJob(config, spare)
+                job = Queue.Job(config, spare)
                 if spare:
                     self._later[config] = job
                 else:
@@ -86,7 +82,7 @@ class Queue:
         """Tell whether a job waits that is not spare."""
         return bool(self._now)
 
-    def take(self) -> CompileJob | None:
+    def take(self) -> Queue.Job | None:
         """The next job, which the caller later gives to `done`; None if none may begin now."""
         with self._lock:
             while not self._closed:
@@ -98,7 +94,7 @@ class Queue:
                     return job
         return None
 
-    def done(self, job: CompileJob) -> None:
+    def done(self, job: Queue.Job) -> None:
         """Note that `job` does not run any more."""
         with self._lock:
             self._running_spare -= job.spare
@@ -110,7 +106,7 @@ class Queue:
             for job in (*self._now, *self._later.values()):
                 job.future.cancel()
 
-    def _first(self) -> CompileJob | None:
+    def _first(self) -> Queue.Job | None:
         if self._now:
             return self._now.popleft()
         if not self._later or self._running_spare >= self._spares:
@@ -120,62 +116,12 @@ class Queue:
         return job
 
 
-class Compiles(Protocol):
-    """Compiles configs side by side: the compile pool, and what stands for it where nothing is compiled.
-
-    Attributes:
-        workers: How many it compiles at a time.
-    """
-
-    workers: int
-
-    def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
-        """Compile a config, as `CompilePool.submit`."""
-
-
-class Member(Protocol):
-    """A compile pool that shares CPUs with others.
-
-    Attributes:
-        first: Whether its problem is measured now, so that its configs go before those of pools that are not first.
-        closed: Whether it compiles nothing more.
-        hurried: Says whether proposals wait in it, which go before other pools' previews.
-    """
-
-    first: bool
-    closed: bool
-    hurried: Callable[[], bool]
-
-
-class _Waiter:
-    """A thread that waits for its turn."""
-
-    def __init__(self) -> None:
-        self.begins = False
-        self._told = threading.Lock()
-        self._told.acquire()
-
-    def tell(self, begins: bool) -> None:
-        self.begins = begins
-        self._told.release()
-
-    def wait(self) -> bool:
-        self._told.acquire()
-        return self.begins
-
-
 class SharedCpus:
     """A number of compilations that may run at a time, over all pools that share these CPUs; safe among threads.
 
-    Args:
-        most: How many compilations run at a time.
-        spared: How many of these are left to pools that are first.
-        devices: How many devices measure at a time, each with a pool that is first.
-
-    Attributes:
-        share: The CPUs for each device.
-        of_one: The processes that one pool is worth having: as many as there are CPUs, and at most twice its share. One
-            server forks the processes of all pools, one after another, and would else be what the devices wait for.
+    Of these, `spared` are left to pools that are first; `devices` measure at a time, each with a pool that is first,
+    and `share` CPUs. One pool is worth having `of_one` processes: as many as there are CPUs, and at most twice its
+    share. One server forks the processes of all pools, one after another, and would else be what the devices wait for.
     """
 
     def __init__(self, most: int, spared: int = 0, devices: int = 1) -> None:
@@ -183,19 +129,19 @@ class SharedCpus:
         self.share = max(1, self.most // max(1, devices))
         self.of_one = min(self.most, -(-2 * self.most // max(1, devices)))
         self._later = max(1, self.most - spared)
-        self._running: Counter[Member] = Counter()
-        self._waiting: dict[Member, deque[_Waiter]] = {}
+        self._running: Counter[CompilePool] = Counter()
+        self._waiting: dict[CompilePool, deque[Future[bool]]] = {}
         self._guard = threading.Lock()
         self._closed = False
 
     @contextmanager
-    def turn(self, member: Member) -> Iterator[bool]:
+    def turn(self, member: CompilePool) -> Iterator[bool]:
         """Wait for a CPU, and hold it inside the block; gives whether there is one: not once it is closed."""
-        waiter = _Waiter()
+        waiter: Future[bool] = Future()
         with self._guard:
             self._waiting.setdefault(member, deque()).append(waiter)
             self._give()
-        begins = waiter.wait()
+        begins = waiter.result()
         try:
             yield begins
         finally:
@@ -204,7 +150,7 @@ class SharedCpus:
                     self._running[member] -= 1
                     self._give()
 
-    def promote(self, member: Member) -> None:
+    def promote(self, member: CompilePool) -> None:
         """Put a pool first: its problem is measured now."""
         with self._guard:
             member.first = True
@@ -225,20 +171,68 @@ class SharedCpus:
         """Give the CPUs that are free to those whose turn it is, and have the threads of closed pools go on."""
         for over in [each for each in self._waiting if self._closed or each.closed]:
             for waiter in self._waiting.pop(over):
-                waiter.tell(begins=False)
+                waiter.set_result(False)
         while (member := self._next()) is not None:
             self._running[member] += 1
             waiting = self._waiting[member]
-            waiting.popleft().tell(begins=True)
+            waiting.popleft().set_result(True)
             if not waiting:
                 del self._waiting[member]
         self._running += Counter()  # forgets pools of which nothing runs
 
-    def _next(self) -> Member | None:
+    def _next(self) -> CompilePool | None:
         """Whose turn it is: of pools that are first, then of those with proposals, the one that has the fewest CPUs."""
         total = self._running.total()
         able = [each for each in self._waiting if total < (self.most if each.first else self._later)]
         return min(able, key=lambda each: (not each.first, not each.hurried(), self._running[each]), default=None)
+
+
+class WaitingProcesses:
+    """Processes that wait for their next question; safe among threads."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[ForkedProcess] = deque()
+
+    @contextmanager
+    def one(self, make: Callable[[], ForkedProcess]) -> Iterator[ForkedProcess]:
+        """A process that nobody else uses inside of the block: the one that was used last, else a new one.
+
+        After the block it waits for the next question, unless it was closed. A pool that compiles few configs at a time
+        so has few processes, however many threads wait for their turns.
+        """
+        try:
+            process = self._waiting.pop()
+        except IndexError:
+            process = make()
+        try:
+            yield process
+        finally:
+            if not process.closed:
+                self._waiting.append(process)
+
+
+def compiler_server(imports: str, target: Target) -> ForkServer:
+    """A fork server of compiling processes, which imports the package `imports`, if any, beside Triton."""
+    return ForkServer("triton_ops.compilation.compiler", imports, target.arch, changes=compiler_environment())
+
+
+_ANSWERS: dict[type, tuple[type, ...]] = {
+    Start: (type(None), TargetError),
+    LauncherRequest: (type(None),),
+    WorkRequest: (KernelWork, str),
+}  # to any other question, a config, what became of it
+
+
+def _ask(process: ForkedProcess, question: Any, timeout_s: float) -> Any:
+    """The answer of a process; as of `ForkedProcess.ask`, and `GarbledError` for an answer to another question."""
+    answer = process.ask(question, timeout_s)
+    if not isinstance(answer, _ANSWERS.get(type(question), (Compiled, CacheError, TargetError))):
+        raise GarbledError.other(answer)
+    return answer
+
+
+def _last_words(process: ForkedProcess) -> str:
+    return f"the compiler's process {process.last_words()}"
 
 
 TIMEOUT_S = 60.0
@@ -251,29 +245,20 @@ _STARTS = 3  # of a process or its fork server, where others end it
 
 
 class CompilePool:
-    """Compiles configs of one kernel for one target into Triton's disk cache. Use it in a `with` statement.
+    """Compiles configs of one kernel for one target into Triton's disk cache; for use in a `with` statement.
 
-    Args:
-        ahead: The kernel, its arguments and its target. The compiling processes get the kernel's code, so that they
-            import no module of the user's and run no script again. Of the arguments only dtypes, strides, alignments
-            and scalars are sent, so that a process needs no memory for tensors.
-        workers: Number of processes; None takes one for each CPU, or as many as are worth it of those that are shared.
-        timeout_s: Seconds for one config, after which its compiler is killed.
-        launches: Whether compiled configs are going to be launched on this machine, so that a launcher is built too.
-        reuse: Whether a fork server of other pools may serve, and is left to the next for some seconds.
-        shared_cpus: The CPUs that this pool shares with others; None shares none.
+    The compiling processes get the kernel's code, so that they import no module of the user's and run no script again.
+    Of the arguments only dtypes, strides, alignments and scalars are sent, so that a process needs no memory for
+    tensors. They start with the first configs, and need a second or two for imports.
 
-    Attributes:
-        workers: How many configs are compiled at a time.
-        first: Whether this pool's configs go before those of other pools on its shared CPUs.
-        hurried: Says whether proposals wait, and not previews alone.
-        closed: Whether nothing more is compiled.
+    There are `workers` of them; None takes one for each CPU, or as many as are worth it of those that are shared. A
+    compiler is killed after `timeout_s` for one config. If compiled configs are going to be launched on this machine, a
+    launcher is built too. With `reuse` a fork server of other pools may serve, and is left to the next for some
+    seconds.
 
     Raises:
         KernelTypeError: There is nothing to compile, as under `TRITON_INTERPRET`.
         TargetError: The kernel's function or its arguments cannot be sent to another process.
-
-    Cost: processes start with the first configs, and need a second or two for imports.
     """
 
     def __init__(
@@ -296,7 +281,7 @@ class CompilePool:
         share = self.workers if shared_cpus is None else min(self.workers, shared_cpus.share)
         self._queue = Queue(max(1, share // _SPARE_PART))
         self._waiting = WaitingProcesses()
-        self._processes: set[CompilingProcess] = set()
+        self._processes: set[ForkedProcess] = set()
         self._fork_server: ForkServer | None = None
         self._lock = threading.Lock()
         self.closed = False
@@ -307,21 +292,17 @@ class CompilePool:
         self.first, self.hurried = shared_cpus is None, self._queue.hurried
 
     def foresee(self, config: Config) -> Objection | None:
-        """The objection of the free rules to a config; None if they have none. Cost: a few microseconds."""
+        """The objection of the free rules to a config; None if they have none."""
         return foresee(self._ahead, config)
 
     def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
         """Compile a config, after those submitted before it; a config that a rule refuses or defers is not compiled.
 
         A failure of the config is the status of the result and never an exception of the future. The future raises
-        `TargetError` if no process can load the kernel, and `CacheError` if the compiler cannot write its files.
-
-        Args:
-            config: Tunables and launch options.
-            anyway: Whether the config is compiled even if a rule defers it.
-            spare: Whether the config is compiled only while nothing else waits, and never in all processes at once, so
-                that configs submitted meanwhile find a process. If the config is submitted again without `spare`, it
-                takes its turn among the others, and is compiled once.
+        `TargetError` if no process can load the kernel, and `CacheError` if the compiler cannot write its files. With
+        `anyway` a config is compiled even if a rule defers it. A `spare` one is compiled only while nothing else waits,
+        and never in all processes at once, so that configs submitted meanwhile find a process; submitted again without
+        `spare`, it takes its turn among the others, and is compiled once.
         """
         objection = self.foresee(config)
         if objection is None or (objection.deferred and anyway):
@@ -335,13 +316,9 @@ class CompilePool:
     def read(self, config: Config, contents: Mapping[str, Sequence[int]] | None = None) -> Future[KernelWork]:
         """The work of a config's launches, from what Triton's front end makes of them.
 
-        The future raises nothing: whatever goes wrong is the reason in its result why the work is not known.
-
-        Args:
-            config: Tunables and launch options.
-            contents: Elements of tensors of whole numbers that are known, by the parameter's name.
-
-        Cost: 20 to 50 ms of one process for each launch.
+        20 to 50 ms of one process for each launch. The future raises nothing: whatever goes wrong is the reason in its
+        result why the work is not known. `contents` has elements of tensors of whole numbers that are known, by the
+        parameter's name.
         """
         return self._threads.submit(self._read, WorkRequest(config, contents or {}))
 
@@ -357,7 +334,7 @@ class CompilePool:
             for process in self._processes:
                 process.signal(signal.SIGKILL)  # the connection ends for a thread that waits for an answer
             server = self._fork_server
-            if server is not None and not self._processes and not idle_server.is_shared(server):
+            if server is not None and not self._processes and not fork_servers.is_shared(server):
                 server.kill()  # it may still be at its imports
         if self._shared_cpus is not None:
             self._shared_cpus.look()
@@ -398,7 +375,6 @@ class CompilePool:
             self._shared_cpus.promote(self)
 
     def _work(self) -> None:
-        """Compile the jobs of the queue until none is left; each thread has a process of its own meanwhile."""
         while True:
             with nullcontext(True) if self._shared_cpus is None else self._shared_cpus.turn(self) as has_cpu:
                 job = self._queue.take() if has_cpu else None
@@ -407,7 +383,7 @@ class CompilePool:
                 self._do(job)
                 self._queue.done(job)
 
-    def _do(self, job: CompileJob) -> None:
+    def _do(self, job: Queue.Job) -> None:
         try:
             compiled = self._compile(job.config)
         except Exception as error:  # noqa: BLE001 - the future raises it where its result is taken
@@ -427,7 +403,7 @@ class CompilePool:
         """Have the launcher built. A failure here is no failure of the config, which is compiled."""
         with suppress(TargetError), self._process() as process:  # the next compilation meets that error, and reports it
             try:
-                process.ask(LauncherRequest(config), self._timeout_s)
+                _ask(process, LauncherRequest(config), self._timeout_s)
             except _GONE:
                 self._forget(process)
 
@@ -435,10 +411,10 @@ class CompilePool:
         try:
             with self._process() as process:
                 try:
-                    answer = process.ask(request, _READ_S)
+                    answer = _ask(process, request, _READ_S)
                 except _GONE as error:
                     late = isinstance(error, TimeoutError)
-                    answer = f"reading its TTIR took over {_READ_S:g} s" if late else process.last_words()
+                    answer = f"reading its TTIR took over {_READ_S:g} s" if late else _last_words(process)
                     self._forget(process)
         except TargetError as error:
             answer = error.message
@@ -456,7 +432,7 @@ class CompilePool:
         with self._process() as process:
             start = time.perf_counter()
             try:
-                answer: Compiled | CacheError | TargetError = process.ask(config, self._timeout_s)
+                answer: Compiled | CacheError | TargetError = _ask(process, config, self._timeout_s)
             except GarbledError as error:
                 status = Status.CRASH
                 message = f"the compiler's process wrote {error} into its connection, and was ended"
@@ -464,7 +440,7 @@ class CompilePool:
             except _GONE as error:
                 late = isinstance(error, TimeoutError)
                 status = Status.TIMEOUT if late else Status.CRASH
-                message = f"compiling took over {self._timeout_s:g} s" if late else process.last_words()
+                message = f"compiling took over {self._timeout_s:g} s" if late else _last_words(process)
                 self._forget(process)
                 if not (late or last or self.closed) and process.ended_from_outside:
                     return None
@@ -474,18 +450,17 @@ class CompilePool:
                 return answer
             return Compiled(config, status, message, compile_s=time.perf_counter() - start)
 
-    def _process(self) -> AbstractContextManager[CompilingProcess]:
-        """A process that no other thread uses; a TargetError says that none can be made."""
+    def _process(self) -> AbstractContextManager[ForkedProcess]:
         return self._waiting.one(self._load)
 
-    def _load(self) -> CompilingProcess:
+    def _load(self) -> ForkedProcess:
         """A new process that has loaded the kernel, or another one if somebody else has ended it meanwhile."""
         for turn in range(_STARTS):
             process, again = self._fork(), False
             try:
-                refused = process.ask(self._start, _START_TIMEOUT_S)
+                refused = _ask(process, self._start, _START_TIMEOUT_S)
             except _GONE as error:
-                refused = TargetError(f"a compiling process did not start: {process.last_words()}")
+                refused = TargetError(f"a compiling process did not start: {_last_words(process)}")
                 gone = isinstance(error, (EOFError, BrokenPipeError, ConnectionResetError))
                 again = gone and process.ended_from_outside and turn + 1 < _STARTS
             if refused is None:
@@ -495,8 +470,7 @@ class CompilePool:
                 raise refused
         raise AssertionError("the last turn returns or raises")
 
-    def _fork(self) -> CompilingProcess:
-        """A new process; the first call waits for the fork server's imports."""
+    def _fork(self) -> ForkedProcess:
         process = self._start_process()
         with self._lock:
             if not self.closed:
@@ -505,13 +479,13 @@ class CompilePool:
         process.close()
         raise TargetError(_CLOSED)
 
-    def _start_process(self) -> CompilingProcess:
+    def _start_process(self) -> ForkedProcess:
         """A process of the fork server, or of another one if this one was ended by somebody else."""
         for turn in range(_STARTS):
             server: ForkServer | None = None
             try:
                 server = self._forking()
-                return CompilingProcess(server)
+                return server.fork()
             except (OSError, EOFError) as error:  # the fork server is gone, or there are too many open files
                 again = server is not None and server.ended_from_outside and turn + 1 < _STARTS
                 reason = self._last_line() or error
@@ -520,19 +494,18 @@ class CompilePool:
         raise AssertionError("the last turn returns or raises")
 
     def _forking(self) -> ForkServer:
-        """The fork server, started by the first call."""
         with self._lock:
             if self.closed:
                 raise TargetError(_CLOSED)
             if self._fork_server is None:
                 needs = self._start.packed.imports, self._ahead.target
-                make = partial(ForkServer, *needs)
-                self._fork_server = idle_server.borrow(needs, make) if self._reuse else make()
+                make = partial(compiler_server, *needs)
+                self._fork_server = fork_servers.borrow(needs, make) if self._reuse else make()
             return self._fork_server
 
     def _part_with(self, server: ForkServer) -> None:
         if self._reuse:
-            idle_server.give_back(server)
+            fork_servers.give_back(server)
         else:
             server.close()
 
@@ -547,8 +520,7 @@ class CompilePool:
         self._part_with(server)
         return line
 
-    def _forget(self, process: CompilingProcess) -> None:
-        """End a process, which answers nothing more."""
+    def _forget(self, process: ForkedProcess) -> None:
         process.close()
         with self._lock:
             self._processes.discard(process)

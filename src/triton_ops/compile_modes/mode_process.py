@@ -28,11 +28,11 @@ from triton_ops.timing import (
     Pending,
     RacePolicy,
     Sampler,
-    contrasts,
     decide,
     duel,
     fitting,
     gain,
+    gap,
     guard_for,
     interleave,
     race,
@@ -360,4 +360,4 @@ def _visit_samples(entrants: Sequence[Entrant]) -> int:
 def _ratio(arm: Arm, other: Arm) -> float:
     if arm is other:
         return 1.0
-    return math.exp(statistics.median(contrasts(arm.values_ms, other.values_ms)))
+    return math.exp(gap(arm.values_ms, other.values_ms).centre)

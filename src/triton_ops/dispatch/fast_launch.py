@@ -14,10 +14,20 @@ kernel, whose `run` takes grid, stream, `function`, `packed_metadata`, launch me
 arguments; metadata and hooks may be None. `device_caches[device]` ends in the backend and the binder. A
 `HookChain` without `calls` does nothing. `used_global_vals` holds the globals that a kernel has been compiled with.
 `get_current_device` of the driver for CUDA is torch's, which asks `torch._C._cuda_getDevice` once CUDA has started.
+
+Triton's launchers are Python objects. Each call of one defines functions that would allocate scratch, looks at sizes
+that never change, and then calls a C function with some constants added: about a microsecond of a launch. A launcher
+that needs no scratch adds the same constants each time, so it is asked once, with marks in place of arguments.
+
+Facts used, from Triton 3.6 to 3.9: a launcher keeps its C function as the attribute `launch`, is called with the grid,
+the stream, the function, four things of the launch and the kernel's arguments, and hands on the latter either one by
+one or, from 3.7 on, in one tuple at the end. `global_scratch_size` and `profile_scratch_size` say what it allocates;
+`gsan_enabled` says that it does more.
 """
 
 from __future__ import annotations
 
+import copy
 import importlib
 import itertools
 import operator
@@ -26,7 +36,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from triton_ops.backend import direct_launch, is_tensor
+from triton_ops.backend import is_tensor
 from triton_ops.dispatch.grid_functions import Heuristics, KnownGrids, Variants, computed, runs_of, taken_apart
 
 MISSING = type("Missing", (), {"__repr__": lambda _: "missing", "__slots__": ()})()
@@ -193,7 +203,7 @@ class FastLaunch:
         constexprs = tuple(values[param.name] for param in self._jit.params if param.is_constexpr)
         compiled = known.compiled
         run, packed = compiled.run, compiled.packed_metadata
-        if (direct := direct_launch(run, packed)) is not None:
+        if (direct := _direct_launch(run, packed)) is not None:
             way, run, added = (_IN_ONE if direct.packed else _ONE_BY_ONE), direct.function, direct.between
         else:
             way, added = _ONE_BY_ONE, (packed, None, None, None)
@@ -469,3 +479,58 @@ def _device_of(active: Any) -> Callable[[], int]:
 
 def _driver() -> Any:
     return importlib.import_module("triton.runtime.driver").driver
+
+
+def _specialize() -> Any:
+    return importlib.import_module("triton._C.libtriton").native_specialize_impl
+
+
+_GRID = (1, 1, 1)
+_LEAD = 5  # arguments of the C function that come first: the grid, the stream and the function
+_NEEDS = ("global_scratch_size", "profile_scratch_size")
+
+
+@dataclass(frozen=True)
+class _DirectLaunch:
+    """A launch of one compiled kernel by its launcher's C function."""
+
+    function: Callable[..., Any]
+    between: tuple[Any, ...]  # what comes after the grid, the stream and the function, before the kernel's arguments
+    packed: bool  # whether the kernel's arguments are one tuple
+
+
+def _direct_launch(launcher: Any, packed_metadata: Any) -> _DirectLaunch | None:
+    """The call of a launcher's C function, without hooks and launch metadata; None unless that is always the same."""
+    state = getattr(launcher, "__dict__", {})
+    function = state.get("launch")
+    if not callable(function) or any(state.get(name) != 0 for name in _NEEDS) or state.get("gsan_enabled"):
+        return None
+    calls = [_record_call(launcher, packed_metadata, marks) for marks in ((object(),), (object(), object()))]
+    tails = [None if call is None else _between(*call) for call in calls]
+    if tails[0] is None or tails[0] != tails[1]:
+        return None
+    return _DirectLaunch(function, *tails[0])
+
+
+def _record_call(launcher: Any, packed_metadata: Any, marks: tuple[object, ...]) -> tuple[Any, ...] | None:
+    """The values that a call with `marks` as the kernel's arguments hands to the C function; None if it does more."""
+    calls: list[tuple[Any, ...]] = []
+    recorder = copy.copy(launcher)
+    recorder.launch = lambda *handed: calls.append(handed)
+    stream, kernel = object(), object()
+    try:
+        recorder(*_GRID, stream, kernel, packed_metadata, None, None, None, *marks)
+    except (TypeError, AttributeError):
+        return None
+    if len(calls) != 1 or calls[0][:_LEAD] != (*_GRID, stream, kernel):
+        return None
+    return calls[0][_LEAD:], marks
+
+
+def _between(handed: tuple[Any, ...], marks: tuple[object, ...]) -> tuple[tuple[Any, ...], bool] | None:
+    """The values before the marks, and whether they are one tuple; None where they do not come last."""
+    if handed and handed[-1] == marks:
+        return handed[:-1], True
+    if handed[-len(marks) :] == marks:
+        return handed[: -len(marks)], False
+    return None

@@ -17,7 +17,6 @@ from triton_ops.backend import (
     Executable,
     FunctionKernel,
     Operation,
-    function_identity,
     is_tensor,
     one_line,
     private_copy,
@@ -85,7 +84,7 @@ class Implementation:
         own = {} if self.operation is None else self.operation.kernel.identity
         if self.function is None:
             return own
-        identity = function_identity(self.function)
+        identity = FunctionKernel(self.function).identity
         return {**own, **identity, "source": f"{identity['source']} {own.get('source', '')}".strip()}
 
     def why_not(self, arguments: Arguments) -> str | None:

@@ -6,10 +6,10 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from triton_ops.backend import Arguments, CandidateError, Executable, Kernel, candidate_error, one_line, trace_of
+from triton_ops.backend import Arguments, CandidateError, Executable, Kernel, one_line
 from triton_ops.evaluation.judges import Difference
 from triton_ops.evaluation.subject import SharedTimer, Subject, poison, run_once
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Verifier
@@ -24,8 +24,9 @@ from triton_ops.timing import (
     Sampler,
     ScreenPolicy,
     Timer,
+    fitting,
+    gap,
     screen,
-    screen_beside,
 )
 from triton_ops.values import Measurement, Resources, Status, Trial
 
@@ -73,11 +74,11 @@ class Evaluator:
             executable = self._compile(config)
             return self._same_program(executable) or self._remember(executable, self._verify_and_time(executable, best))
         except CandidateError as error:
-            failure, trace = error, trace_of(error)
+            failure, trace = error, CandidateError.trace_of(error)
         except (CacheError, KeyboardInterrupt, TerminatedError):
             raise  # not the config's fault: the user's, or no other config can be compiled either
         except BaseException as error:  # noqa: BLE001 - user code may raise anything, SystemExit too; it ends this trial
-            failure, trace = candidate_error(error, Status.RUNTIME), trace_of(error)
+            failure, trace = CandidateError.of(error, Status.RUNTIME), CandidateError.trace_of(error)
         return replace(_failed(config, failure.status, str(failure), executable), trace=trace)
 
     def sampler(self, config: Config) -> Sampler:
@@ -282,3 +283,38 @@ def wrong_trial(
 def _failed(config: Config, status: Status, error: str, executable: Executable | None) -> Trial:
     resources, compile_s = (executable.resources, executable.compile_s) if executable else (None, None)
     return Trial(config, status, error=error, resources=resources, compile_s=compile_s)
+
+
+def screen_beside(
+    sampler: Sampler, baseline: Sampler, timer: Timer, policy: ScreenPolicy, best: float | None = None
+) -> tuple[list[float], float]:
+    """Take a few samples, each beside a sample of a baseline; also the launch's time over the baseline's.
+
+    Launch and baseline share one power state and one load. Ratios to the baseline are therefore comparable even if
+    minutes or a compilation lie between two screenings. The times of `policy` are those of both together; `best` is the
+    ratio of the best candidate so far, None for the first.
+    """
+    samples, beside = _sample_in_turn(sampler, baseline, timer, 1)
+    if best is not None and samples[0] > policy.hopeless * best * beside[0]:
+        return samples, samples[0] / max(beside[0], 1e-9)
+    pair_ms = samples[0] * sampler.launches + beside[0] * baseline.launches
+    count = fitting(pair_ms, policy.screening_ms, policy.least, policy.most)
+    more, more_beside = _sample_in_turn(sampler, baseline, timer, count - 1)
+    samples, beside = samples + more, beside + more_beside
+    return samples, math.exp(gap(samples, beside).centre)
+
+
+def _sample_in_turn(sampler: Sampler, baseline: Sampler, timer: Timer, count: int) -> tuple[list[float], list[float]]:
+    """Take `count` samples of each in turn; every second pair runs in the opposite order."""
+    own: list[Pending] = []
+    beside: list[Pending] = []
+    pair = [(baseline, beside), (sampler, own)]
+    with timer.round():
+        for turn in range(count):
+            for which, queued in reversed(pair) if turn % 2 else pair:
+                queued.append(which.queue(1))
+    return _collect(own), _collect(beside)
+
+
+def _collect(queued: Sequence[Pending]) -> list[float]:
+    return [sample for collect in queued for sample in collect()]

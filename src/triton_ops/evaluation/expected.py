@@ -15,7 +15,7 @@ from enum import Enum
 from types import NoneType
 from typing import Any, Protocol
 
-from triton_ops.backend import Arguments, is_tensor, one_line, value_copy
+from triton_ops.backend import Arguments, Protection, is_tensor, one_line
 from triton_ops.base import available, require
 from triton_ops.evaluation.judges import ByElement, Difference, Equal, Precision, Rounded, dense, kind_of, same_bits_of
 from triton_ops.exceptions import TargetError
@@ -29,7 +29,9 @@ def as_list(result: Any) -> list[Any]:
 
 def kept(result: Any) -> Any:
     """A copy of a result, without its gradient graph, which later launches and the caller's code cannot change."""
-    return rebuilt(result, lambda part: value_copy(Arguments((part,)).map(lambda t: t.detach()).positional[0]))
+    return rebuilt(
+        result, lambda part: Protection.value_copy(Arguments((part,)).map(lambda t: t.detach()).positional[0])
+    )
 
 
 def rebuilt(result: Any, change: Callable[[Any], Any]) -> Any:

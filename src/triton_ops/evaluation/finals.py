@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from triton_ops.backend import candidate_error, one_line
+from triton_ops.backend import CandidateError, one_line
 from triton_ops.evaluation.candidate import Evaluator, wrong_trial
 from triton_ops.evaluation.judges import Difference
 from triton_ops.records import Record
@@ -27,7 +27,6 @@ from triton_ops.timing import (
     DuelPolicy,
     GuardSummary,
     Interval,
-    Preference,
     RaceDecision,
     RacePolicy,
     Sampler,
@@ -257,7 +256,7 @@ def with_further_processes(
     )
 
 
-def preference(trial: Trial, default: Config, incumbents: Collection[Config]) -> Preference:
+def preference(trial: Trial, default: Config, incumbents: Collection[Config]) -> tuple[int | float | str, ...]:
     """The order among tied configs: incumbents, the default, no heavy spills, less shared memory, fewer registers.
 
     The text of the config comes last, so that the order is the same in every process.
@@ -482,7 +481,7 @@ class _LastComparison:
                 rng=self.rng, keep_round=self.keep_round, clock=self.clock,
             )  # fmt: skip
         except ArmFailedError as error:
-            self.arms[error.config].error = candidate_error(error.reason, Status.RUNTIME)
+            self.arms[error.config].error = CandidateError.of(error.reason, Status.RUNTIME)
             return False
         return True
 
@@ -493,7 +492,7 @@ class _LastComparison:
         try:
             return self.evaluator.wrong_when_repeated(config, arm.sampler, launches, seconds)
         except Exception as error:  # noqa: BLE001 - a finalist that fails must not end the others
-            arm.error = candidate_error(error, Status.RUNTIME)
+            arm.error = CandidateError.of(error, Status.RUNTIME)
             return None
 
     def _update(self, config: Config, arm: Arm) -> Trial:
@@ -543,7 +542,7 @@ def _arm(evaluator: Evaluator, trial: Trial, policy: RacePolicy) -> Arm:
     try:
         sampler = evaluator.sampler(trial.config)
     except Exception as error:  # noqa: BLE001 - a finalist that fails must not end the others
-        return Arm(Sampler(lambda _: list), error=candidate_error(error, Status.RUNTIME))
+        return Arm(Sampler(lambda _: list), error=CandidateError.of(error, Status.RUNTIME))
     return Arm(sampler, policy.samples(trial.median_ms * sampler.launches))
 
 

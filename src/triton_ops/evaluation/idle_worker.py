@@ -18,7 +18,7 @@ from triton_ops import settings
 from triton_ops.backend import Kernel, MayCrash
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.processes import IDLE_S, IdleProcesses, WorkerDiedError, WorkerHungError, WorkerProcess
+from triton_ops.processes import IdleProcesses, WorkerDiedError, WorkerHungError, WorkerProcess
 
 _log = logging.getLogger("triton_ops")
 
@@ -68,7 +68,7 @@ def waits(needs: Needs) -> bool:
     return _idle.waits(needs, _does)
 
 
-def keep(worker: WorkerProcess, idle_s: float = IDLE_S) -> None:
+def keep(worker: WorkerProcess, idle_s: float = IdleProcesses.IDLE_S) -> None:
     """Keep a worker that has done its task; it gives everything up meanwhile, and is killed if it does not."""
     _idle.put(worker, worker.equipment, worker.equipment[1], partial(_rests, worker), idle_s)
 
@@ -95,7 +95,7 @@ def start_one_early() -> bool:
     return True
 
 
-def start(needs: Needs, *, idle_s: float = IDLE_S) -> None:
+def start(needs: Needs, *, idle_s: float = IdleProcesses.IDLE_S) -> None:
     """Start a worker for a tune that is about to come; a `DeviceError` if no process can be started here."""
     _idle.put(WorkerProcess(*needs), needs, needs[1], idle_s=idle_s)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import CompilesAhead, Kernel, MayCrash, pack, packed_allocator
+from triton_ops.backend import CompilesAhead, Kernel, MayCrash, ScratchAllocator, pack
 from triton_ops.device import Turns
 from triton_ops.evaluation import idle_worker
 from triton_ops.evaluation.candidate import COMPILE
@@ -238,7 +238,7 @@ class Isolated:
 
     def _setup(self) -> Setup:
         changes = {**self._changes, "baseline": self._facts.baseline, "mode": self._facts.mode}
-        return Setup(packed=self._packed, changes=changes, allocator=packed_allocator(), imports=self._imports)
+        return Setup(packed=self._packed, changes=changes, allocator=ScratchAllocator.packed(), imports=self._imports)
 
 
 def _lost(config: Config, error: WorkerHungError | WorkerDiedError) -> Trial:

@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.backend import same_bytes
+from triton_ops.backend import Protection
 from triton_ops.base import require
 from triton_ops.values import Problem, Tolerance, Work
 
@@ -72,7 +72,7 @@ def same_bits_of(a: Any, b: Any) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device or kind_of(a) != kind_of(b):
         return False
     one, two = (dense(t).contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
-    return same_bytes(one, two)
+    return Protection.same_bytes(one, two)
 
 
 UNITS = {

@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.backend import Arguments, is_tensor, mapped, one_line, tensors_in
+from triton_ops.backend import Arguments, is_tensor, one_line
 from triton_ops.base import require
 from triton_ops.device import free_bytes_of
 from triton_ops.evaluation.expected import rebuilt
@@ -92,7 +92,7 @@ class Lifted:
 
     def wide(self, value: Any) -> Any:
         """A result of the run with wide tensors; `TypeError` for one that no function made, as if closed over."""
-        return rebuilt(value, lambda part: mapped(part, self._result))
+        return rebuilt(value, lambda part: Arguments.mapped(part, self._result))
 
     def _result(self, tensor: Any) -> Any:
         if tensor not in self._beside and tensor.dtype in self._wider:
@@ -100,7 +100,7 @@ class Lifted:
         return self._of(tensor)
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        name, tensors = _name_of(func), list(tensors_in((args, kwargs)))
+        name, tensors = _name_of(func), list(Arguments.tensors_in((args, kwargs)))
         if self._torch._C._functorch.peek_interpreter_stack() is not None:
             self.rounded["a transform of functions"] = None  # as `torch.vmap`, which has tensors of its own
             return func(*args, **kwargs)
@@ -112,7 +112,7 @@ class Lifted:
             return func(*args, **kwargs)
         if not tensors:
             answer = func(*args, **kwargs)
-            for tensor in tensors_in((answer,)):
+            for tensor in Arguments.tensors_in((answer,)):
                 self._of(tensor, made_here=True)
             return answer
         if name == "view" and any(isinstance(each, self._torch.dtype) for each in (*args, *kwargs.values())):
@@ -157,7 +157,7 @@ class Lifted:
         def is_leaf(value: Any) -> bool:
             return is_tensor(value) or isinstance(value, torch.dtype)
 
-        return func(*mapped(args, change, is_leaf), **mapped(kwargs, change, is_leaf))
+        return func(*Arguments.mapped(args, change, is_leaf), **Arguments.mapped(kwargs, change, is_leaf))
 
     def _in_own_precision(self, func: Any, args: Any, kwargs: Any, tensors: Sequence[Any], name: str) -> Any:
         """Call a function on the tensors alone, which hold the wide numbers, rounded; its results become wide."""
@@ -170,11 +170,11 @@ class Lifted:
         targets = [tensor for tensor, version in versions if _version(tensor) != version]
         for block, copy in copies if targets else ():
             block.before = copy
-        results = [*tensors_in((answer,)), *targets]
+        results = [*Arguments.tensors_in((answer,)), *targets]
         for tensor in targets:
             if (beside := self._beside.get(tensor)) is not None:
                 beside.data.copy_(tensor)
-        for tensor in tensors_in((answer,)):
+        for tensor in Arguments.tensors_in((answer,)):
             if all(tensor is not each for each in targets):
                 self._beside[tensor] = self._widen(tensor)
         if name and any(tensor.is_floating_point() or tensor.is_complex() for tensor in results):
@@ -182,12 +182,12 @@ class Lifted:
         return answer
 
     def _pair(self, answer: Any, wide: Any, name: str, tensors: Sequence[Any], beside: Sequence[Any]) -> Any:
-        results, others = list(tensors_in((answer,))), list(tensors_in((wide,)))
+        results, others = list(Arguments.tensors_in((answer,))), list(Arguments.tensors_in((wide,)))
         if [t.shape for t in results] != [t.shape for t in others]:
             if len(results) != len(others) or (is_tensor(answer) and any(answer is tensor for tensor in tensors)):
                 raise TypeError(f"{name} gives other results for other dtypes")
             dtypes = iter([result.dtype for result in results])  # the wide numbers decide which elements there are
-            return mapped(wide, lambda each: self._narrow_copy(each, next(dtypes)))
+            return Arguments.mapped(wide, lambda each: self._narrow_copy(each, next(dtypes)))
         places, wide_places = {_place(t) for t in tensors}, {_place(t) for t in beside}
         floats = any(each.is_floating_point() or each.is_complex() for each in beside)
         for result, other in zip(results, others, strict=True):

@@ -21,14 +21,13 @@ from triton_ops.backend import (
     host_values,
     is_array,
     is_tensor,
-    place_of,
     private_copy,
     with_canaries,
 )
 from triton_ops.base import require
 from triton_ops.device import DeviceSpec, free_bytes_of
 from triton_ops.space import Config
-from triton_ops.timing import Launch, Timer, choose_timer, sets_needed, timer_of
+from triton_ops.timing import Launch, Timer, choose_timer, timer_of
 
 
 def poison(values: Any, pattern: int = 0) -> None:
@@ -81,7 +80,7 @@ class ArgumentSet:
         values = list(named.values())
         tensors = list(Arguments(tuple(values)).tensors())
         self.outputs = [*tensors, *(value for value in host_values(values) if is_array(value))]
-        self._inputs = dict(_inputs(self.arguments, outputs, {place_of(tensor) for tensor in tensors}))
+        self._inputs = dict(_inputs(self.arguments, outputs, {Form.of(tensor).place for tensor in tensors}))
         self._before = Protection(self._inputs.values() if protected else ())
         self._forms = {name: Form.of(value) for name, value in named.items() if is_tensor(value)}
 
@@ -169,6 +168,31 @@ class SharedTimer:
         return sets_needed(sum(touched.values()), self.device.l2_bytes, free) or 1
 
 
+_L2_COVERED = 2.5  # times the L2: bytes that the other sets must touch before a set is used again
+_LEAST_SETS = 2
+_PLACES = 8  # sets wherever there is memory for them: the mean over eight places has about a third of one's deviation
+_MEMORY_SHARE = 0.25  # share of the free device memory that further sets may take
+_ONE = 1  # a launch that touches no memory needs one set
+
+
+def sets_needed(touched_bytes: int, l2_bytes: int | None, free_bytes: int | None = None) -> int | None:
+    """Number of argument sets to take in turn, the first included.
+
+    At least what keeps L2 cold, and up to eight where they fit in a quarter of the free memory; without `free_bytes`
+    only the former. None if not even those fit, or if the size of the cache is not known: it must then be flushed
+    instead. `touched_bytes` are those that one launch reads and writes, `l2_bytes` the size of the device's last cache.
+    """
+    if not l2_bytes:
+        return None
+    if touched_bytes <= 0:
+        return _ONE
+    least = max(_LEAST_SETS, math.ceil(_L2_COVERED * l2_bytes / touched_bytes) + 1)
+    if free_bytes is None:
+        return least
+    fitting = int(_MEMORY_SHARE * free_bytes / touched_bytes) + 1
+    return max(least, min(_PLACES, fitting)) if least <= fitting else None
+
+
 @dataclass
 class Subject:
     """The argument set on which executables are launched and checked, and further sets of equal content for timing.
@@ -240,7 +264,7 @@ def _inputs(arguments: Arguments, outputs: Sequence[str], written: set[tuple[str
     """The parts of arguments, outputs excepted, that launches may change, by name, or `name[0]` in a container."""
     values = [*((f"argument {i}", value) for i, value in enumerate(arguments.positional)), *arguments.keyword.items()]
     for name, value in values:
-        tensors = [tensor for tensor in Arguments((value,)).tensors() if place_of(tensor) not in written]
+        tensors = [tensor for tensor in Arguments((value,)).tensors() if Form.of(tensor).place not in written]
         others = [] if name in outputs else list(host_values((value,)))
         for number, part in enumerate([*tensors, *others]):
             yield (name if part is value else f"{name}[{number}]"), part

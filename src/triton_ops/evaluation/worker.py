@@ -35,14 +35,14 @@ from types import FrameType
 from typing import Any, TypeAlias
 
 from triton_ops import settings
-from triton_ops.backend import is_installed, one_line, take_allocator, unpack, warm_up
+from triton_ops.backend import ScratchAllocator, is_installed, one_line, unpack, warm_up
 from triton_ops.base import require, usable_cpus
 from triton_ops.device import make_ready, stay_on
 from triton_ops.evaluation.finals import FinalRequest, Outcome
 from triton_ops.evaluation.idle_worker import Rest
 from triton_ops.evaluation.station import Inline, StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
-from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, Surroundings, die_with, import_heavy, strays
+from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, Surroundings, die_with, import_heavy
 from triton_ops.space import Config
 from triton_ops.values import Trial
 
@@ -401,7 +401,7 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
         if isinstance(question, Rest):
             station = None
             _give_up(own_modules)
-            answer = WorkerAnswer(value=state.changed() or ("a process" if strays() else ""))
+            answer = WorkerAnswer(value=state.changed() or ("a process" if Leftovers.strays() else ""))
         elif isinstance(question, Setup):
             stay_on(device)  # code of the task before may have chosen another
             context = copy_context()  # what is set for one task, such as Triton's allocator, ends with it
@@ -428,7 +428,7 @@ def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Inline | None
     try:
         assignment = unpack(question.packed)
         if question.allocator is not None:
-            take_allocator(question.allocator)
+            ScratchAllocator.take(question.allocator)
     except KernelTypeError as error:
         return None, WorkerAnswer(error=error, unloadable=True)
     try:

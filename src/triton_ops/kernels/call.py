@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import Arguments, CompilesAtLaunch, is_tensor, with_scratch
+from triton_ops.backend import Arguments, CompilesAtLaunch, ScratchAllocator, is_tensor
 from triton_ops.base import require
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.space import Config
@@ -243,7 +243,7 @@ def launch(kernel: CompilesAtLaunch, config: Config, values: Mapping[str, Any], 
 def launch_all(function: Callable[..., None], config: Config, values: Mapping[str, Any], device: Any) -> None:
     """Call once a function that launches kernels, with `values` and the config by name; otherwise as `launch`."""
     with on_device(device):
-        with_scratch(partial(function, **values, **config))()
+        ScratchAllocator.around(partial(function, **values, **config))()
 
 
 def precision_of(tensor: Any) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import KW_ONLY, dataclass, replace
 
-from triton_ops.compilation import CompileJob, Queue
+from triton_ops.compilation import Queue
 from triton_ops.cost_model import InferredPrior, ModelPrior, Readings, recorded_model
 from triton_ops.device import machine_of, spec_named
 from triton_ops.evaluation import StationFacts
@@ -131,7 +131,7 @@ class SimulatedCompilers:
     def __init__(self, recording: Recording, clock: VirtualClock, workers: int) -> None:
         self._recording, self._clock, self.workers = recording, clock, workers
         self._queue = Queue(max(1, workers // 2))
-        self._running: list[tuple[float, int, CompileJob]] = []
+        self._running: list[tuple[float, int, Queue.Job]] = []
         self._count = 0
 
     def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:  # noqa: ARG002

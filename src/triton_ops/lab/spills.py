@@ -3,23 +3,30 @@
 The order is that of the lesson on pitfalls from which this project grew: a smaller tile, more warps, fewer stages, and
 if nothing helps, a kernel that is split. A limit of registers that the config itself sets comes first, since taking it
 back costs nothing.
+
+Facts used, of Triton 3.6 to 3.9: the wheel has `backends/nvidia/bin/nvdisasm`; `TRITON_NVDISASM_PATH` names another.
 """
 
 from __future__ import annotations
 
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib.util import find_spec
 from math import prod
+from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import AheadOfTime, CompilesAhead, Kernel, Operation, described, disassembled, values_of
+from triton_ops.backend import AheadOfTime, CompilesAhead, Kernel, Operation, described, values_of
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Residents, Target, gpu_missing, named_target, probe, spec_called, target_of
 from triton_ops.exceptions import ConfigValueError, TargetError
 from triton_ops.kernel_ir import LocalTraffic
 from triton_ops.lab.habits import ACCUMULATED_BYTES
 from triton_ops.lab.ranking import expected_of
+from triton_ops.settings import triton_program
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import tune, uninterrupted
 from triton_ops.values import Compiled, Resources, Status, warps_and_stages
@@ -221,6 +228,40 @@ class Examiner:
         kind = self._ahead.target.kind
         texts = [one.assembly if kind == "hip" else disassembled(one.binary) for one in binaries]
         return None if None in texts else _sum([LocalTraffic.of(kind, text) for text in texts if text is not None])
+
+
+_DISASSEMBLER = "nvdisasm"
+_DISASSEMBLY_S = 60.0  # very large kernels take seconds
+
+
+def disassembled(cubin: bytes) -> str | None:
+    """The machine code of a cubin as text; None where no nvdisasm can be run, or it does not know the architecture.
+
+    Cost: a third of a second for a matrix product.
+    """
+    override = triton_program(_DISASSEMBLER)
+    for path in [*([Path(override)] if override else []), *_own_program()]:
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(cubin)
+            file.flush()
+            try:
+                process = subprocess.run(
+                    [str(path), "-c", file.name], capture_output=True, text=True, check=False, timeout=_DISASSEMBLY_S
+                )
+            except (OSError, subprocess.TimeoutExpired):
+                continue
+        if process.returncode == 0:
+            return process.stdout
+    return None
+
+
+def _own_program() -> list[Path]:
+    spec = find_spec("triton")
+    return (
+        []
+        if spec is None or spec.origin is None
+        else [Path(spec.origin).parent / "backends/nvidia/bin" / _DISASSEMBLER]
+    )
 
 
 def _sum(parts: list[LocalTraffic]) -> LocalTraffic:

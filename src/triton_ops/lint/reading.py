@@ -18,16 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from triton_ops.backend import (
-    Arguments,
-    Built,
-    CompilesAhead,
-    LaunchedKernel,
-    Operation,
-    described,
-    launched_kernels,
-    one_line,
-)
+from triton_ops.backend import Arguments, Built, CompilesAhead, LaunchedKernel, Operation, described, one_line
 from triton_ops.base import require
 from triton_ops.device import Target, named_target
 from triton_ops.exceptions import TritonKernelError
@@ -116,7 +107,7 @@ def launched_as(operation: Operation, target: Target) -> dict[int, tuple[Guess, 
         space = operation.space_for(problem)
         for config in _configs(space):
             try:
-                launched = launched_kernels(kernel, config.with_members(space.members), arguments, target)
+                launched = LaunchedKernel.of_config(kernel, config.with_members(space.members), arguments, target)
             except Exception:  # noqa: BLE001 - whatever the front end raises: the source alone is then read
                 continue
             for one in launched:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import NEEDS, is_installed, is_listed, pack
+from triton_ops.backend import is_carried, pack
 from triton_ops.base import ensure_folder, require
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
 from triton_ops.many.executor import Executor, ExecutorLostError, Job
@@ -292,9 +292,9 @@ def _modules_in(packed: Iterable[bytes]) -> list[Path]:
     words = {word for content in packed for _, word, _ in pickletools.genops(content) if isinstance(word, str)}
     tops = {word.partition(".")[0] for word in words} & sys.modules.keys()
     paths = []
-    for top in sorted(tops - {*NEEDS, "__main__", "triton_ops"}):
+    for top in sorted(tops):
         file = getattr(sys.modules[top], "__file__", None)
-        if file is not None and (is_listed(file) or not is_installed(top)):
+        if file is not None and is_carried(top, file):
             path = Path(file).resolve()
             paths.append(path.parent if path.name == "__init__.py" else path)
     return paths

@@ -31,11 +31,7 @@ _MOST_S = 1.0  # that count between two looks; on a busy machine a look comes la
 
 
 class AwakeClock:
-    """Seconds in which this process ran since the clock was made.
-
-    Args:
-        clock: Seconds of the system's clock.
-    """
+    """Seconds in which this process ran since the clock was made."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -77,11 +73,8 @@ class GarbledError(Exception):
 class Channel:
     """This process's end of a connection: it never waits without a limit, and never reads what is no message.
 
-    Args:
-        incoming: A descriptor to read from, which the channel closes.
-        outgoing: A descriptor to write to, which may be the same.
-        file: The descriptor of a file in memory for what is large, which the channel closes and the other process has
-            under the same number; -1 if there is none.
+    It closes its descriptors, which may be one. `file` is a file in memory for what is large, which the other process
+    has under the same number; -1 if there is none.
     """
 
     def __init__(self, incoming: int, outgoing: int, file: int = -1) -> None:
@@ -98,10 +91,7 @@ class Channel:
     def send(self, message: Any, clock: AwakeClock, until: float) -> None:
         """Send a message; a pipe holds only some KiB, so that the other process has to read it meanwhile.
 
-        Raises:
-            GarbledError: The other process has written something that nobody asked for.
-            TimeoutError: The clock shows `until`, and a part is not sent.
-            OSError: The other process is gone.
+        Raises as `begin` and `finish`.
         """
         self.begin(message)
         self.finish(clock, until)
@@ -109,9 +99,7 @@ class Channel:
     def begin(self, message: Any) -> None:
         """Send as much of a message as the connection takes at once; `finish` sends the rest.
 
-        Raises:
-            GarbledError: The other process has written something that nobody asked for.
-            OSError: The other process is gone.
+        `GarbledError` if the other process has written something that nobody asked for; `OSError` if it is gone.
         """
         self._open()
         if self._arrived_bytes or self._part():
@@ -122,12 +110,7 @@ class Channel:
         self._write()
 
     def finish(self, clock: AwakeClock, until: float) -> None:
-        """Send what `begin` has left.
-
-        Raises:
-            TimeoutError: The clock shows `until`, and a part is not sent.
-            OSError: The other process is gone.
-        """
+        """Send what `begin` has left; `TimeoutError` at `until`, `OSError` if the other process is gone."""
         self._open()
         while self._unsent:
             if not clock.wait(self._room, until):
@@ -135,12 +118,9 @@ class Channel:
             self._write()
 
     def receive(self, clock: AwakeClock, until: float) -> Any:
-        """The next message.
+        """The next message; `GarbledError` if what arrived is none.
 
-        Raises:
-            GarbledError: What arrived is no message.
-            TimeoutError: The clock shows `until`, and there is no whole message.
-            EOFError, OSError: The other process is gone.
+        `TimeoutError` once the clock shows `until`; `EOFError` or `OSError` if the other process is gone.
         """
         self._open()
         while (content := self._content()) is None:
@@ -185,7 +165,6 @@ class Channel:
         return True
 
     def _write(self) -> None:
-        """Write what there is room for."""
         while self._unsent:
             try:
                 count = os.write(self._out, self._unsent[0])
@@ -203,11 +182,7 @@ class Channel:
         return len(part)
 
     def _content(self) -> bytes | None:
-        """Take the first message's content; None while it is not whole.
-
-        Raises:
-            GarbledError: It cannot become one.
-        """
+        """Take the first message's content; None while it is not whole, and `GarbledError` if it cannot become one."""
         if not _MARK.startswith(self._arrived_bytes[: len(_MARK)]):
             raise GarbledError("bytes that are no answer")
         if len(self._arrived_bytes) < _HEAD.size:
@@ -225,12 +200,7 @@ class Channel:
 
 
 class ChildsEnd:
-    """The other process's end, which waits as long as it takes.
-
-    Args:
-        incoming: A descriptor to read from.
-        outgoing: A descriptor to write to, which may be the same.
-    """
+    """The other process's end, which waits as long as it takes; one descriptor may serve both ways."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
         for descriptor in (incoming, outgoing):
@@ -246,11 +216,7 @@ class ChildsEnd:
                 rest = rest[os.write(self._out, rest) :]
 
     def receive(self) -> Any:
-        """The next message.
-
-        Raises:
-            EOFError: The connection is closed.
-        """
+        """The next message; `EOFError` if the connection is closed."""
         head = self._in.read(_HEAD.size)
         if len(head) < _HEAD.size:
             raise EOFError
@@ -268,7 +234,6 @@ def _frame(content: bytes) -> tuple[bytes, bytes]:
 
 
 def _take(file: int, length: int) -> Any:
-    """The message in a file, whose memory is freed."""
     os.set_inheritable(file, False)
     with mmap.mmap(file, length, prot=mmap.PROT_READ) as content:
         message = pickle.loads(content)

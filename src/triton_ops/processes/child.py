@@ -12,7 +12,7 @@ lose them to its own standard streams, and what this program prints would be wri
 
 A process that this package starts has a mark in its environment, which its children, and theirs, inherit. Whoever ends
 the process ends all that have its mark, and their children. What has emptied its environment and left its parent is a
-child of the process that was started here (`child.py`), as long as that lives. All of this needs Linux's `/proc`, of
+child of the process that was started here, as long as that lives. All of this needs Linux's `/proc`, of
 the namespace that this process is in; elsewhere only the process group ends.
 
 Containers are often built without bytecode (PYTHONDONTWRITEBYTECODE, pip's --no-compile, uv's default), and some have
@@ -123,11 +123,7 @@ _calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] | None = None
 def started_to_last(start: Callable[[], Made]) -> Made:
     """The result of `start`, called in a thread that lasts as long as this process; what it raises is raised here.
 
-    Args:
-        start: Starts a child process. In the main thread it is called at once.
-
-    Raises:
-        RuntimeError: The thread cannot be started.
+    In the main thread it is called at once. Raises `RuntimeError` where the thread cannot be started.
     """
     if threading.current_thread() is threading.main_thread():
         return start()
@@ -137,11 +133,7 @@ def started_to_last(start: Callable[[], Made]) -> Made:
 
 
 def start_thread(thread: threading.Thread) -> None:
-    """Start a thread.
-
-    Raises:
-        DeviceError: The system has no thread left.
-    """
+    """Start a thread; `DeviceError` where the system has no thread left."""
     try:
         thread.start()
     except RuntimeError as error:
@@ -265,7 +257,7 @@ def new_mark() -> str:
 def end_family(mark: str) -> None:
     """Kill all processes with a mark and their children, but not this process, until there is none.
 
-    Cost: 10 µs for each process of this user, twice.
+    10 µs for each process of this user, twice.
     """
     until = time.monotonic() + _MOST_S
     while (pids := members(mark)) and time.monotonic() < until:
@@ -321,10 +313,8 @@ _PROGRAM = (
 class Leftovers:
     """The things that a process may leave behind, which its guard clears away.
 
-    Attributes:
-        family: The mark of all that the process starts, wherever that goes (`family.py`); None if it shares the mark
-            with others.
-        temporary: The folder of its temporary files; None if it has none of its own.
+    `family` is the mark of all that it starts, wherever that goes; None if it shares the mark with others. `temporary`
+    is the folder of its temporary files; None if it has none of its own.
     """
 
     family: str | None = None
@@ -336,6 +326,11 @@ class Leftovers:
         manner = json.loads(sys.argv[1])
         return cls(manner["family"], None if manner["temporary"] is None else Path(manner["temporary"]))
 
+    @staticmethod
+    def strays() -> set[int]:
+        """The processes that this child has started and that still run, wherever they went, without its guard."""
+        return {pid for mark in _marks for pid in members(mark)} - {*_guards}
+
 
 _NOTHING = Leftovers()
 _guards: list[int] = []  # the guard of this process
@@ -345,16 +340,9 @@ _marks: list[str] = []  # the mark of its family
 def command(module: str, *words: object, leftovers: Leftovers = _NOTHING) -> list[str]:
     """The command line of an interpreter that runs the function `main` of a module.
 
-    `main` must take over the `Surroundings` of this process, which are sent to it by other means, before it loads the
-    user's code.
-
-    Args:
-        module: Full name of the module.
-        *words: Arguments that `main` finds from `sys.argv[2]` on.
-        leftovers: What its guard clears away.
-
-    Raises:
-        DeviceError: No process can be started here, such as where Python is embedded in another program.
+    `main` finds `words` from `sys.argv[2]` on, and must take over the `Surroundings` of this process, which are sent to
+    it by other means, before it loads the user's code. Raises `DeviceError` where no process can be started, as where
+    Python is embedded in another program.
     """
     if not sys.executable or os.name != "posix":
         raise DeviceError("no further Python process can be started here", hint="run it inline")
@@ -373,10 +361,8 @@ def command(module: str, *words: object, leftovers: Leftovers = _NOTHING) -> lis
 def environment(changes: Mapping[str, str], family: str, temporary: Path | None = None) -> dict[str, str]:
     """The environment for a new process, in which Triton and torch load no code that another user could have written.
 
-    Args:
-        changes: Variables by name; a folder of compiled code among them has been judged.
-        family: As of `settings.for_child`.
-        temporary: As of `settings.for_child`. What `torch.compile` keeps between processes stays where it is.
+    A folder of compiled code among the `changes` has been judged. What `torch.compile` keeps between processes stays
+    where it is; else as `settings.for_child`.
     """
     folders = settings.code_folders().items()
     code_folders = {name: str(code_folder(*folder)) for name, folder in folders if name not in changes}
@@ -386,12 +372,7 @@ def environment(changes: Mapping[str, str], family: str, temporary: Path | None 
 def import_heavy(packages: Iterable[str], purpose: str) -> None:
     """Import large packages in a child, with the shared folder of bytecode if there is one.
 
-    Args:
-        packages: Names of the packages.
-        purpose: What the packages are needed for, for the error's text.
-
-    Raises:
-        MissingDependencyError: A package is not installed.
+    Raises `MissingDependencyError`, which names the purpose, where a package is not installed.
     """
     bytecode, names = _folder_of_bytecode(), [name for name in packages if name not in sys.modules]
     if not names:
@@ -416,10 +397,8 @@ def _folder_of_bytecode() -> str | None:
 class Surroundings:
     """Settings of a process that the user's code depends on, and that a child must take over.
 
-    Attributes:
-        path: The search path of modules.
-        words: `sys.argv`: a script may take constants of its kernels from there.
-        bytecode: `sys.pycache_prefix` and `sys.dont_write_bytecode`.
+    The words are `sys.argv`: a script may take constants of its kernels from there. The bytecode's are
+    `sys.pycache_prefix` and `sys.dont_write_bytecode`.
     """
 
     path: tuple[str, ...]
@@ -472,11 +451,7 @@ def die_with(parent: int, leftovers: Leftovers = _NOTHING, *, expendable: bool =
     On Linux the kernel kills this process when its parent dies, and a guard process kills the rest of the process
     group, such as an assembler that does not end. On other systems a thread watches the parent; user code that holds
     the interpreter can keep that thread from running. To be called first, in a process that leads a process group.
-
-    Args:
-        parent: The parent's process id.
-        leftovers: What is cleared away when this process has ended, however it ends.
-        expendable: Whether Linux is to end this process, and not its parent, where memory runs out.
+    Linux ends an `expendable` process, and not its parent, where memory runs out.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(
@@ -531,11 +506,6 @@ def guarded(leftovers: Leftovers) -> None:
             TemporaryFolder.discard(leftovers.temporary)
     finally:
         os._exit(0)
-
-
-def strays() -> set[int]:
-    """The processes that this child has started and that still run, wherever they went, without its guard."""
-    return {pid for mark in _marks for pid in members(mark)} - {*_guards}
 
 
 def _prctl(option: int, value: int) -> None:

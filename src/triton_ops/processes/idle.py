@@ -12,11 +12,9 @@ import os
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from triton_ops import settings
-
-IDLE_S = 15.0
 
 Process = TypeVar("Process")
 
@@ -36,10 +34,10 @@ class _Place(Generic[Process]):
 class IdleProcesses(Generic[Process]):
     """Some processes that wait; safe to share among threads. They are ended with this process at the latest.
 
-    Args:
-        end: Ends a process.
-        most: How many wait at a time; a further one takes the place of the oldest.
+    Of `most` at a time, the oldest gives its place to a further one.
     """
+
+    IDLE_S: ClassVar = 15.0
 
     def __init__(self, end: Callable[[Process], object], most: int) -> None:
         self._end, self._most = end, most
@@ -65,12 +63,9 @@ class IdleProcesses(Generic[Process]):
     ) -> None:
         """Keep a process for a while, in place of another one there, or of the oldest if there are too many.
 
-        Args:
-            process: The process.
-            equipment: What it has, such as packages that it has imported.
-            where: What only one idle process is to occupy, such as a device.
-            rest: Has it give up what it holds, in a thread of its own; it is ended if the answer is False.
-            idle_s: Seconds after which it is ended.
+        Its equipment is what it has, such as packages that it has imported; `where` is what only one idle process is to
+        occupy, such as a device. `rest` has it give up what it holds, in a thread of its own; it is ended if the answer
+        is False, and after `idle_s` seconds.
         """
         rest_thread = threading.Thread(target=self._rest, args=(process, rest), name="triton-ops rest", daemon=True)
         timer = threading.Timer(idle_s, self._late, args=(process,))
@@ -100,9 +95,7 @@ class IdleProcesses(Generic[Process]):
     def take(self, needs: Hashable, serves: Callable[[Any, Any], bool] = operator.eq) -> Process | None:
         """The process that does for these needs, if there is one, once it rests.
 
-        Args:
-            needs: What is needed.
-            serves: Whether what a process has, its first argument, does for what is needed.
+        `serves` tells whether what a process has, its first argument, does for what is needed.
         """
         around = self.inherited()
         with self._guard:
@@ -148,7 +141,6 @@ class IdleProcesses(Generic[Process]):
             self._late(process)
 
     def _late(self, process: Process) -> None:
-        """End a process if it still waits here."""
         with self._guard:
             place = next((each for each in self._places if each.process is process), None)
             abandoned = None if place is None else self._empty(place)

@@ -47,11 +47,9 @@ class StepStarted:
 
 
 class WorkerDiedError(Exception):
-    """The worker ended without an answer.
+    """The worker ended without an answer during the step that it announced last.
 
-    Attributes:
-        during: The step that the worker announced last.
-        outside: Whether a signal that people and systems send ended it, rather than a crash.
+    `outside` is whether a signal that people and systems send ended it, rather than a crash.
     """
 
     def __init__(self, message: str, during: str, outside: bool) -> None:
@@ -61,11 +59,7 @@ class WorkerDiedError(Exception):
 
 
 class WorkerHungError(Exception):
-    """The worker did not answer in time, and was killed.
-
-    Attributes:
-        during: The step that the worker announced last.
-    """
+    """The worker did not answer in time during the step that it announced last, and was killed."""
 
     def __init__(self, message: str, during: str) -> None:
         super().__init__(message)
@@ -73,20 +67,11 @@ class WorkerHungError(Exception):
 
 
 class WorkerProcess:
-    """A worker process that answers questions.
+    """A worker process that answers questions; `step` is the one that it announced last.
 
-    Attributes:
-        step: The step that the worker announced last.
-        equipment: The packages that it imports, and its device.
-
-    Args:
-        imports: Packages that the worker imports before the first question, since the imports take seconds.
-        device: The GPU that the worker readies meanwhile, `cuda` or `cuda:N`; no other device is readied.
-        program: The module whose `main` the worker runs.
-        changes: Further environment variables of the worker.
-
-    Raises:
-        DeviceError: No process can be started here.
+    It imports packages before the first question, since that takes seconds, and readies a GPU meanwhile, `cuda` or
+    `cuda:N`; no other device is readied. It runs the `main` of the module `program`, with `changes` of its environment.
+    `DeviceError` if no process can be started here.
     """
 
     def __init__(
@@ -113,17 +98,11 @@ class WorkerProcess:
         self.step = ""
 
     def _start(
-        self,
-        undo: contextlib.ExitStack,
-        program: str,
-        device: str,
-        imports: Sequence[str],
-        changes: Mapping[str, str],
+        self, undo: contextlib.ExitStack, program: str, device: str, imports: Sequence[str], changes: Mapping[str, str]
     ) -> None:
         """Start the process, and the thread that reads its output; `undo` has what a failure is to undo.
 
-        Raises:
-            OSError, RuntimeError: A file, a process or a thread cannot be had.
+        Raises `OSError` or `RuntimeError` where a file, a process or a thread cannot be had.
         """
         with contextlib.ExitStack() as theirs:
             answers, answers_in = _pipe(undo, theirs)
@@ -135,7 +114,9 @@ class WorkerProcess:
             there = questions_out, answers_in
             leftovers = Leftovers(self._family, self._temporary.path)
             words = command(program, *there, os.getpid(), device, *imports, leftovers=leftovers)
-            inherited = environment({**_changes(device), **changes}, self._family, self._temporary.path)
+            # On a GPU torch need not look for further backends among all packages.
+            own = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if device.startswith("cuda") else {}
+            inherited = environment({**own, **changes}, self._family, self._temporary.path)
             self._process = started_to_last(
                 lambda: subprocess.Popen(
                     words, stdin=subprocess.DEVNULL, stdout=lines_in, stderr=lines_in,
@@ -190,16 +171,11 @@ class WorkerProcess:
         step: str,
         fits: Callable[[Any], bool] = lambda _: True,
     ) -> Any:
-        """The worker's answer to a question.
+        """The worker's answer to a question, which is pickled; seconds in which this process was paused do not count.
 
-        Seconds in which this process was paused are not counted.
-
-        Args:
-            question: The question; it is pickled.
-            whole_s: Seconds until the answer must be there.
-            limits_s: Seconds for each step that has a limit of its own; under an empty text, for each other step.
-            step: The step that the worker is at until it announces another.
-            fits: Whether a message answers the question: the code that is tried may have written it.
+        It must be there after `whole_s` seconds; `limits_s` has the seconds for each step that has a limit of its own,
+        and under an empty text for each other step. The worker is at `step` until it announces another. `fits` tells
+        whether a message answers the question: the code that is tried may have written it.
 
         Raises:
             WorkerDiedError: The worker died, or wrote what is no answer and was killed.
@@ -246,7 +222,6 @@ class WorkerProcess:
             raise self._dead(self.step) from error
 
     def _answer(self, clock: AwakeClock, own_until_s: float, own_s: float, whole_s: float) -> Any:
-        """The next message of the worker, for which it has until its step's limit or that of the whole."""
         try:
             return self._channel.receive(clock, min(own_until_s, whole_s))
         except TimeoutError as error:
@@ -271,7 +246,6 @@ class WorkerProcess:
         return WorkerDiedError(_ending(code, step, last), step, code is not None and -code in OUTSIDE)
 
     def _await_end(self) -> bool:
-        """Tell whether the worker ends within 2 s."""
         clock = AwakeClock()
         while self.alive:
             if clock.now() > _EXIT_S:
@@ -286,13 +260,7 @@ class WorkerProcess:
                 self._lines.append(" ".join(line.split())[:200])
 
 
-def _changes(device: str) -> dict[str, str]:
-    """Environment variables of a worker; on a GPU torch does not look for further backends among all packages."""
-    return {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if device.startswith("cuda") else {}
-
-
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
-    """A descriptor to read from and one to write to, each closed with its stack."""
     reader_end, writer_end = pipe()
     reader.callback(os.close, reader_end)
     writer.callback(os.close, writer_end)

@@ -35,15 +35,11 @@ LEAST_ROUNDS = 6  # six values of one sign have a chance of 1 in 32: fewer value
 
 @dataclass(frozen=True)
 class DuelPolicy:
-    """The limits of a duel.
+    """The limits of a duel, which ends after one of the checkpoints' rounds if the answer is clear, and after the last.
 
-    Attributes:
-        checkpoints: After how many rounds the duel ends if the answer is clear; the last checkpoint ends it.
-        seconds: Wall seconds after which no round is started; six rounds are always run.
-        zone: Differences up to this share count as none.
-        errors: Standard errors by which a clear difference exceeds the least difference that counts: among several
-            checkpoints a lucky early one must not decide.
-        chance: How often the interval that must exclude 0 may miss.
+    After so many seconds no round is started; six rounds are always run. Differences up to `zone` count as none. A
+    clear difference exceeds the least one that counts by so many standard errors: among several checkpoints a lucky
+    early one must not decide. `chance` is how often the interval that must exclude 0 may miss.
     """
 
     checkpoints: tuple[int, ...] = (12, 24, 48, 96)
@@ -57,11 +53,8 @@ class DuelPolicy:
 class DuelOutcome:
     """The answer of a duel; shares are differences of logarithms, 0.01 is one percent.
 
-    Attributes:
-        verdict: Whether the first launch is faster than the second.
-        gain: The second's time over the first's; positive if the first is faster.
-        itself: The twin's time over the first's, which is 0 but for the noise.
-        needed: The largest share that still counts as no difference.
+    `gain` is the second's time over the first's, positive if the first is faster; `itself` the twin's time over the
+    first's, which is 0 but for the noise; `needed` the largest share that still counts as no difference.
     """
 
     verdict: Verdict
@@ -94,18 +87,10 @@ def duel(
     keep_round: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = time.monotonic,
 ) -> DuelOutcome:
-    """Run rounds until the answer is clear, or the rounds or the time are used up.
+    """Run rounds of the first, the second and the first's twin until the answer is clear, or a limit is reached.
 
-    Args:
-        arms: The first, the second, and the first's twin; their visits and errors are filled in.
-        timer: The clock that prepared the arms' samplers.
-        policy: How long the duel may go on.
-        rng: Draws the orders.
-        keep_round: Called after every round; False discards the round for all arms alike, as a throttled round.
-        clock: Returns monotonic seconds.
-
-    Raises:
-        Exception: Whatever a launch raised; the arm's `error` holds the exception, too.
+    The arms' visits and errors are filled in; what a launch raised is raised. `keep_round` is called after every round;
+    False discards the round for all arms alike, as a throttled round.
     """
     order: list[Arm] = []
     end = clock() + policy.seconds
@@ -135,18 +120,10 @@ def judge(
     zone: float = INDIFFERENCE,
     chance: float = 0.05,
 ) -> DuelOutcome:
-    """The answer from times that were measured side by side.
+    """The answer from times that were measured side by side, one value of each per round.
 
-    A difference counts if its interval excludes 0, and if it is larger than each of the indifference zone, the
-    largest difference between the first and its twin, and one tick of the clock.
-
-    Args:
-        first_ms: Values of the visits of the first launch, one per round.
-        second_ms: Values of the second launch in the same rounds.
-        twin_ms: Values of the first launch's twin in the same rounds.
-        tick_ms: Step of the clock, per launch.
-        zone: Differences up to this share count as none.
-        chance: How often the interval that must exclude 0 may miss.
+    A difference counts if its interval excludes 0, and if it is larger than each of the indifference zone, the largest
+    difference between the first and its twin, and one tick of the clock.
     """
     difference, itself = gain(second_ms, first_ms), gain(twin_ms, first_ms)
     tick = math.log1p(1.01 * tick_ms / max(min(statistics.median(first_ms), statistics.median(second_ms)), 1e-9))

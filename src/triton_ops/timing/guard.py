@@ -32,15 +32,10 @@ _ALONE = 0.02  # other threads of this process that worked for a larger share of
 
 @dataclass(frozen=True)
 class ThreadCounts:
-    """The counters of a thread and its process at one moment, in nanoseconds since each began.
+    """The counters of a thread and its process at one moment, in nanoseconds since each began."""
 
-    Attributes:
-        waited_ns: The thread was ready and waited for a CPU.
-        others_ns: CPU time of the process's other threads.
-    """
-
-    waited_ns: int = 0
-    others_ns: int = 0
+    waited_ns: int = 0  # the thread was ready and waited for a CPU
+    others_ns: int = 0  # CPU time of the process's other threads
 
 
 Counters: TypeAlias = Callable[[], ThreadCounts]
@@ -49,10 +44,7 @@ Counters: TypeAlias = Callable[[], ThreadCounts]
 
 @contextmanager
 def thread_counters() -> Iterator[Counters]:
-    """The counters of the calling thread; they stay at 0 where the system does not count.
-
-    Cost: 10 microseconds, and 5 for each reading.
-    """
+    """The counters of the calling thread, 5 microseconds a reading; they stay at 0 where the system does not count."""
     try:
         file = os.open(_FILE, os.O_RDONLY)
     except OSError:
@@ -108,8 +100,7 @@ class GuardSummary:
         clock_changes: How many rounds ended with a clock, that of the memory included, more than 3 % from that of the
             round before.
         regimes: Reasons read after a round, except `idle`; in the order of `CLOCK_REASONS`, a vendor's own words last.
-        clock_mhz: Range of the clock of the multiprocessors or compute units.
-        memory_mhz: Range of the clock of the memory.
+        clock_mhz: Of the multiprocessors or compute units.
         others: Other processes that used the GPU meanwhile, as text; empty if none was seen.
         others_before: Those that used it before the race, while configs were tried.
         others_unknown: Why nothing is known of other processes; empty if it is known.
@@ -182,12 +173,8 @@ class SensorGuard:
     and the summary asks once more: `shared` is also what it is told of only then. If the sensors fail during the race,
     the guard warns once and keeps every later round.
 
-    Cost: one reading of the sensors for each round, and no work on the GPU.
-
-    Args:
-        sensors: The sensors of the GPU; they are closed when the guard is garbage-collected.
-        sleep: Waits for a number of seconds.
-        others: Who else uses the GPU, and has used it since this was made; None asks the sensors, from now on.
+    The sensors are closed when the guard is garbage-collected. `others` is who else uses the GPU, and has used it since
+    this was made; None asks the sensors, from now on.
     """
 
     def __init__(self, sensors: Sensors, *, sleep: Sleep = time.sleep, others: Others | None = None) -> None:
@@ -207,10 +194,7 @@ class SensorGuard:
         self._throttled = False
 
     def round_ok(self) -> bool:
-        """Read the GPU and judge the round that has just ended; sleeps up to 4 s if the round was disturbed.
-
-        Cost: one reading, and the sleep.
-        """
+        """Read the GPU and judge the round that has just ended; sleeps up to 4 s if the round was disturbed."""
         self._rounds += 1
         if self._failure:
             return True
@@ -229,10 +213,7 @@ class SensorGuard:
         return self._disturbed(slowed)
 
     def summary(self) -> GuardSummary:
-        """A summary of all rounds so far; words and ranges cover `readings`, discarded rounds included.
-
-        Cost: one question to the driver about other processes.
-        """
+        """A summary of all rounds so far; words and ranges cover `readings`, discarded rounds included."""
         if self._rounds and not self._failure and (others := self._others.in_words()):
             self._told_late = others
         confidence, reason = self._confidence()
@@ -298,15 +279,10 @@ class SensorGuard:
 
 
 def guard_for(device_name: str, since_s: float | None = None) -> Guard:
-    """The guard of a device; never raises.
+    """The guard of a device, by torch's name of it; never raises.
 
-    A device that cannot be watched gets an `Unguarded`, which says why.
-
-    Args:
-        device_name: Torch's name of the device: `cpu`, `cuda` or `cuda:N`.
-        since_s: From when on other processes that used the device are named, seconds since 1970; None is now.
-
-    Cost: loads the vendor's library the first time, and asks the driver for some ten values.
+    A device that cannot be watched gets an `Unguarded`, which says why. Other processes that used the device are named
+    from `since_s` on, seconds since 1970; None is now.
     """
     try:
         sensors = sensors_of(probe(device_name), device_name)

@@ -35,12 +35,9 @@ _SYNCS = 50
 
 
 def calibrate(device: str | None = None) -> Calibration:
-    """Measure the GPU `device` (`cuda` or `cuda:N`; None is the current one).
+    """Measure the GPU `device`; None is the current one. `DeviceError` if there is none.
 
-    Raises:
-        DeviceError: There is no GPU.
-
-    Cost: two to four seconds, and about 1.5 GB of device memory. Power-hungry: the chip may reach its power limit.
+    Two to four seconds, and about 1.5 GB of device memory. Power-hungry: the chip may reach its power limit.
     """
     if (reason := gpu_missing()) is not None:
         raise DeviceError(

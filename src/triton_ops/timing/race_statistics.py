@@ -14,7 +14,6 @@ import math
 import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 _MAD_TO_SIGMA = 1.4826  # standard deviation over median absolute deviation, for normal noise
 _MEDIAN_EFFICIENCY = 1.2533  # standard error of a median over the standard error of a mean, for normal noise
@@ -29,6 +28,11 @@ class Interval:
     centre: float
     low: float
     high: float
+
+    @classmethod
+    def around(cls, centre: float, error: float) -> Interval:
+        """The interval of an estimate with this standard error."""
+        return cls(centre, centre - Z95 * error, centre + Z95 * error)
 
     @property
     def margin(self) -> float:
@@ -94,11 +98,8 @@ def median_interval(values: Sequence[float], chance: float = 0.05) -> Interval:
     """The median of `values`, and the interval between two of the ordered values that misses the true median by chance.
 
     No shape of the noise is assumed: how many of the values lie below the true median is a matter of coin tosses. Where
-    the values are too few for so small a chance, the interval is their whole range: for 5 % there must be six of them.
-
-    Args:
-        values: Independent values, at least one.
-        chance: How often the interval may miss, on both sides together.
+    the values are too few for so small a chance, on both sides together, the interval is their whole range: for 5 %
+    there must be six of them.
     """
     ordered = sorted(values)
     count = len(ordered)
@@ -118,8 +119,6 @@ def _left_out(count: int, chance: float) -> int:
     return max(count // 2 - 1, 0)
 
 
-Preference: TypeAlias = "tuple[int | float | str, ...]"
-
 INDIFFERENCE = 0.005  # a faster config must be faster by more than this share
 EXCLUDED = 0.5  # of the indifference zone: the interval of a winner's gain excludes 1 by more than so much
 BEYOND_CHANCE = 1.5  # margins of a 95 % interval, or three standard errors: one in 300 by chance
@@ -134,10 +133,8 @@ _PROVEN = 3.0  # standard errors: with fewer, the pick of the cheapest among man
 class RaceDecision:
     """The outcome of a comparison; indices are positions in the list that was compared.
 
-    Attributes:
-        fastest: The candidate with the smallest median contrast, whatever the ties.
-        ties: The candidates that could not be told from the fastest, the fastest included, best first.
-        noise: Half-width of a typical 95 % interval of a contrast, as a share of the time.
+    `fastest` has the smallest median contrast, whatever the ties, which could not be told from it: best first, itself
+    included. `noise` is the half-width of a typical 95 % interval of a contrast, as a share of the time.
     """
 
     winner: int
@@ -148,30 +145,21 @@ class RaceDecision:
 
 def decide(
     rows_ms: Sequence[Sequence[float]],
-    preference: Sequence[Preference],
+    preference: Sequence[tuple[int | float | str, ...]],
     *,
     incumbents: Collection[int] = (),
     default: int | None = None,
     dropped: Collection[int] = (),
     zone: float = INDIFFERENCE,
 ) -> RaceDecision:
-    """Compare candidates that were measured in the same rounds.
+    """Compare candidates by their medians in milliseconds, one per round that they all began with.
 
-    Args:
-        rows_ms: The medians of each candidate in milliseconds, one per round from the first round on. A
-            candidate with fewer rounds than others was dropped, and cannot tie.
-        preference: A sort key for each candidate: among equals the smallest key wins.
-        incumbents: Positions of the configs in use: each wins over any candidate that it ties with, if it beats the
-            default. Any other candidate wins over the fastest only if it is proven to be within `zone` of the fastest,
-            by three standard errors as in the race.
-        default: Position of the default, which wins unless another candidate beats it; None, or a default without
-            rounds, where it cannot be compared.
-        dropped: Positions of the candidates that a race dropped. A candidate that is dropped at the last checkpoint has
-            as many rounds as the survivors, so its number of rounds does not tell.
-        zone: Differences up to this share count as none.
-
-    Raises:
-        ValueError: There is no candidate, or no round.
+    A candidate with fewer rounds than others was dropped, and cannot tie; one that a race dropped at the last
+    checkpoint has as many as the survivors, and is among `dropped`. Among equals the smallest `preference` wins. An
+    incumbent, the config in use, wins over any candidate that it ties with, if it beats the default; another one wins
+    over the fastest only if it is proven to be within `zone` of it, by three standard errors as in the race. The
+    default wins unless another candidate beats it; it is None or without rounds where it cannot be compared.
+    `ValueError` without a candidate or round.
     """
     longest = max(map(len, rows_ms), default=0)
     if not longest:
@@ -181,7 +169,7 @@ def decide(
     levels = dict(zip(alive, relative_levels([rows_ms[i] for i in alive]), strict=True))
     fastest = min(alive, key=lambda i: (levels[i], preference[i]))
     gaps_and_errors = dict(zip(alive, gaps_to([rows_ms[i] for i in alive], alive.index(fastest)), strict=True))
-    gaps = {i: _interval(centre, error) for i, (centre, error) in gaps_and_errors.items()}
+    gaps = {i: Interval.around(centre, error) for i, (centre, error) in gaps_and_errors.items()}
     equal = {i for i, (centre, error) in gaps_and_errors.items() if centre + _PROVEN * error <= zone}
     tied = {i for i in alive if gaps[i].centre <= max(zone, gaps[i].margin)}
     wins = tied
@@ -251,19 +239,12 @@ def gap(row_ms: Sequence[float], other_ms: Sequence[float]) -> Interval:
     """
     values = contrasts(row_ms, other_ms)
     count = len(values)
-    return _interval(statistics.median(values), small_sample(count) * median_error(robust_sigma(values), count))
+    return Interval.around(statistics.median(values), small_sample(count) * median_error(robust_sigma(values), count))
 
 
 def gain(slow_ms: Sequence[float], fast_ms: Sequence[float], chance: float = 0.05) -> Interval:
-    """The share by which the first is slower than the second, with an interval over the rounds that both have.
+    """The share by which the first is slower than the second, over the rounds that both have.
 
-    Args:
-        slow_ms: Values of the first's visits, one per round.
-        fast_ms: Values of the second's in the same rounds.
-        chance: How often the interval may miss the true share; the default gives the 95 % interval.
+    The interval may miss the true share by `chance`.
     """
     return median_interval(contrasts(slow_ms, fast_ms), chance)
-
-
-def _interval(centre: float, error: float) -> Interval:
-    return Interval(centre, centre - Z95 * error, centre + Z95 * error)

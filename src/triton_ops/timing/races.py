@@ -1,4 +1,4 @@
-"""The interleaved race: rounds over the surviving arms, and an arm is dropped only if it is proven slower.
+"""Samples of candidates side by side: a screening of each, then the interleaved race of the finalists.
 
 A round visits every surviving arm once, in a new random order; every second round runs the previous order backwards.
 A visit takes a few samples, because drift is the same for all arms only in a short round, and counts by the mean of
@@ -11,6 +11,9 @@ docs/concepts/measurement.md.
 
 Clocks and temperatures drift during a comparison. The drift hits all arms of one round alike, so a comparison inside
 rounds removes it.
+
+A screening takes a few samples of a candidate, cut short if it is far too slow. It ranks candidates roughly and never
+decides.
 """
 
 from __future__ import annotations
@@ -22,17 +25,54 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
 from numbers import Integral, Real
+from typing import ClassVar
 
 from triton_ops.exceptions import SettingsError
-from triton_ops.timing.events import BURST_MS
-from triton_ops.timing.race_statistics import INDIFFERENCE, clearly_beats, gain, gaps_to, middle_mean, relative_levels
-from triton_ops.timing.screening import fitting
+from triton_ops.timing.gpu_timers import BURST_MS
+from triton_ops.timing.race_statistics import (
+    INDIFFERENCE,
+    clearly_beats,
+    gain,
+    gaps_to,
+    middle_mean,
+    relative_levels,
+)
 from triton_ops.timing.timer import Pending, Sampler, Timer
+
+
+@dataclass(frozen=True)
+class ScreenPolicy:
+    """The limits of the screening of one candidate.
+
+    Attributes:
+        screening_ms: Time that the samples should take; short, so that the power state cannot drift meanwhile.
+        least: Fewest samples, however long they take.
+        most: Most samples, however short they are.
+        hopeless: A candidate whose first sample is this many times slower than the best so far gets no second sample.
+    """
+
+    screening_ms: float = 3.0
+    least: int = 3
+    most: int = 10
+    hopeless: float = 1.5
+
+
+def screen(sampler: Sampler, timer: Timer, policy: ScreenPolicy, best_ms: float | None = None) -> list[float]:
+    """Take a few samples; milliseconds per launch, in the order taken. `best_ms` is None for the first candidate."""
+    samples = sampler.take(timer, 1)
+    if best_ms is not None and samples[0] > policy.hopeless * best_ms:
+        return samples
+    count = fitting(samples[0] * sampler.launches, policy.screening_ms, policy.least, policy.most)
+    return samples + sampler.take(timer, count - 1)
+
+
+def fitting(sample_ms: float, wanted_ms: float, least: int, most: int) -> int:
+    """Number of samples of `sample_ms` that fill `wanted_ms`, at least `least` and at most `most`."""
+    return min(max(int(wanted_ms / max(sample_ms, 1e-6)), least), most)
+
 
 _COARSEST_TICK_MS = 0.001024  # the coarsest step of a GPU's events met so far; most clocks are finer
 _FEW_TICKS = 20  # a time of fewer ticks of its clock is known to no better than 5 %
-LEAST_SAMPLE_MS = _FEW_TICKS * _COARSEST_TICK_MS
-"""A sample of so many milliseconds is known to 5 %, whatever the clock."""
 
 
 def tick_of(samples_ms: Sequence[float], launches: int) -> float:
@@ -47,14 +87,13 @@ def tick_of(samples_ms: Sequence[float], launches: int) -> float:
 
 @dataclass
 class Arm:
-    """One launch in a comparison, with its measured times.
+    """One launch in a comparison, with its samples in milliseconds: a list for each round that counted.
 
-    Attributes:
-        sampler: Queues samples; made by the timer's `prepare`.
-        visits: The arm's samples in milliseconds, one list per round that counted and in which the arm ran.
-        dropped_at: How many rounds the arm had run when it was dropped; None while it takes part.
-        error: What the launch raised; an arm with an error runs no further round.
+    `dropped_at` is how many rounds it had run when it was dropped; None while it takes part. An arm with an error,
+    which the launch raised, runs no further round.
     """
+
+    LEAST_SAMPLE_MS: ClassVar = _FEW_TICKS * _COARSEST_TICK_MS  # a longer sample is known to 5 %, whatever the clock
 
     sampler: Sampler
     visit_samples: int = 1
@@ -115,13 +154,7 @@ def visit(order: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
     return [pair for burst in _bursts(order) for pair in _run_burst(burst, timer)]
 
 
-def interleave(
-    arms: Sequence[Arm],
-    timer: Timer,
-    *,
-    rounds: int,
-    rng: random.Random,
-) -> None:
+def interleave(arms: Sequence[Arm], timer: Timer, *, rounds: int, rng: random.Random) -> None:
     """Run up to `rounds` rounds over arms, and fill in their visits and errors; only an arm that fails is dropped."""
     order: list[Arm] = []
     for turn in range(rounds):
@@ -144,7 +177,6 @@ def _bursts(order: Sequence[Arm]) -> list[list[Arm]]:
 
 
 def _run_burst(arms: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
-    """The samples of `arms`, all of which are queued before any time is read."""
     queued: list[tuple[Arm, Pending]] = []
     with timer.round():
         queued.extend((arm, pending) for arm in arms if (pending := _queue_visit(arm)) is not None)
@@ -255,19 +287,10 @@ def race(
 ) -> str:
     """Run rounds until the survivors are decided, the last checkpoint is reached, or the time is used up.
 
-    Args:
-        arms: The launches that race; their visits, errors and `dropped_at` are filled in.
-        timer: The clock that prepared the arms' samplers.
-        policy: How long the race may go on, and when an arm is dropped.
-        rng: Draws the orders.
-        beside: Arms that run in every round, are never dropped, and cause no arm to be dropped: twins, by which the
-            noise is known.
-        default: The arm of the default, which is never dropped: whoever wins is compared with it to the end.
-        keep_round: Called after every round; False discards the round for all arms alike, as a throttled round.
-        clock: Returns monotonic seconds.
-
-    Returns:
-        Why the race ended: `proven`, `rounds`, `seconds`, or `one arm`.
+    The arms' visits, errors and `dropped_at` are filled in. Arms `beside` run in every round, are never dropped, and
+    cause no arm to be dropped: twins, by which the noise is known. The arm of the default is never dropped: whoever
+    wins is compared with it to the end. `keep_round` is called after every round; False discards it for all arms alike,
+    as a throttled round. Returns why the race ended: `proven`, `rounds`, `seconds`, or `one arm`.
     """
     end = clock() + policy.seconds
     order: list[Arm] = []

@@ -32,7 +32,6 @@ class Launch:
     """One call, ready to be timed.
 
     Attributes:
-        call: Runs the kernel once, and returns the kernel's result.
         reset: Restores the arguments, outside the timed region; None if a call leaves them usable.
         others: The same call on further argument sets of equal content; L2 stays cold when all are called in turn.
         outputs: Tensors that `call` writes; empty if `call` returns its result.
@@ -55,14 +54,16 @@ class Launch:
 
 @dataclass(frozen=True)
 class Sampler:
-    """Samples one launch in one mode.
-
-    Attributes:
-        launches: Launches per sample.
-    """
+    """Samples one launch in one mode, `launches` launches in a sample."""
 
     queue: Callable[[int], Pending]
     launches: int = 1
+
+    def take(self, timer: Timer, count: int) -> list[float]:
+        """Take `count` samples now and wait for them; milliseconds per launch."""
+        with timer.round():
+            pending = self.queue(count)
+        return pending()
 
 
 class Timer(Protocol):
@@ -73,14 +74,9 @@ class Timer(Protocol):
         """Clock and cache state, such as `host` or `event-cold`."""
 
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
-        """A sampler of this launch.
+        """A sampler of a launch that should have run once before.
 
-        Args:
-            launch: A launch that should have run once before.
-            launches: Launches per sample; None finds out how many the clock's resolution needs, by running some.
-
-        Raises:
-            Exception: Whatever the launch raises.
+        `launches` is per sample; None finds out how many the clock's resolution needs, by running some.
         """
 
     def round(self) -> AbstractContextManager[None]:
@@ -93,11 +89,8 @@ class HostTimer:
 
     Garbage collection is off while a sample is taken. A launch with a reset is timed one call at a time. A launch that
     can be made anew is, outside the timed region of each sample. Time in which the thread was ready and waited for a
-    CPU that other processes had is taken off, where the system counts it.
-
-    Attributes:
-        least_sample_ms: Least time of a sample: 0.5 ms is 10^3 times the cost of reading the clock, and so short that
-            most samples on a busy host run from beginning to end.
+    CPU that other processes had is taken off, where the system counts it. The least time of a sample is 10^3 times the
+    cost of reading the clock, and so short that most samples on a busy host run from beginning to end.
     """
 
     clock: Callable[[], int] = time.perf_counter_ns

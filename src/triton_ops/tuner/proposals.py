@@ -23,9 +23,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from triton_ops.compilation import CompilePool, Compiles, SharedCpus, with_residents
+from triton_ops.compilation import CompilePool, SharedCpus, with_residents
 from triton_ops.device import Machine
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
 from triton_ops.request import Effort, Task
@@ -34,6 +34,15 @@ from triton_ops.space import Config
 from triton_ops.values import Compiled, Trial
 
 _BATCH = 8  # proposals asked for at a time
+
+
+class Compiles(Protocol):
+    """Compiles `workers` configs side by side: the compile pool, and what stands for it where nothing is compiled."""
+
+    workers: int
+
+    def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
+        """Compile a config, as `CompilePool.submit`."""
 
 
 @dataclass(frozen=True)

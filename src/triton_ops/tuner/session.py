@@ -21,11 +21,11 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.backend import Arguments, Kernel, Operation, is_kept, is_tensor, not_for_another_process, source_of
 from triton_ops.base import cpu_threads, ensure_folder, folder_within, locked, writable
-from triton_ops.compilation import SharedCpus, drop_idle_servers
+from triton_ops.compilation import SharedCpus
 from triton_ops.device import Turns, current_gpu
 from triton_ops.evaluation import Stations
 from triton_ops.exceptions import CacheError
-from triton_ops.processes import cleaned_up_on_sigterm
+from triton_ops.processes import cleaned_up_on_sigterm, fork_servers
 from triton_ops.records import (
     RECORDS,
     MemoryStore,
@@ -185,7 +185,7 @@ def release_processes() -> None:
     Cost: some milliseconds for each process.
     """
     Stations.drop_idle()
-    drop_idle_servers()
+    fork_servers.drop_idle()
 
 
 _log = logging.getLogger("triton_ops")

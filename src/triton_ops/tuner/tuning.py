@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 
-from triton_ops.compilation import CompilePool, Compiles, SharedCpus
+from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import CpuLoad, DeviceSpec, load_calibration, machine_of
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
 from triton_ops.exceptions import DeviceError
@@ -38,7 +38,7 @@ from triton_ops.tuner.loop import TuningLoop
 from triton_ops.tuner.neighbours import transfers_to, winners_nearby
 from triton_ops.tuner.priors import coming_priors, readiness, searcher_over
 from triton_ops.tuner.progress import Listener, RunPlan
-from triton_ops.tuner.proposals import Feed, FirstConfigs, feed_over, open_pool, until_one_is_done
+from triton_ops.tuner.proposals import Compiles, Feed, FirstConfigs, feed_over, open_pool, until_one_is_done
 from triton_ops.tuner.result import failed, record_of, result_of, versions
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 

@@ -13,8 +13,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 import triton_ops
-from triton_ops.backend import Executable, assembler, command_doctor, use_ptxas
-from triton_ops.backend.assembler import Assembler, assembler_in_use, installed_assemblers, suspicion
+from triton_ops.backend import Executable, command_doctor, triton_process, use_ptxas
+from triton_ops.backend.triton_process import Assembler, assembler_in_use, installed_assemblers, suspicion
 from triton_ops.exceptions import SettingsError
 from triton_ops.values import Status
 
@@ -37,9 +37,9 @@ def own(monkeypatch, tmp_path):
     """An environment that names no ptxas, and a machine that has none beside Triton's."""
     for name in VARIABLES:
         monkeypatch.setenv(name, "")  # restored at the end, whatever a test sets
-    monkeypatch.setattr(assembler, "_TOOLKIT", tmp_path / "toolkit" / "ptxas")
+    monkeypatch.setattr(triton_process, "_TOOLKIT", tmp_path / "toolkit" / "ptxas")
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    monkeypatch.setattr(assembler, "find_spec", lambda _name: None)
+    monkeypatch.setattr(triton_process, "find_spec", lambda _name: None)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def wheels(monkeypatch, tmp_path):
     program(folder / "cuda_nvcc/bin/ptxas", "12.9.86")
     program(folder / "cu13/bin/ptxas", "13.4.59")
     spec = SimpleNamespace(submodule_search_locations=[str(folder)])
-    monkeypatch.setattr(assembler, "find_spec", lambda _name: spec)
+    monkeypatch.setattr(triton_process, "find_spec", lambda _name: spec)
     return folder
 
 
@@ -87,7 +87,7 @@ def test_programs_of_packages_of_the_toolkit_and_of_the_path_are_found_the_newes
 
 def test_one_that_is_found_twice_is_listed_once(tmp_path, monkeypatch):
     program(tmp_path / "path/ptxas", "13.0.88")
-    monkeypatch.setattr(assembler, "_TOOLKIT", tmp_path / "path/ptxas")
+    monkeypatch.setattr(triton_process, "_TOOLKIT", tmp_path / "path/ptxas")
     assert [each.origin for each in installed_assemblers()] == ["of the CUDA toolkit"]
 
 
@@ -137,7 +137,7 @@ def compiled(scaled, arch=90):
 
 
 def in_use(monkeypatch, version):
-    monkeypatch.setattr(assembler, "assembler_in_use", lambda: Assembler("ptxas", version, "Triton's own"))
+    monkeypatch.setattr(triton_process, "assembler_in_use", lambda: Assembler("ptxas", version, "Triton's own"))
 
 
 def test_products_from_registers_on_hopper_are_suspected_under_an_old_assembler(monkeypatch):

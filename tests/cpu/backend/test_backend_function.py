@@ -6,7 +6,7 @@ import platform
 
 import pytest
 
-from triton_ops.backend import Arguments, CandidateError, FunctionKernel, candidate_error, one_line
+from triton_ops.backend import Arguments, CandidateError, FunctionKernel, one_line
 from triton_ops.exceptions import (
     ConfigCollisionError,
     KernelTypeError,
@@ -216,7 +216,7 @@ class MyCompilationError(CompilationError):
     ],
 )
 def test_errors_are_sorted_into_a_status(error, status):
-    found = candidate_error(error, Status.RUNTIME)
+    found = CandidateError.of(error, Status.RUNTIME)
     assert found.status is status
     again = pickle.loads(pickle.dumps(found))
     assert (again.status, str(again)) == (status, str(found))
@@ -225,7 +225,7 @@ def test_errors_are_sorted_into_a_status(error, status):
 def test_torchs_memory_error_is_a_lack_of_resources():
     torch = pytest.importorskip("torch")
     error = torch.OutOfMemoryError("CUDA out of memory")
-    assert candidate_error(error, Status.RUNTIME).status is Status.RESOURCES
+    assert CandidateError.of(error, Status.RUNTIME).status is Status.RESOURCES
 
 
 def test_one_line_of_an_error_that_only_points_at_a_call_is_that_of_its_cause():

@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("triton")
 nvidia = pytest.importorskip("triton.backends.nvidia.driver")
 
-from triton_ops.backend import direct_launch  # noqa: E402
 from triton_ops.backend.offline import pretending  # noqa: E402
 from triton_ops.device import named_target  # noqa: E402
+from triton_ops.dispatch.fast_launch import _direct_launch  # noqa: E402
 
 pytestmark = pytest.mark.triton
 
@@ -40,7 +40,7 @@ def launcher(handed, **changed):
 @pytest.mark.parametrize("arguments", [(), (1.5,), ("x", 7, None)])
 def test_the_function_is_handed_what_the_launcher_hands_it(handed, arguments):
     own = launcher(handed)
-    found = direct_launch(own, PACKED)
+    found = _direct_launch(own, PACKED)
     assert handed == []  # asking launches nothing
     own(2, 3, 4, 77, "kernel", PACKED, None, None, None, *arguments)
     rest = (arguments,) if found.packed else arguments
@@ -53,15 +53,15 @@ def test_the_function_is_handed_what_the_launcher_hands_it(handed, arguments):
     "changed", [{"global_scratch_size": 64}, {"profile_scratch_size": 64}, {"gsan_enabled": True}, {"launch": None}]
 )
 def test_a_launcher_that_does_more_is_called_itself(handed, changed):
-    assert direct_launch(launcher(handed, **changed), PACKED) is None
+    assert _direct_launch(launcher(handed, **changed), PACKED) is None
 
 
 def test_a_launcher_of_another_kind_is_called_itself():
     def launches(*_):
         pytest.fail("nothing may be launched")
 
-    assert direct_launch(launches, PACKED) is None
-    assert direct_launch(SimpleNamespace(launch=launches), PACKED) is None
+    assert _direct_launch(launches, PACKED) is None
+    assert _direct_launch(SimpleNamespace(launch=launches), PACKED) is None
 
     class Twice(SimpleNamespace):
         def __call__(self, *given):
@@ -74,4 +74,4 @@ def test_a_launcher_of_another_kind_is_called_itself():
 
     for kind in (Twice, Changing):
         made = kind(launch=launches, global_scratch_size=0, profile_scratch_size=0)
-        assert direct_launch(made, PACKED) is None
+        assert _direct_launch(made, PACKED) is None

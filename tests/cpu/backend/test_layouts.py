@@ -16,9 +16,9 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from triton_ops.backend import NEEDS, is_found_again, is_installed, pack
 from triton_ops.backend import identity as toolchain
-from triton_ops.backend.origins import is_users_path
+from triton_ops.backend import is_found_again, is_installed, pack
+from triton_ops.backend.origins import NEEDS, is_users_path
 from triton_ops.many.ray_engine import _modules_in
 
 triton = pytest.importorskip("triton")
@@ -60,7 +60,7 @@ SENDS = """
     import cloudpickle
     from triton_ops.backend import Arguments
     from triton_ops.backend import AheadOfTime
-    from triton_ops.compilation import PackedKernel
+    from triton_ops.compilation.compiler import PackedKernel
     from triton_ops.backend import pack, identity as toolchain
     from triton_ops.compilation import CompilePool
     from triton_ops.device import named_target

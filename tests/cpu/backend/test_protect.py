@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import tensor_specs
-from triton_ops.backend import Arguments, Protection, is_tensor, private_copy, value_copy
+from triton_ops.backend import Arguments, Protection, is_tensor, private_copy
 
 torch = pytest.importorskip("torch")
 
@@ -263,7 +263,7 @@ def test_containers_are_copied_and_restored_with_the_objects_that_were_in_them()
 
 def test_a_copied_result_does_not_follow_later_writes():
     x, a = torch.ones(2), np.ones(2)
-    copy = value_copy({"both": (x, [a])})
+    copy = Protection.value_copy({"both": (x, [a])})
     x.zero_()
     a[...] = 0
     assert copy["both"][0].tolist() == copy["both"][1][0].tolist() == [1, 1]

@@ -22,7 +22,7 @@ from triton_ops.device import probe, spec_named
 from triton_ops.exceptions import CacheError, NotLoadedError
 from triton_ops.kernels import load_object
 from triton_ops.many import RunOptions
-from triton_ops.processes import environment
+from triton_ops.processes.child import environment
 from triton_ops.records import LockPlan, Misses, Record, Timing, lock_of, read_lockfile, store_in
 from triton_ops.records.misses import Harvest
 from triton_ops.request import effort_of

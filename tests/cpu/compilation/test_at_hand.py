@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from triton_ops.compilation.compiling_process import WaitingProcesses
+from triton_ops.compilation.pool import WaitingProcesses
 
 
 class Made:

@@ -22,13 +22,13 @@ from tests.planted_kernels import grid  # noqa: E402
 from triton_ops import compare, time_ms, tune  # noqa: E402
 from triton_ops.backend import AheadOfTime, Arguments, Operation, TritonKernel, described  # noqa: E402  # noqa: E402
 from triton_ops.base import usable_cpus  # noqa: E402
-from triton_ops.compilation import CompilePool, fork_server  # noqa: E402
-from triton_ops.compilation import fork_server as idle_server  # noqa: E402
+from triton_ops.compilation import CompilePool  # noqa: E402
 from triton_ops.compilation import pool as compile_pool  # noqa: E402
 from triton_ops.device import gpu_missing, named_target  # noqa: E402
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.processes import child as descriptors  # noqa: E402
+from triton_ops.processes import fork_servers  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import (  # noqa: E402
     Status,
@@ -59,7 +59,7 @@ class Place:
         with pytest.MonkeyPatch.context() as patch:
             for name, path in self._environment.items():
                 patch.setenv(name, str(path))
-            return fork_server.ForkServer("", TARGET)
+            return compile_pool.compiler_server("", TARGET)
 
     def build_libcuda(self, slow_compiler=False):
         libcuda.build(self._folder)
@@ -86,7 +86,7 @@ def _place(tmp_path_factory):
 def place(_place, monkeypatch):
     """Where the compilers of a test find what can be made slow, broken and new."""
     place, server = _place
-    monkeypatch.setattr(compile_pool, "ForkServer", lambda *_: Lent(server))
+    monkeypatch.setattr(compile_pool, "compiler_server", lambda *_: Lent(server))
     return place
 
 
@@ -186,13 +186,13 @@ def test_a_fork_server_that_is_killed_from_outside_is_started_again(own_fork_ser
 
 
 def test_a_fork_server_that_is_killed_again_and_again_is_said(own_fork_server, monkeypatch):
-    fork = fork_server.ForkServer.fork
+    fork = compile_pool.ForkServer.fork
 
     def killed_first(server):
         os.kill(server._process.pid, signal.SIGKILL)
         return fork(server)
 
-    monkeypatch.setattr(fork_server.ForkServer, "fork", killed_first)
+    monkeypatch.setattr(compile_pool.ForkServer, "fork", killed_first)
     with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
         future = pool.submit(config("good"))
         with pytest.raises(TargetError, match=r"no compiling process can be started: .* is gone"):
@@ -457,8 +457,8 @@ from triton_ops.values import TensorSpec
 
 target, config = named_target("sm_90"), Config(BLOCK=64, num_warps=1)
 AheadOfTime.rehearse(target)
-if not isinstance(pools.ForkServer, Lender):
-    pools.ForkServer = Lender()
+if not isinstance(pools.compiler_server, Lender):
+    pools.compiler_server = Lender()
 
 def compiles(function):
     kernel = TritonKernel(function, lambda meta: (1,), outputs=("x",))
@@ -617,7 +617,7 @@ def test_as_many_processes_as_this_one_may_use_cpus(monkeypatch):
 
 def test_a_process_killed_from_outside_costs_no_config_but_one_that_is_killed_again_does(monkeypatch):
     lost = []
-    ask = compile_pool.CompilingProcess.ask
+    ask = compile_pool.ForkedProcess.ask
 
     def killed_first(process, question, timeout_s):
         if isinstance(question, Config) and len(lost) < wanted:
@@ -625,7 +625,7 @@ def test_a_process_killed_from_outside_costs_no_config_but_one_that_is_killed_ag
             process.signal(signal.SIGKILL)
         return ask(process, question, timeout_s)
 
-    monkeypatch.setattr(compile_pool.CompilingProcess, "ask", killed_first)
+    monkeypatch.setattr(compile_pool.ForkedProcess, "ask", killed_first)
     with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
         wanted = 1
         assert pool.submit(config("good")).result().launchable
@@ -637,15 +637,15 @@ def test_a_process_killed_from_outside_costs_no_config_but_one_that_is_killed_ag
 
 def test_a_process_that_is_killed_while_it_starts_is_started_again(monkeypatch):
     lost = []
-    ask = compile_pool.CompilingProcess.ask
+    ask = compile_pool.ForkedProcess.ask
 
     def killed_first(process, question, timeout_s):
         if not isinstance(question, Config) and len(lost) < wanted:
             lost.append(question)
-            os.kill(process._child._pid, signal.SIGKILL)
+            os.kill(process._pid, signal.SIGKILL)
         return ask(process, question, timeout_s)
 
-    monkeypatch.setattr(compile_pool.CompilingProcess, "ask", killed_first)
+    monkeypatch.setattr(compile_pool.ForkedProcess, "ask", killed_first)
     wanted = 2
     with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
         assert pool.submit(config("good")).result().launchable
@@ -747,15 +747,15 @@ def test_a_fork_server_is_left_to_the_next_pool_that_asks_for_it(own_fork_server
             found = pool.submit(config("none")).result()
             server, child = pool._fork_server, next(iter(pool._processes))
         assert found.status is Status.OK
-        return server, child._child._pid
+        return server, child._pid
 
     (first, one), (second, two), (third, _) = compiled(True), compiled(True), compiled(False)
     assert (first is second, second is third, one == two) == (True, False, False)
     assert first.alive
     gone([one, two])
-    assert (third.alive, idle_server.holds(first)) == (False, True)
+    assert (third.alive, fork_servers.holds(first)) == (False, True)
     first.kill()
     fourth, _ = compiled(True)  # one that was killed meanwhile is not used
     assert fourth is not first
-    idle_server.drop_idle_servers()
+    fork_servers.drop_idle()
     assert not fourth.alive

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from triton_ops.backend import AheadOfTime, Arguments, pack
-from triton_ops.compilation import PackedKernel
+from triton_ops.compilation.compiler import PackedKernel
 from triton_ops.compilation.tiers import examine
 from triton_ops.device import named_target
 from triton_ops.kernels import load_target

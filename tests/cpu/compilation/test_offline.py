@@ -15,22 +15,12 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from triton_ops.backend import (  # noqa: E402
-    AheadOfTime,
-    Arguments,
-    StandIn,
-    TritonKernel,
-    described,
-    nothing_compiled,
-    pretending,
-)
-from triton_ops.backend.assembler import assembler_in_use  # noqa: E402
+from triton_ops.backend import AheadOfTime, Arguments, StandIn, TritonKernel, described, nothing_compiled  # noqa: E402
 from triton_ops.backend.compiled_kernel import traits_of  # noqa: E402
-from triton_ops.backend.offline import option_names  # noqa: E402
-from triton_ops.compilation import (  # noqa: E402
-    PackedKernel,
-    resources_of,
-)
+from triton_ops.backend.offline import option_names, pretending  # noqa: E402
+from triton_ops.backend.triton_process import assembler_in_use  # noqa: E402
+from triton_ops.compilation import resources_of  # noqa: E402
+from triton_ops.compilation.compiler import PackedKernel  # noqa: E402
 from triton_ops.compilation.tiers import examine  # noqa: E402
 from triton_ops.device import named_target  # noqa: E402
 from triton_ops.kernel_ir.machine_code import Usage, amdgcn_features, amdgcn_usage, cubin_usage, ptx_features  # noqa: E402

@@ -15,7 +15,7 @@ import pytest
 triton = pytest.importorskip("triton")
 
 from triton_ops import TuneProblem, tune_many  # noqa: E402
-from triton_ops.backend import packed_allocator, take_allocator  # noqa: E402
+from triton_ops.backend import ScratchAllocator  # noqa: E402
 from triton_ops.evaluation import (  # noqa: E402
     Assignment,
     StationFacts,
@@ -125,9 +125,9 @@ def test_a_worker_has_the_allocator_of_its_task_and_of_no_task_before(tmp_path):
 
 
 def test_an_allocator_that_cannot_be_made_again_leaves_torchs_memory(caplog):
-    packed = with_mine(packed_allocator)
-    assert contextvars.copy_context().run(lambda: take_allocator(packed) or asked_here()) == "mine"
+    packed = with_mine(ScratchAllocator.packed)
+    assert contextvars.copy_context().run(lambda: ScratchAllocator.take(packed) or asked_here()) == "mine"
     with caplog.at_level(logging.WARNING, "triton_ops"):
-        found = contextvars.copy_context().run(lambda: take_allocator(packed[:-3]) or asked_here())
+        found = contextvars.copy_context().run(lambda: ScratchAllocator.take(packed[:-3]) or asked_here())
     assert found == "NullAllocator"
     assert "torch's memory, and not that of the allocator that was set: it cannot be loaded" in caplog.text

@@ -26,7 +26,7 @@ from triton_ops import (
     recall,
     tune,
 )
-from triton_ops.backend import Arguments, same_bytes
+from triton_ops.backend import Arguments, Protection
 from triton_ops.evaluation import ArgumentSet, Precision, Referee
 from triton_ops.evaluation.expected import same_bits
 
@@ -218,10 +218,10 @@ def test_what_cannot_be_compared_is_said(tmp_path):
 @pytest.mark.parametrize(("start", "stop"), [(0, 16), (0, 15), (1, 16), (3, 3), (8, 16)])
 def test_bytes_are_compared_to_the_last_one(start, stop):
     a, b = (torch.arange(16, dtype=torch.uint8)[start:stop] for _ in range(2))
-    assert same_bytes(a, b)
+    assert Protection.same_bytes(a, b)
     if len(a):
         b[-1] += 1
-        assert not same_bytes(a, b)
+        assert not Protection.same_bytes(a, b)
 
 
 def test_bits_of_results_are_compared_nan_and_zeros_included():

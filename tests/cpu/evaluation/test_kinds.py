@@ -34,12 +34,10 @@ from triton_ops.backend import (  # noqa: E402  # noqa: E402
     AheadOfTime,
     Arguments,
     PreparedCall,
+    ScratchAllocator,
     described,
     pack,
-    packed_allocator,
-    take_allocator,
     unpack,
-    with_scratch,
 )
 from triton_ops.compilation import (  # noqa: E402
     CompilePool,
@@ -180,18 +178,18 @@ def test_a_kernel_that_asks_for_memory_finds_an_allocator_and_the_users_own_wins
         return size, alignment, stream
 
     def looked():
-        assert packed_allocator() is None
-        found = with_scratch(variable.get)()
+        assert ScratchAllocator.packed() is None
+        found = ScratchAllocator.around(variable.get)()
         assert type(variable.get()).__name__ == "NullAllocator", "it is there for the launch only"
         triton.set_allocator(mine)
-        return found, with_scratch(variable.get)(), packed_allocator()
+        return found, ScratchAllocator.around(variable.get)(), ScratchAllocator.packed()
 
     default, own, packed = contextvars.copy_context().run(looked)
     assert default.__module__ == "triton_ops.backend.compiled_kernel"
     assert own is mine
 
     def taken():
-        take_allocator(packed)
+        ScratchAllocator.take(packed)
         return variable.get()(1, 2, 3)
 
     assert contextvars.copy_context().run(taken) == (1, 2, 3)

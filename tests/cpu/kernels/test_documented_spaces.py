@@ -7,7 +7,7 @@ import triton
 from tests.near import drawn
 from triton_ops import FP8_GEMM_CONFIGS, GATED_MLP_CONFIGS, RMSNORM_ROPE_CONFIGS, kernels, matmul
 from triton_ops.backend import AheadOfTime, Arguments
-from triton_ops.compilation import PackedKernel
+from triton_ops.compilation.compiler import PackedKernel
 from triton_ops.compilation.tiers import examine
 from triton_ops.device import named_target
 from triton_ops.space import as_space

@@ -6,10 +6,11 @@ import re
 
 import pytest
 
-from triton_ops.backend import AheadOfTime, Arguments, described, disassembled
+from triton_ops.backend import AheadOfTime, Arguments, described
 from triton_ops.device import named_target
 from triton_ops.kernel_ir.machine_code import cubin_usage
 from triton_ops.kernels import load
+from triton_ops.lab.spills import disassembled
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton

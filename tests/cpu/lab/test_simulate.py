@@ -13,7 +13,6 @@ from tests.simulated_device import (
     SimulatedDevice,
     SimulatedTimer,
 )
-from triton_ops.timing import take
 
 SILENT = Noise(sample=0, spikes=0, drift=0, carry=0, process=0)
 
@@ -24,7 +23,7 @@ def test_a_device_without_noise_takes_the_true_time():
     sampler = timer.prepare(device.launch(0.05, "kernel"))
     assert sampler.launches == 4
     before = device.busy_s
-    assert take(sampler, timer, 3) == pytest.approx([0.05] * 3, rel=1e-3)
+    assert sampler.take(timer, 3) == pytest.approx([0.05] * 3, rel=1e-3)
     assert device.busy_s - before == pytest.approx((0.1 + 3 * 4 * 0.05) / 1e3)  # with the round's delay
     assert device.now_s > device.busy_s  # preparing keeps the host busy
 
@@ -40,7 +39,7 @@ def test_equal_seeds_make_equal_devices():
     def samples(seed, process):
         device = SimulatedDevice(POWER_CAPPED, DISTURBANCES["short loads"], seed=seed, process=process)
         timer = SimulatedTimer(device)
-        return take(timer.prepare(device.launch(1.0, "kernel")), timer, 20)
+        return timer.prepare(device.launch(1.0, "kernel")).take(timer, 20)
 
     assert samples(1, 1) == samples(1, 1)
     assert samples(1, 1) != samples(2, 1)
@@ -59,14 +58,14 @@ def test_the_bias_depends_on_process_and_name_only():
 def test_noise_is_as_wide_as_asked_for():
     device = SimulatedDevice(Noise(sample=0.02, spikes=0, drift=0, carry=0, process=0))
     timer = SimulatedTimer(device)
-    samples = take(timer.prepare(device.launch(1.0, "kernel")), timer, 2000)
+    samples = timer.prepare(device.launch(1.0, "kernel")).take(timer, 2000)
     assert statistics.stdev(map(math.log, samples)) == pytest.approx(0.02, rel=0.1)
 
 
 def test_a_drift_lasts_as_long_as_its_correlation_time():
     device = SimulatedDevice(Noise(sample=0, spikes=0, drift=0.02, drift_s=0.08, carry=0, process=0))
     timer = SimulatedTimer(device)
-    levels = [math.log(ms) for ms in take(timer.prepare(device.launch(8.0, "kernel")), timer, 4000)]
+    levels = [math.log(ms) for ms in timer.prepare(device.launch(8.0, "kernel")).take(timer, 4000)]
     assert statistics.stdev(levels) == pytest.approx(0.02, rel=0.15)
     assert statistics.correlation(levels[:-1], levels[1:]) == pytest.approx(math.exp(-0.1), abs=0.05)
     assert statistics.correlation(levels[:-40], levels[40:]) < 0.2
@@ -104,7 +103,7 @@ def test_a_device_that_rests_as_long_as_it_works_takes_the_true_times():
     device = SimulatedDevice(SILENT, Disturbance(boost=0.15, boost_s=0.5, uneven=0.0))
     timer = SimulatedTimer(device)
     sampler = timer.prepare(device.launch(1.0, "kernel"), 1)
-    samples = [take(sampler, timer, 10)[-1] for _ in range(400)]
+    samples = [sampler.take(timer, 10)[-1] for _ in range(400)]
     assert samples[0] == pytest.approx(math.exp(-0.075), rel=0.01)
     assert statistics.median(samples[200:]) == pytest.approx(1.0, rel=0.005)
     assert device.busy_s == pytest.approx(device.now_s / 2, rel=0.01)
@@ -142,6 +141,6 @@ def test_the_state_that_an_arm_leaves_slows_the_next_arm():
 def test_times_are_multiples_of_the_clocks_tick():
     device = SimulatedDevice(Noise(tick_ms=0.01))
     timer = SimulatedTimer(device)
-    samples = take(timer.prepare(device.launch(1.0, "kernel"), 1), timer, 50)
+    samples = timer.prepare(device.launch(1.0, "kernel"), 1).take(timer, 50)
     assert [sample / 0.01 for sample in samples] == pytest.approx([round(sample / 0.01) for sample in samples])
     assert len(set(samples)) > 3

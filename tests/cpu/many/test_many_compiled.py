@@ -14,7 +14,7 @@ from benchmarks.robustness.planted import product
 from tests.planted_station import Planned
 from triton_ops import TuneProblem, release_processes, tune_many
 from triton_ops.compilation import pool
-from triton_ops.compilation.fork_server import ForkServer
+from triton_ops.compilation.pool import compiler_server
 from triton_ops.device import spec_named
 from triton_ops.evaluation import Stations
 from triton_ops.many import RunOptions, run_jobs
@@ -49,7 +49,7 @@ def test_the_next_problem_compiles_while_one_is_measured_and_all_fork_from_one_s
     servers, compiled, ahead = [], pool.CompilePool._compile, threading.Event()
 
     def counted(*needs):
-        servers.append(ForkServer(*needs))
+        servers.append(compiler_server(*needs))
         return servers[-1]
 
     def noted(self, config):
@@ -64,7 +64,7 @@ def test_the_next_problem_compiles_while_one_is_measured_and_all_fork_from_one_s
         return attempt(self, config, best)
 
     attempt = Planned.attempt
-    monkeypatch.setattr(pool, "ForkServer", counted)
+    monkeypatch.setattr(pool, "compiler_server", counted)
     monkeypatch.setattr(pool.CompilePool, "_compile", noted)
     monkeypatch.setattr(Planned, "attempt", waits)
     problems = [TuneProblem(target=product, shape=(n,)) for n in (64, 128, 64)]

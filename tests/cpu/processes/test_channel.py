@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from tests.torchless import crashes_beside_a_child, sends_a_message, writes_where_it_can
 from triton_ops import Status, tune
-from triton_ops.processes import AwakeClock, Channel, ChildsEnd, GarbledError, WorkerDiedError, WorkerProcess
+from triton_ops.processes import ChildsEnd, GarbledError, WorkerDiedError, WorkerProcess
+from triton_ops.processes.channel import AwakeClock, Channel
 from triton_ops.processes.child import file_in_memory
 from triton_ops.request import Patience
 

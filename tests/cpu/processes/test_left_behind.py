@@ -16,7 +16,7 @@ import pytest
 from triton_ops import tune
 from triton_ops.base import TemporaryFolder
 from triton_ops.base.folders import sweep_temporary
-from triton_ops.processes import environment
+from triton_ops.processes.child import environment
 from triton_ops.request import Patience
 
 PROJECT = Path(__file__).parents[3]
@@ -248,7 +248,7 @@ def test_a_folder_that_another_user_made_first_is_not_a_childs(temporary):
     taken = temporary / "triton-ops-run-3333333333333333"
     taken.mkdir(mode=0o777)
     program = (
-        "from pathlib import Path; from triton_ops.processes import Leftovers, guarded; import os, tempfile\n"
+        "from pathlib import Path; from triton_ops.processes.child import Leftovers, guarded; import os, tempfile\n"
         f"guarded(Leftovers(None, Path({str(taken)!r}))); print(tempfile.gettempdir(), os.environ['TMPDIR'])"
     )
     environment_of_child = {**os.environ, "PYTHONPATH": str(PROJECT / "src"), "TMPDIR": str(taken)}

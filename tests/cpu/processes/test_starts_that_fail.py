@@ -14,7 +14,7 @@ import pytest
 from tests.torchless import leaves_processes
 from triton_ops import TuneProblem, tune, tune_many
 from triton_ops.base.proc import own_descriptors
-from triton_ops.compilation.fork_server import ForkServer
+from triton_ops.compilation.pool import compiler_server
 from triton_ops.device import named_target
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes import IdleProcesses, WorkerProcess, worker_process
@@ -87,7 +87,7 @@ def started_and_ended():
 @pytest.mark.parametrize("count", [1, 4])
 def test_a_fork_server_that_finds_too_few_descriptors_leaves_nothing(count, nothing_left):
     with spare_descriptors(count), pytest.raises(OSError, match="Too many open files"):
-        ForkServer("", named_target("sm_90"))
+        compiler_server("", named_target("sm_90"))
     assert nothing_left() == ([], set(), [])
 
 

@@ -109,7 +109,7 @@ def test_a_config_survives_the_form_of_triton(values):
 @pytest.mark.triton
 def test_triton_itself_finds_the_file_that_is_written(tmp_path, monkeypatch):
     triton = pytest.importorskip("triton")
-    from triton_ops.backend import pretending
+    from triton_ops.backend.offline import pretending
     from triton_ops.device import named_target
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))

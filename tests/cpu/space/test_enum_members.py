@@ -186,7 +186,7 @@ def test_launchers_are_compiled_with_members(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     pytest.importorskip("triton")
     from tests.enum_launcher import ahead
-    from triton_ops.compilation import PackedKernel
+    from triton_ops.compilation.compiler import PackedKernel
     from triton_ops.compilation.tiers import examine
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from triton_ops.timing import HostTimer, Launch, take, timer
+from triton_ops.timing import HostTimer, Launch, timer
 from triton_ops.timing.guard import ThreadCounts, no_counters, thread_counters, waited_ns
 
 MS = 1_000_000
@@ -75,4 +75,4 @@ class Waits:
 def test_a_sample_has_neither_the_waits_in_it_nor_those_around_it(monkeypatch, in_calls):
     thread = Waits(monkeypatch, in_calls=in_calls)
     host = HostTimer(lambda: thread.now)
-    assert take(host.prepare(Launch(thread.call), 1), host, 6) == [1.0] * 6
+    assert host.prepare(Launch(thread.call), 1).take(host, 6) == [1.0] * 6

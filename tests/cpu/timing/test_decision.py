@@ -13,7 +13,6 @@ from triton_ops.timing import (
     INDIFFERENCE,
     Interval,
     beats,
-    contrasts,
     decide,
     doubtful,
     gain,
@@ -22,7 +21,7 @@ from triton_ops.timing import (
     middle_mean,
     relative_levels,
 )
-from triton_ops.timing.race_statistics import median_error, median_interval, robust_sigma, small_sample
+from triton_ops.timing.race_statistics import contrasts, median_error, median_interval, robust_sigma, small_sample
 
 
 def steady(*times, rounds=8):

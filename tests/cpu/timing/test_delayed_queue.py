@@ -9,10 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from triton_ops.timing import Launch, graph, take
-from triton_ops.timing import events as gpu
-from triton_ops.timing.events import EventTimer
-from triton_ops.timing.graph import GraphTimer, _new_tensors, _places, estimate_ms
+from triton_ops.timing import Launch, gpu_timers
+from triton_ops.timing.gpu_timers import EventTimer, GraphTimer, _new_tensors, _places, estimate_ms
 
 CYCLES_PER_MS = 1_900_000
 
@@ -70,7 +68,7 @@ def device(monkeypatch):
         cuda=cuda, device=lambda name: name, sum=made.sum, zeros=lambda *_, **__: None, float32="float32",
         inference_mode=lambda _: nullcontext(),
     )  # fmt: skip
-    monkeypatch.setattr(gpu, "require", lambda *_: torch)
+    monkeypatch.setattr(gpu_timers, "require", lambda *_: torch)
     return made
 
 
@@ -80,13 +78,13 @@ def launch(device, took_ms, host_ms):
 
 @pytest.mark.parametrize("host_ms", [0.0, 0.005, 0.1, 1.0, 5.0])
 def test_the_estimate_of_a_short_kernel_is_free_of_the_hosts_time(device, host_ms):
-    queue = gpu.DelayedQueue("cuda", duty=1)
+    queue = gpu_timers.DelayedQueue("cuda", duty=1)
     assert estimate_ms(queue, launch(device, 0.015, host_ms)) == pytest.approx(0.015)
 
 
 @pytest.mark.parametrize(("took_ms", "host_ms"), [(1000.0, 0.05), (0.015, 1000.0)])
 def test_calls_that_take_longer_than_any_delay_are_not_repeated(device, took_ms, host_ms):
-    queue, calls = gpu.DelayedQueue("cuda", duty=1), []
+    queue, calls = gpu_timers.DelayedQueue("cuda", duty=1), []
     given = launch(device, took_ms, host_ms)
 
     def call():
@@ -98,7 +96,7 @@ def test_calls_that_take_longer_than_any_delay_are_not_repeated(device, took_ms,
 
 
 def test_an_estimate_ends_where_the_host_never_stays_ahead(device):
-    queue = gpu.DelayedQueue("cuda", duty=1)
+    queue = gpu_timers.DelayedQueue("cuda", duty=1)
     calls = []
 
     def waits():
@@ -112,7 +110,7 @@ def test_an_estimate_ends_where_the_host_never_stays_ahead(device):
 
 
 def test_a_round_says_whether_the_device_waited_for_the_host(device):
-    queue = gpu.DelayedQueue("cuda", duty=1)
+    queue = gpu_timers.DelayedQueue("cuda", duty=1)
     rounds = []
     for _ in range(4):
         with queue.round():
@@ -123,7 +121,7 @@ def test_a_round_says_whether_the_device_waited_for_the_host(device):
 
 
 def test_a_round_without_work_is_not_repeated(device):
-    queue = gpu.DelayedQueue("cuda", duty=1)
+    queue = gpu_timers.DelayedQueue("cuda", duty=1)
     with queue.round():
         device.host_ms += 1.0
     assert not queue.again
@@ -133,7 +131,7 @@ def test_a_round_without_work_is_not_repeated(device):
 def test_samples_of_a_later_round_hold_no_wait_for_the_host(device, host_ms, work_ms):
     timer = EventTimer("cuda", cache="warm", duty=1)
     sampler = timer.prepare(launch(device, work_ms, host_ms))
-    rounds = [take(sampler, timer, 20) for _ in range(8)]
+    rounds = [sampler.take(timer, 20) for _ in range(8)]
     assert rounds[-1] == pytest.approx([work_ms] * 20)
 
 
@@ -143,7 +141,7 @@ def test_the_delay_does_not_grow_where_the_work_itself_keeps_the_host_ahead(devi
     sampler = timer.prepare(launch(device, 0.2, 0.05))
     for _ in range(4):
         before_ms = device.host_ms
-        assert take(sampler, timer, 100) == pytest.approx([0.2] * 100)
+        assert sampler.take(timer, 100) == pytest.approx([0.2] * 100)
         assert device.host_ms - before_ms < 100 * 0.2 + 0.2
 
 
@@ -168,14 +166,14 @@ def graphs(device, monkeypatch):
 
     monkeypatch.setattr(GraphTimer, "_captured", captured)
     monkeypatch.setattr(GraphTimer, "_check", lambda *_: None)
-    monkeypatch.setattr(graph, "_tensors", lambda *_: [])
+    monkeypatch.setattr(gpu_timers, "_tensors", lambda *_: [])
     return made
 
 
 def test_a_launch_is_captured_once_and_sampled_by_replays(device, graphs):
     timer = GraphTimer("cuda", duty=1)
     sampler = timer.prepare(launch(device, 0.02, 0.0), 10)
-    assert take(sampler, timer, 3) == pytest.approx([0.03] * 3)
+    assert sampler.take(timer, 3) == pytest.approx([0.03] * 3)
     assert graphs == [10]
 
 
@@ -185,14 +183,14 @@ def test_other_blocks_run_before_each_cold_sample_and_are_in_no_time(device, gra
     given = Launch(launch(device, 0.3, 0.0).call, others=(launch(device, 0.3, 0.0).call,))
     sampler = timer.prepare(given, 1)
     before = device.sums
-    assert take(sampler, timer, 5) == pytest.approx([0.3] * 5)
+    assert sampler.take(timer, 5) == pytest.approx([0.3] * 5)
     assert device.sums - before == 5
 
 
 @pytest.mark.parametrize("timer_of", [GraphTimer, EventTimer])
 def test_what_is_timed_warm_has_nothing_run_before_it(device, graphs, timer_of):
     timer = timer_of("cuda", cold=False, duty=1) if timer_of is GraphTimer else timer_of("cuda", cache="warm", duty=1)
-    take(timer.prepare(launch(device, 0.3, 0.0), 1), timer, 5)
+    timer.prepare(launch(device, 0.3, 0.0), 1).take(timer, 5)
     assert device.sums == 0
 
 
@@ -217,7 +215,7 @@ def test_a_sampler_keeps_the_memory_of_its_launchs_arguments(device, graphs):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 def test_the_sums_before_a_sample_are_the_same_whatever_torch_is_set_to(dtype):
     torch = pytest.importorskip("torch")
-    before, queue = torch.get_default_dtype(), gpu.DelayedQueue("cpu")
+    before, queue = torch.get_default_dtype(), gpu_timers.DelayedQueue("cpu")
     try:
         torch.set_default_dtype(getattr(torch, dtype))
         with torch.inference_mode():
@@ -233,7 +231,7 @@ def test_results_without_memory_of_their_own_are_none_of_a_graph():
     torch = pytest.importorskip("torch")
     dense = torch.ones(3)
     sparse = torch.eye(3).to_sparse()
-    assert graph._tensors(torch, (dense, sparse, None, [sparse, 1])) == [dense]
+    assert gpu_timers._tensors(torch, (dense, sparse, None, [sparse, 1])) == [dense]
 
 
 def test_what_a_launch_returns_as_it_was_is_no_result_of_its_graph():

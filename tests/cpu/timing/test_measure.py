@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from tests.clocks import MS, Clock
 from tests.strategies import examples
 from triton_ops.device import DeviceSpec
+from triton_ops.evaluation.candidate import screen_beside
+from triton_ops.evaluation.subject import sets_needed
 from triton_ops.timing import (
     HostTimer,
     Launch,
@@ -20,9 +22,6 @@ from triton_ops.timing import (
     choose_timer,
     fitting,
     screen,
-    screen_beside,
-    sets_needed,
-    take,
 )
 
 CPU = DeviceSpec("cpu", "any", "x86_64", 2)
@@ -45,7 +44,7 @@ def test_a_coarse_clock_gets_longer_samples():
     clock = Clock(tick=16 * MS)
     sampler = HostTimer(clock).prepare(clock.launch(MS // 10))
     assert sampler.launches * MS // 10 >= 2 * MS
-    assert take(sampler, HostTimer(clock), 1)[0] == pytest.approx(0.1, rel=0.02)
+    assert sampler.take(HostTimer(clock), 1)[0] == pytest.approx(0.1, rel=0.02)
 
 
 def test_the_search_for_the_number_of_launches_ends_on_a_stopped_clock():
@@ -54,7 +53,7 @@ def test_the_search_for_the_number_of_launches_ends_on_a_stopped_clock():
 
 def test_garbage_is_not_collected_while_a_sample_is_taken():
     seen, timer = [], HostTimer()
-    take(timer.prepare(Launch(lambda: seen.append(gc.isenabled())), 2), timer, 2)
+    timer.prepare(Launch(lambda: seen.append(gc.isenabled())), 2).take(timer, 2)
     assert seen == [False] * 4
     assert gc.isenabled()
 
@@ -62,7 +61,7 @@ def test_garbage_is_not_collected_while_a_sample_is_taken():
 def test_garbage_collection_comes_back_after_an_error():
     timer = HostTimer()
     with pytest.raises(ZeroDivisionError):
-        take(timer.prepare(Launch(lambda: 1 // 0), 1), timer, 1)
+        timer.prepare(Launch(lambda: 1 // 0), 1).take(timer, 1)
     assert gc.isenabled()
 
 
@@ -70,7 +69,7 @@ def test_garbage_collection_that_was_off_stays_off():
     timer = HostTimer()
     gc.disable()
     try:
-        take(timer.prepare(Launch(int), 1), timer, 1)
+        timer.prepare(Launch(int), 1).take(timer, 1)
         assert not gc.isenabled()
     finally:
         gc.enable()
@@ -78,7 +77,7 @@ def test_garbage_collection_that_was_off_stays_off():
 
 def test_the_real_clock_reads_a_sleep():
     timer = HostTimer()
-    samples = take(timer.prepare(Launch(lambda: time.sleep(0.003))), timer, 3)
+    samples = timer.prepare(Launch(lambda: time.sleep(0.003))).take(timer, 3)
     assert all(3.0 <= sample < 3_000 for sample in samples)
 
 
@@ -269,8 +268,8 @@ def test_a_launch_that_can_be_made_anew_is_for_each_sample_and_never_at_the_same
         made.append(lambda: None)
         return made[-1]
 
-    take(timer.prepare(Launch(again(), again=again), 3), timer, 5)
-    take(timer.prepare(Launch(again()), 3), timer, 5)
+    timer.prepare(Launch(again(), again=again), 3).take(timer, 5)
+    timer.prepare(Launch(again()), 3).take(timer, 5)
     assert len(made) == 1 + 5 + 1
 
 
@@ -281,5 +280,5 @@ def test_calls_that_were_made_anew_keep_their_places_for_a_while():
         def __call__(self):
             called.append(id(self))
 
-    take(timer.prepare(Launch(Call(), again=Call), 1), timer, 40)
+    timer.prepare(Launch(Call(), again=Call), 1).take(timer, 40)
     assert len(set(called)) == 40

@@ -10,7 +10,7 @@ import pytest
 
 from tests.runs import ID, head
 from triton_ops.evaluation import StationFacts
-from triton_ops.processes import Channel
+from triton_ops.processes.channel import Channel
 from triton_ops.records import RunLog
 from triton_ops.request import Budget, RunningBudget
 from triton_ops.search import make_searcher

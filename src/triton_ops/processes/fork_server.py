@@ -1,0 +1,366 @@
+"""Fork servers: processes that import what others need, once, and fork processes that answer questions.
+
+A fork server never runs the user's code and has one thread when it forks. Each process that it forks leads a process
+group of its own, and has a connection to its user and a file for its stderr. When the fork server is gone, however it
+ended, such a process ends itself and whatever it has started. The fork server's own program makes `ForkRequests`.
+
+Users that are there at the same time and need the same fork from one server. It is idle when the last of them has given
+it back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import methodcaller
+from typing import IO, Any, NoReturn
+
+from triton_ops.base import TemporaryFolder
+from triton_ops.processes.channel import AwakeClock, Channel, ChildsEnd
+from triton_ops.processes.child import (
+    OUTSIDE,
+    Leftovers,
+    command,
+    die_with,
+    end_family,
+    environment,
+    file_without_a_name,
+    guarded,
+    new_mark,
+    socket_pair,
+)
+from triton_ops.processes.idle import IdleProcesses
+
+_FORK, _CODE = b"f", b"c"
+"""The two questions: fork a process, which gets the two descriptors sent along; tell the exit code of a process."""
+_QUESTION, _ANSWER = struct.Struct("<cq"), struct.Struct("<q")
+"""A question with the id of a process, 0 with `_FORK`; and its answer, the id of the new process or the exit code."""
+_RUNNING = 1 << 20  # the answer in place of an exit code while a process runs; no exit code is so large
+_START_TIMEOUT_S = 120.0  # the first answer waits for the imports, on a slow disk and with all cores busy
+_EXIT_S = 2.0  # a connection may be closed a moment before its process ends
+_EXIT_CHECK_S = 0.005  # between two questions for the exit code of a process that is about to end
+_PARENT_CHECK_S = 0.25  # the parent may end while another process still holds the other end of the socket
+
+
+class ForkServer:
+    """The handle of a fork server, whose program `module` finds `words` from `sys.argv[4]` on; safe among threads.
+
+    `OSError` or `DeviceError` if no process can be started.
+    """
+
+    def __init__(self, module: str, *words: str, changes: Mapping[str, str]) -> None:
+        self._lock = threading.Lock()
+        self._family = new_mark()
+        self._ended_here = False
+        with contextlib.ExitStack() as undo:
+            self._temporary = TemporaryFolder()  # of all that it forks
+            undo.callback(self._temporary.remove)
+            self._errors = undo.enter_context(file_without_a_name())
+            ours, theirs = socket_pair()
+            self._socket = undo.enter_context(ours)
+            leftovers = Leftovers(self._family, self._temporary.path)
+            with theirs:
+                self._process = subprocess.Popen(
+                    command(module, theirs.fileno(), os.getpid(), *words, leftovers=leftovers),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._errors,
+                    pass_fds=(theirs.fileno(),),
+                    env=environment(changes, self._family, self._temporary.path),
+                    start_new_session=True,
+                )
+            undo.pop_all()
+
+    def fork(self) -> ForkedProcess:
+        """A new process, which waits for questions on its connection; `OSError` if no more files can be opened.
+
+        `EOFError` if the fork server is gone, or has not finished its imports in time; `last_line` tells more.
+        """
+        with contextlib.ExitStack() as undo:
+            errors = undo.enter_context(file_without_a_name())
+            here, there = map(undo.enter_context, socket_pair())
+            with there:
+                pid = self._ask(_FORK, 0, (there.fileno(), errors.fileno()))
+            undo.pop_all()
+        descriptor = here.detach()
+        return ForkedProcess(self, pid, Channel(descriptor, descriptor), errors)
+
+    def code_of(self, pid: int) -> int | None:
+        """The exit code of a process, or minus the number of the signal that ended it; None while it runs."""
+        answer = self._ask(_CODE, pid)
+        return None if answer == _RUNNING else answer
+
+    def last_line(self) -> str:
+        """The last line that the fork server itself wrote to stderr; empty if it wrote nothing."""
+        return _last_line(self._errors)
+
+    def kill(self) -> None:
+        """Kill the fork server and wait until it is gone; the processes that it has forked end a moment later.
+
+        A question that is under way ends with EOFError.
+        """
+        with contextlib.suppress(ProcessLookupError):
+            if self._process.poll() is None:
+                self._ended_here = True
+                end_family(self._family)  # what hides its mark is found below the process only while that lives
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def close(self) -> None:
+        """Kill the fork server with all that it has started; close its socket, and remove its files."""
+        self.kill()
+        end_family(self._family)
+        self._temporary.remove()
+        with self._lock:  # a thread that waits for an answer first learns that there is none
+            self._socket.close()
+            self._errors.close()
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether the fork server runs."""
+        return self._process.poll() is None
+
+    @property
+    def ended_from_outside(self) -> bool:
+        """Tell whether a signal that people and systems send has ended the fork server, and not this process."""
+        return not self._ended_here and -(self._process.poll() or 0) in OUTSIDE
+
+    def _ask(self, question: bytes, about: int, descriptors: Sequence[int] = ()) -> int:
+        with self._lock:
+            try:
+                socket.send_fds(self._socket, [_QUESTION.pack(question, about)], descriptors)
+                return self._answer()
+            except TimeoutError:
+                self.kill()  # a late answer must not be taken for the answer to the next question
+            except (OSError, EOFError):
+                with contextlib.suppress(subprocess.TimeoutExpired):  # how it ended is asked for later
+                    self._process.wait(_EXIT_S)
+                self.kill()
+        raise EOFError("the process that starts compilers is gone")
+
+    def _answer(self) -> int:
+        """The answer to the question that was sent; `TimeoutError` if it is late, else `EOFError` or `OSError`."""
+        arrived = select.poll()
+        arrived.register(self._socket, select.POLLIN)
+        if not AwakeClock().wait(arrived, _START_TIMEOUT_S):
+            raise TimeoutError
+        answer = self._socket.recv(_ANSWER.size)
+        if len(answer) < _ANSWER.size:
+            raise EOFError
+        return int(_ANSWER.unpack(answer)[0])
+
+
+class ForkedProcess:
+    """The handle of one process that a fork server has forked, which answers one question at a time."""
+
+    def __init__(self, server: ForkServer, pid: int, channel: Channel, errors: IO[bytes]) -> None:
+        self.closed = False
+        self._channel, self._errors = channel, errors
+        self._fork_server, self._pid = server, pid
+        self._code: int | None = None
+        self._lost = False  # whether the fork server was found to be gone, with which its processes end
+
+    def ask(self, question: Any, timeout_s: float) -> Any:
+        """The answer of the process to a question; seconds in which this process was paused do not count.
+
+        Raises `GarbledError` for what is no answer, `TimeoutError` for one that does not come in time, and `EOFError`
+        or `OSError` where the process is gone.
+        """
+        self._errors.seek(0)
+        self._errors.truncate()
+        clock = AwakeClock()
+        self._channel.send(question, clock, timeout_s)
+        return self._channel.receive(clock, timeout_s)
+
+    def last_words(self) -> str:
+        """The end of the process in words: its signal or exit code, and the last line it wrote to stderr."""
+        code = self.wait(_EXIT_S)
+        self.kill()
+        if code is None:
+            how = "is gone"
+        else:
+            how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        if code == -signal.SIGKILL:
+            how += ", as the system does when memory runs out"
+        line = _last_line(self._errors)
+        return how + (f": {line}" if line else "")
+
+    @property
+    def ended_from_outside(self) -> bool:
+        """Tell whether a signal of people or systems ended the process, or its fork server: no crash of its own."""
+        return -(self.wait(0) or 0) in OUTSIDE or self._lost
+
+    def wait(self, seconds: float) -> int | None:
+        """Wait for the end of the process; its exit code, or minus the number of the signal that ended it.
+
+        None if it still runs after so many seconds, or if the fork server is gone and cannot tell.
+        """
+        clock = AwakeClock()
+        while self._code is None and not self._lost:
+            try:
+                self._code = self._fork_server.code_of(self._pid)
+            except EOFError:
+                self._lost = True
+            if clock.now() >= seconds:
+                break
+            if self._code is None:
+                time.sleep(_EXIT_CHECK_S)
+        return self._code
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process and to everything that it has started; to nothing once its end is known."""
+        if self._code is None and not self._lost:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid, number)
+
+    def kill(self) -> None:
+        """Kill the process with everything that it has started, and wait for its end."""
+        self.signal(signal.SIGKILL)
+        self.wait(_EXIT_S)
+
+    def close(self) -> None:
+        """Kill the process, and close its connection and its file here."""
+        self.closed = True
+        self.kill()
+        self._channel.close()
+        self._errors.close()
+
+
+def _last_line(output: IO[bytes], most_bytes: int = 400) -> str:
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - most_bytes))
+    lines = output.read().decode(errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+class ForkRequests:
+    """The questions to a fork server, in its own program, which makes this before anything else."""
+
+    def __init__(self) -> None:
+        self._questions, self.parent = socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])
+        guarded(Leftovers.own())
+
+    def answer(self, run: Callable[[ChildsEnd], None]) -> None:
+        """Answer questions until the socket is closed or the parent is gone; each forked process calls `run`.
+
+        This is not `die_with`: on Linux that ends a process with the thread that started it, which may end early.
+        """
+        while os.getppid() == self.parent:
+            if select.select([self._questions], [], [], _PARENT_CHECK_S)[0] and not self._answer_one(run):
+                return
+
+    def _answer_one(self, run: Callable[[ChildsEnd], None]) -> bool:
+        content, descriptors, _, _ = socket.recv_fds(self._questions, _QUESTION.size, 2)
+        if len(content) < _QUESTION.size:
+            return False
+        what, pid = _QUESTION.unpack(content)
+        if what == _FORK:
+            fork_server = os.getpid()
+            answer = os.fork()
+            if not answer:
+                self._questions.close()
+                _begin(fork_server, *descriptors, run=run)
+            for descriptor in descriptors:
+                os.close(descriptor)
+        else:
+            ended_pid, status = os.waitpid(pid, os.WNOHANG)
+            answer = os.waitstatus_to_exitcode(status) if ended_pid else _RUNNING
+        self._questions.sendall(_ANSWER.pack(answer))
+        return True
+
+
+def _begin(fork_server: int, connection: int, errors: int, *, run: Callable[[ChildsEnd], None]) -> NoReturn:
+    """Run the forked process to its end, so that it never returns to the fork server's loop."""
+    code = 1
+    try:
+        os.setsid()
+        os.dup2(errors, 2)
+        die_with(fork_server)
+        run(ChildsEnd(connection, connection))
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - whatever it is, this process ends here
+        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+        if not isinstance(error, SystemExit):
+            traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+_MOST = 2  # idle servers, such as one with torch and one without
+
+
+@dataclass(eq=False)
+class _Loan:
+    """A fork server that is in use now; `users` is by how many."""
+
+    server: ForkServer
+    needs: Hashable
+    inherited: Hashable
+    users: int = 1
+
+
+class SharedForkServers:
+    """The fork servers that users of this process share, and those that they have left; safe among threads."""
+
+    def __init__(self) -> None:
+        self._idle: IdleProcesses[ForkServer] = IdleProcesses(methodcaller("close"), _MOST)
+        self.holds, self.drop_idle = self._idle.holds, self._idle.drop
+        self._forget()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def borrow(self, needs: Hashable, make: Callable[[], ForkServer]) -> ForkServer:
+        """A fork server with these needs: one that others use, or one that was left, or else a new one."""
+        here = self._idle.inherited()
+        with self._guard:
+            for each in self._loans:
+                if (each.needs, each.inherited) == (needs, here) and each.server.alive:
+                    each.users += 1
+                    return each.server
+            server = self._idle.take(needs)
+            if server is not None and not server.alive:
+                server.close()
+                server = None
+            server = server or make()
+            self._loans.append(_Loan(server, needs, here))
+            return server
+
+    def give_back(self, server: ForkServer) -> None:
+        """Need a server no more; after the last user, it is left to the next one, or closed if it has ended."""
+        with self._guard:
+            loan = next((each for each in self._loans if each.server is server), None)
+            if loan is None:
+                return
+            loan.users -= 1
+            if loan.users:
+                return
+            self._loans.remove(loan)
+        if server.alive:
+            self._idle.put(server, loan.needs, loan.needs)
+        else:
+            server.close()
+
+    def is_shared(self, server: ForkServer) -> bool:
+        """Tell whether several use a server now."""
+        with self._guard:
+            return any(each.server is server and each.users > 1 for each in self._loans)
+
+    def _forget(self) -> None:
+        """Forget the servers, in a forked child, whose parent's they are."""
+        self._guard = threading.Lock()
+        self._loans: list[_Loan] = []
+
+
+fork_servers = SharedForkServers()
