@@ -4,7 +4,7 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.cost_model.attention_tiles import AttentionTiles as AttentionTiles
+    from triton_ops.cost_model.gemm_tiles import AttentionTiles as AttentionTiles
     from triton_ops.cost_model.gemm_tiles import GemmTiles as GemmTiles
     from triton_ops.cost_model.in_words import differences as differences
     from triton_ops.cost_model.in_words import work_in_words as work_in_words

@@ -1,4 +1,4 @@
-"""Matrix products as pipelined loops: the time of a tile at matrix units, shared memory, load unit, L2, DRAM.
+"""Products of tiles as pipelined loops: the time of a tile at matrix units, shared memory, load unit, L2, DRAM.
 
 The layouts are Triton's for sm_80 and sm_90, which choose a tile's instruction and the share of each warp (Triton's
 `lib/Dialect`, AccelerateMatmul; docs/concepts/model.md derives each figure).
@@ -10,11 +10,11 @@ as in attention, or for arithmetic on what was loaded, a block does one after an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from math import ceil
 from typing import Any
 
-from triton_ops.cost_model.resource_guess import tile_footprint
+from triton_ops.cost_model.resource_guess import chained_footprint, tile_footprint
 from triton_ops.cost_model.waves import Wave, overlap_ns, schedule
 from triton_ops.device import Machine
 from triton_ops.values import (
@@ -338,3 +338,97 @@ def _dram_bytes(tiles: GemmTiles, block: TileBlock, machine: Machine, at_once: i
     waves = blocks / resident
     in_l2 = min(1.0, machine.l2_bytes / 2 / least)
     return float((least + max(0.0, wave * waves - least) * (1 - in_l2)) / waves / resident)
+
+
+_EXPONENTIALS_PER_CYCLE = 16  # per multiprocessor; CUDA C++ Programming Guide, arithmetic throughput, 8.0 and 9.0
+_LANES = 128
+_SCORE_INSTRUCTIONS = 8  # per score without its exponential: scale, mask, maximum, subtract, sum, convert
+_SCORE_OPERATIONS = 4  # of them those of floating point: maximum, subtract, sum, convert
+
+
+@dataclass(frozen=True)
+class AttentionTiles:
+    """The tiles of softmax(Q @ Kᵀ) @ V: a program takes a tile of one head's queries and walks along the keys.
+
+    Attributes:
+        heads: Number of heads in all: batch size times heads.
+        queries: Queries per head.
+        keys: Keys per head.
+        head_dim: Elements of one query, key or value.
+        dtype: Dtype of Q, K and V.
+        tile_queries: Queries per program.
+        tile_keys: Keys per step.
+        causal: Whether a query sees only the keys up to its own position, which halves the steps.
+    """
+
+    heads: int
+    queries: int
+    keys: int
+    head_dim: int
+    _: KW_ONLY
+    dtype: str
+    tile_queries: Tile
+    tile_keys: Tile
+    causal: bool = False
+
+    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
+        """Plan a pipelined loop along the keys for each tile of queries."""
+        check_matrix_units(machine, self.dtype)
+        warps, stages = warps_and_stages(config)
+        queries, keys = tile_side(self.tile_queries, config), tile_side(self.tile_keys, config)
+        scores = TileBlock(  # Q @ Kᵀ
+            rows=queries, columns=keys, step=self.head_dim, group=1, warps=warps, stages=stages,
+            item_bytes=ITEM_BYTES[self.dtype],
+        )  # fmt: skip
+
+        def schedule(footprint: Footprint) -> Schedule:
+            return loop_schedule(attention_loop(self, scores, machine, footprint), footprint, machine)
+
+        return TilePlan(
+            warps, _attention_guess(scores, _step_bytes(scores), warp_groups(machine, queries, warps)), schedule
+        )
+
+
+def attention_loop(tiles: AttentionTiles, scores: TileBlock, machine: Machine, footprint: Footprint) -> TileLoop:
+    """The loop of one tile of queries along its keys, by a block that takes `footprint`."""
+    item, dim, queries, keys, warps = scores.item_bytes, scores.step, scores.rows, scores.columns, scores.warps
+    values = replace(scores, columns=dim, step=keys)  # P @ V
+    loads = _step_bytes(scores)
+    at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, warps)
+    per_head = ceil(tiles.queries / queries)
+    steps = max(1, round(ceil(tiles.keys / keys) * (0.5 + 0.5 / per_head if tiles.causal else 1.0)))
+    heads_at_once = min(tiles.heads, ceil(at_once * machine.units / per_head))
+    # P is in registers, so the second product reads only V from shared memory.
+    reads = operand_bytes(machine, queries, keys, dim * item, warps) + keys * dim * item * max(queries // 64, 1)
+    return TileLoop(
+        blocks=per_head * tiles.heads,
+        steps=steps,
+        stages=scores.stages,
+        warps=warps,
+        mma_cycles=mma_cycles(machine, scores, tiles.dtype) + mma_cycles(machine, values, tiles.dtype),
+        shared_bytes=reads + loads,
+        lines=2 * keys * ceil(dim * item / _LINE_BYTES),
+        load_bytes=loads,
+        arithmetic_cycles=queries * keys * max(1 / _EXPONENTIALS_PER_CYCLE, _SCORE_INSTRUCTIONS / _LANES),
+        dram_bytes=heads_at_once * loads / min(per_head * tiles.heads, at_once * machine.units),
+        mma_excess=machine.mma_excess(tiles.dtype),
+        store_bytes=queries * dim * item,
+        links=2,
+        exchanged=warps_across(machine, queries, keys, warps) > 1,
+        tall=tiles_of_warp(machine, queries, keys, warps),
+    )
+
+
+def _step_bytes(scores: TileBlock) -> int:
+    """Bytes of K and V that one step loads."""
+    return 2 * scores.columns * scores.step * scores.item_bytes
+
+
+def _attention_guess(scores: TileBlock, loads: int, grouped: bool) -> Footprint:
+    """Resources of a block; without a pipeline the values take the place of the keys."""
+    threads, dim = 32 * scores.warps, scores.step
+    shared = (scores.stages * loads if scores.stages > 1 else loads // 2) + scores.rows * dim * scores.item_bytes
+    if not grouped:  # probabilities go through shared memory into the layout of an operand
+        shared += scores.rows * scores.columns * scores.item_bytes
+    result, passing = scores.rows * dim / threads, scores.rows * scores.columns / threads
+    return chained_footprint(result, passing, _SCORE_OPERATIONS, grouped, shared)

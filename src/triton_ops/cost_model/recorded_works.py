@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from triton_ops.cost_model.attention_tiles import AttentionTiles
-from triton_ops.cost_model.gemm_tiles import GemmTiles
+from triton_ops.cost_model.gemm_tiles import AttentionTiles, GemmTiles
 from triton_ops.cost_model.prediction import Model
 from triton_ops.cost_model.product_tiles import ProductTiles
 from triton_ops.cost_model.row_tiles import ElementTiles, RowTiles

@@ -14,11 +14,10 @@ from triton_ops.cost_model import work_in_words
 from triton_ops.device import Ceiling, DeviceSpec, load_calibration, machine_of, reached, roof_rows
 from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
 from triton_ops.kernels import load_operation
-from triton_ops.lab.expectation import Explained, Portrait, explain, portrait
+from triton_ops.lab.command_compile import ConfigValues, Gpu, TargetName, check_filled, tell_left_out
+from triton_ops.lab.expectation import LEGEND, Explained, Portrait, drawn, explain, portrait
 from triton_ops.lab.ranking import RankedConfig, device_spec, expected_of, rank
 from triton_ops.lab.sensitivities import MOST_POINTS, ShapePoint, Sweep, sweep
-from triton_ops.lab.stage_timelines import LEGEND, drawn
-from triton_ops.lab.typed_spaces import ConfigValues, Gpu, TargetName, check_filled, tell_left_out
 from triton_ops.request import operation_of, parse_config, parse_shapes, parse_space
 from triton_ops.space import Config
 from triton_ops.terminal import (

@@ -13,11 +13,18 @@ from typer.core import TyperCommand
 from triton_ops.base import is_folder, usable_cpus
 from triton_ops.exceptions import SettingsError
 from triton_ops.kernels import load_target
-from triton_ops.lab.many_replays import LiveSummary, ReplayPlan, SpaceSummary, replay_all, replay_live
+from triton_ops.lab.command_compile import TargetName
 from triton_ops.lab.recording import read_recording, record, write_recording
-from triton_ops.lab.replayed_search import LiveConditions, PreviewAllowance
+from triton_ops.lab.replayed_search import (
+    LiveConditions,
+    LiveSummary,
+    PreviewAllowance,
+    ReplayPlan,
+    SpaceSummary,
+    replay_all,
+    replay_live,
+)
 from triton_ops.lab.sensitivities import Cliff, Knob, Sensitivity, cliffs, sensitivity
-from triton_ops.lab.typed_spaces import TargetName
 from triton_ops.request import Effort, effort_of, operation_of, parse_shapes, parse_space
 from triton_ops.search import checked_search
 from triton_ops.terminal import (

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 from triton_ops.cost_model import MOST_REGISTERS, Forecast, Model
 from triton_ops.device import Machine, Residents, machine_of, named_devices, spec_called
 from triton_ops.exceptions import DeviceError
-from triton_ops.lab.expectation import load_steps
-from triton_ops.lab.stage_timelines import STAGES as STAGE_COUNTS
-from triton_ops.lab.stage_timelines import Timeline, timeline
+from triton_ops.lab.expectation import STAGES as STAGE_COUNTS
+from triton_ops.lab.expectation import Timeline, load_steps, timeline
 from triton_ops.values import STAGES, WARPS, UnknownTileError, Work, is_power_of_two
 
 _THREADS = 1024  # most of one block

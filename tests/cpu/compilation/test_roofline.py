@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from triton_ops.device import TARGETS, Calibration, DeviceSpec, roofline, spec_called
 from triton_ops.device.architectures import LIMITS
-from triton_ops.lab import PRODUCTS, ROWS, STAGES, drawn, stages_habit, timeline, warp_choices, warps_habit
+from triton_ops.lab.expectation import PRODUCTS, ROWS, STAGES, drawn, stages_habit, timeline, warp_choices, warps_habit
 
 H200 = spec_called("H200")
 MATMUL = {"flops": 2.0 * 4096**3, "bytes_": 2.0 * 3 * 4096**2, "dtype": "bfloat16", "products": True}

@@ -18,10 +18,9 @@ import pytest
 
 from tests.browser import opened_browser, serious_faults
 from tests.records import ENVIRONMENT
-from triton_ops.lab.recorded_overlay import overlay_of
+from triton_ops.lab.command_simulate import answers_of, grid_of, page_of
 from triton_ops.lab.simulated_ranking import WORKLOADS, config_text, known_devices
-from triton_ops.lab.simulation import simulate, whole_space
-from triton_ops.lab.simulator_page import answers_of, grid_of, page_of
+from triton_ops.lab.simulation import overlay_of, simulate, whole_space
 from triton_ops.report.server import PageServer
 
 from .test_simulator import RECORDINGS
