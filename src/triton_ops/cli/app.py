@@ -91,7 +91,6 @@ class _Unchanged:
 
     @staticmethod
     def coerce(value: Any, **_context: Any) -> Any:
-        """Return the value itself: a text, the boolean of a flag, or None."""
         return value
 
 

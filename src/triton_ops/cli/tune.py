@@ -215,7 +215,6 @@ def _show(operation: Operation, result: TuningResult, *, as_json: bool) -> None:
 
 
 def _next_step(result: TuningResult) -> str:
-    """Say what would prove a winner that is unproven."""
     if result.unproven == INTERPRETED:
         return "tune it on a GPU, without TRITON_INTERPRET"
     if result.from_cache or (result.noise > 0 and result.stopped in ("complete", "settled")):

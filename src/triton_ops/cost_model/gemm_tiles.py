@@ -35,41 +35,27 @@ _SCHEDULERS = 4  # of a multiprocessor, each with its own warps
 class TileLoop:
     """The work of one block, and the resources that blocks share. Cycles are those of one multiprocessor.
 
-    Attributes:
-        steps: Steps of the loop, per block.
-        stages: Stages of the pipeline; loads run `stages` - 1 steps ahead.
-        mma_cycles: Cycles of the matrix units per step.
-        shared_bytes: Bytes of shared memory that loads write and matrix units read, per step.
-        lines: Number of 128-byte lines that the loads of a step touch.
-        load_bytes: Bytes through the port from L2, per step.
-        arithmetic_cycles: Cycles of the other units per step.
-        dram_bytes: Bytes from DRAM per step of one block in a full wave, without bytes that another block has read.
-        store_bytes: Bytes that one block stores after its last step.
-        mma_excess: Matrix rate at the highest clock over the rate that the whole device sustains at its power limit.
-        entries: How often a block enters the loop: a persistent block fills its pipeline anew for each of its tiles.
-        lockstep: How far the matrix units of a block wait for their operands instead of working during loads, 0 to 1.
-        links: Products of a step of which one waits for another, or for arithmetic; 0 if none does.
-        exchanged: Whether warps exchange what they reduce between such products, because they share rows.
-        tall: Tiles of 16 rows that each warp has, one below the other.
+    Cycles, bytes and lines are per step, but for `store_bytes`; those of DRAM are without bytes that another block has
+    read.
     """
 
     blocks: int
-    steps: float
-    stages: int
+    steps: float  # per block
+    stages: int  # of the pipeline; loads run `stages` - 1 steps ahead
     warps: int
-    mma_cycles: float
-    shared_bytes: float
-    lines: float
-    load_bytes: float
-    arithmetic_cycles: float
-    dram_bytes: float
-    store_bytes: float
-    mma_excess: float = 1.0
-    entries: float = 1.0
-    lockstep: float = 0.0
-    links: int = 0
-    exchanged: bool = False
-    tall: float = 1.0
+    mma_cycles: float  # of the matrix units
+    shared_bytes: float  # that loads write and matrix units read
+    lines: float  # of 128 bytes that loads touch
+    load_bytes: float  # through the port from L2
+    arithmetic_cycles: float  # of the other units
+    dram_bytes: float  # of one block in a full wave
+    store_bytes: float  # of one block after its last step
+    mma_excess: float = 1.0  # matrix rate at the highest clock over that which the device sustains at its power limit
+    entries: float = 1.0  # of the loop by a block: a persistent block fills its pipeline anew for each of its tiles
+    lockstep: float = 0.0  # how far a block's matrix units wait for operands instead of working during loads, 0 to 1
+    links: int = 0  # products of a step of which one waits for another, or for arithmetic; 0 if none does
+    exchanged: bool = False  # warps exchange what they reduce between such products, because they share rows
+    tall: float = 1.0  # tiles of 16 rows that each warp has, one below the other
 
 
 def loop_schedule(loop: TileLoop, footprint: Footprint, machine: Machine) -> Schedule:
@@ -79,7 +65,6 @@ def loop_schedule(loop: TileLoop, footprint: Footprint, machine: Machine) -> Sch
 
 
 def _wave(loop: TileLoop, footprint: Footprint, machine: Machine, depth: int, blocks: int) -> Wave:
-    """The wave of `blocks` blocks, at most `depth` of them on one multiprocessor."""
     costs, clock = machine.costs, machine.clock_ghz
     busy = min(1.0, blocks / machine.units)
     dram_ns = loop.dram_bytes * blocks / machine.dram_gbps
@@ -104,8 +89,7 @@ def _wave(loop: TileLoop, footprint: Footprint, machine: Machine, depth: int, bl
         step_ns = overlap_ns({"rates": step_ns, "chain": times["chain"]}, costs.wait_overlap)
     step_ns += costs.step_cycles / clock
     out_ns = max(
-        depth * loop.store_bytes / (costs.store_bytes_per_cycle * clock),
-        blocks * loop.store_bytes / machine.dram_gbps,
+        depth * loop.store_bytes / (costs.store_bytes_per_cycle * clock), blocks * loop.store_bytes / machine.dram_gbps
     )
     alone = {name: loop.steps * each for name, each in times.items()}
     alone["loop"] = loop.steps * costs.step_cycles / clock
@@ -191,21 +175,15 @@ def check_matrix_units(machine: Machine, dtype: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class TileBlock:
-    """The tile of one program, and how the program runs.
-
-    Attributes:
-        step: Length of a step along the inner axis.
-        group: Number of tile rows that programs walk down before they move on to the next tile column.
-        item_bytes: Size of an element of A and B.
-    """
+    """The tile of one program, and how the program runs."""
 
     rows: int
     columns: int
-    step: int
+    step: int  # along the inner axis
     warps: int
     stages: int
-    group: int
-    item_bytes: int
+    group: int  # tile rows that programs walk down before they move on to the next tile column
+    item_bytes: int  # of an element of A and B
 
     @property
     def load_bytes(self) -> int:
@@ -300,11 +278,6 @@ def lockstep(machine: Machine, block: TileBlock, serialised: bool | None) -> flo
     They wait wholly where ptxas has serialised the warp-group instructions. Before a config is compiled nobody knows:
     the same 8-bit tiles of 256 columns and 8 warps had it in one kernel's text (ptxas 12.8: 4 of 96 tiles, and no
     16-bit one) and not in another's, so that the chance is taken for them.
-
-    Args:
-        machine: The device.
-        block: The block.
-        serialised: What the machine code tells; None where it is not known.
     """
     if not warp_groups(machine, block.rows, block.warps):
         return 0.0
@@ -315,7 +288,6 @@ def lockstep(machine: Machine, block: TileBlock, serialised: bool | None) -> flo
 
 
 def _lines(extent: int, block: TileBlock, along_inner: bool) -> int:
-    """Number of 128-byte lines that one step loads of an operand."""
     runs, length = (extent, block.step) if along_inner else (block.step, extent)
     return runs * ceil(length * block.item_bytes / _LINE_BYTES)
 
@@ -420,7 +392,6 @@ def attention_loop(tiles: AttentionTiles, scores: TileBlock, machine: Machine, f
 
 
 def _step_bytes(scores: TileBlock) -> int:
-    """Bytes of K and V that one step loads."""
     return 2 * scores.columns * scores.step * scores.item_bytes
 
 

@@ -30,12 +30,9 @@ def work_in_words(work: KernelWork) -> dict[str, str]:
 
 
 def differences(declared: Work, works: Sequence[KernelWork], scores: Sequence[tuple[float, float]]) -> list[str]:
-    """The differences between the declaration and the kernel, in words.
+    """The differences between the declaration and the kernel, as it was read, in words.
 
-    Args:
-        declared: The declared work.
-        works: The work of configs of the space, as it was read.
-        scores: Expected times of configs by the declaration and by what was read.
+    `scores` are expected times of configs by the declaration and by what was read.
     """
     sentences: list[str] = []
     passes = getattr(declared.tiles, "passes", None)
@@ -94,7 +91,6 @@ def _product(product: Product, launch: LaunchWork) -> str:
 
 
 def _names(products: Sequence[int]) -> str:
-    """Products by the names under which they stand in the list."""
     return " and ".join("product" if at == 0 else f"product {at + 1}" for at in products)
 
 

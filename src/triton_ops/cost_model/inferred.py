@@ -47,51 +47,31 @@ _SPECIAL_PER_CYCLE = 16  # exponentials and the like of one multiprocessor: CUDA
 class AverageStep:
     """The average step of a launch with products: its totals, divided by the steps of all loops with products.
 
-    Attributes:
-        programs: Programs of the launch.
-        steps: Steps of a program.
-        entries: How often a program enters such a loop.
-        main: The product with the most operations.
-        products: All products.
-        loads: The loads in such loops; all loads if the products stand outside of loops.
-        fed: Bytes of a step that products read from shared memory and that a pipeline holds several times.
-        at_once: The most of these bytes that one product reads.
-        operand_bytes: Bytes that products read from shared memory and that were there before the loop.
-        turned: Bytes of operands that are computed in the loop.
-        depth: Stages of the pipeline that the kernel asks for; None if it leaves them to the launch.
-        results: Elements of the results that a block holds; one loop's take the registers of another's.
-        passing: Those of them that become operands in the same step.
-        operations: Operations on single elements in a step.
-        copied: Bytes of a step that are loaded by pointers, masked elements included.
-        load_bytes: Bytes of a step that are loaded.
-        lines: 128-byte lines of a step that are loaded by pointers.
-        stored: Bytes that a program stores in all; an atomic operation loads and stores.
-        arithmetic: Cycles of a step for operations on single elements.
-        links: Products of a step of which one waits for another, or for arithmetic; 0 if none does.
-        reduced: Whether what a product makes becomes the operand of another one.
+    Programs, steps and entries are of the launch, of a program and of its loops; `stored` is of a program in all, in
+    which an atomic operation loads and stores.
     """
 
     programs: int
     steps: float
     entries: float
-    main: Product
+    main: Product  # with the most operations
     products: tuple[Product, ...]
-    loads: tuple[Access, ...]
-    fed: float
-    at_once: float
-    operand_bytes: float
-    turned: float
-    depth: int | None
-    results: float
-    passing: float
-    operations: float
-    copied: float
+    loads: tuple[Access, ...]  # in such loops; all loads if the products stand outside of loops
+    fed: float  # bytes that products read from shared memory and that a pipeline holds several times
+    at_once: float  # the most of these bytes that one product reads
+    operand_bytes: float  # that products read from shared memory and that were there before the loop
+    turned: float  # bytes of operands that are computed in the loop
+    depth: int | None  # stages that the kernel asks for; None if it leaves them to the launch
+    results: float  # elements that a block holds; one loop's take the registers of another's
+    passing: float  # those of them that become operands in the same step
+    operations: float  # on single elements
+    copied: float  # bytes loaded by pointers, masked elements included
     load_bytes: float
-    lines: float
-    stored: float
-    arithmetic: float
-    links: int
-    reduced: bool
+    lines: float  # of 128 bytes, loaded by pointers
+    stored: float  # bytes
+    arithmetic: float  # cycles for operations on single elements
+    links: int  # products of which one waits for another, or for arithmetic; 0 if none does
+    reduced: bool  # what a product makes becomes the operand of another one
 
 
 def step_of(launch: LaunchWork) -> AverageStep:
@@ -171,11 +151,7 @@ def _result_elements(launch: LaunchWork, products: Iterable[int]) -> float:
 
 
 def product_plan(step: AverageStep, warps: int, stages: int, machine: Machine, dram_bytes: DramBytes) -> TilePlan:
-    """A pipelined loop of products.
-
-    Raises:
-        UnknownTileError: The device has no known matrix rate for a product.
-    """
+    """A pipelined loop of products; `UnknownTileError` if the device has no known matrix rate for one."""
     for product in step.products:
         check_matrix_units(machine, product.dtype)
     main = _block(step.main, warps, stages if step.depth is None else step.depth)
@@ -258,22 +234,16 @@ _MOST_UNKNOWN = 1 / 3  # share of the bytes at unknown addresses from which on n
 
 @dataclass(frozen=True)
 class InferredTiles:
-    """The tiles into which a kernel cuts its work, by config.
+    """The tiles into which a kernel cuts its work, by config."""
 
-    Attributes:
-        work_of: The work of a config; its `silent` says why there is none.
-        dtype: Dtype of the operands of products; empty if there are none.
-    """
-
-    work_of: Callable[[Mapping[str, Any]], KernelWork] = field(hash=False)
-    dtype: str = ""
+    work_of: Callable[[Mapping[str, Any]], KernelWork] = field(hash=False)  # its `silent` says why there is none
+    dtype: str = ""  # of the operands of products; empty if there are none
     _facts: dict[int, _LaunchFacts] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan all launches of a config, one after another.
 
-        Raises:
-            UnknownTileError: The work of the config cannot be told, or the device has no rate for its products.
+        `UnknownTileError`: the work of the config cannot be told, or the device has no rate for its products.
         """
         work = self.work_of(config)
         if work.silent or not work.launches:
@@ -298,12 +268,10 @@ class _LaunchFacts:
 
     @cached_property
     def why_not(self) -> str:
-        """The reason why it has no forecast; empty if it has one."""
         return why_silent(self.launch)
 
     @cached_property
     def step(self) -> AverageStep:
-        """Its average step, if it has products."""
         return step_of(self.launch)
 
     @cached_property
@@ -320,11 +288,6 @@ class _LaunchFacts:
 
 
 def _plan(facts: _LaunchFacts, config: Mapping[str, Any], machine: Machine) -> TilePlan:
-    """The plan of one launch.
-
-    Raises:
-        UnknownTileError: Too much of the launch's work is not known.
-    """
     if facts.why_not:
         raise UnknownTileError(facts.why_not)
     warps, stages = warps_and_stages(config)
@@ -334,7 +297,6 @@ def _plan(facts: _LaunchFacts, config: Mapping[str, Any], machine: Machine) -> T
 
 
 def _walk_plan(launch: LaunchWork, walk: MemoryWalk, machine: Machine) -> TilePlan:
-    """Blocks that walk over memory without products."""
     widest = max((access.tile for access in launch.accesses), default=1)
     rows = max(1.0, *(loop.entries for loop in launch.loops)) if launch.loops else 1.0
     threads = 32 * walk.warps
@@ -380,17 +342,11 @@ _NOT_READ = KernelWork(silent="its TTIR was not read")
 
 @dataclass(frozen=True)
 class Readings:
-    """The work of those configs of a space that were read.
+    """The work of those configs of a space that were read."""
 
-    Attributes:
-        names: The tunables on which TTIR depends, in order.
-        works: By the values of these tunables.
-        capped: Whether some configs were left out to save time.
-    """
-
-    names: tuple[str, ...]
-    works: dict[tuple[Any, ...], KernelWork] = field(default_factory=dict)
-    capped: bool = False
+    names: tuple[str, ...]  # the tunables on which TTIR depends, in order
+    works: dict[tuple[Any, ...], KernelWork] = field(default_factory=dict)  # by the values of these tunables
+    capped: bool = False  # some configs were left out to save time
 
     def key(self, config: Mapping[str, Any]) -> tuple[Any, ...]:
         """The values that configs of the same TTIR have in common."""
@@ -450,11 +406,7 @@ class Readings:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Readings:
-        """The readings that `as_json` wrote.
-
-        Raises:
-            SpaceError: They cannot be read.
-        """
+        """The readings that `as_json` wrote; `SpaceError` if they cannot be read."""
         try:
             readings = cls(tuple(str(name) for name in plain["names"]))
             for row in plain["works"]:

@@ -142,7 +142,6 @@ def _touches(access: Access) -> int:
 
 
 def _sector_bytes(access: Access) -> float:
-    """Bytes that L2 moves for an access."""
     return max(access.bytes * access.distinct, access.sectors * _SECTOR_BYTES * access.executions)
 
 
@@ -238,7 +237,6 @@ def _meanwhile(launch: LaunchWork, access: Access) -> dict[int, float]:
 
 
 def _around(launch: LaunchWork, loop: int) -> list[int]:
-    """The loops around, the innermost first."""
     loops: list[int] = []
     while loop >= 0:
         loops.append(loop)
@@ -252,7 +250,6 @@ def _fresh(access: Access, launch: LaunchWork) -> float:
 
 
 def _repeats(launch: LaunchWork, access: Access) -> int:
-    """The number of earlier accesses to the same places."""
     count = 0
     while access.again >= 0:
         access, count = launch.accesses[access.again], count + 1

@@ -38,18 +38,11 @@ _ADDS_PER_CYCLE = 128  # of one multiprocessor: float32 lanes, CUDA C++ Programm
 
 @dataclass(frozen=True)
 class ProductTiles:
-    """The tiles of a product by the algorithm that a config names.
+    """The tiles of a product by the algorithm that a config names, with groups of 8 tile rows where it names none."""
 
-    Attributes:
-        product: The product, with one program for each tile. A config that names no group takes groups of 8 tile rows.
-        promoted: Whether the matrix units' sums are added to others after PROMOTE terms, or after every step of at most
-            128 where a config names none.
-        scaled: Whether each step reads scales, and waits for them unless it has read them AHEAD steps before.
-    """
-
-    product: GemmTiles
-    promoted: bool = False
-    scaled: bool = False
+    product: GemmTiles  # with one program for each tile
+    promoted: bool = False  # sums are added to others after PROMOTE terms, else after every step of at most 128
+    scaled: bool = False  # each step reads scales, and waits for them unless it has read them AHEAD steps before
 
     @property
     def dtype(self) -> str:

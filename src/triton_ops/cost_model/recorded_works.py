@@ -43,8 +43,7 @@ def work_json(work: Work) -> dict[str, Any]:
 def work_of(plain: Mapping[str, Any]) -> Work:
     """The work that `work_json` wrote.
 
-    Raises:
-        SpaceError: This version does not know the family, or the family lacks one of the fields.
+    `SpaceError`: this version does not know the family, or the family lacks one of the fields.
     """
     tiles = dict(plain.get("tiles") or {})
     family = tiles.pop("family", None)
@@ -74,7 +73,6 @@ def _product_tiles(rows: int, columns: int, inner: int, dtype: str, group: Tile)
 
 
 def _product_work(tiles: GemmTiles) -> Work:
-    """The work of one product."""
     item, out = ITEM_BYTES[tiles.dtype], ITEM_BYTES[tiles.out_dtype]
     traffic = (tiles.rows + tiles.columns) * tiles.inner * item + tiles.rows * tiles.columns * out
     return Work(2.0 * tiles.rows * tiles.columns * tiles.inner, float(traffic), tiles)
@@ -91,10 +89,8 @@ def _row_work(rows: int, columns: int, dtype: str, tile_rows: Tile, tile_columns
 def textbook_work(family: str, extents: Sequence[int], dtype: str) -> Work:
     """The work of a matrix product, of a norm over rows, or of attention with as many keys as queries.
 
-    Args:
-        family: `product`, `rows` or `attention`.
-        extents: Rows, columns and inner extent of a product; rows and columns; batch, heads, queries and head_dim.
-        dtype: Long name of the operands' dtype.
+    Families `product`, `rows` and `attention`; extents are rows, columns and inner extent; rows and columns; batch,
+    heads, queries and head_dim.
     """
     if family == "product":
         rows, columns, inner = extents
@@ -113,13 +109,10 @@ _SOFTMAX_WEIGHT = 2.0  # arithmetic of a softmax over that of a norm: an exponen
 
 
 def recorded_work(recording: Mapping[str, Any]) -> Work | None:
-    """The work of a recording; None if the recording declares none and is of no known kind.
+    """The work of a recording's head; None if it declares none and is of no known kind.
 
-    Args:
-        recording: The recording's head: `work` if its writer declared one, else `family`, `kind`, `shape` and `space`.
-
-    Raises:
-        SpaceError: The declared work cannot be read.
+    `work` if its writer declared one, else `family`, `kind`, `shape` and `space`. `SpaceError`: the work cannot be
+    read.
     """
     if declared := recording.get("work"):
         return work_of(declared)

@@ -59,9 +59,7 @@ _MOST_FITTED = 4_000
 class InferredPrior:
     """Expected times by the work that was read, and by a fit of them for configs that were not read.
 
-    Attributes:
-        readings: What was read.
-        silent: Why the model says nothing; empty if it orders the configs.
+    `silent` is the reason why the model says nothing; empty if it orders the configs.
     """
 
     def __init__(self, readings: Readings, machine: Machine, configs: Sequence[Config]) -> None:

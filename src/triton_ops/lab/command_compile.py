@@ -57,11 +57,7 @@ Gpu = Annotated[
 
 
 def check_filled(space: ConfigSpace, values: Mapping[str, Any] | None) -> None:
-    """Raise if the space with these values has no valid config, and name a value that is refused alone.
-
-    Raises:
-        EmptySpaceError: There is none.
-    """
+    """Raise `EmptySpaceError` if a space with these values has no valid config; name a value that is refused alone."""
     try:
         space.first_config()
     except EmptySpaceError as error:
@@ -89,8 +85,14 @@ def tell_left_out(space: ConfigSpace, values: Mapping[str, Any] | None, configs:
 _COMPILE_HEADER = ("status", "registers", "spilled", "shared", "mma", "load", "s", "config")
 _COMPILE_NUMBERS = ("registers", "spilled", "shared", "load", "s")
 _ORDER = [
-    Status.OK, Status.DEFERRED, Status.RESOURCES, Status.CONSTRAINT, Status.COMPILE, Status.TIMEOUT, Status.CRASH,
-]  # fmt: skip
+    Status.OK,
+    Status.DEFERRED,
+    Status.RESOURCES,
+    Status.CONSTRAINT,
+    Status.COMPILE,
+    Status.TIMEOUT,
+    Status.CRASH,
+]
 _NONE_COMPILED = 1
 _SPILL_HEADER = ("change", "verdict", "registers", "spilled", "frame", "local", "shared", "ms", "config")
 _SPILL_NUMBERS = ("registers", "spilled", "frame", "local", "shared", "ms")
@@ -100,10 +102,7 @@ _CANNOT_RUN = 1
 def side_by_side(
     problem: str, by_arch: Mapping[str, Sequence[Compiled]], elapsed_s: float, columns: int | None
 ) -> list[str]:
-    """The lines of a table with a column for each architecture, and of what differs between them.
-
-    The configs of each architecture are in the same order.
-    """
+    """The lines of a table with a column for each architecture, all with the same configs, and of their differences."""
     rows = [[*map(_cell, each), str(each[0].config)] for each in zip(*by_arch.values(), strict=True)]
     lines = [f"{problem} for {', '.join(by_arch)}: registers and spilled bytes per thread"]
     lines += headed_table((*by_arch, "config"), rows, columns)
@@ -120,7 +119,6 @@ def _cell(result: Compiled) -> str:
 
 
 def _spills(result: Compiled) -> int:
-    """Spilled bytes per thread of what can be launched."""
     return (result.resources.spill_bytes or 0) if result.launchable and result.resources else 0
 
 
@@ -150,9 +148,7 @@ def compile_command(
     archs: Annotated[
         list[str] | None,
         typer.Option(
-            "--target",
-            metavar="ARCH",
-            help="Such as sm_80, sm_90, gfx942; default the GPU. Repeat it to compare.",
+            "--target", metavar="ARCH", help="Such as sm_80, sm_90, gfx942; default the GPU. Repeat it to compare."
         ),
     ] = None,
     shape: Annotated[
@@ -256,7 +252,6 @@ def _compiled(
 
 
 def _watched(futures: list[Future[Compiled]]) -> Iterator[Future[Compiled]]:
-    """The futures in their order, with a progress bar if stderr is a terminal."""
     console = stderr()
     yield from track(
         futures, f"{len(futures)} configs", console=console, transient=True, disable=not console.is_terminal

@@ -80,7 +80,6 @@ def _pipeline_lines(image: Portrait) -> list[str]:
 
 
 def _explained_json(explained: Explained, image: Portrait) -> dict[str, Any]:
-    """The whole answer as plain values."""
     forecast = asdict(explained.forecast) if explained.forecast is not None else _no_forecast(image)
     if not math.isfinite(forecast["expected_ms"] or 0.0):
         forecast["expected_ms"] = None
@@ -168,7 +167,6 @@ def _expected(explained: Explained, image: Portrait) -> str:
 
 
 def _places(spec: DeviceSpec, explained: Explained, image: Portrait) -> dict[str, str]:
-    """Occupancy and waves."""
     residents, waves, forecast = image.residents, image.waves, explained.forecast
     if residents is None and explained.compiled is not None and explained.compiled.status is Status.RESOURCES:
         return {"occupancy": "0%: not even one block fits"}
@@ -213,7 +211,6 @@ def _resources(explained: Explained, image: Portrait) -> dict[str, str]:
 
 
 def _products(mma: str | None, image: Portrait) -> str:
-    """The instructions of the products."""
     if mma is None or image.accumulator is None:
         return ""
     return ", products without matrix units" if mma == "none" else f", products by {mma}"

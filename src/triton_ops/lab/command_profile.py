@@ -53,15 +53,9 @@ WARM_MS, SAMPLED_MS = 25.0, 100.0
 
 @dataclass(frozen=True)
 class FlowStep:
-    """One step of the flow.
+    """One step of the flow; a step within this process has no command."""
 
-    Attributes:
-        name: `time`, `profiler` or `counters`.
-        what: What it does.
-        command: Its command line; empty for a step within this process.
-    """
-
-    name: str
+    name: str  # `time`, `profiler` or `counters`
     what: str
     command: tuple[str, ...] = ()
 
@@ -79,13 +73,7 @@ def steps(target: str, command: list[str]) -> tuple[FlowStep, ...]:
 
 @dataclass(frozen=True)
 class CallPart:
-    """A kernel, or on a CPU an operator.
-
-    Attributes:
-        share: Its share of the time of all, from 0 to 1.
-        calls: How often it runs in one call.
-        mean_ms: How long one takes.
-    """
+    """A kernel, or on a CPU an operator, with its share of the time and its runs in one call."""
 
     name: str
     share: float
@@ -94,12 +82,7 @@ class CallPart:
 
 
 def parts_of(call: Callable[[], Any], device_name: str) -> tuple[CallPart, ...]:
-    """The kernels or operators of a call by torch's profiler, the most expensive first.
-
-    Args:
-        call: What is profiled; it has run before.
-        device_name: Torch's name of the device.
-    """
+    """The kernels or operators of a call, which has run before, by torch's profiler, the most expensive first."""
     torch: Any = require("torch", "profiling a call")
     gpu = device_name.startswith("cuda")
     with current_device(device_name), profiler(device_name) as recorded:
@@ -138,23 +121,15 @@ _SAID = (
 
 @dataclass(frozen=True, kw_only=True)
 class NcuRequest:
-    """A program to profile, and the way to do it.
-
-    Attributes:
-        metrics: The set of metrics: `basic`, `roofline`, `detailed` or `full`. What decides is added to each.
-        kernel: A regular expression for the names of kernels; empty profiles all.
-        skip: Launches that are left out at first.
-        launches: Launches that are profiled; None profiles all.
-        from_start: Whether the whole program is profiled; else from where it calls `cudaProfilerStart`.
-    """
+    """A program to profile, and the way to do it."""
 
     program: Sequence[str]
-    metrics: str = "roofline"
-    kernel: str = ""
-    skip: int = 0
-    launches: int | None = None
+    metrics: str = "roofline"  # the set: one of `SETS`; what decides is added to each
+    kernel: str = ""  # a regular expression for names of kernels; empty profiles all
+    skip: int = 0  # launches left out at first
+    launches: int | None = None  # that are profiled; None profiles all
     out: str = "profile.csv"
-    from_start: bool = True
+    from_start: bool = True  # False: from where the program calls `cudaProfilerStart`
 
     def __post_init__(self) -> None:
         if not self.program:
@@ -184,11 +159,8 @@ class NcuRequest:
     def run(self) -> Path:
         """Profile a program; returns the file with the CSV.
 
-        Cost: the program is run once, and each profiled launch dozens of times.
-
-        Raises:
-            MissingDependencyError: There is no profiler here.
-            ProfileError: The profiler failed; the error says why, as far as it told.
+        `MissingDependencyError`: there is no profiler here. `ProfileError` says why it failed, as far as it told. Cost:
+        the program is run once, and each profiled launch dozens of times.
         """
         process = subprocess.run(self.command(find_ncu()), check=False, stdout=_STDERR)
         out = Path(self.out)
@@ -207,11 +179,7 @@ class NcuRequest:
 
 
 def find_ncu() -> str:
-    """The profiler on this machine.
-
-    Raises:
-        MissingDependencyError: There is none.
-    """
+    """The profiler on this machine; `MissingDependencyError` if there is none."""
     program = shutil.which("ncu") or next((place for place in _PLACES if Path(place).is_file()), None)
     if program is None:
         raise MissingDependencyError(
@@ -280,11 +248,7 @@ class Called:
         return [sys.executable, "-m", "triton_ops", "profile", "call", self.target, *words]
 
     def loaded(self) -> tuple[Callable[..., Any], Mapping[str, Any], str]:
-        """The function, its arguments, and torch's name of the device.
-
-        Raises:
-            TargetError: It cannot be loaded, or needs arguments that are not known.
-        """
+        """The function, its arguments, and torch's name of the device; `TargetError` where arguments are not known."""
         function = load_target(self.target)
         if isinstance(function, Operation):
             device = device_for(self.device, function.device, function.name)
@@ -323,19 +287,13 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 
 @dataclass(frozen=True)
 class Flow:
-    """The results of the steps.
-
-    Attributes:
-        idle: The share of a call in which the GPU waits; None on a CPU.
-        profile: The file with the third step's counters; None if there is none.
-        missing: The reason why there is none.
-    """
+    """The results of the steps."""
 
     times: _Times
     parts: tuple[CallPart, ...]
-    idle: float | None
-    profile: Path | None = None
-    missing: str = ""
+    idle: float | None  # the share of a call in which the GPU waits; None on a CPU
+    profile: Path | None = None  # the file with the third step's counters
+    missing: str = ""  # why there is none
 
     def as_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -348,13 +306,11 @@ class Flow:
 
 
 def _say_plan(plan: tuple[FlowStep, ...]) -> None:
-    """Print the steps, one after another."""
     for number, step in enumerate(plan, start=1):
         say(f"{number}  {step.name:<9} {step.what}", *([f"   {shlex.join(step.command)}"] if step.command else []))
 
 
 def _flow_of(called: Called, request: NcuRequest, time_ms: Callable[..., _Times]) -> Flow:
-    """Take the steps, and tell on stderr which one is taken."""
     function, arguments, device = called.loaded()
     tell("1 of 3: the time")
     times = time_ms(function, kwargs=arguments, warmup_ms=WARM_MS, rep_ms=SAMPLED_MS, device=device)
@@ -394,11 +350,7 @@ class _About:
 
 
 def profile_group(time_ms: Callable[..., _Times]) -> typer.Typer:
-    """The group of commands.
-
-    Args:
-        time_ms: Times calls of a function, for the first step of `flow`.
-    """
+    """The group of commands; `time_ms` times calls of a function, for the first step of `flow`."""
     commands = group("Say what limits kernels, from a profile of Nsight Compute.")
     for function in (read, ptxas, command, run):
         commands.command(function.__name__)(function)

@@ -164,7 +164,6 @@ def _in_order(summaries: Iterable[_Summary], plan: ReplayPlan) -> list[_Summary]
 
 
 def _live(plan: ReplayPlan, effort: Effort, conditions: LiveConditions, jobs: int | None, as_json: bool) -> None:
-    """Simulate tunes, and print their outcomes."""
     workers = min(jobs or usable_cpus(), len(plan.recordings) * len(plan.searches) * plan.seeds)
     summaries = _in_order(replay_live(plan, effort, conditions, workers), plan)
     if as_json:
@@ -182,7 +181,6 @@ def _live_row(summary: LiveSummary) -> list[str]:
 
 
 def _files(paths: list[Path]) -> list[Path]:
-    """The files, and the files of folders in order of name."""
     files: list[Path] = []
     for path in paths:
         inside = sorted(p for p in path.rglob("*") if p.name.endswith((".json", ".json.gz", ".jsonl")))

@@ -68,10 +68,7 @@ _TERMS = 8  # resources in the drawing of one config
 def ranking(simulation: Simulation, config: str = "", most: int = SHOWN) -> dict[str, Any]:
     """A simulation: its first places, the knobs and the pipeline of one config, and the configs at other shapes.
 
-    Args:
-        simulation: The simulation.
-        config: The config whose knobs are turned, as `config_text` has it; otherwise it is the winner.
-        most: Number of places.
+    The config is the winner, or the one that `config_text` has so.
     """
     standings = simulation.standings
     subject = next((one for one in standings if one.text == config), standings[0])
@@ -171,11 +168,7 @@ _MOST_FIELDS = 16  # of a question
 
 
 def page_of(first: Simulation, overlays: Sequence[Overlay] = ()) -> str:
-    """The page as HTML that needs no network: it has the rankings of `grid_of`.
-
-    Args:
-        first: What the page shows when it is opened.
-        overlays: Recordings that it can lay over the prediction.
+    """The page as HTML that needs no network: it has the rankings of `grid_of`, and recordings over the prediction.
 
     Cost: some four seconds; at most 2 MB, and 0.2 MB for each recording.
     """
@@ -198,7 +191,6 @@ def grid_of(first: Simulation) -> Grid:
 
 
 def _simulations(workload: TextbookWorkload, first: Simulation) -> dict[str, Simulation]:
-    """The simulations of a workload, by the name of its size."""
     lesson = replace(first, workload=workload, configs=LESSON, factors=())
     simulations = {size: replace(lesson, shape=shape) for size, shape in workload.sizes.items()}
     if workload == first.workload and first not in simulations.values():
@@ -222,7 +214,6 @@ def answers_of(
 
 
 def _answer(query: str) -> dict[str, Any]:
-    """The ranking that a page asks for, or what is wrong with its question."""
     try:
         fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
         return ranking(_simulation(fields), fields.get("config", ""), _SERVED_ROWS)
@@ -481,5 +472,4 @@ def _configs(name: str, configs: Sequence[str], space: list[str], *, whole: bool
 
 
 def _apart(blocks: Sequence[Sequence[str]]) -> list[str]:
-    """Blocks of lines with an empty line between them."""
     return [line for at, block in enumerate(blocks) for line in ([""] if at else []) + list(block)]

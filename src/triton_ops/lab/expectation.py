@@ -51,14 +51,7 @@ _ROW_EACH = (8, 64)  # elements per thread: below, loads are narrow; above, regi
 
 @dataclass(frozen=True)
 class Habit:
-    """The range to begin with of one launch option.
-
-    Attributes:
-        option: `num_warps` or `num_stages`.
-        low: Least value of the range.
-        high: Greatest value of the range.
-        why: The reason.
-    """
+    """The range to begin with of `num_warps` or `num_stages`, with the reason."""
 
     option: str
     low: int
@@ -86,12 +79,7 @@ _STAGES = {
 
 
 def stages_habit(arch: str, kind: str) -> Habit | None:
-    """The range to begin with of `num_stages`; None for an architecture that has no row.
-
-    Args:
-        arch: Such as `sm_90`.
-        kind: `PRODUCTS` or `ROWS`.
-    """
+    """The range to begin with of `num_stages`, by `PRODUCTS` or `ROWS`; None for an architecture without a row."""
     if arch not in _STAGES:
         return None
     if kind == ROWS:
@@ -100,13 +88,7 @@ def stages_habit(arch: str, kind: str) -> Habit | None:
 
 
 def warps_habit(target: Target, kind: str, elements: int) -> Habit | None:
-    """The range to begin with of `num_warps`; None where the size of the tile is not known.
-
-    Args:
-        target: The architecture.
-        kind: `PRODUCTS` or `ROWS`.
-        elements: Elements of a block's tile.
-    """
+    """The range to begin with of `num_warps`, by `PRODUCTS` or `ROWS`; None where a tile's `elements` are not known."""
     if elements < 1:
         return None
     most = target.threads_per_block // target.warp_size
@@ -128,28 +110,16 @@ def warps_habit(target: Target, kind: str, elements: int) -> Habit | None:
 
 @dataclass(frozen=True)
 class WarpChoice:
-    """The effect of a number of warps on a block.
-
-    Attributes:
-        warps: Number of warps.
-        threads: Threads of the block.
-        accumulator_registers: Registers of each thread that the largest accumulator takes.
-        fits: Whether accumulators of this size left room for the rest, and did not spill, in recorded spaces.
-    """
+    """The effect of a number of warps on a block, whose largest accumulator takes registers of each thread."""
 
     warps: int
     threads: int
     accumulator_registers: float
-    fits: bool
+    fits: bool  # whether such accumulators left room for the rest, and did not spill, in recorded spaces
 
 
 def warp_choices(target: Target, accumulator_bytes: int) -> tuple[WarpChoice, ...]:
-    """The effects of each possible number of warps on an accumulator in a thread's registers.
-
-    Args:
-        target: The architecture.
-        accumulator_bytes: Size of the block's largest accumulator.
-    """
+    """The effects of each possible number of warps on an accumulator in a thread's registers."""
     room = _MOST_EACH if target.kind == "cuda" else 2 * _MOST_EACH  # AMD's lanes have 512 registers, others 255
     each = [(w, w * target.warp_size, accumulator_bytes / (4 * w * target.warp_size)) for w in _POWERS]
     return tuple(WarpChoice(*one, fits=one[2] <= room) for one in each if one[1] <= target.threads_per_block)
@@ -163,20 +133,12 @@ LEGEND = f"{_LOADING} a tile is loaded, {_READY} it waits, {_COMPUTING} it is co
 
 @dataclass(frozen=True)
 class LoopStep:
-    """One step of a pipelined loop; times are in units of one computed step.
+    """One step of a pipelined loop; times are in units of one computed step."""
 
-    Attributes:
-        buffer: Which of the buffers holds its tile.
-        issued: When its load is issued.
-        loaded: When its tile is there.
-        begun: When it is computed.
-        done: When that has ended.
-    """
-
-    buffer: int
-    issued: float
+    buffer: int  # that holds its tile
+    issued: float  # its load
     loaded: float
-    begun: float
+    begun: float  # its computation
     done: float
 
 
@@ -196,13 +158,7 @@ class Timeline:
 
 
 def timeline(stages: int, *, load: float, steps: int = 0) -> Timeline:
-    """The timeline of a loop with a pipeline.
-
-    Args:
-        stages: Number of stages, 1 or more.
-        load: Time from the issue of a load until its tile is there, in computed steps.
-        steps: Number of steps; 0 is as many as show the rhythm.
-    """
+    """The timeline of a loop whose loads take `load` computed steps; 0 steps are as many as show the rhythm."""
     done_steps: list[LoopStep] = []
     for at in range(steps or 4 * stages + 4):
         done = done_steps[-1].done if done_steps else 0.0
@@ -215,12 +171,7 @@ def timeline(stages: int, *, load: float, steps: int = 0) -> Timeline:
 
 
 def drawn(loop: Timeline, until: float = 16.0) -> list[str]:
-    """A timeline as text: one line for each buffer, with time from left to right.
-
-    Args:
-        loop: The timeline.
-        until: The time at the right end.
-    """
+    """A timeline as text: one line for each buffer, with time from left to right up to `until`."""
     rows = [[_EMPTY] * _COLUMNS for _ in range(loop.stages)]
     scale = _COLUMNS / until
     for step in loop.steps:
@@ -239,25 +190,18 @@ _LIMITS = SurveyLimits(texts=16, promising=0, seconds=20.0)
 class Explained:
     """The model's answer for one config.
 
-    Attributes:
-        source: `declared` or `inferred`.
-        forecast: The expected time with its reasons; None if the model makes no forecast.
-        silent: Why it makes none; empty if it makes one.
-        work: The work as it was read; None for a kernel that Triton does not compile.
-        differences: Where the declaration and the kernel differ, in words.
-        compiled: What the compiler made of the config for the device; None for a kernel that Triton does not compile.
-        refused: Why the config cannot run, by a limit of Triton or of the device; empty if it can, as far as is known.
-        fitting: The same config with as many stages as fit, where it needs too much shared memory.
+    A `forecast` of None has its reason in `silent`. Without a kernel that Triton compiles there is no `work` and
+    nothing `compiled`.
     """
 
-    source: str
+    source: str  # `declared` or `inferred`
     forecast: Forecast | None
     silent: str
     work: KernelWork | None
-    differences: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()  # between the declaration and the kernel, in words
     compiled: Compiled | None = None
-    refused: str = ""
-    fitting: Compiled | None = None
+    refused: str = ""  # by which limit of Triton or of the device it cannot run; empty if it can, as far as is known
+    fitting: Compiled | None = None  # the config with as many stages as fit, where it needs too much shared memory
 
     @property
     def told(self) -> bool:
@@ -270,11 +214,7 @@ class Explained:
 def explain(expected: ModelQuestion, config: Config, spec: DeviceSpec, machine: Machine | None) -> Explained:
     """The answers of model and compiler for a config; a kernel that Triton compiles is read, even if work is declared.
 
-    Args:
-        expected: The kernel with its arguments, its space and its declared work.
-        config: The config.
-        spec: The device, which need not be here.
-        machine: The device's figures; None for an architecture that the model does not know, which has no forecast.
+    A machine of None stands for an architecture that the model does not know, which has no forecast.
     """
     reading = _read(expected, config, spec)
     readings, refused = reading.readings, _refusal(reading.compiled)
@@ -308,7 +248,6 @@ def _refusal(compiled: Compiled | None) -> str:
 
 
 def _with_forecast(answer: Explained, forecast: Forecast | None, silent: str) -> Explained:
-    """The answer with a forecast, or with the reason why there is none."""
     if answer.refused:
         return answer
     return replace(answer, forecast=forecast, silent="" if forecast is not None else silent)
@@ -360,41 +299,24 @@ _FEW = 0.25  # occupancy below which a config that is not made for it hides too 
 
 @dataclass(frozen=True, kw_only=True)
 class Portrait:
-    """A config on a device.
+    """A config on a device, with None for each figure that is not known or not asked for."""
 
-    Attributes:
-        resources: What one block takes; None if it is not known.
-        compiled: Whether the compiler gave them; otherwise the model has guessed them.
-        shared_limit: Most shared memory of one block.
-        residents: The blocks that one multiprocessor holds at a time; None if resources or limits are not known.
-        waves: How often the launch fills the device; None if the grid or the residents are not known.
-        expected: The expected time below the roof; None without a forecast.
-        measured: The measured time below the roof; None if none was given.
-        accumulator: Rows and columns of the largest accumulator; None without products.
-        habits: Where to begin with warps and stages, each with the config's own value.
-        warp_choices: What other numbers of warps leave of the accumulator for one thread.
-        timelines: The pipeline of one to five stages; empty for a kernel without products in a loop.
-        load_steps: Computed steps that a load takes in these timelines.
-        load_known: Whether the model told that; otherwise it is assumed.
-        remarks: What stands out, in words.
-    """
-
-    resources: Resources | None
-    compiled: bool
+    resources: Resources | None  # of one block
+    compiled: bool  # False if the model has guessed them
     warps: int
     stages: int
-    shared_limit: int | None
-    residents: Residents | None
+    shared_limit: int | None  # bytes, of one block
+    residents: Residents | None  # of one multiprocessor
     waves: Waves | None
     roofline: Roofline
     expected: Placed | None
     measured: Placed | None
-    accumulator: tuple[int, int] | None
-    habits: tuple[tuple[Habit, int], ...]
+    accumulator: tuple[int, int] | None  # rows and columns of the largest; None without products
+    habits: tuple[tuple[Habit, int], ...]  # each with the config's own value
     warp_choices: tuple[WarpChoice, ...]
-    timelines: tuple[Timeline, ...]
-    load_steps: float
-    load_known: bool
+    timelines: tuple[Timeline, ...]  # of one to five stages; empty for a kernel without products in a loop
+    load_steps: float  # computed steps that a load takes in these timelines
+    load_known: bool  # False if that is assumed, and not the model's
     remarks: tuple[str, ...]
 
     @property
@@ -407,16 +329,7 @@ def portrait(
     explained: Explained, work: Work | None, config: Config, spec: DeviceSpec, *,
     calibration: Calibration | None = None, measured_ms: float | None = None,
 ) -> Portrait:  # fmt: skip
-    """A config on a device.
-
-    Args:
-        explained: What the model says of the config, and what the compiler made of it.
-        work: The work that is declared; None takes what was read.
-        config: The config.
-        spec: The device.
-        calibration: What was measured on it.
-        measured_ms: A time of the config that somebody measured.
-    """
+    """A config on a device; a declared work comes before what was read, and `measured_ms` is somebody's own time."""
     launch = _main(explained.work.launches if explained.work is not None else ())
     warps, stages = warps_and_stages(config)
     resources, compiled = _resources(explained)
@@ -454,12 +367,10 @@ def _target(spec: DeviceSpec) -> Target | None:
 
 
 def _main(launches: tuple[LaunchWork, ...]) -> LaunchWork | None:
-    """The launch with the most products, or that moves the most bytes."""
     return max(launches, key=lambda one: (one.flops, one.moved_bytes("load", "store", "atomic")), default=None)
 
 
 def _resources(explained: Explained) -> tuple[Resources | None, bool]:
-    """The resources of one block, and True if they are the compiler's."""
     resources = explained.compiled.resources if explained.compiled is not None else None
     if resources is not None and resources.registers is not None:
         return resources, True
@@ -483,7 +394,7 @@ def _roofline(explained: Explained, work: Work | None, spec: DeviceSpec, calibra
 
 
 def _single(launch: LaunchWork) -> float:
-    """Operations on single elements of a launch."""
+    """Operations of a launch on single elements."""
     each = launch.plain + launch.special + sum(loop.plain + loop.special for loop in launch.loops)
     return launch.programs * each
 
@@ -514,7 +425,6 @@ def load_steps(forecast: Forecast | None, stages: int) -> tuple[float, bool]:
 
 
 def _fit_remarks(explained: Explained, spec: DeviceSpec, warps: int) -> list[str]:
-    """A remark on the most stages that fit, where the config's own do not."""
     compiled = explained.fitting
     if compiled is None or compiled.resources is None:
         return []
@@ -561,7 +471,6 @@ def _on_blocks(residents: Residents, resources: Resources | None, stages: int, s
 
 
 def _too_deep(residents: Residents, resources: Resources | None, stages: int, spec: DeviceSpec) -> list[str]:
-    """A remark where fewer stages would let one more block in."""
     limits, shared = limits_of(spec), resources.shared_bytes if resources else None
     if limits is None or not shared or resources is None or resources.registers is None:
         return []

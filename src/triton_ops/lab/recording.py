@@ -72,17 +72,9 @@ def record(
 ) -> dict[str, Any]:
     """Measure every config of an operation's space; the content of a recording's file.
 
-    Args:
-        operation: The operation to record.
-        space: A space in place of the operation's own.
-        shape: Shape of the problem; None takes the default.
-        dtype: Dtype of the problem; None takes the default.
-        passes: How often the whole space is measured, each time from scratch and in another order.
-        options: Further options of `tune`, such as `device` and `listener`.
-
-    Raises:
-        TuningFailedError: No config ran.
-        KeyboardInterrupt: Ctrl-C; nothing is returned, since a part of a recording would look like a small space.
+    The whole space is measured `passes` times, each time from scratch and in another order; `options` are further ones
+    of `tune`. `TuningFailedError`: no config ran. `KeyboardInterrupt`: nothing is returned, since a part of a recording
+    would look like a small space.
     """
     problem = operation.problem(None if shape is None else tuple(shape), dtype)
     results: list[TuningResult] = []
@@ -131,8 +123,7 @@ def _inferred(
 def write_recording(path: Path, content: Mapping[str, Any]) -> None:
     """Write a recording as gzipped JSON with its checksum, whole or not at all; equal content gives equal bytes.
 
-    Raises:
-        RecordingError: The file cannot be written.
+    `RecordingError`: the file cannot be written.
     """
     rest = {name: value for name, value in content.items() if name != CHECKSUM}  # of a recording that was read
     packed = io.BytesIO()
@@ -206,8 +197,6 @@ _Quantiles: TypeAlias = Annotated[list[Milliseconds], msgspec.Meta(min_length=3)
 
 
 class _Row(msgspec.Struct, frozen=True):
-    """A config in a recording of `triton-ops record`."""
-
     config: Config
     status: str
     compile_s: Seconds | None = None
@@ -235,14 +224,7 @@ class _RecordingFile(msgspec.Struct, frozen=True):
 class Recording:
     """One kernel on one problem and device, with every config of its space measured.
 
-    Attributes:
-        kernel: Name of the kernel, without shape and dtype; empty if the file does not tell.
-        problem: Shape of the problem; empty if the file does not tell.
-        dtype: Dtype of the problem; empty if the file does not tell.
-        device: Name of the device; empty if the file does not tell.
-        space: A space of exactly the recorded configs.
-        head: The file's content without its configs.
-        arguments: The problem's arguments as a key describes them; empty if the file does not tell.
+    Kernel (without shape and dtype), problem, dtype, device and arguments are empty where the file does not tell.
     """
 
     file: str
@@ -250,10 +232,10 @@ class Recording:
     problem: tuple[int, ...]
     dtype: str
     device: str
-    space: ConfigSpace
+    space: ConfigSpace  # of exactly the recorded configs
     trials: Mapping[Config, Trial]
-    head: Mapping[str, Any] = field(default_factory=dict)
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    head: Mapping[str, Any] = field(default_factory=dict)  # the file's content without its configs
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # as a key describes them
 
     @property
     def title(self) -> str:
@@ -284,8 +266,7 @@ class Recording:
 def read_recording(path: Path) -> Recording:
     """The recording in a file of any of the three forms.
 
-    Raises:
-        RecordingError: The file cannot be read, has none of the forms, or has no config that ran.
+    `RecordingError`: the file cannot be read, has none of the forms, or has no config that ran.
     """
     try:
         recording = _recording(path, unpacked(read_named(path)))

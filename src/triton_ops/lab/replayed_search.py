@@ -45,33 +45,20 @@ _READ_S = 0.03  # to read what a config does from its TTIR
 
 @dataclass(frozen=True, kw_only=True)
 class LiveConditions:
-    """The machine and the GPU of a simulated tune.
+    """The machine and the GPU of a simulated tune."""
 
-    Attributes:
-        compilers: Processes that compile.
-        compilers_s: Seconds until they are ready.
-        worker_s: Seconds until the process that measures is ready.
-        trial_s: Seconds of a trial beside its launches.
-        noise: Standard deviation of the logarithm of a measured time.
-    """
-
-    compilers: int = 16
-    compilers_s: float = 1.0
-    worker_s: float = 3.0
-    trial_s: float = 0.025
-    noise: float = 0.01
+    compilers: int = 16  # processes
+    compilers_s: float = 1.0  # until they are ready
+    worker_s: float = 3.0  # until the process that measures is ready
+    trial_s: float = 0.025  # of a trial beside its launches
+    noise: float = 0.01  # standard deviation of the logarithm of a measured time
 
 
 @dataclass(frozen=True)
 class LiveRun:
-    """The outcome of one simulated tune.
+    """The outcome of one simulated tune, and why its search ended."""
 
-    Attributes:
-        regret: The time of the config that was chosen over the best recorded time, less 1.
-        stopped: Why the search ended.
-    """
-
-    regret: float
+    regret: float  # the time of the config that was chosen over the best recorded time, less 1
     _: KW_ONLY
     seconds: float
     trials: int
@@ -87,16 +74,7 @@ def live_replay(
     conditions: LiveConditions | None = None,
     texts_read: int = 0,
 ) -> LiveRun:
-    """Simulate one tune on a recording.
-
-    Args:
-        recording: The recording with the times.
-        searcher: A new searcher of the recording's space.
-        effort: The effort of the tune.
-        seed: The seed of the noise.
-        conditions: The machine; None takes one with 16 compilers.
-        texts_read: Texts of the kernel that are read before the search, which takes time.
-    """
+    """Simulate one tune on a recording; the `texts_read` of the kernel before its search take time."""
     conditions = conditions or LiveConditions()
     clock = VirtualClock(conditions.compilers_s + _READ_S * texts_read / conditions.compilers)
     compilers = SimulatedCompilers(recording, clock, conditions.compilers)
@@ -182,14 +160,7 @@ class SimulatedCompilers:
 
 
 class SimulatedStation:
-    """Answers with recorded times, each with noise, and takes the time that measuring takes.
-
-    Args:
-        recording: The recording with the times.
-        compilers: They go on while a config is measured.
-        conditions: How long a trial takes, and how noisy it is.
-        rng: The source of the noise.
-    """
+    """Answers with recorded times, each with noise, and takes the time that measuring takes, while compilers go on."""
 
     def __init__(
         self, recording: Recording, compilers: SimulatedCompilers, conditions: LiveConditions, rng: random.Random
@@ -228,9 +199,7 @@ _log = logging.getLogger("triton_ops")
 def priors_for(target: Recording, undeclared: bool = False) -> list[Prior]:
     """The model of the declared work, else of the work that was read of the kernel; empty if there is no forecast.
 
-    Args:
-        target: The recording that is searched.
-        undeclared: Whether a declared work is passed over.
+    `undeclared` passes over a declared work.
     """
     model = None if uses_readings(target, undeclared) else recorded_model(target.head)
     if model is not None:
@@ -292,19 +261,14 @@ def _place(recording: Recording, by_tensors: bool) -> ProblemPlace:
 class ReplayRun:
     """The course of one replayed search.
 
-    Attributes:
-        fractions: The best recorded time over the best time found so far, after each evaluation; 0 until a config ran.
-            An evaluation is a distinct config that the search asked to measure, also one that failed. Previews do not
-            count, because they use no device.
-        overhead_s: Seconds of the search itself for each evaluation, in `ask` and `tell`.
-        ended: Number of evaluations after which the search expected to gain less than the noise; None if never.
-        previews: Number of previews that the search was shown.
+    An evaluation is a distinct config that the search asked to measure, also one that failed. Previews do not count,
+    because they use no device.
     """
 
-    fractions: tuple[float, ...]
-    overhead_s: tuple[float, ...]
+    fractions: tuple[float, ...]  # the best time of all over the best so far, by evaluation; 0 until one ran
+    overhead_s: tuple[float, ...]  # of the search itself for each evaluation, in `ask` and `tell`
     _: KW_ONLY
-    ended: int | None = None
+    ended: int | None = None  # evaluations until it expected to gain less than the noise; None if never
     previews: int = 0
 
     def at(self, budget: int) -> float:
@@ -320,36 +284,20 @@ class ReplayRun:
 class PreviewAllowance:
     """Number of previews that a search may have, about as many as the compilers of a live tune manage.
 
-    Attributes:
-        first: Previews before the first evaluation. Sixteen compilers manage 128 in three seconds, about as long as a
-            process that measures takes to start.
-        each: Previews per evaluation, while a config is measured.
+    Sixteen compilers manage 128 in three seconds, about as long as a process that measures takes to start.
     """
 
-    first: int = 128
-    each: int = 8
+    first: int = 128  # before the first evaluation
+    each: int = 8  # per evaluation, while a config is measured
 
 
 def replay(
-    recording: Recording,
-    searcher: Searcher,
-    budget: int,
-    *,
-    batch: int = 1,
-    previews: PreviewAllowance | None = None,
+    recording: Recording, searcher: Searcher, budget: int, *, batch: int = 1, previews: PreviewAllowance | None = None
 ) -> ReplayRun:
     """Let `searcher` try up to `budget` configs of `recording`, and tell it their recorded times.
 
     The searcher sees only times of configs that it asked to measure, and the compiler's figures of these and of its
-    previews.
-
-    Args:
-        recording: The recording with the times.
-        searcher: A new searcher of the recording's space.
-        budget: Most evaluations.
-        batch: Number of configs that are asked for at a time.
-        previews: Number of previews that the searcher may have; None takes the defaults. A recording without the
-            compiler's figures has no previews.
+    previews; a recording without these figures has no previews.
     """
     allowance = previews or PreviewAllowance()
     previewing = searcher if isinstance(searcher, UsesPreviews) and recording.compiled else None
@@ -416,21 +364,17 @@ class Reach:
 class SpaceSummary:
     """The summary of one search on one recording.
 
-    Attributes:
-        budgets: Fractions of the optimum after each number of evaluations.
-        overhead_ms: Median milliseconds of the search itself per evaluation.
-        overhead_mean_ms: Mean milliseconds of the search itself, since a few evaluations take much longer than others.
-        previews: Mean number of previews per run; a preview does not count as an evaluation.
+    Overheads are the median and the mean of the search's own milliseconds per evaluation: a few take much longer.
     """
 
     file: str
     search: str
-    budgets: dict[int, Share]
+    budgets: dict[int, Share]  # fractions of the optimum after each number of evaluations
     to_5pct: Reach
     to_1pct: Reach
     overhead_ms: float
     overhead_mean_ms: float
-    previews: float = 0.0
+    previews: float = 0.0  # mean number per run
 
     def as_json(self) -> dict[str, Any]:
         """The summary as plain JSON values, with fractions rounded to four digits."""
@@ -451,23 +395,16 @@ class SpaceSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class LiveSummary:
-    """The summary of simulated tunes with one search on one recording.
-
-    Attributes:
-        within_1pct: Share of the tunes that chose a config within 1 % of the optimum.
-        regret_mean: Mean of how much slower the chosen config is than the best.
-        regret_worst: The same of the worst tune.
-        stopped: How many tunes ended for each reason.
-    """
+    """The summary of simulated tunes with one search on one recording."""
 
     file: str
     search: str
-    within_1pct: float
-    regret_mean: float
-    regret_worst: float
+    within_1pct: float  # share of the tunes that chose a config within 1 % of the optimum
+    regret_mean: float  # how much slower the chosen config is than the best
+    regret_worst: float  # of a tune
     trials: float
     seconds: float
-    stopped: dict[str, int]
+    stopped: dict[str, int]  # how many tunes ended for each reason
 
     def as_json(self) -> dict[str, Any]:
         """The summary as plain JSON values; a tune in which no config ran has no regret, which is null."""
@@ -526,31 +463,20 @@ def _nearest(numbers: list[float], share: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayPlan:
-    """The replays to run.
-
-    Attributes:
-        budgets: Numbers of evaluations to report; the largest is the length of a run.
-        seeds: Number of runs of each search, with the seeds 0, 1, …
-        records: Files of recordings of other problems and devices that searches may learn from.
-        model: Whether a search may use the model of the kernel's work.
-        undeclared: Whether a declared work is passed over, for what was read of the kernel.
-        previews: Number of previews that a search may have.
-    """
+    """The replays to run."""
 
     recordings: tuple[Path, ...]
     searches: tuple[str, ...]
-    budgets: tuple[int, ...]
-    seeds: int
-    records: tuple[Path, ...] = ()
+    budgets: tuple[int, ...]  # numbers of evaluations to report; the largest is the length of a run
+    seeds: int  # runs of each search, with the seeds 0, 1, …
+    records: tuple[Path, ...] = ()  # other problems and devices that searches may learn from
     batch: int = 1
-    model: bool = True
-    undeclared: bool = False
+    model: bool = True  # a search may use the model of the kernel's work
+    undeclared: bool = False  # a declared work is passed over, for what was read of the kernel
     previews: PreviewAllowance = field(default_factory=PreviewAllowance)
 
 
 class _Job(NamedTuple):
-    """One search on one recording with one seed."""
-
     plan: ReplayPlan
     recording: Path
     search: str
@@ -561,14 +487,9 @@ _Run = TypeVar("_Run")
 
 
 def replay_all(plan: ReplayPlan, jobs: int = 1) -> Iterator[SpaceSummary]:
-    """The summary of each recording and search, as soon as its last seed has run.
+    """The summary of each recording and search, as soon as its last seed has run in one of so many processes.
 
-    Args:
-        plan: The replays to run.
-        jobs: Number of processes, each of one thread; 1 uses this process.
-
-    Raises:
-        RecordingError: A file is no recording; raised before any replay.
+    `RecordingError`, before any replay: a file is no recording. One job is this process; others have one thread each.
     """
     for (path, search), runs in _groups(plan, _spread(_jobs(plan), _replay, jobs)):
         yield summarise(path.name, search, runs, plan.budgets)
@@ -577,17 +498,7 @@ def replay_all(plan: ReplayPlan, jobs: int = 1) -> Iterator[SpaceSummary]:
 def replay_live(
     plan: ReplayPlan, effort: Effort, conditions: LiveConditions | None = None, jobs: int = 1
 ) -> Iterator[LiveSummary]:
-    """The summary of simulated tunes for each recording and search, as soon as the last seed has run.
-
-    Args:
-        plan: The recordings, the searches and what they may know; numbers of evaluations do not count.
-        effort: The effort of the tunes.
-        conditions: The machine; None takes one with 16 compilers.
-        jobs: Number of processes, each of one thread; 1 uses this process.
-
-    Raises:
-        RecordingError: A file is no recording; raised before any tune.
-    """
+    """The summary of simulated tunes as of `replay_all`; the plan's numbers of evaluations do not count."""
     run = partial(_tune, effort=effort, conditions=conditions)
     for (path, search), runs in _groups(plan, _spread(_jobs(plan), run, jobs)):
         yield summarise_live(path.name, search, runs)
@@ -648,7 +559,6 @@ def _tune(job: _Job, effort: Effort, conditions: LiveConditions | None) -> LiveR
 
 
 def _searcher(job: _Job) -> tuple[Recording, Searcher]:
-    """The recording, and a new searcher with the priors that it may have."""
     target, plan = _read(job.recording), job.plan
     records = transfers_for(target, [_read(path) for path in plan.records])
     priors = priors_for(target, plan.undeclared) if plan.model else []

@@ -32,28 +32,17 @@ def config_text(config: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedConfig:
-    """One config in a ranking.
+    """One config in a ranking."""
 
-    Attributes:
-        place: 1 for the config that is expected to win, 2 for the next; 0 for one that cannot run.
-        score: 100 for the winner, and the share of its speed for others; 0 for a config that cannot run.
-        why_not: Why the config cannot run; empty if it can.
-        forecast: The expected time with its reasons; None where there is none.
-        residents: Blocks and warps that one multiprocessor holds at a time, and what limits them; None for a config
-            that cannot run.
-        idle: Share of the places for blocks that stay empty, because the last wave is partial.
-        of_shared: Shared memory of a block over what the device gives it at most.
-    """
-
-    place: int
+    place: int  # 1 for the config that is expected to win; 0 for one that cannot run
     config: Mapping[str, Any]
-    score: float
-    why_not: str
+    score: float  # 100 for the winner, and the share of its speed for others; 0 without a place
+    why_not: str  # why it cannot run; empty if it can
     forecast: Forecast | None
     stages: int
-    residents: Residents | None
-    idle: float
-    of_shared: float
+    residents: Residents | None  # of one multiprocessor; None for a config that cannot run
+    idle: float  # share of the places for blocks that stay empty, because the last wave is partial
+    of_shared: float  # shared memory of a block over what the device gives it at most
 
     @property
     def occupancy(self) -> float:
@@ -99,13 +88,8 @@ def ranking_of(
 ) -> list[PlacedConfig]:
     """The configs by expected time, the shortest first, equal ones as they were given; those that cannot run are last.
 
-    Args:
-        work: The work, with tiles.
-        machine: The device.
-        configs: The configs.
-        sides: Tunables that are sides of tiles, with the least length of each; a recording's configs, which Triton has
-            taken, need none.
-        factors: For each config a factor on its time, by which a ranking can be disturbed on purpose; empty is none.
+    `sides` are tunables that are sides of tiles, with the least length of each; a recording's configs, which Triton has
+    taken, need none. `factors` on the times disturb a ranking on purpose; empty is none.
     """
     outcomes = [outcome_of(work, machine, config, sides) for config in configs]
     times = [one.expected_ms * factor for one, factor in zip(outcomes, factors or [1.0] * len(outcomes), strict=True)]
@@ -140,7 +124,6 @@ def outcome_of(work: Work, machine: Machine, config: Mapping[str, Any], sides: M
 
 
 def _silent(work: Work, machine: Machine, config: Mapping[str, Any]) -> str:
-    """The reason why the model says nothing of a config."""
     if work.tiles is None:
         return "the work has no tiles"
     try:
@@ -230,9 +213,7 @@ _SHOWN = 6  # terms in the reasons of one config
 def advice(standings: Sequence[PlacedConfig], rule: str) -> str:
     """One sentence: what wins such work as a rule, which config is expected to win here, and what limits it.
 
-    Args:
-        standings: The ranking.
-        rule: What wins such work, as the beginning of a sentence; empty if nothing is known of it.
+    A `rule` is the beginning of a sentence; empty if nothing is known of the work.
     """
     able = [one for one in standings if one.place > 0]
     if not able:
@@ -329,13 +310,9 @@ def known_devices() -> dict[str, Machine]:
 
 
 def device_named(name: str) -> tuple[str, Machine]:
-    """The name in the table and the machine of a device.
+    """The name in the table and the machine of a device, by the vendor's name or a short one, such as `h200`.
 
-    Args:
-        name: The vendor's name, such as `NVIDIA H200`, or a short one, such as `h200`.
-
-    Raises:
-        DeviceError: The table has no such device, or the model does not know its architecture.
+    `DeviceError`: the table has no such device, or the model does not know its architecture.
     """
     machines = known_devices()
     machine = _machine(name)
@@ -368,27 +345,16 @@ def least_sides(family: str, dtype: str) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class TextbookWorkload:
-    """A kernel whose configs are ranked.
+    """A kernel whose configs are ranked."""
 
-    Attributes:
-        name: As it is typed.
-        title: The workload, in words.
-        family: `product`, `rows` or `attention`.
-        extents: Names of the problem's extents.
-        sizes: Extents by name, of the problems that the page's file has.
-        sides: What BM and BN, and where it is used BK, are in this kernel.
-        space: Values of the tunables of a space worth looking at.
-        rule: What wins such work as a rule, as the beginning of a sentence.
-    """
-
-    name: str
-    title: str
-    family: str
-    extents: tuple[str, ...]
+    name: str  # as it is typed
+    title: str  # in words
+    family: str  # `product`, `rows` or `attention`
+    extents: tuple[str, ...]  # names
     sizes: Mapping[str, tuple[int, ...]] = field(hash=False)
-    sides: str
+    sides: str  # what BM and BN, and where it is used BK, are in this kernel
     space: Mapping[str, Sequence[int]] = field(hash=False)
-    rule: str
+    rule: str  # what wins such work, as the beginning of a sentence
 
     @property
     def shape(self) -> tuple[int, ...]:

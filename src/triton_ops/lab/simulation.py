@@ -54,28 +54,18 @@ FLOORS = {"products": 0.8, "rows": 0.6}
 
 @dataclass(frozen=True, kw_only=True)
 class Overlay:
-    """A recording beside what the model expects of its configs.
-
-    Attributes:
-        title: Kernel, shape and dtype.
-        device: Name of the device in the table.
-        inferred: Whether the work was read from the kernel; otherwise it was declared.
-        kind: `products` or `rows`.
-        configs: The configs that ran.
-        measured_ms: Their times.
-        failed: Number of recorded configs that did not run.
-    """
+    """A recording beside what the model expects of its configs."""
 
     file: str
-    title: str
-    device: str
+    title: str  # kernel, shape and dtype
+    device: str  # name in the table
     machine: Machine = field(hash=False)
     work: Work = field(hash=False)
-    inferred: bool
-    kind: str
+    inferred: bool  # the work was read from the kernel, and not declared
+    kind: str  # `products` or `rows`
     configs: Sequence[Mapping[str, Any]] = field(hash=False)
-    measured_ms: Sequence[float] = field(hash=False)
-    failed: int
+    measured_ms: Sequence[float] = field(hash=False)  # of each config
+    failed: int  # recorded configs that did not run
 
     @cached_property
     def expected_ms(self) -> list[float]:
@@ -148,9 +138,7 @@ class Overlay:
 def overlay_of(path: Path, *, undeclared: bool = False) -> Overlay:
     """A recording of `triton-ops record`, or the run log of a shipped kernel, with the model's expectations.
 
-    Args:
-        path: The file.
-        undeclared: Whether the work that was read of the kernel is used even where some is declared.
+    `undeclared` takes the work that was read of the kernel even where some is declared.
 
     Raises:
         RecordingError: The file cannot be read, or does not tell what its kernel does.
@@ -178,7 +166,6 @@ def overlay_of(path: Path, *, undeclared: bool = False) -> Overlay:
 
 
 def _work(path: Path, recording: Recording, machine: Machine, undeclared: bool) -> tuple[Work, bool]:
-    """The work of a recording, and whether it was read from the kernel."""
     try:
         declared_work = None if undeclared else recorded_work(recording.head)
         if declared_work is not None and declared_work.tiles is not None:
@@ -216,33 +203,21 @@ _FACTORS = (0.125, 0.25, 0.5, 1, 2, 4, 8)
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """A config with another value of one knob.
-
-    Attributes:
-        expected_ms: Expected time; 0 if the config cannot run.
-        why_not: Why it cannot run; empty if it can.
-        own: Whether it is the value that the config has.
-    """
+    """A config with another value of one knob."""
 
     value: int
-    expected_ms: float
-    why_not: str
-    own: bool
+    expected_ms: float  # 0 if the config cannot run
+    why_not: str  # why it cannot run; empty if it can
+    own: bool  # the config has this value
 
 
 @dataclass(frozen=True)
 class Dial:
-    """One knob of a config, turned while the others stay.
-
-    Attributes:
-        name: The tunable.
-        turns: Its values in order.
-        range: The longest over the shortest expected time of the values that can run.
-    """
+    """One knob of a config, turned while the others stay."""
 
     name: str
     turns: Sequence[Turn]
-    range: float
+    range: float  # the longest over the shortest expected time of the values that can run
 
 
 def dials(work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int]) -> list[Dial]:
@@ -269,19 +244,12 @@ def _turn(
 
 @dataclass(frozen=True)
 class SizePoint:
-    """A problem of a series, and how the configs do there.
-
-    Attributes:
-        extents: The problem.
-        best_ms: Expected time of its winner; 0 if no config can run.
-        winner: The place of the winner in the list of configs; -1 if none can run.
-        slower: Each config's expected time over the winner's; 0 for one that cannot run.
-    """
+    """A problem of a series, and how the configs do there."""
 
     extents: Sequence[int]
-    best_ms: float
-    winner: int
-    slower: Sequence[float]
+    best_ms: float  # 0 if no config can run
+    winner: int  # its place in the list of configs; -1 if none can run
+    slower: Sequence[float]  # each config's expected time over the winner's; 0 for one that cannot run
 
 
 def over_shapes(
@@ -318,21 +286,15 @@ COMPARED = 8  # configs that are compared over shapes
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """A ranking of configs, with what it is the ranking of.
-
-    Attributes:
-        dtype: Long name of the dtype.
-        device: Name of the device in the table.
-        factors: For each config a factor on its expected time, if the ranking is disturbed on purpose.
-    """
+    """A ranking of configs, with what it is the ranking of."""
 
     workload: TextbookWorkload
     shape: tuple[int, ...]
-    dtype: str
-    device: str
+    dtype: str  # long name
+    device: str  # name in the table
     machine: Machine = field(hash=False)
     configs: Sequence[Mapping[str, Any]] = field(hash=False)
-    factors: Sequence[float] = ()
+    factors: Sequence[float] = ()  # on the expected times, if the ranking is disturbed on purpose
 
     @cached_property
     def work(self) -> Work:
@@ -378,11 +340,7 @@ class Simulation:
         return self.configs if len(self.configs) <= COMPARED else [one.config for one in self.standings[:COMPARED]]
 
     def over(self, extent: str) -> list[SizePoint]:
-        """The `compared` configs at shapes that differ in one extent.
-
-        Raises:
-            ShapeMismatchError: The workload has no such extent.
-        """
+        """The `compared` configs at shapes that differ in one extent; `ShapeMismatchError` for an unknown one."""
         if extent not in self.workload.extents:
             raise ShapeMismatchError(
                 f"{self.workload.name} has no extent {extent!r}; it has {', '.join(self.workload.extents)}",
@@ -422,24 +380,15 @@ def simulate(
 ) -> Simulation:
     """Rank configs of a workload by expected time; nothing runs, and no GPU is needed.
 
-    Args:
-        workload: `gemm`, `skinny-gemm`, `rmsnorm` or `attention`.
-        shape: The workload's extents; None takes its own.
-        dtype: Dtype of the operands, long or short; None is bfloat16.
-        gpu: A device of the table by its vendor's name.
-        configs: The configs; None takes the five of the lesson.
-        jitter: Standard deviation of a random factor on each expected time, by which places are found; 0 is none.
-        seed: The same seed gives the same factors.
+    Each None takes the workload's own extents, bfloat16, or the five configs of the lesson. `jitter` is the standard
+    deviation of a random factor on each expected time, by which places are found; the same seed gives the same factors.
 
     Raises:
         TargetError: There is no such workload.
         ShapeMismatchError: The shape has another number of extents, or one that is out of range.
         UnsupportedDtypeError: The dtype is not known, or the device's matrix units have no rate for it.
         DeviceError: The model does not know the device.
-        UnknownTunableError: A config has a tunable that the workload does not have.
-        EmptySpaceError: There are no configs.
-        SpaceError: There are too many configs, or one lacks the side of a tile.
-        ConfigValueError: A config has a value that no config can have.
+        UnknownTunableError, SpaceError, ConfigValueError: The configs are none of the workload, none or too many.
         SettingsError: `jitter` is out of range.
 
     Cost: 0.1 ms per config.
@@ -459,11 +408,7 @@ def simulate(
 
 
 def workload_named(name: str) -> TextbookWorkload:
-    """The workload of a name.
-
-    Raises:
-        TargetError: There is none.
-    """
+    """The workload of a name; `TargetError` if there is none."""
     if name not in WORKLOADS:
         raise TargetError(
             f"no workload is called {name!r}; there are {', '.join(WORKLOADS)}",
@@ -473,12 +418,7 @@ def workload_named(name: str) -> TextbookWorkload:
 
 
 def whole_space(space: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
-    """All configs of a space, the last tunable changing fastest.
-
-    Raises:
-        SpaceError: They are too many.
-        ConfigValueError: A value is none that a config can have.
-    """
+    """All configs of a space, the last tunable changing fastest; `SpaceError` if they are too many."""
     axes = {
         name: list(dict.fromkeys(Config({name: value})[name] for value in values)) for name, values in space.items()
     }
@@ -493,8 +433,7 @@ def whole_space(space: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
 def parse_configs(text: str, workload: TextbookWorkload) -> list[dict[str, Any]]:
     """The configs of a text that has one on each line, such as `BM=128 BN=64 BK=32`.
 
-    Raises:
-        SettingsError: A line is no config of the workload, or there is none.
+    `SettingsError`: a line is no config of the workload, or there is none.
     """
     configs = [
         _parse_config(f"Line {number}", line, workload)

@@ -32,26 +32,17 @@ _LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 @dataclass(frozen=True)
 class SpillChange:
-    """One kind of change.
-
-    Attributes:
-        why: What it is expected to do.
-        steps: The configs to try, each going further than the one before.
-    """
+    """One kind of change, and what it is expected to do."""
 
     name: str
     why: str
-    steps: Callable[[], Iterator[Config]]
+    steps: Callable[[], Iterator[Config]]  # the configs to try, each going further than the one before
 
 
 def changes(config: Config, space: ConfigSpace, target: Target, size: SIZE) -> tuple[SpillChange, ...]:
     """The changes of a config that may cure a spill, in order.
 
-    Args:
-        config: The config that spills.
-        space: Its space, of which the values of tunables are taken where they are listed.
-        target: What is compiled for.
-        size: Tells the size of a config's accumulator or tile.
+    Values of tunables are taken from its space where they are listed; `size` tells the size of its accumulator or tile.
     """
     kinds = [
         SpillChange("smaller tile", "half of the accumulator, or of the row, is half of its registers",
@@ -68,7 +59,6 @@ def changes(config: Config, space: ConfigSpace, target: Target, size: SIZE) -> t
 
 
 def _smaller_tiles(config: Config, space: ConfigSpace, size: SIZE) -> Iterator[Config]:
-    """Configs of which each has half of the tile of the one before."""
     before = config
     for _ in range(_TILE_STEPS):
         smaller = _half_tile(before, space, size)
@@ -127,33 +117,23 @@ _MOST = {"cuda": 255, "hip": 512}
 
 @dataclass(frozen=True, kw_only=True)
 class SpillEvidence:
-    """The resources of one config, and its spills.
+    """The resources of one config, and its spills; figures are None if it did not compile.
 
-    Attributes:
-        status: `ok` if it compiled and fits; `deferred` if it also spills much or a rule expects it to; else why not.
-        reason: Why the status is not ok, in words.
-        registers: Registers of one thread; None if it did not compile.
-        stack_bytes: The thread's frame in local memory.
-        spill_bytes: The part of the frame that holds spilled registers.
-        accumulator: Rows and columns of the block's largest accumulator; None without products.
-        accumulator_registers: Registers of each thread that it takes; None without products.
-        local: Instructions that reach local memory; None where no disassembler could be run.
-        residents: The blocks that a multiprocessor holds; None if the architecture's limits are not known.
-        median_ms: The measured time of a launch; None if it was not measured.
+    The status is `ok` if it compiled and fits; `deferred` if it also spills much or a rule expects it to; else why not.
     """
 
     config: Config
     status: Status
-    reason: str = ""
-    registers: int | None = None
+    reason: str = ""  # why the status is not ok, in words
+    registers: int | None = None  # of one thread
     most_registers: int = 255
-    stack_bytes: int | None = None
-    spill_bytes: int | None = None
+    stack_bytes: int | None = None  # the thread's frame in local memory
+    spill_bytes: int | None = None  # the part of the frame that holds spilled registers
     shared_bytes: int | None = None
-    accumulator: tuple[int, int] | None = None
-    accumulator_registers: float | None = None
-    local: LocalTraffic | None = None
-    residents: Residents | None = None
+    accumulator: tuple[int, int] | None = None  # rows and columns of the block's largest; None without products
+    accumulator_registers: float | None = None  # of each thread
+    local: LocalTraffic | None = None  # instructions that reach local memory; None without a disassembler
+    residents: Residents | None = None  # None if the architecture's limits are not known
     median_ms: float | None = None
 
     @property
@@ -177,10 +157,8 @@ class Examiner:
     def evidence(self, config: Config) -> SpillEvidence:
         """Compile a config, and gather what it takes and spills.
 
-        Cost: one compilation, and a third of a second where it spills.
-
-        Raises:
-            TargetError: The kernel cannot be compiled without being launched.
+        Cost: one compilation, and a third of a second where it spills. `TargetError`: the kernel cannot be compiled
+        alone.
         """
         compiling = self._pool.submit(config, anyway=True)
         tile = self._pool.read(config).result().accumulator
@@ -237,17 +215,11 @@ TOGETHER = "together"
 
 @dataclass(frozen=True)
 class CureTrial:
-    """One change, with every config that was compiled to try it.
-
-    Attributes:
-        why: What it is expected to do.
-        before: The evidence of the config that spills.
-        steps: The evidence of each config, in the order tried.
-    """
+    """One change and what it is expected to do, with every config that was compiled to try it, in that order."""
 
     name: str
     why: str
-    before: SpillEvidence
+    before: SpillEvidence  # of the config that spills
     steps: tuple[SpillEvidence, ...]
 
     @property
@@ -295,19 +267,12 @@ def healthy(evidence: SpillEvidence) -> bool:
 
 @dataclass(frozen=True)
 class SpillReport:
-    """The spills of a config, and the cures that were tried.
+    """The spills of a config, and the cures that were tried."""
 
-    Attributes:
-        target: The architecture that was compiled for.
-        before: The evidence of the config.
-        tried: Each change with its verdict, in the order of the cures; empty for a config that spills nothing.
-        notes: Remarks, such as that the config is not in the space.
-    """
-
-    target: str
+    target: str  # the architecture
     before: SpillEvidence
-    tried: tuple[CureTrial, ...] = ()
-    notes: tuple[str, ...] = ()
+    tried: tuple[CureTrial, ...] = ()  # in the order of the cures; empty for a config that spills nothing
+    notes: tuple[str, ...] = ()  # such as that the config is not in the space
 
     @property
     def spills(self) -> bool:
@@ -470,7 +435,6 @@ def _changes_of(attempt: CureTrial) -> dict[str, Any]:
 
 
 def _with_times(report: SpillReport, times: Callable[[list[Config]], dict[str, float]]) -> SpillReport:
-    """The report with the times of the config and of every change that helps."""
     configs = [one.best.config for one in report.tried if one.kept and one.best is not None]
     median_ms = times(list(dict.fromkeys([report.before.config, *configs])))
     attempts = tuple(one.timed(median_ms) for one in report.tried)

@@ -34,23 +34,13 @@ _NEWS = re.compile(r"run\.json\?seen=(\d{1,9})", re.ASCII)
 
 
 class GrowingReport:
-    """The report of a run as far as its log goes, for any number of threads.
+    """The report of a run as far as its log goes, for any number of threads; `clock` and `spent` are in seconds.
 
-    Args:
-        path: The run log.
-        clock: A monotonic clock in seconds.
-        spent: Seconds of a CPU that this thread has used.
-
-    Attributes:
-        followed: Whether a page asked for news.
-        told_the_end: Whether somebody was given the last answer.
+    `followed` is set once a page asks for news, `told_the_end` once somebody was given the last answer.
     """
 
     def __init__(
-        self,
-        path: Path,
-        clock: Callable[[], float] = time.monotonic,
-        spent: Callable[[], float] = time.thread_time,
+        self, path: Path, clock: Callable[[], float] = time.monotonic, spent: Callable[[], float] = time.thread_time
     ) -> None:
         self._path = path
         self._clock = clock
@@ -89,11 +79,7 @@ class GrowingReport:
             return live_page(self._run, self._version) if self._version else None
 
     def newer(self, shown_version: int, most_s: float) -> str | None:
-        """The run as JSON for the page, as soon as there is another version than the one that a page shows.
-
-        Returns:
-            The JSON, the last one with `over`; None if there is nothing new.
-        """
+        """The run as JSON, as soon as it has another version than the one shown; the last has `over`. None: no news."""
         self.followed.set()
         until_s = self._clock() + most_s
         while True:
@@ -143,15 +129,9 @@ _END_S = 4.0  # that the process is given to answer pages that are open
 def watched(listener: Listener, port: int, tell: Callable[[str], None]) -> Iterator[Listener]:
     """A listener for one tune, which passes everything on, and has the run's report served until the context ends.
 
-    Args:
-        listener: The listener that hears of the run.
-        port: The port on 127.0.0.1; 0 takes one that is free.
-        tell: Is given the address of the page, or why there is none.
-
-    Raises:
-        SettingsError: The port is out of range or taken; raised before anything is tuned.
-
-    Cost: half a second of a CPU to start, by a process of the lowest priority, and at most a tenth of a CPU then.
+    `tell` is given the address of the page, or why there is none; a port of 0 is one that is free. `SettingsError`,
+    before anything is tuned: the port is out of range or taken. Cost: half a second of a CPU to start, by a process of
+    the lowest priority, and at most a tenth of a CPU then.
     """
     with listening(port, "--watch-port") as bound:
         watch = _Watch(listener, bound, tell)
@@ -174,7 +154,6 @@ class _Watch:
         self.has_run = False
 
     def started(self, plan: RunPlan) -> None:
-        """Serve the run's log, and tell where."""
         self.has_run = True
         if plan.log is None:
             self._tell("--watch: this run keeps no log, so that there is nothing to watch")
@@ -183,7 +162,6 @@ class _Watch:
         self._listener.started(plan)
 
     def tried(self, trial: Trial, progress: RunProgress) -> None:
-        """Pass it on."""
         self._listener.tried(trial, progress)
 
     def ended(self, result: TuningResult | None) -> None:
@@ -191,7 +169,6 @@ class _Watch:
         self._listener.ended(result)
 
     def end(self) -> None:
-        """Have the process give the last state to pages that are open, and end."""
         if self._process is None:
             return
         assert self._process.stdin is not None

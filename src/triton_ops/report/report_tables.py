@@ -22,15 +22,10 @@ FAILED = "failed"
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemRow:
-    """One problem of the kernel.
-
-    Attributes:
-        slower: For each config of the map its time over that of the problem's best config; None where it did not run,
-            `failed` where it failed.
-    """
+    """One problem of the kernel."""
 
     report: Report
-    slower: tuple[float | str | None, ...]
+    slower: tuple[float | str | None, ...]  # a config's time over the best one's here; None: did not run
 
     @property
     def label(self) -> str:
@@ -46,14 +41,9 @@ class ProblemRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemMap:
-    """A kernel over its problems.
+    """A kernel over its problems, in the order of their extents."""
 
-    Attributes:
-        configs: The best configs of all problems, each once.
-        rows: The problems in the order of their extents.
-    """
-
-    configs: tuple[Config, ...]
+    configs: tuple[Config, ...]  # the best ones of all problems, each once
     rows: tuple[ProblemRow, ...]
 
 
@@ -193,11 +183,9 @@ Agreement: TypeAlias = Literal["same", "tie", "differ", "unknown"]
 class Common:
     """The configs that ran in both runs.
 
-    Attributes:
-        quartiles: The second run's time over the first's: a quarter of the configs are below the first number, half
-            below the second, three quarters below the third.
-        places: The place of the first run's best config in the second run, and of the second's in the first, from 1
-            on; None if it did not run there.
+    Of the second run's times over the first's, a quarter are below the first quartile, half below the second, three
+    quarters below the third. Places are that of the first run's best config in the second run, and the reverse, from 1
+    on; None if it did not run there.
     """
 
     configs: int
@@ -210,17 +198,14 @@ class Common:
 class RunComparison:
     """Two runs beside each other.
 
-    Attributes:
-        differences: What differs, by name, each with the text of the first and of the second; empty where it has none.
-        common: The configs of both; a text says why their times cannot be compared.
-        agreement: Whether both tunes of one problem came to the same: `same` winner, winners that `tie` in one of the
-            runs, winners that `differ`, or `unknown` where a run has none.
+    Both tunes of one problem may have the `same` winner, winners that `tie` in one of the runs, winners that `differ`,
+    or `unknown` ones where a run has none.
     """
 
     first: Report
     second: Report
-    differences: dict[str, tuple[str, str]]
-    common: Common | str
+    differences: dict[str, tuple[str, str]]  # by name, the first's text and the second's; empty where it has none
+    common: Common | str  # a text says why their times cannot be compared
     agreement: Agreement = "unknown"
 
 
@@ -302,7 +287,6 @@ def _times(report: Report) -> dict[Config, tuple[float, str]]:
 
 
 def _place(of: Report, among: Report) -> int | None:
-    """The place of one run's best config in another one's order."""
     configs = [row.trial.config for row in among.fastest_first if row.trial.ok]
     return configs.index(of.best.config) + 1 if of.best is not None and of.best.config in configs else None
 
@@ -334,20 +318,13 @@ _MOST_CONFIGS = 10  # of a map over problems that a terminal has room for
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A part of a report.
-
-    Attributes:
-        header: Names of the columns; empty strings for a list of names and facts.
-        rows: The rows, each with one text per column.
-        right: Names of the columns that hold numbers.
-        note: A remark below it.
-    """
+    """A part of a report, with one text per column of a row."""
 
     title: str
-    header: Sequence[str]
+    header: Sequence[str]  # empty strings for a list of names and facts
     rows: Sequence[Sequence[str]]
-    right: Sequence[str] = ()
-    note: str = ""
+    right: Sequence[str] = ()  # the columns that hold numbers
+    note: str = ""  # below it
 
 
 @dataclass(frozen=True)

@@ -43,11 +43,7 @@ _HEADERS = {
 class PageServer(ThreadingHTTPServer):
     """Serves a page and its data on a socket that already listens, under `/TOKEN/`.
 
-    Args:
-        listening: The socket.
-        token: What the address of the page holds.
-        answer: Path and query below the token to the answer; None if there is no such thing.
-        clock: A monotonic clock in seconds.
+    `answer` makes of path and query below the token an answer; None if there is no such thing.
     """
 
     daemon_threads = True
@@ -125,15 +121,12 @@ class PageServer(ThreadingHTTPServer):
 
 
 class _Answers(BaseHTTPRequestHandler):
-    """Answers one request and closes the connection."""
-
     server: PageServer
     server_version = "triton-ops"
     sys_version = ""
     timeout = _IDLE_S
 
     def do_GET(self) -> None:
-        """Answer who knows the token."""
         if (name := self._path_below_token()) is None:
             return
         answer = self.server.answer(name)
@@ -191,16 +184,9 @@ _LOOK_S = 0.1
 
 
 def serve_page(answer: Callable[[str], Answer | None], port: int, tell: Callable[[str], None]) -> None:
-    """Serve a page until this process is interrupted.
+    """Serve a page until this process is interrupted, whose address `tell` is given; a port of 0 is one that is free.
 
-    Args:
-        answer: As `PageServer` takes it.
-        port: The port on 127.0.0.1; 0 takes one that is free.
-        tell: Is given the address of the page.
-
-    Raises:
-        SettingsError: The port is out of range or taken.
-        KeyboardInterrupt: Ctrl-C was pressed.
+    `SettingsError`: the port is out of range or taken.
     """
     with listening(port, "--port") as bound:
         token = new_token()
@@ -210,11 +196,7 @@ def serve_page(answer: Callable[[str], Answer | None], port: int, tell: Callable
 
 
 def listening(port: int, option: str) -> socket.socket:
-    """A socket that listens on a port of this machine alone.
-
-    Raises:
-        SettingsError: The port, which `option` gave, is out of range or taken.
-    """
+    """A socket that listens on a port of this machine alone; `SettingsError` if it is out of range or taken."""
     if not 0 <= port <= _LARGEST_PORT:
         raise SettingsError(f"{option} {port} is no port", hint=f"give 1 to {_LARGEST_PORT}, or 0 for a free one")
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

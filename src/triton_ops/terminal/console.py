@@ -42,11 +42,8 @@ def table(
 ) -> list[str]:
     """The lines of a table, with the header first; only the last column is wrapped.
 
-    Args:
-        header: Names of the columns; empty strings make a table without header.
-        rows: One text per column.
-        width: Columns of a line; None is no limit.
-        right: Names of the columns that are aligned to the right, as numbers are.
+    Empty strings as a header make a table without one; `right` names the columns that are aligned to the right, as
+    numbers are; a width of None is no limit.
     """
     sizes = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = []
@@ -146,11 +143,7 @@ def _coloured(text: str, colour: str) -> str:
 
 
 def agrees(question: str, hint: str) -> bool:
-    """Ask the user on the terminal.
-
-    Raises:
-        SettingsError: There is no terminal on which to ask; `hint` names the option that does without.
-    """
+    """Ask the user on the terminal; `SettingsError` without one, whose `hint` names the option that does without."""
     if not sys.stdin.isatty():
         raise SettingsError(f"stdin is no terminal to ask on: {question}", hint=hint)
     return typer.confirm(escaped(question), err=True)
@@ -177,11 +170,7 @@ def only_data_on_stdout() -> Iterator[None]:
 
 
 def write_output(path: Path, content: str, hint: str) -> None:
-    """Write a file that an option names.
-
-    Raises:
-        SettingsError: It cannot be written.
-    """
+    """Write a file that an option names; `SettingsError` if it cannot be written."""
     try:
         write_named(path, content)
     except OSError as error:

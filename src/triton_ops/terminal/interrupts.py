@@ -39,8 +39,7 @@ def end_at_once_when_interrupted() -> None:
 def raised_when_interrupted(program: str) -> Iterator[None]:
     """While the context is open, Ctrl-C raises KeyboardInterrupt, once; only where it ended the process before.
 
-    Args:
-        program: The file that runs commands; what it is called by may be an import.
+    `program` is the file that runs commands; what it is called by may be an import.
     """
     _state.program = program
     if signal.getsignal(signal.SIGINT) is not _end:
@@ -91,7 +90,6 @@ def _is_the_same() -> bool:
 
 
 def _exit(line: str) -> None:
-    """End this process at once; what it has started ends with it."""
     with contextlib.suppress(OSError):
         os.write(2, (_SHOWN_CURSOR if os.isatty(2) else b"") + line.encode())
     os._exit(INTERRUPTED)

@@ -34,8 +34,7 @@ Space = Annotated[
 Device = Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout, and no table.")]
 CacheDir = Annotated[
-    str | None,
-    typer.Option("--cache-dir", metavar="DIR", help="Folder of records; default TRITON_OPS_CACHE_DIR."),
+    str | None, typer.Option("--cache-dir", metavar="DIR", help="Folder of records; default TRITON_OPS_CACHE_DIR.")
 ]
 OneShape = Annotated[str | None, typer.Option("--shape", metavar="MxN", help="The problem.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="End with an error if another process measures on the GPU.")]
@@ -55,11 +54,7 @@ def program_version(context: typer.Context) -> str:
 
 
 def folder_of(cache_dir: str | None) -> Path:
-    """The folder of records of a command; it need not exist.
-
-    Raises:
-        CacheError: The path, or one of its parents, is a file.
-    """
+    """The folder of records of a command, which need not exist; `CacheError` if the path or a parent is a file."""
     folder = (settings.cache_dir() if cache_dir is None else expanded(cache_dir)).absolute()
     for path in (folder, *folder.parents):
         if is_file(path):
@@ -68,11 +63,7 @@ def folder_of(cache_dir: str | None) -> Path:
 
 
 def pairs(texts: list[str] | None, option: str, example: str) -> dict[str, str]:
-    """The values of an option that is NAME=VALUE.
-
-    Raises:
-        SettingsError: One is not, or names a name again.
-    """
+    """The values of an option that is NAME=VALUE; `SettingsError` if one is not, or names a name again."""
     values: dict[str, str] = {}
     for text in texts or []:
         name, equals, value = text.partition("=")

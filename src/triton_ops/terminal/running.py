@@ -54,13 +54,7 @@ def be_verbose(value: bool) -> None:
 
 
 def run(program: Callable[[], TyperGroup], arguments: Sequence[str], version: str) -> int:
-    """Run one of the program's commands, and return the exit code.
-
-    Args:
-        program: Makes the program's commands.
-        arguments: The words after the program's name.
-        version: The program's version, for commands that tell it.
-    """
+    """Run one of the program's commands by the words after its name, and return the exit code."""
     with_open_streams()
     with _messages():
         return _run(program, list(arguments), version)
@@ -93,7 +87,6 @@ def _run(program: Callable[[], TyperGroup], arguments: list[str], version: str) 
 
 @contextlib.contextmanager
 def _messages() -> Iterator[None]:
-    """Inside the block, warnings of this package are lines on stderr; `-v` is reset when the block begins."""
     _State.verbose = False
     log, handler = logging.getLogger("triton_ops"), _ToStderr()
     before = log.propagate
@@ -107,7 +100,6 @@ def _messages() -> Iterator[None]:
 
 
 def _exit_code(error: BaseException) -> int:
-    """The documented exit code of an error."""
     if isinstance(error, TuningFailedError):
         return 1
     if isinstance(error, (DeviceError, MissingDependencyError)):
@@ -176,5 +168,4 @@ class _ToStderr(logging.Handler):
     """A log handler that writes each message as one line, `warning: …`."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the message of a log record."""
         tell(record.getMessage(), record.levelname.lower(), "yellow")

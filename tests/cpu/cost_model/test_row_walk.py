@@ -45,12 +45,12 @@ def test_any_tile_has_an_exchange_of_at_most_one_lane_at_a_time(rows, columns, v
 
 
 def test_loads_of_tall_tiles_wait_for_each_other_and_loops_of_known_turns_are_unrolled():
-    loop = Turning(entries=1.0, turns=8.0, elements=1024.0, serial=0.0, written=False)
+    loop = Turning(entries=1.0, turns=8.0, elements=1024.0, serial=0.0, constant=False)
     assert loop.waits(128) == 8
     assert replace(loop, serial=128.0 * 6).waits(128) == 8 * 6 / 1.25  # six loads of a thread, 1.25 at a time
-    assert replace(loop, written=True).waits(128) == 2
-    assert replace(loop, written=True, turns=64.0).waits(128) == 64  # too long to be unrolled wholly
-    assert replace(loop, written=True, turns=64.0, entries=8.0).waits(128) == 16
+    assert replace(loop, constant=True).waits(128) == 2
+    assert replace(loop, constant=True, turns=64.0).waits(128) == 64  # too long to be unrolled wholly
+    assert replace(loop, constant=True, turns=64.0, entries=8.0).waits(128) == 16
 
 
 def test_no_more_blocks_begin_than_the_device_can_begin():
