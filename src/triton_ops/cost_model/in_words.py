@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from triton_ops.cost_model.inferred import why_silent
-from triton_ops.cost_model.inferred_rows import least_bytes, passes_of
+from triton_ops.cost_model.inferred_rows import least_bytes, passes_of, why_silent
 from triton_ops.cost_model.rank_correlations import spearman
 from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, LoopWork, Product
 from triton_ops.values import Work

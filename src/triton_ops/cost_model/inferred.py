@@ -27,7 +27,8 @@ from triton_ops.cost_model.gemm_tiles import (
     warp_groups,
     warps_across,
 )
-from triton_ops.cost_model.inferred_rows import dram_bytes, least_bytes, main_loops, walk_of
+from triton_ops.cost_model.in_words import differences, work_in_words
+from triton_ops.cost_model.inferred_rows import dram_bytes, least_bytes, main_loops, walk_of, why_silent
 from triton_ops.cost_model.prediction import Model
 from triton_ops.cost_model.resource_guess import chained_footprint, row_footprint, tile_footprint
 from triton_ops.cost_model.row_tiles import MemoryWalk, walk_schedule
@@ -229,9 +230,6 @@ def _operand_reads(product: Product, block: TileBlock, machine: Machine) -> floa
     return operand_bytes(machine, product.rows, product.columns, product.inner * block.item_bytes, block.warps)
 
 
-_MOST_UNKNOWN = 1 / 3  # share of the bytes at unknown addresses from which on nothing is told
-
-
 @dataclass(frozen=True)
 class InferredTiles:
     """The tiles into which a kernel cuts its work, by config."""
@@ -304,20 +302,6 @@ def _walk_plan(launch: LaunchWork, walk: MemoryWalk, machine: Machine) -> TilePl
     return TilePlan(walk.warps, guess, lambda footprint: walk_schedule(walk, footprint, machine))
 
 
-def why_silent(launch: LaunchWork) -> str:
-    """The reason why a launch has no forecast; empty if it has one."""
-    total = sum(access.bytes for access in launch.accesses)
-    unknown = sum(access.bytes for access in launch.accesses if not access.known)
-    if not total and not launch.flops:
-        return "no load, store or product of it can be told"
-    if unknown > _MOST_UNKNOWN * total:
-        return f"{unknown / total:.0%} of the bytes that it moves are at addresses that cannot be told"
-    main = main_loops(launch)
-    if any(launch.loops[at].by_data and launch.loops[at].turns == launch.loops[at].entries for at in main):
-        return "data decide when its main loop ends"
-    return ""
-
-
 def _one_after_another(plans: Sequence[TilePlan]) -> TilePlan:
     """Several launches: their times add up; the compiler tells the resources of the largest alone."""
     worst = max(plans, key=lambda plan: plan.footprint.registers)
@@ -385,9 +369,23 @@ class Readings:
         dtypes = {product.dtype for work in self.known_works for launch in work.launches for product in launch.products}
         return dtypes.pop() if len(dtypes) == 1 else ""
 
+    in_words = staticmethod(work_in_words)
+    least_bytes = staticmethod(least_bytes)
+
+    def differences(self, declared: Model, configs: Iterable[Config]) -> list[str]:
+        """The differences between the declaration and the kernel over some configs, in words."""
+        known = [config for config in configs if not self.work_of(config).silent]
+        scores = declared.score(known), Model(self.work, declared.machine).score(known)
+        return differences(declared.work, self.known_works, list(zip(*scores, strict=True)))
+
+    @property
+    def work(self) -> Work:
+        """The work of the space."""
+        return Work(self.flops, self.bytes, InferredTiles(self.work_of, self.dtype))
+
     def model(self, machine: Machine) -> Model:
         """The model of the space on one device."""
-        return Model(Work(self.flops, self.bytes, InferredTiles(self.work_of, self.dtype)), machine)
+        return Model(self.work, machine)
 
     def representatives(self, configs: Iterable[Config]) -> list[Config]:
         """One config of each different TTIR, in the order of the configs."""

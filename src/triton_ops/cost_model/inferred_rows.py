@@ -9,6 +9,8 @@ from triton_ops.cost_model.row_tiles import Across, Again, MemoryWalk, TileWork,
 from triton_ops.device import Machine
 from triton_ops.kernel_ir import Access, LaunchWork
 
+_MOST_UNKNOWN = 1 / 3  # share of the bytes at unknown addresses from which on nothing is told
+
 
 def main_loops(launch: LaunchWork) -> set[int]:
     """The loops with products in them; without products that of the most bytes; -1 stands for outside of loops."""
@@ -18,6 +20,20 @@ def main_loops(launch: LaunchWork) -> set[int]:
     for access in launch.accesses:
         by_loop[access.loop] = by_loop.get(access.loop, 0.0) + access.bytes
     return {max(by_loop, key=lambda at: by_loop[at])} - {-1} if by_loop else set()
+
+
+def why_silent(launch: LaunchWork) -> str:
+    """The reason why a launch has no forecast; empty if it has one."""
+    total = sum(access.bytes for access in launch.accesses)
+    unknown = sum(access.bytes for access in launch.accesses if not access.known)
+    if not total and not launch.flops:
+        return "no load, store or product of it can be told"
+    if unknown > _MOST_UNKNOWN * total:
+        return f"{unknown / total:.0%} of the bytes that it moves are at addresses that cannot be told"
+    main = main_loops(launch)
+    if any(launch.loops[at].by_data and launch.loops[at].turns == launch.loops[at].entries for at in main):
+        return "data decide when its main loop ends"
+    return ""
 
 
 def dram_bytes(launch: LaunchWork, loads: Sequence[Access], machine: Machine, at_once: int) -> float:

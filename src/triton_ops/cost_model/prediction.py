@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from triton_ops.cost_model.resource_guess import MOST_REGISTERS, footprint_of
 from triton_ops.device import Machine
@@ -53,6 +53,7 @@ class Forecast:
     spill_bytes: float  # per thread
     shared_bytes: int  # per block
     compiled: bool
+    most_registers: ClassVar = MOST_REGISTERS
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from triton_ops.lab.command_recording import record_command as record_command
     from triton_ops.lab.command_recording import replay_command as replay_command
     from triton_ops.lab.command_recording import sensitivity_command as sensitivity_command
-    from triton_ops.lab.command_simulate import simulate_with as simulate_with
+    from triton_ops.lab.command_simulate import simulate_command as simulate_command
     from triton_ops.lab.kernel_verdicts import read_profile as read_profile
     from triton_ops.lab.ranking import RankedConfig as RankedConfig
     from triton_ops.lab.ranking import device_spec as device_spec

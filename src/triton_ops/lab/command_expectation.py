@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops.backend import Operation
-from triton_ops.cost_model import work_in_words
+from triton_ops.cost_model import Readings
 from triton_ops.device import Ceiling, DeviceSpec, load_calibration, machine_of, reached, roof_rows
 from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
 from triton_ops.kernels import load_operation
@@ -60,7 +60,7 @@ def _explained_rows(spec: DeviceSpec, explained: Explained, image: Portrait) -> 
         rows |= {f"alone: {term.name}": f"{term.alone_ms:.4g} ms" for term in forecast.terms[:_TERMS_SHOWN]}
     rows |= _advice(image)
     if explained.work is not None:
-        rows |= {f"read: {name}": text for name, text in work_in_words(explained.work).items()}
+        rows |= {f"read: {name}": text for name, text in Readings.in_words(explained.work).items()}
     if explained.differences:
         rows["but"] = "; ".join(explained.differences)
     return rows | {f"note {number}": remark for number, remark in enumerate(image.remarks, 1)}

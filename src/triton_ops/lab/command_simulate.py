@@ -50,6 +50,7 @@ from triton_ops.terminal import (
     Dtype,
     Json,
     OneShape,
+    PageServer,
     Space,
     listing,
     paragraph,
@@ -356,98 +357,87 @@ def overlay_lines(overlay: Overlay, columns: int | None, top: int) -> list[str]:
     return [*head, "", *table(header, rows, columns, header[:4]), "", *paragraph("", overlay.agreement, columns)]
 
 
-def simulate_with(serve_page: Callable[[Callable[..., Any], int, Callable[[str], None]], None]) -> Callable[..., None]:
-    """The command, whose `--serve` serves a page with `serve_page`."""
-
-    def simulate_command(
-        workload: Annotated[
-            str | None, typer.Argument(metavar="WORKLOAD", help=f"{', '.join(WORKLOADS)}; all of them by default.")
-        ] = None,
-        shape: OneShape = None,
-        dtype: Dtype = None,
-        gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="A device of the table.")] = DEVICE,
-        config: Annotated[
-            list[str] | None,
-            typer.Option("--config", metavar="NAME=V,NAME=V", help="A config; repeat it. Default: five of a lesson."),
-        ] = None,
-        space: Space = None,
-        whole: Annotated[bool, typer.Option("--whole", help="Rank the workload's whole space.")] = False,
-        top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Configs to show.")] = _SHOWN,
-        why: Annotated[int, typer.Option("--why", metavar="PLACE", min=1, help="The config to explain.")] = 1,
-        over: Annotated[
-            str | None, typer.Option("--over", metavar="EXTENT", help="Also compare the configs at other sizes of it.")
-        ] = None,
-        recording: Annotated[
-            list[Path] | None,
-            typer.Option("--recording", metavar="FILE", help="A recorded space to lay over the prediction; repeat it."),
-        ] = None,
-        undeclared: Annotated[
-            bool,
-            typer.Option("--undeclared", help="Use what was read of a recorded kernel, even where work is declared."),
-        ] = False,
-        jitter: Annotated[
-            float,
-            typer.Option(
-                "--jitter", metavar="SHARE", min=0, max=1, help="Disturb the expected times, to see what stays."
-            ),
-        ] = 0.0,
-        seed: Annotated[int, typer.Option("--seed", metavar="N", help="The seed of --jitter.")] = 0,
-        html: Annotated[
-            Path | None,
-            typer.Option("--html", metavar="FILE", help="Write a page with rankings at named sizes instead."),
-        ] = None,
-        serve: Annotated[
-            bool, typer.Option("--serve", help="Serve a page that ranks what it is asked, to this machine's browsers.")
-        ] = False,
-        port: Annotated[
-            int | None, typer.Option("--port", metavar="N", help="With --serve; default a free port.")
-        ] = None,
-        as_json: Json = False,
-    ) -> None:
-        """Rank configs by the time that the model expects of them, and explain each place; nothing is run."""
-        shapes = parse_shapes(shape)
-        if len(shapes) > 1:
-            raise ShapeMismatchError(
-                "a workload takes one shape", hint="write it without commas: --shape 4096x4096x4096"
-            )
-        if html is not None and as_json:
-            raise SettingsError("--html and --json exclude each other", hint="give one of them")
-        if serve and (html is not None or as_json):
-            raise SettingsError(
-                f"--serve and {'--json' if as_json else '--html'} exclude each other", hint="give one of them"
-            )
-        if port is not None and not serve:
-            raise SettingsError("--port is for --serve", hint="give both, or leave it out")
-        overlays = [overlay_of(path, undeclared=undeclared) for path in recording or []]
-        names = _names(
-            workload,
-            overlays,
-            page=serve or html is not None,
-            has_options=bool(shapes or config or space or whole or over),
+def simulate_command(
+    workload: Annotated[
+        str | None, typer.Argument(metavar="WORKLOAD", help=f"{', '.join(WORKLOADS)}; all of them by default.")
+    ] = None,
+    shape: OneShape = None,
+    dtype: Dtype = None,
+    gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="A device of the table.")] = DEVICE,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="NAME=V,NAME=V", help="A config; repeat it. Default: five of a lesson."),
+    ] = None,
+    space: Space = None,
+    whole: Annotated[bool, typer.Option("--whole", help="Rank the workload's whole space.")] = False,
+    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Configs to show.")] = _SHOWN,
+    why: Annotated[int, typer.Option("--why", metavar="PLACE", min=1, help="The config to explain.")] = 1,
+    over: Annotated[
+        str | None, typer.Option("--over", metavar="EXTENT", help="Also compare the configs at other sizes of it.")
+    ] = None,
+    recording: Annotated[
+        list[Path] | None,
+        typer.Option("--recording", metavar="FILE", help="A recorded space to lay over the prediction; repeat it."),
+    ] = None,
+    undeclared: Annotated[
+        bool,
+        typer.Option("--undeclared", help="Use what was read of a recorded kernel, even where work is declared."),
+    ] = False,
+    jitter: Annotated[
+        float,
+        typer.Option("--jitter", metavar="SHARE", min=0, max=1, help="Disturb the expected times, to see what stays."),
+    ] = 0.0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="The seed of --jitter.")] = 0,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write a page with rankings at named sizes instead."),
+    ] = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve a page that ranks what it is asked, to this machine's browsers.")
+    ] = False,
+    port: Annotated[int | None, typer.Option("--port", metavar="N", help="With --serve; default a free port.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Rank configs by the time that the model expects of them, and explain each place; nothing is run."""
+    shapes = parse_shapes(shape)
+    if len(shapes) > 1:
+        raise ShapeMismatchError("a workload takes one shape", hint="write it without commas: --shape 4096x4096x4096")
+    if html is not None and as_json:
+        raise SettingsError("--html and --json exclude each other", hint="give one of them")
+    if serve and (html is not None or as_json):
+        raise SettingsError(
+            f"--serve and {'--json' if as_json else '--html'} exclude each other", hint="give one of them"
         )
-        simulations = [
-            simulate(
-                name, shape=shapes[0] if shapes else None, dtype=dtype, gpu=gpu,
-                configs=_configs(name, config or [], space or [], whole=whole), jitter=jitter, seed=seed,
-            )
-            for name in names
-        ]  # fmt: skip
-        if serve:
-            serve_page(answers_of(simulations[0], overlays), port or 0, tell)
-        elif html is not None:
-            write_output(html, page_of(simulations[0], overlays), "choose another --html")
-            tell(f"{html} is the page; open it in a browser")
-        elif as_json:
-            say_json({
-                "simulations": [one.as_json(over) for one in simulations],
-                "recordings": [one.as_json() for one in overlays],
-            })  # fmt: skip
-        else:
-            blocks = [simulation_lines(one, width(), top, why, over) for one in simulations]
-            blocks += [overlay_lines(one, width(), top) for one in overlays]
-            say(*_apart(blocks))
-
-    return simulate_command
+    if port is not None and not serve:
+        raise SettingsError("--port is for --serve", hint="give both, or leave it out")
+    overlays = [overlay_of(path, undeclared=undeclared) for path in recording or []]
+    names = _names(
+        workload,
+        overlays,
+        page=serve or html is not None,
+        has_options=bool(shapes or config or space or whole or over),
+    )
+    simulations = [
+        simulate(
+            name, shape=shapes[0] if shapes else None, dtype=dtype, gpu=gpu,
+            configs=_configs(name, config or [], space or [], whole=whole), jitter=jitter, seed=seed,
+        )
+        for name in names
+    ]  # fmt: skip
+    if serve:
+        PageServer.serve(answers_of(simulations[0], overlays), port or 0, tell)
+    elif html is not None:
+        write_output(html, page_of(simulations[0], overlays), "choose another --html")
+        tell(f"{html} is the page; open it in a browser")
+    elif as_json:
+        say_json({
+            "simulations": [one.as_json(over) for one in simulations],
+            "recordings": [one.as_json() for one in overlays],
+        })  # fmt: skip
+    else:
+        blocks = [simulation_lines(one, width(), top, why, over) for one in simulations]
+        blocks += [overlay_lines(one, width(), top) for one in overlays]
+        say(*_apart(blocks))
 
 
 def _names(workload: str | None, overlays: Sequence[Overlay], *, page: bool, has_options: bool) -> list[str]:

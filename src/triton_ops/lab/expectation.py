@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from triton_ops.compilation import CompilePool
-from triton_ops.cost_model import Forecast, Model, Readings, differences, least_bytes
+from triton_ops.cost_model import Forecast, Model, Readings
 from triton_ops.device import (
     SHARED,
     Calibration,
@@ -233,9 +233,7 @@ def explain(expected: ModelQuestion, config: Config, spec: DeviceSpec, machine: 
         return _with_forecast(answer, forecast, silent or "a product has a dtype without a known rate")
     model = Model(expected.work, machine)
     if readings is not None and readings.known_works:
-        configs = [c for c in considered(expected.space) if not readings.work_of(c).silent]
-        both = zip(model.score(configs), readings.model(machine).score(configs), strict=True)
-        answer = replace(answer, differences=tuple(differences(expected.work, readings.known_works, list(both))))
+        answer = replace(answer, differences=tuple(readings.differences(model, considered(expected.space))))
     silent = "a tunable or a dtype that is declared is not one it can count"
     return _with_forecast(answer, model.explain(config, resources), silent)
 
@@ -388,7 +386,7 @@ def _roofline(explained: Explained, work: Work | None, spec: DeviceSpec, calibra
     flops, traffic = (work.flops, work.bytes) if work is not None else (0.0, 0.0)
     operations = sum(launch.flops for launch in launches) or sum(map(_single, launches))
     return roofline(
-        spec, flops=flops or operations, bytes_=traffic or sum(map(least_bytes, launches)), dtype=dtype,
+        spec, flops=flops or operations, bytes_=traffic or sum(map(Readings.least_bytes, launches)), dtype=dtype,
         products=bool(products) or bool(flops), calibration=calibration,
     )  # fmt: skip
 

@@ -39,10 +39,10 @@ from triton_ops.base import (
     write_named,
 )
 from triton_ops.compilation import with_residents
-from triton_ops.cost_model import work_json
 from triton_ops.device import machine_of, spec_named
 from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, TargetError, UnsupportedDtypeError
 from triton_ops.lab.ranking import expected_of, read
+from triton_ops.lab.recorded_works import work_json
 from triton_ops.records import Head, Run
 from triton_ops.space import Config, ConfigSpace, Tunable, as_space, as_tunable, config_from_json
 from triton_ops.tuner import considered, tune, uninterrupted, versions

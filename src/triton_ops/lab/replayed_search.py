@@ -25,10 +25,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from triton_ops.base import require
 from triton_ops.compilation import CompileJob, Queue
-from triton_ops.cost_model import InferredPrior, ModelPrior, Readings, recorded_model
+from triton_ops.cost_model import InferredPrior, ModelPrior, Readings
 from triton_ops.device import machine_of, spec_named
 from triton_ops.evaluation import StationFacts
 from triton_ops.exceptions import SpaceError
+from triton_ops.lab.recorded_works import recorded_model
 from triton_ops.lab.recording import Recording, read_recording
 from triton_ops.records import RunLog
 from triton_ops.request import Effort, RunningBudget

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from math import ceil, isfinite
 from typing import Any, NamedTuple
 
-from triton_ops.cost_model import MOST_REGISTERS, Forecast, Model
+from triton_ops.cost_model import Forecast, Model
 from triton_ops.device import Machine, Residents, machine_of, named_devices, spec_called
 from triton_ops.exceptions import DeviceError
 from triton_ops.lab.expectation import STAGES as STAGE_COUNTS
@@ -235,7 +235,9 @@ def reasons(one: PlacedConfig, machine: Machine) -> list[tuple[str, str]]:
     facts.append(("shared memory", f"{kib:.1f} of {limit:.1f} KiB per block, {percent(one.of_shared)}"))
     spilled = f"{forecast.spill_bytes:.0f} bytes per thread are" if forecast.spill_bytes > 0 else "nothing is"
     source = "by the compiler" if forecast.compiled else "a guess"
-    facts.append(("registers", f"{forecast.registers} of {MOST_REGISTERS} per thread, {spilled} spilled; {source}"))
+    facts.append(
+        ("registers", f"{forecast.registers} of {forecast.most_registers} per thread, {spilled} spilled; {source}")
+    )
     if one.why_not:
         return facts
     facts += _residents(one, machine)

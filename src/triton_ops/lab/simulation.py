@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import kernels
-from triton_ops.cost_model import ElementTiles, Model, Readings, RowTiles, recorded_work, spearman, textbook_work
+from triton_ops.cost_model import ElementTiles, Model, Readings, RowTiles, spearman
 from triton_ops.device import Machine
 from triton_ops.exceptions import (
     EmptySpaceError,
@@ -28,6 +28,7 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UnsupportedDtypeError,
 )
+from triton_ops.lab.recorded_works import recorded_work, textbook_work
 from triton_ops.lab.recording import Recording, read_recording
 from triton_ops.lab.simulated_ranking import (
     LESSON,

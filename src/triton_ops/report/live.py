@@ -22,7 +22,7 @@ from triton_ops.processes import command, new_mark
 from triton_ops.records import read_run
 from triton_ops.report.report_page import live_page, run_data
 from triton_ops.report.run_facts import Report
-from triton_ops.report.server import Answer, address_of, listening, new_token
+from triton_ops.terminal import PageServer
 from triton_ops.tuner import Listener, RunPlan, RunProgress
 from triton_ops.values import Trial, TuningResult
 
@@ -59,7 +59,7 @@ class GrowingReport:
         """Say that nobody writes any more: the next reading is the last one, and whoever waits is answered."""
         self._over.set()
 
-    def answer(self, name: str) -> Answer | None:
+    def answer(self, name: str) -> tuple[HTTPStatus, str, str] | None:
         """The page, or what is new since the version that a page shows; None for another path."""
         if name == "":
             page = self.page()
@@ -133,7 +133,7 @@ def watched(listener: Listener, port: int, tell: Callable[[str], None]) -> Itera
     before anything is tuned: the port is out of range or taken. Cost: half a second of a CPU to start, by a process of
     the lowest priority, and at most a tenth of a CPU then.
     """
-    with listening(port, "--watch-port") as bound:
+    with PageServer.listening(port, "--watch-port") as bound:
         watch = _Watch(listener, bound, tell)
         try:
             yield watch
@@ -181,7 +181,7 @@ class _Watch:
             self._process.wait()
 
     def _serve(self, log: Path) -> None:
-        token = new_token()
+        token = PageServer.new_token()
         try:
             self._process = subprocess.Popen(
                 command("triton_ops.report.server_process", os.getpid(), self._bound.fileno(), log.absolute()),
@@ -194,4 +194,4 @@ class _Watch:
         except (OSError, DeviceError) as error:
             self._tell(f"--watch: no process can be started for it: {error}")
             return
-        self._tell(f"watch this run at {address_of(self._bound, token)} while it goes on")
+        self._tell(f"watch this run at {PageServer.address_of(self._bound, token)} while it goes on")

@@ -1,4 +1,4 @@
-"""Parts that all commands share: lines and tables, options, errors as exit codes, and Ctrl-C."""
+"""Parts that all commands share: lines and tables, options, errors as exit codes, Ctrl-C, and pages for browsers."""
 
 from triton_ops._faces import lazy_face
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from triton_ops.terminal.option_types import group as group
     from triton_ops.terminal.option_types import pairs as pairs
     from triton_ops.terminal.option_types import program_version as program_version
+    from triton_ops.terminal.page_server import PageServer as PageServer
     from triton_ops.terminal.running import CHECK_FAILED as CHECK_FAILED
     from triton_ops.terminal.running import NOT_LOADED as NOT_LOADED
     from triton_ops.terminal.running import is_verbose as is_verbose

@@ -21,7 +21,7 @@ from tests.records import ENVIRONMENT
 from triton_ops.lab.command_simulate import answers_of, grid_of, page_of
 from triton_ops.lab.simulated_ranking import WORKLOADS, config_text, known_devices
 from triton_ops.lab.simulation import overlay_of, simulate, whole_space
-from triton_ops.report.server import PageServer
+from triton_ops.terminal import PageServer
 
 from .test_simulator import RECORDINGS
 

@@ -11,10 +11,7 @@ from typing import Any
 
 import msgspec
 
-from triton_ops.cost_model.gemm_tiles import AttentionTiles, GemmTiles
-from triton_ops.cost_model.prediction import Model
-from triton_ops.cost_model.product_tiles import ProductTiles
-from triton_ops.cost_model.row_tiles import ElementTiles, RowTiles
+from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, Model, ProductTiles, RowTiles
 from triton_ops.device import Calibration, machine_of, spec_named
 from triton_ops.exceptions import SpaceError
 from triton_ops.values import ITEM_BYTES, Tile, Work
