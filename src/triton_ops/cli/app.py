@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from triton_ops import __version__
-from triton_ops.terminal import Verbose, end_at_once_when_interrupted, group, run, say
+from triton_ops.terminal import Verbose, end_at_once_when_interrupted, group, option, run, say
 
 
 class ImportedLater(TyperCommand):
@@ -29,10 +29,7 @@ class ImportedLater(TyperCommand):
 
 
 def imported(name: str) -> Any:
-    """The imported command or group of commands, in the form of the parser on which Typer is built.
-
-    Its place has it as `NAME_command`: a function, or a `Typer`.
-    """
+    """The command, or group, that its place has as `NAME_command`, in the form of the parser under Typer."""
     place, _ = _COMMANDS[name]
     command = getattr(import_module(f"triton_ops.{place}"), f"{name.replace('-', '_')}_command")
     if not isinstance(command, typer.Typer):
@@ -127,7 +124,7 @@ def _show_version(value: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
+        bool, option("--version", "Print the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
     verbose: Verbose = False,  # its callback has acted
 ) -> None:

@@ -33,11 +33,7 @@ _SCHEDULERS = 4  # of a multiprocessor, each with its own warps
 
 @dataclass(frozen=True, kw_only=True)
 class TileLoop:
-    """The work of one block, and the resources that blocks share. Cycles are those of one multiprocessor.
-
-    Cycles, bytes and lines are per step, but for `store_bytes`; those of DRAM are without bytes that another block has
-    read.
-    """
+    """The work of one block; cycles of a multiprocessor, bytes and lines are per step, but for `store_bytes`."""
 
     blocks: int
     steps: float  # per block
@@ -48,7 +44,7 @@ class TileLoop:
     lines: float  # of 128 bytes that loads touch
     load_bytes: float  # through the port from L2
     arithmetic_cycles: float  # of the other units
-    dram_bytes: float  # of one block in a full wave
+    dram_bytes: float  # of one block in a full wave, without those that another block has read
     store_bytes: float  # of one block after its last step
     mma_excess: float = 1.0  # matrix rate at the highest clock over that which the device sustains at its power limit
     entries: float = 1.0  # of the loop by a block: a persistent block fills its pipeline anew for each of its tiles

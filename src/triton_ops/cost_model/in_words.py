@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from triton_ops.cost_model.inferred_rows import least_bytes, passes_of, why_silent
 from triton_ops.cost_model.rank_correlations import spearman
@@ -29,15 +28,13 @@ def work_in_words(work: KernelWork) -> dict[str, str]:
 
 
 def differences(declared: Work, works: Sequence[KernelWork], scores: Sequence[tuple[float, float]]) -> list[str]:
-    """The differences between the declaration and the kernel, as it was read, in words.
-
-    `scores` are expected times of configs by the declaration and by what was read.
-    """
+    """The differences of a declaration and of works read, in words; `scores` are pairs of their expected times."""
     sentences: list[str] = []
     passes = getattr(declared.tiles, "passes", None)
     walks = {passes_of(launch) for work in works for launch in work.launches if not launch.products}
     if passes is not None and walks and passes not in walks:
-        sentences.append(f"{passes} passes over a row are declared, and the kernel reads it {_many(walks)} times")
+        times = " or ".join(map(str, sorted(walks)))
+        sentences.append(f"{passes} passes over a row are declared, and the kernel reads it {times} times")
     for name, least, unit in (("flops", _least(works, "flops"), "FLOP"), ("bytes", _least(works, "bytes"), "B")):
         amount = float(getattr(declared, name))
         if amount and least and not _LEAST_SHARE <= least / amount <= _MOST_SHARE:
@@ -85,12 +82,9 @@ def _product(product: Product, launch: LaunchWork) -> str:
     text = f"{tile}, {_times(product.executions, 'time')}; {_short(product.flops * launch.programs)}FLOP in all"
     text += f"; the {computed[0]} operand is computed" if len(computed) == 1 else ""
     if product.after:
-        return text + f"; in each turn it waits for {_names(product.after)}"
+        names = " and ".join("product" if at == 0 else f"product {at + 1}" for at in product.after)  # as listed
+        return f"{text}; in each turn it waits for {names}"
     return text + ("; in each turn it waits for arithmetic" if product.computed else "")
-
-
-def _names(products: Sequence[int]) -> str:
-    return " and ".join("product" if at == 0 else f"product {at + 1}" for at in products)
 
 
 def _access(access: Access, launch: LaunchWork) -> str:
@@ -133,7 +127,3 @@ def _short(number: float) -> str:
 
 def _count(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:.3g}"
-
-
-def _many(numbers: set[Any]) -> str:
-    return " or ".join(str(number) for number in sorted(numbers))

@@ -46,11 +46,7 @@ _SPECIAL_PER_CYCLE = 16  # exponentials and the like of one multiprocessor: CUDA
 
 @dataclass(frozen=True, kw_only=True)
 class AverageStep:
-    """The average step of a launch with products: its totals, divided by the steps of all loops with products.
-
-    Programs, steps and entries are of the launch, of a program and of its loops; `stored` is of a program in all, in
-    which an atomic operation loads and stores.
-    """
+    """The average step of a launch with products: its totals, divided by the steps of all loops with products."""
 
     programs: int
     steps: float
@@ -69,7 +65,7 @@ class AverageStep:
     copied: float  # bytes loaded by pointers, masked elements included
     load_bytes: float
     lines: float  # of 128 bytes, loaded by pointers
-    stored: float  # bytes
+    stored: float  # bytes of a program in all; an atomic operation loads and stores
     arithmetic: float  # cycles for operations on single elements
     links: int  # products of which one waits for another, or for arithmetic; 0 if none does
     reduced: bool  # what a product makes becomes the operand of another one
@@ -239,10 +235,7 @@ class InferredTiles:
     _facts: dict[int, _LaunchFacts] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
-        """Plan all launches of a config, one after another.
-
-        `UnknownTileError`: the work of the config cannot be told, or the device has no rate for its products.
-        """
+        """Plan all launches of a config, one after another; `UnknownTileError` has the reason why not."""
         work = self.work_of(config)
         if work.silent or not work.launches:
             raise UnknownTileError(work.silent or "it launches nothing")
@@ -350,7 +343,9 @@ class Readings:
         """The reason why the work of no config is known, for most of them; empty if some is known."""
         if self.known_works:
             return ""
-        reasons = Counter(_reason(work) for work in self.works.values())
+        reasons = Counter(
+            work.silent or next(filter(None, map(why_silent, work.launches)), "") for work in self.works.values()
+        )
         return reasons.most_common(1)[0][0] if reasons else "no config was read"
 
     @property
@@ -413,7 +408,3 @@ class Readings:
         except (LookupError, TypeError, ValueError, msgspec.ValidationError) as error:
             raise SpaceError(f"what was read of the kernel cannot be read again: {error}") from error
         return readings
-
-
-def _reason(work: KernelWork) -> str:
-    return work.silent or next(filter(None, map(why_silent, work.launches)), "")

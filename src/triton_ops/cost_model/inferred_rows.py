@@ -63,17 +63,15 @@ def _once(launch: LaunchWork, accesses: Sequence[Access]) -> float:
         if access.again < 0:
             whole = different(access, launch, launch.programs) * own_bytes(access)
             by_argument[access.argument] = by_argument.get(access.argument, 0.0) + whole
-    return sum(min(whole, _span(launch, argument) or whole) for argument, whole in by_argument.items())
+    return sum(
+        min(whole, (launch.arguments[argument].bytes if 0 <= argument < len(launch.arguments) else 0) or whole)
+        for argument, whole in by_argument.items()
+    )
 
 
 def own_bytes(access: Access) -> float:
     """Different bytes that one program moves by an access."""
     return access.bytes * access.distinct / access.repeats
-
-
-def _span(launch: LaunchWork, argument: int) -> int:
-    """Bytes of the tensor that an argument is; 0 if they are not known."""
-    return launch.arguments[argument].bytes if 0 <= argument < len(launch.arguments) else 0
 
 
 def different(access: Access, launch: LaunchWork, programs: int) -> float:

@@ -39,10 +39,7 @@ class ResourceTime:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """The expected time of one config, with the reasons.
-
-    Registers, spills and shared memory are guessed, unless it is `compiled`.
-    """
+    """The expected time of one config, with the reasons."""
 
     expected_ms: float  # per launch, between two events; infinite if the block does not fit on the device
     lower_bound_ms: float  # declared work over the datasheet's rates: no kernel can be faster
@@ -52,7 +49,7 @@ class Forecast:
     registers: int
     spill_bytes: float  # per thread
     shared_bytes: int  # per block
-    compiled: bool
+    compiled: bool  # registers, spills and shared memory are the compiler's; otherwise guessed
     most_registers: ClassVar = MOST_REGISTERS
 
 

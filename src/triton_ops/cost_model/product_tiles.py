@@ -187,10 +187,7 @@ def _promotion_cycles(block: TileBlock, config: Mapping[str, Any]) -> float:
 
 
 def _sums(block: TileBlock, sums: int, promoted: bool, scaled: bool) -> float:
-    """Sums that a thread holds: those of its part of the tile, and of one instruction before they are added.
-
-    Those that are scaled are all there before any is added.
-    """
+    """Sums of a thread: of its part of the tile, and of an instruction, or if scaled all, before they are added."""
     own = block.rows * block.columns / (32 * block.warps)
     if not promoted:
         return own

@@ -30,10 +30,7 @@ def footprint_of(guess: Footprint, resources: Resources | None) -> Footprint:
 
 
 def tile_footprint(accumulator: float, copies: float, warp_group: bool, shared_bytes: int) -> Footprint:
-    """The guess for a block of a pipelined product; elements and 16-byte copies of a step are per thread.
-
-    Each copy holds a 64-bit address. Without warp groups registers hold fragments of operands too.
-    """
+    """The guess for a block of a pipelined product; elements and 16-byte copies with an address each are per thread."""
     registers = 14 + 1.15 * accumulator + 3.1 * copies + (0 if warp_group else 22)
     spilled = max(0.0, 2.25 * (accumulator - 183)) if accumulator >= MOST_REGISTERS else 0.0
     return Footprint(_clamp(registers), spilled * _WORD_BYTES, shared_bytes)

@@ -30,6 +30,7 @@ from triton_ops.terminal import (
     headed_table,
     listing,
     only_data_on_stdout,
+    option,
     paragraph,
     say,
     say_json,
@@ -45,15 +46,9 @@ TargetName = Annotated[
 ]
 ConfigValues = Annotated[
     list[str] | None,
-    typer.Option(
-        "--config",
-        metavar="NAME=V",
-        help="Values of tunables; repeat it, or NAME=V,NAME=V. The rest as in the default.",
-    ),
+    option("--config", "Values of tunables; repeat it, or NAME=V,NAME=V. The rest as in the default.", "NAME=V"),
 ]
-Gpu = Annotated[
-    str | None, typer.Option("--gpu", metavar="NAME", help="A model that is not here, such as 'NVIDIA H200'.")
-]
+Gpu = Annotated[str | None, option("--gpu", "A model that is not here, such as 'NVIDIA H200'.", "NAME")]
 
 
 def check_filled(space: ConfigSpace, values: Mapping[str, Any] | None) -> None:
@@ -84,15 +79,7 @@ def tell_left_out(space: ConfigSpace, values: Mapping[str, Any] | None, configs:
 
 _COMPILE_HEADER = ("status", "registers", "spilled", "shared", "mma", "load", "s", "config")
 _COMPILE_NUMBERS = ("registers", "spilled", "shared", "load", "s")
-_ORDER = [
-    Status.OK,
-    Status.DEFERRED,
-    Status.RESOURCES,
-    Status.CONSTRAINT,
-    Status.COMPILE,
-    Status.TIMEOUT,
-    Status.CRASH,
-]
+_ORDER = [Status.OK, Status.DEFERRED, Status.RESOURCES, Status.CONSTRAINT, Status.COMPILE, Status.TIMEOUT, Status.CRASH]
 _NONE_COMPILED = 1
 _SPILL_HEADER = ("change", "verdict", "registers", "spilled", "frame", "local", "shared", "ms", "config")
 _SPILL_NUMBERS = ("registers", "spilled", "frame", "local", "shared", "ms")
@@ -147,21 +134,13 @@ def compile_command(
     target: TargetName,
     archs: Annotated[
         list[str] | None,
-        typer.Option(
-            "--target", metavar="ARCH", help="Such as sm_80, sm_90, gfx942; default the GPU. Repeat it to compare."
-        ),
+        option("--target", "Such as sm_80, sm_90, gfx942; default the GPU. Repeat it to compare.", "ARCH"),
     ] = None,
-    shape: Annotated[
-        str | None, typer.Option("--shape", metavar="MxN", help="The problem; default the operation's first.")
-    ] = None,
+    shape: Annotated[str | None, option("--shape", "The problem; default the operation's first.", "MxN")] = None,
     dtype: Dtype = None,
     space: Space = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", metavar="N", help="Processes; default one for each CPU.")
-    ] = None,
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="S", help="Most seconds for one config.")
-    ] = TIMEOUT_S,
+    jobs: Annotated[int | None, option("--jobs", "Processes; default one for each CPU.", "N")] = None,
+    timeout_s: Annotated[float, option("--timeout", "Most seconds for one config.", "S")] = TIMEOUT_S,
     as_json: Json = False,
 ) -> int:
     """Compile every config of TARGET and show what it takes: registers, spills, shared memory.
@@ -302,12 +281,10 @@ def spills_command(
     dtype: Dtype = None,
     config: ConfigValues = None,
     arch: Annotated[
-        str | None,
-        typer.Option("--target", metavar="ARCH", help="Such as sm_90, gfx942, or a GPU's name; default the GPU."),
+        str | None, option("--target", "Such as sm_90, gfx942, or a GPU's name; default the GPU.", "ARCH")
     ] = None,
     measure: Annotated[
-        bool | None,
-        typer.Option("--measure/--no-measure", help="Time what helps on the GPU; default if --target is left out."),
+        bool | None, option("--measure/--no-measure", "Time what helps on the GPU; default if --target is left out.")
     ] = None,
     as_json: Json = False,
 ) -> int:
@@ -383,15 +360,11 @@ def cure_rows(cure: CureTrial) -> list[list[str]]:
             "-" if step.local is None else f"{step.local.loads + step.local.stores:,}",
             _figure(step.shared_bytes),
             "-" if step.median_ms is None else f"{step.median_ms:.4g}",
-            _change(cure, step),
+            " ".join(f"{name}={value}" for name, value in cure.changed(step).items())
+            + (f": {step.reason}" if not step.compiled and step.reason else ""),
         ]
         for step in cure.steps
     ]
-
-
-def _change(cure: CureTrial, step: SpillEvidence) -> str:
-    changes = [f"{name}={value}" for name, value in step.config.items() if cure.before.config.get(name) != value]
-    return " ".join(changes) + (f": {step.reason}" if not step.compiled and step.reason else "")
 
 
 def _spills_json(problem: str, report: SpillReport) -> dict[str, Any]:

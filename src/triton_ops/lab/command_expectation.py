@@ -7,8 +7,6 @@ import re
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import typer
-
 from triton_ops.backend import Operation
 from triton_ops.cost_model import Readings
 from triton_ops.device import Ceiling, DeviceSpec, load_calibration, machine_of, reached, roof_rows
@@ -30,6 +28,7 @@ from triton_ops.terminal import (
     headed_table,
     listing,
     only_data_on_stdout,
+    option,
     say,
     say_json,
     tell,
@@ -44,7 +43,7 @@ _SERIES = re.compile(r"(\w+)=(\d+):(\d+)(?::(\d+))?")
 _LACK = "; its problem is not known"
 _RANK_HEADER = ("expected", "lower bound", "limited by", "config")
 _CLIFF_HEADER = ("from", "waves", "used", "expected", "to", "waves", "used", "expected")
-_Dtype = Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp8.")]
+_Dtype = Annotated[str | None, option("--dtype", "Such as bf16, fp16, fp8.", "DTYPE")]
 
 
 def _explained_rows(spec: DeviceSpec, explained: Explained, image: Portrait) -> dict[str, str]:
@@ -248,9 +247,9 @@ def explain_command(
     config: ConfigValues = None,
     gpu: Gpu = None,
     measured_ms: Annotated[
-        float | None, typer.Option("--measured", metavar="MS", help="A time that you measured: how near to the limit?")
+        float | None, option("--measured", "A time that you measured: how near to the limit?", "MS")
     ] = None,
-    pipeline: Annotated[bool, typer.Option("--pipeline", help="Draw the pipeline for one to five stages.")] = False,
+    pipeline: Annotated[bool, option("--pipeline", "Draw the pipeline for one to five stages.")] = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
 ) -> None:
@@ -308,12 +307,8 @@ def rank_command(
     dtype: Dtype = None,
     space: Space = None,
     gpu: Gpu = None,
-    top: Annotated[
-        int | None, typer.Option("--top", metavar="N", min=1, help="Configs to show; default 20, with --json all.")
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes that read; default one for each CPU.")
-    ] = None,
+    top: Annotated[int | None, option("--top", "Configs to show; default 20, with --json all.", "N", min=1)] = None,
+    jobs: Annotated[int | None, option("--jobs", "Processes that read; default one for each CPU.", "N", min=1)] = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
 ) -> None:
@@ -355,14 +350,11 @@ def _ranked_row(one: RankedConfig) -> list[str]:
 
 def cliffs_command(
     target: TargetName,
-    vary: Annotated[
-        str, typer.Option("--vary", metavar="NAME=LOW:HIGH[:STEP]", help="The extent to vary, and its values.")
-    ],
-    shape: Annotated[str | None, typer.Option("--shape", metavar="MxN", help="The other extents.")] = None,
+    vary: Annotated[str, option("--vary", "The extent to vary, and its values.", "NAME=LOW:HIGH[:STEP]")],
+    shape: Annotated[str | None, option("--shape", "The other extents.", "MxN")] = None,
     dtype: _Dtype = None,
     config: Annotated[
-        list[str] | None,
-        typer.Option("--config", metavar="NAME=V", help="Values of tunables; the rest as in the default."),
+        list[str] | None, option("--config", "Values of tunables; the rest as in the default.", "NAME=V")
     ] = None,
     gpu: Gpu = None,
     cache_dir: CacheDir = None,

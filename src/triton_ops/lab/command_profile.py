@@ -39,6 +39,7 @@ from triton_ops.terminal import (
     group,
     headed_table,
     only_data_on_stdout,
+    option,
     paragraph,
     say,
     say_json,
@@ -157,11 +158,7 @@ class NcuRequest:
         return [*words, "--csv", "--page", "raw", "--log-file", self.out, *self.program]
 
     def run(self) -> Path:
-        """Profile a program; returns the file with the CSV.
-
-        `MissingDependencyError`: there is no profiler here. `ProfileError` says why it failed, as far as it told. Cost:
-        the program is run once, and each profiled launch dozens of times.
-        """
+        """Profile a program, which runs once, and each profiled launch dozens of times; returns the CSV's file."""
         process = subprocess.run(self.command(find_ncu()), check=False, stdout=_STDERR)
         out = Path(self.out)
         try:
@@ -195,25 +192,20 @@ _KERNEL_NAME = 48  # characters of a kernel's name in the table
 _HEADER = ("kernel", "share", "launches", "us", "compute", "memory", "occupancy", "verdict")
 _NUMBERS = ("share", "launches", "us", "compute", "memory", "occupancy")
 _ASSEMBLED = ("kernel", "target", "registers", "frame", "stored", "loaded", "verdict")
-Kernel = Annotated[str, typer.Option("--kernel", metavar="REGEX", help="Only kernels with this in their names.")]
+Kernel = Annotated[str, option("--kernel", "Only kernels with this in their names.", "REGEX")]
 Tried = Annotated[
-    list[str] | None,
-    typer.Option("--tried", metavar="WAY", help="library, torch.compile, Triton or CUDA, if tried; repeat it."),
+    list[str] | None, option("--tried", "library, torch.compile, Triton or CUDA, if tried; repeat it.", "WAY")
 ]
-Gpu = Annotated[
-    str | None, typer.Option("--gpu", metavar="NAME", help="The GPU that was profiled, if the profile does not say.")
-]
-Flops = Annotated[
-    float, typer.Option("--flops", metavar="N", min=0.0, help="Operations of one launch, if they were not counted.")
-]
-FlopsDtype = Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help="Of the operands of --flops.")]
+Gpu = Annotated[str | None, option("--gpu", "The GPU that was profiled, if the profile does not say.", "NAME")]
+Flops = Annotated[float, option("--flops", "Operations of one launch, if they were not counted.", "N", min=0.0)]
+FlopsDtype = Annotated[str | None, option("--dtype", "Of the operands of --flops.", "DTYPE")]
 Program = Annotated[list[str], typer.Argument(metavar="PROGRAM...", help="The program to profile, after `--`.")]
-Metrics = Annotated[str, typer.Option("--set", metavar="SET", help=f"One of {', '.join(SETS)}.")]
-Skip = Annotated[int, typer.Option("--skip", metavar="N", help="Launches to leave out at first.")]
-Launches = Annotated[int | None, typer.Option("--launches", metavar="N", help="Launches to profile; default all.")]
-FewLaunches = Annotated[int, typer.Option("--launches", metavar="N", help="Launches that the counters are of.")]
+Metrics = Annotated[str, option("--set", f"One of {', '.join(SETS)}.", "SET")]
+Skip = Annotated[int, option("--skip", "Launches to leave out at first.", "N")]
+Launches = Annotated[int | None, option("--launches", "Launches to profile; default all.", "N")]
+FewLaunches = Annotated[int, option("--launches", "Launches that the counters are of.", "N")]
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="An operation, or a function that needs no arguments.")]
-Out = Annotated[str, typer.Option("--out", metavar="FILE", help="The file that gets the CSV.")]
+Out = Annotated[str, option("--out", "The file that gets the CSV.", "FILE")]
 
 
 class _Times(Protocol):
@@ -365,7 +357,7 @@ def profile_group(time_ms: Callable[..., _Times]) -> typer.Typer:
         kernel: Kernel = "",
         launches: FewLaunches = 20,
         out: Out = "profile.csv",
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps, and take none.")] = False,
+        dry_run: Annotated[bool, option("--dry-run", "Print the steps, and take none.")] = False,
         as_json: Json = False,
     ) -> None:
         """Time TARGET, name its kernels, and say what limits each.
@@ -472,7 +464,7 @@ def call(
     shape: Shape = None,
     dtype: Dtype = None,
     device: Device = None,
-    calls: Annotated[int, typer.Option("--calls", metavar="N", min=1, help="How often.")] = 3,
+    calls: Annotated[int, option("--calls", "How often.", "N", min=1)] = 3,
 ) -> None:
     """Call TARGET some times, for a profiler to look at."""
     with only_data_on_stdout():

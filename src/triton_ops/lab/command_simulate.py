@@ -53,6 +53,7 @@ from triton_ops.terminal import (
     PageServer,
     Space,
     listing,
+    option,
     paragraph,
     say,
     say_json,
@@ -67,10 +68,7 @@ _TERMS = 8  # resources in the drawing of one config
 
 
 def ranking(simulation: Simulation, config: str = "", most: int = SHOWN) -> dict[str, Any]:
-    """A simulation: its first places, the knobs and the pipeline of one config, and the configs at other shapes.
-
-    The config is the winner, or the one that `config_text` has so.
-    """
+    """A simulation: its first places, knobs and pipeline of the winner or of a config, and configs at other shapes."""
     standings = simulation.standings
     subject = next((one for one in standings if one.text == config), standings[0])
     return {
@@ -93,14 +91,11 @@ def recorded_ranking(overlay: Overlay, most: int = SHOWN) -> dict[str, Any]:
     """A recording laid over the prediction: the first places with both times, and every config as a point."""
     places = {ms: place for place, ms in reversed(list(enumerate(sorted(overlay.measured_ms), 1)))}
     rows = [
-        {**_row(one, overlay.machine), "measured": _measured(overlay.measured[Config(one.config)], places)}
+        {**_row(one, overlay.machine), "measured": [f"{ms:.4g} ms", str(places[ms])]}
         for one in overlay.standings[:most]
+        for ms in [overlay.measured[Config(one.config)]]
     ]
-    points = [
-        [expected, ms]
-        for expected, ms in zip(overlay.expected_ms, overlay.measured_ms, strict=True)
-        if math.isfinite(expected)
-    ]
+    points = [pair for pair in overlay.pairs if math.isfinite(pair[0])]
     winner = overlay.standings[0]
     return {
         "file": overlay.file,
@@ -135,10 +130,6 @@ def _row(one: PlacedConfig, machine: Machine) -> dict[str, Any]:
     }
 
 
-def _measured(ms: float, places: dict[float, int]) -> list[str]:
-    return [f"{ms:.4g} ms", str(places[ms])]
-
-
 def _pipeline(one: PlacedConfig) -> list[dict[str, Any]]:
     return [{"stages": line.stages, "busy": f"{line.busy:.0%}", "lines": drawn(line)} for line in one.timelines]
 
@@ -169,10 +160,7 @@ _MOST_FIELDS = 16  # of a question
 
 
 def page_of(first: Simulation, overlays: Sequence[Overlay] = ()) -> str:
-    """The page as HTML that needs no network: it has the rankings of `grid_of`, and recordings over the prediction.
-
-    Cost: some four seconds; at most 2 MB, and 0.2 MB for each recording.
-    """
+    """The page, made in some four seconds, that needs no network: at most 2 MB, and 0.2 MB for each recording."""
     return _page(first, overlays, grid_of(first))
 
 
@@ -296,7 +284,7 @@ def simulation_lines(result: Simulation, columns: int | None, top: int, why: int
     lines += ["", *paragraph("", result.advice, columns), ""]
     standing = standings[min(why, len(standings)) - 1]
     lines += paragraph("", f"Why {standing.text}:", columns)
-    lines += listing({f"  {name}": text for name, text in result.reasons(standing)}, columns)
+    lines += listing({f"  {name}": text for name, text in reasons(standing, result.machine)}, columns)
     if result.dials:
         lines += ["", "The winner with one knob turned, in milliseconds:", *_dial_lines(result.dials, columns)]
         lines += _pipeline_lines(standings[0])
@@ -363,39 +351,30 @@ def simulate_command(
     ] = None,
     shape: OneShape = None,
     dtype: Dtype = None,
-    gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="A device of the table.")] = DEVICE,
+    gpu: Annotated[str, option("--gpu", "A device of the table.", "NAME")] = DEVICE,
     config: Annotated[
-        list[str] | None,
-        typer.Option("--config", metavar="NAME=V,NAME=V", help="A config; repeat it. Default: five of a lesson."),
+        list[str] | None, option("--config", "A config; repeat it. Default: five of a lesson.", "NAME=V,NAME=V")
     ] = None,
     space: Space = None,
-    whole: Annotated[bool, typer.Option("--whole", help="Rank the workload's whole space.")] = False,
-    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Configs to show.")] = _SHOWN,
-    why: Annotated[int, typer.Option("--why", metavar="PLACE", min=1, help="The config to explain.")] = 1,
-    over: Annotated[
-        str | None, typer.Option("--over", metavar="EXTENT", help="Also compare the configs at other sizes of it.")
-    ] = None,
+    whole: Annotated[bool, option("--whole", "Rank the workload's whole space.")] = False,
+    top: Annotated[int, option("--top", "Configs to show.", "N", min=1)] = _SHOWN,
+    why: Annotated[int, option("--why", "The config to explain.", "PLACE", min=1)] = 1,
+    over: Annotated[str | None, option("--over", "Also compare the configs at other sizes of it.", "EXTENT")] = None,
     recording: Annotated[
-        list[Path] | None,
-        typer.Option("--recording", metavar="FILE", help="A recorded space to lay over the prediction; repeat it."),
+        list[Path] | None, option("--recording", "A recorded space to lay over the prediction; repeat it.", "FILE")
     ] = None,
     undeclared: Annotated[
-        bool,
-        typer.Option("--undeclared", help="Use what was read of a recorded kernel, even where work is declared."),
+        bool, option("--undeclared", "Use what was read of a recorded kernel, even where work is declared.")
     ] = False,
     jitter: Annotated[
-        float,
-        typer.Option("--jitter", metavar="SHARE", min=0, max=1, help="Disturb the expected times, to see what stays."),
+        float, option("--jitter", "Disturb the expected times, to see what stays.", "SHARE", min=0, max=1)
     ] = 0.0,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="The seed of --jitter.")] = 0,
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write a page with rankings at named sizes instead."),
-    ] = None,
+    seed: Annotated[int, option("--seed", "The seed of --jitter.", "N")] = 0,
+    html: Annotated[Path | None, option("--html", "Write a page with rankings at named sizes instead.", "FILE")] = None,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Serve a page that ranks what it is asked, to this machine's browsers.")
+        bool, option("--serve", "Serve a page that ranks what it is asked, to this machine's browsers.")
     ] = False,
-    port: Annotated[int | None, typer.Option("--port", metavar="N", help="With --serve; default a free port.")] = None,
+    port: Annotated[int | None, option("--port", "With --serve; default a free port.", "N")] = None,
     as_json: Json = False,
 ) -> None:
     """Rank configs by the time that the model expects of them, and explain each place; nothing is run."""
@@ -412,10 +391,7 @@ def simulate_command(
         raise SettingsError("--port is for --serve", hint="give both, or leave it out")
     overlays = [overlay_of(path, undeclared=undeclared) for path in recording or []]
     names = _names(
-        workload,
-        overlays,
-        page=serve or html is not None,
-        has_options=bool(shapes or config or space or whole or over),
+        workload, overlays, page=serve or html is not None, has_options=bool(shapes or config or space or whole or over)
     )
     simulations = [
         simulate(
@@ -437,7 +413,7 @@ def simulate_command(
     else:
         blocks = [simulation_lines(one, width(), top, why, over) for one in simulations]
         blocks += [overlay_lines(one, width(), top) for one in overlays]
-        say(*_apart(blocks))
+        say(*(line for at, block in enumerate(blocks) for line in ([""] if at else []) + list(block)))
 
 
 def _names(workload: str | None, overlays: Sequence[Overlay], *, page: bool, has_options: bool) -> list[str]:
@@ -459,7 +435,3 @@ def _configs(name: str, configs: Sequence[str], space: list[str], *, whole: bool
         return [parse_config([text], "--config") or {} for text in configs]
     values = parse_space(space)
     return whole_space({**workload_named(name).space, **(values or {})}) if whole or values else None
-
-
-def _apart(blocks: Sequence[Sequence[str]]) -> list[str]:
-    return [line for at, block in enumerate(blocks) for line in ([""] if at else []) + list(block)]

@@ -188,15 +188,11 @@ _LIMITS = SurveyLimits(texts=16, promising=0, seconds=20.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Explained:
-    """The model's answer for one config.
-
-    A `forecast` of None has its reason in `silent`. Without a kernel that Triton compiles there is no `work` and
-    nothing `compiled`.
-    """
+    """The model's answer for one config; `work` and `compiled` are of a kernel that Triton compiles."""
 
     source: str  # `declared` or `inferred`
     forecast: Forecast | None
-    silent: str
+    silent: str  # why there is no forecast; empty if there is one
     work: KernelWork | None
     differences: tuple[str, ...] = ()  # between the declaration and the kernel, in words
     compiled: Compiled | None = None
@@ -212,10 +208,7 @@ class Explained:
 
 
 def explain(expected: ModelQuestion, config: Config, spec: DeviceSpec, machine: Machine | None) -> Explained:
-    """The answers of model and compiler for a config; a kernel that Triton compiles is read, even if work is declared.
-
-    A machine of None stands for an architecture that the model does not know, which has no forecast.
-    """
+    """The answers of model and compiler for a config, read even if work is declared; no machine, no forecast."""
     reading = _read(expected, config, spec)
     readings, refused = reading.readings, _refusal(reading.compiled)
     answer = Explained(
@@ -328,7 +321,9 @@ def portrait(
     calibration: Calibration | None = None, measured_ms: float | None = None,
 ) -> Portrait:  # fmt: skip
     """A config on a device; a declared work comes before what was read, and `measured_ms` is somebody's own time."""
-    launch = _main(explained.work.launches if explained.work is not None else ())
+    launches = explained.work.launches if explained.work is not None else ()
+    sizes = [(launch.flops, launch.moved_bytes("load", "store", "atomic")) for launch in launches]
+    launch = launches[sizes.index(max(sizes))] if launches else None  # with the most products, or bytes
     warps, stages = warps_and_stages(config)
     resources, compiled = _resources(explained)
     limits, target = limits_of(spec), _target(spec)
@@ -362,10 +357,6 @@ def _target(spec: DeviceSpec) -> Target | None:
         return target_of(spec)
     except DeviceError:
         return None
-
-
-def _main(launches: tuple[LaunchWork, ...]) -> LaunchWork | None:
-    return max(launches, key=lambda one: (one.flops, one.moved_bytes("load", "store", "atomic")), default=None)
 
 
 def _resources(explained: Explained) -> tuple[Resources | None, bool]:

@@ -79,11 +79,7 @@ class Assembled:
 
 
 def read_ptxas(path: str | Path) -> tuple[Assembled, ...]:
-    """The kernels in a file with the assembler's words, in their order.
-
-    A kernel that was assembled several times, as for several configs, is there with each of its results.
-    `ProfileError`: the file cannot be read, or says nothing of a kernel.
-    """
+    """The kernels in a file with the assembler's words, in their order, each with its result for every config."""
     try:
         text = read_file(path, _LARGEST_BYTES).decode("utf-8", "replace")
     except OSError as error:
@@ -195,15 +191,9 @@ def _verdict(profile: KernelProfile) -> tuple[str, list[str]]:
         reasons = [f"{shares}: {near}" + (", and both limit it" if both else "")]
         return (COMPUTE, reasons) if compute >= memory else (MEMORY, [*reasons, *_level(profile)])
     reasons = [f"{shares}: both below {BUSY:.0f}%, so it waits"]
-    if (short := _short(profile)) and max(compute, memory) < _IDLE:
-        return LAUNCH, [*reasons, short]
+    if profile.duration_s is not None and profile.duration_s <= _SHORT_S and max(compute, memory) < _IDLE:
+        return LAUNCH, [*reasons, f"it is over in {profile.duration_s * 1e6:.1f} us, about what launching takes"]
     return LATENCY, [*reasons, *_waits(profile)]
-
-
-def _short(profile: KernelProfile) -> str:
-    if profile.duration_s is not None and profile.duration_s <= _SHORT_S:
-        return f"it is over in {profile.duration_s * 1e6:.1f} us, about what launching takes"
-    return ""
 
 
 def _level(profile: KernelProfile) -> list[str]:

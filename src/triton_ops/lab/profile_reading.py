@@ -124,10 +124,7 @@ def read_ncu(path: str | Path) -> ProfileTable:
 
 
 def parse_ncu(text: str, name: str = "the text") -> ProfileTable:
-    """The launches in the text that `ncu --csv` has printed, whatever a program has printed in between.
-
-    `ProfileError`: the text, which errors call `name`, is none of Nsight Compute's, or holds no launch.
-    """
+    """The launches in the text that `ncu --csv` has printed, whatever stands in between; errors call it `name`."""
     lines = text.splitlines()
     notes: list[str] = []
     if lines and _is_cut(lines, text):
@@ -304,22 +301,13 @@ _SHARED_ACCESSES = (
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
 )  # fmt: skip
 _OF_PEAK = ("peak_sustained_elapsed.per_second", "pct_of_peak_sustained_elapsed")
-_OPERANDS = {
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "tf32": "float32",
-    "fp8": "float8_e4m3fn",
-    "fp64": "float64",
-}
+_OPERANDS = {"bf16": "bfloat16", "fp16": "float16", "tf32": "float32", "fp8": "float8_e4m3fn", "fp64": "float64"}
 _DEVICE_NAME = "device__attribute_display_name"
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelProfile:
-    """One profiled launch; shares are percent of a peak, and a figure that the profile does not have is None.
-
-    Limits `by_…` are blocks per multiprocessor.
-    """
+    """One profiled launch; shares are percent of a peak, and a figure that the profile does not have is None."""
 
     kernel: str
     duration_s: float | None = None
@@ -336,7 +324,7 @@ class KernelProfile:
     waves: float | None = None
     blocks: float | None = None
     threads: float | None = None
-    by_registers: float | None = None
+    by_registers: float | None = None  # this and the next: blocks per multiprocessor that it allows
     by_shared: float | None = None
     by_warps: float | None = None
     by_blocks: float | None = None

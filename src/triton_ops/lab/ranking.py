@@ -123,10 +123,7 @@ def rank(
 
 
 def device_spec(gpu: str | None) -> DeviceSpec:
-    """The GPU of a name, or the current one.
-
-    Raises `DeviceError` if there is none.
-    """
+    """The GPU of a name, or the current one; `DeviceError` if there is none."""
     if gpu is None:
         if reason := gpu_missing():
             raise DeviceError(

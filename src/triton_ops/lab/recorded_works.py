@@ -38,10 +38,7 @@ def work_json(work: Work) -> dict[str, Any]:
 
 
 def work_of(plain: Mapping[str, Any]) -> Work:
-    """The work that `work_json` wrote.
-
-    `SpaceError`: this version does not know the family, or the family lacks one of the fields.
-    """
+    """The work that `work_json` wrote; `SpaceError` for an unknown family, or one that lacks a field."""
     tiles = dict(plain.get("tiles") or {})
     family = tiles.pop("family", None)
     if family is None:
@@ -106,11 +103,7 @@ _SOFTMAX_WEIGHT = 2.0  # arithmetic of a softmax over that of a norm: an exponen
 
 
 def recorded_work(recording: Mapping[str, Any]) -> Work | None:
-    """The work of a recording's head; None if it declares none and is of no known kind.
-
-    `work` if its writer declared one, else `family`, `kind`, `shape` and `space`. `SpaceError`: the work cannot be
-    read.
-    """
+    """The work of a recording's head, declared or by its kind; None for an unknown one, `SpaceError` if unreadable."""
     if declared := recording.get("work"):
         return work_of(declared)
     kind, space = recording.get("kind"), recording.get("space") or {}

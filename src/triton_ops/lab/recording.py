@@ -121,10 +121,7 @@ def _inferred(
 
 
 def write_recording(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a recording as gzipped JSON with its checksum, whole or not at all; equal content gives equal bytes.
-
-    `RecordingError`: the file cannot be written.
-    """
+    """Write a recording as gzipped JSON with its checksum, whole or not at all; equal content gives equal bytes."""
     rest = {name: value for name, value in content.items() if name != CHECKSUM}  # of a recording that was read
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as file:
@@ -264,10 +261,7 @@ class Recording:
 
 
 def read_recording(path: Path) -> Recording:
-    """The recording in a file of any of the three forms.
-
-    `RecordingError`: the file cannot be read, has none of the forms, or has no config that ran.
-    """
+    """The recording, with a config that ran, in a file of any of the three forms; else `RecordingError`."""
     try:
         recording = _recording(path, unpacked(read_named(path)))
     except OSError as error:

@@ -13,12 +13,13 @@ import math
 import random
 import statistics
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from functools import lru_cache, partial
-from itertools import product
+from itertools import islice, product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -151,13 +152,10 @@ class SimulatedCompilers:
     def _end_one(self) -> None:
         ended_s, _, job = heapq.heappop(self._running)
         self._clock.now_s = max(ended_s, self._clock.now_s)
-        job.future.set_result(self._compilation(job.config))
+        compiled = self._recording.compiled.get(job.config)
+        job.future.set_result(Compiled(job.config, Status.OK, "") if compiled is None else compiled)
         self._queue.done(job)
         self._begin()
-
-    def _compilation(self, config: Config) -> Compiled:
-        compiled = self._recording.compiled.get(config)
-        return Compiled(config, Status.OK, "") if compiled is None else compiled
 
 
 class SimulatedStation:
@@ -181,10 +179,7 @@ class SimulatedStation:
 
 
 def _chosen_ms(trials: Iterable[Trial], recording: Recording, effort: Effort, default: Config) -> float | None:
-    """The recorded time of the config that the last comparison chooses: the best of those that measured well.
-
-    None if no config ran.
-    """
+    """The recorded time of the config that the last comparison chooses of those that measured well, if any ran."""
     measured = sorted((trial for trial in trials if trial.ok), key=lambda trial: trial.rank)
     if not measured:
         return None
@@ -198,10 +193,7 @@ _log = logging.getLogger("triton_ops")
 
 
 def priors_for(target: Recording, undeclared: bool = False) -> list[Prior]:
-    """The model of the declared work, else of the work that was read of the kernel; empty if there is no forecast.
-
-    `undeclared` passes over a declared work.
-    """
+    """The model of the work, declared unless that is passed over, or read; empty if there is no forecast."""
     model = None if uses_readings(target, undeclared) else recorded_model(target.head)
     if model is not None:
         return [ModelPrior(model)]
@@ -235,15 +227,11 @@ def transfers_for(target: Recording, records: Sequence[Recording]) -> list[Prior
 
     A recording of the same problem and device is left out, because it would give the answer away.
     """
-    helpful = [other for other in records if _helps(target, other)]
+    helpful = [other for other in records if target.kernel == other.kernel and not target.same_place(other)]
+    helpful = [other for other in helpful if set(target.space.tunables) == set(other.space.tunables)]
     helpful.sort(key=lambda other: (_distance(target, other), other.file))
     transfers = (make_transfer(target.space, list(o.trials.values()), _distance(target, o)) for o in helpful)
     return [transfer for transfer in transfers if transfer is not None]
-
-
-def _helps(target: Recording, other: Recording) -> bool:
-    same_kernel = target.kernel == other.kernel and set(target.space.tunables) == set(other.space.tunables)
-    return same_kernel and not target.same_place(other)
 
 
 def _distance(target: Recording, other: Recording) -> float:
@@ -283,12 +271,9 @@ class ReplayRun:
 
 @dataclass(frozen=True)
 class PreviewAllowance:
-    """Number of previews that a search may have, about as many as the compilers of a live tune manage.
+    """Number of previews that a search may have, about as many as the compilers of a live tune manage."""
 
-    Sixteen compilers manage 128 in three seconds, about as long as a process that measures takes to start.
-    """
-
-    first: int = 128  # before the first evaluation
+    first: int = 128  # before the first evaluation, in three seconds: as long as a process that measures takes to start
     each: int = 8  # per evaluation, while a config is measured
 
 
@@ -312,8 +297,9 @@ def replay(
             ended = len(fractions)
         start = time.perf_counter()
         if previewing is not None:
-            most = allowance.each * batch if fractions else allowance.first
-            preview_count += show_previews(recording, previewing, most)
+            previews_now = previewing.wanted_previews(allowance.each * batch if fractions else allowance.first)
+            previewing.take_previews([recording.compiled[config] for config in previews_now])
+            preview_count += len(previews_now)
         configs = searcher.ask(min(batch, budget - len(fractions)))
         seconds = time.perf_counter() - start
         if not configs:
@@ -324,21 +310,10 @@ def replay(
         searcher.tell(trials)
         seconds += time.perf_counter() - start
         for trial in trials:
-            best = max(best, _fraction(recording, trial))
+            best = max(best, recording.best_ms / trial.median_ms if trial.ok else 0.0)
             fractions.append(best)
         overhead += [seconds / len(configs)] * len(trials)
     return ReplayRun(tuple(fractions), tuple(overhead), ended=ended, previews=preview_count)
-
-
-def show_previews(recording: Recording, previewing: UsesPreviews, count: int) -> int:
-    """Show a searcher up to `count` previews that it wants; returns the number of previews shown."""
-    configs = previewing.wanted_previews(count)
-    previewing.take_previews([recording.compiled[config] for config in configs])
-    return len(configs)
-
-
-def _fraction(recording: Recording, trial: Trial) -> float:
-    return recording.best_ms / trial.median_ms if trial.ok else 0.0
 
 
 _NEAR = 0.01
@@ -363,35 +338,26 @@ class Reach:
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceSummary:
-    """The summary of one search on one recording.
-
-    Overheads are the median and the mean of the search's own milliseconds per evaluation: a few take much longer.
-    """
+    """The summary of one search on one recording."""
 
     file: str
     search: str
     budgets: dict[int, Share]  # fractions of the optimum after each number of evaluations
     to_5pct: Reach
     to_1pct: Reach
-    overhead_ms: float
-    overhead_mean_ms: float
+    overhead_ms: float  # of the search itself per evaluation: the median
+    overhead_mean_ms: float  # the mean, since a few evaluations take much longer
     previews: float = 0.0  # mean number per run
 
     def as_json(self) -> dict[str, Any]:
         """The summary as plain JSON values, with fractions rounded to four digits."""
-        return {
-            "file": self.file,
-            "search": self.search,
-            "budgets": {
-                str(budget): {name: round(value, 4) for name, value in asdict(share).items()}
-                for budget, share in self.budgets.items()
-            },
-            "to_5pct": asdict(self.to_5pct),
-            "to_1pct": asdict(self.to_1pct),
-            "overhead_ms": round(self.overhead_ms, 3),
-            "overhead_mean_ms": round(self.overhead_mean_ms, 3),
-            "previews": round(self.previews, 1),
+        plain = asdict(self)
+        budgets = {
+            str(budget): {name: round(value, 4) for name, value in share.items()}
+            for budget, share in plain["budgets"].items()
         }
+        overheads = {name: round(plain[name], 3) for name in ("overhead_ms", "overhead_mean_ms")}
+        return {**plain, "budgets": budgets, **overheads, "previews": round(self.previews, 1)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -488,11 +454,8 @@ _Run = TypeVar("_Run")
 
 
 def replay_all(plan: ReplayPlan, jobs: int = 1) -> Iterator[SpaceSummary]:
-    """The summary of each recording and search, as soon as its last seed has run in one of so many processes.
-
-    `RecordingError`, before any replay: a file is no recording. One job is this process; others have one thread each.
-    """
-    for (path, search), runs in _groups(plan, _spread(_jobs(plan), _replay, jobs)):
+    """The summary of each recording and search, once its last seed has run; all files are read before any run."""
+    for path, search, runs in _runs(plan, _replay, jobs):
         yield summarise(path.name, search, runs, plan.budgets)
 
 
@@ -501,49 +464,31 @@ def replay_live(
 ) -> Iterator[LiveSummary]:
     """The summary of simulated tunes as of `replay_all`; the plan's numbers of evaluations do not count."""
     run = partial(_tune, effort=effort, conditions=conditions)
-    for (path, search), runs in _groups(plan, _spread(_jobs(plan), run, jobs)):
+    for path, search, runs in _runs(plan, run, jobs):
         yield summarise_live(path.name, search, runs)
 
 
-def _jobs(plan: ReplayPlan) -> list[_Job]:
-    """Every recording with every search and every seed; all files can be read."""
+def _runs(plan: ReplayPlan, run: Callable[[_Job], _Run], processes: int) -> Iterator[tuple[Path, str, list[_Run]]]:
+    """The runs of each recording and search in the order of their seeds, as soon as there are all of them."""
     for path in (*plan.recordings, *plan.records):
         _read(path)
-    return [_Job(plan, *one) for one in product(plan.recordings, plan.searches, range(plan.seeds))]
-
-
-def _groups(plan: ReplayPlan, pairs: Iterable[tuple[_Job, _Run]]) -> Iterator[tuple[tuple[Path, str], list[_Run]]]:
-    """The runs of each recording and search in the order of their seeds, as soon as there are all of them."""
-    runs: dict[tuple[Path, str], dict[int, _Run]] = defaultdict(dict)
-    for job, run in pairs:
-        by_seed = runs[job.recording, job.search]
-        by_seed[job.seed] = run
-        if len(by_seed) == plan.seeds:
-            yield (job.recording, job.search), [by_seed[seed] for seed in range(plan.seeds)]
-
-
-def _spread(todo: Sequence[_Job], run: Callable[[_Job], _Run], jobs: int) -> Iterator[tuple[_Job, _Run]]:
-    if jobs == 1:
-        yield from ((job, run(job)) for job in todo)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_take_one_thread) as pool:
-        yield from _as_they_end(pool, todo, run)
+    pairs = list(product(plan.recordings, plan.searches))
+    jobs = [_Job(plan, *pair, seed) for pair in pairs for seed in range(plan.seeds)]
+    with ExitStack() as stack:
+        runs = map(run, jobs)
+        if processes > 1:
+            pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_take_one_thread)
+            stack.enter_context(pool)
+            stack.callback(pool.shutdown, wait=False, cancel_futures=True)  # nobody waits for what is not begun
+            runs = pool.map(run, jobs)
+        for path, search in pairs:
+            yield path, search, list(islice(runs, plan.seeds))
 
 
 def _take_one_thread() -> None:
     """Several processes with a thread each are faster than each with as many threads as there are cores."""
     require("scipy.linalg", "the search `auto`")  # the limit affects only libraries that are loaded
     require("threadpoolctl", "the search `auto`").threadpool_limits(1)
-
-
-def _as_they_end(pool: Executor, todo: Sequence[_Job], run: Callable[[_Job], _Run]) -> Iterator[tuple[_Job, _Run]]:
-    waiting = {pool.submit(run, job): job for job in todo}
-    try:
-        for future in as_completed(waiting):
-            yield waiting[future], future.result()
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
 
 
 def _replay(job: _Job) -> ReplayRun:

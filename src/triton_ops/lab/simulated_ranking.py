@@ -211,10 +211,7 @@ _SHOWN = 6  # terms in the reasons of one config
 
 
 def advice(standings: Sequence[PlacedConfig], rule: str) -> str:
-    """One sentence: what wins such work as a rule, which config is expected to win here, and what limits it.
-
-    A `rule` is the beginning of a sentence; empty if nothing is known of the work.
-    """
+    """One sentence: what wins such work by a rule, if any, which config is expected to win here, and what limits it."""
     able = [one for one in standings if one.place > 0]
     if not able:
         which = "The config cannot" if len(standings) == 1 else f"None of the {len(standings)} configs can"

@@ -43,7 +43,6 @@ from triton_ops.lab.simulated_ranking import (
     least_sides,
     outcome_of,
     ranking_of,
-    reasons,
     standing_json,
 )
 from triton_ops.space import Config
@@ -84,18 +83,19 @@ class Overlay:
         return {Config(config): ms for config, ms in zip(self.configs, self.measured_ms, strict=True)}
 
     @cached_property
+    def pairs(self) -> list[tuple[float, float]]:
+        """Expected and measured milliseconds, configs without a forecast left out."""
+        return [pair for pair in zip(self.expected_ms, self.measured_ms, strict=True) if not math.isnan(pair[0])]
+
+    @cached_property
     def spearman(self) -> float:
-        """Spearman's correlation of expected and measured times, configs without a forecast left out."""
-        pairs = [pair for pair in zip(self.expected_ms, self.measured_ms, strict=True) if not math.isnan(pair[0])]
-        return spearman(*map(list, zip(*pairs, strict=True)))
+        """Spearman's correlation of the pairs."""
+        return spearman(*map(list, zip(*self.pairs, strict=True)))
 
     @property
     def first_share(self) -> float:
         """The best measured time over that of the config that is expected to win."""
-        first = min(
-            (at for at, ms in enumerate(self.expected_ms) if not math.isnan(ms)), key=lambda at: self.expected_ms[at]
-        )
-        return min(self.measured_ms) / self.measured_ms[first]
+        return min(self.measured_ms) / min(self.pairs, key=lambda pair: pair[0])[1]
 
     @property
     def floor(self) -> float:
@@ -148,6 +148,7 @@ def overlay_of(path: Path, *, undeclared: bool = False) -> Overlay:
     recording = read_recording(path)
     device, machine = device_named(recording.device)
     work, inferred = _work(path, recording, machine, undeclared)
+    is_rows = work.flops == 0 if inferred else isinstance(work.tiles, (RowTiles, ElementTiles))
     times = [(config, trial.median_ms) for config, trial in recording.trials.items() if trial.ok]
     overlay = Overlay(
         file=path.name,
@@ -156,12 +157,12 @@ def overlay_of(path: Path, *, undeclared: bool = False) -> Overlay:
         machine=machine,
         work=work,
         inferred=inferred,
-        kind="rows" if _is_rows(work, inferred) else "products",
+        kind="rows" if is_rows else "products",
         configs=[dict(config) for config, _ in times],
         measured_ms=[ms for _, ms in times],
         failed=len(recording.trials) - len(times),
     )
-    if sum(not math.isnan(ms) for ms in overlay.expected_ms) < 2:
+    if len(overlay.pairs) < 2:
         raise RecordingError(f"{path}: the model makes a forecast for fewer than two of its configs")
     return overlay
 
@@ -193,10 +194,6 @@ def _shipped_work(recording: Recording) -> Work | None:
     return None if operation.work is None else operation.work(problem)
 
 
-def _is_rows(work: Work, inferred: bool) -> bool:
-    return work.flops == 0 if inferred else isinstance(work.tiles, (RowTiles, ElementTiles))
-
-
 _WARPS = (1, 2, 4, 8, 16, 32)
 _STAGES = (1, 2, 3, 4, 5, 6)
 _FACTORS = (0.125, 0.25, 0.5, 1, 2, 4, 8)
@@ -221,28 +218,6 @@ class Dial:
     range: float  # the longest over the shortest expected time of the values that can run
 
 
-def dials(work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int]) -> list[Dial]:
-    """Each knob of a config turned alone: sides of tiles by factors of two, warps, and stages."""
-    knobs: list[Dial] = []
-    for name in [*sides, "num_warps", "num_stages"]:
-        own = config.get(name, WARPS if name == "num_warps" else STAGES)
-        values: Sequence[int] = _WARPS if name == "num_warps" else _STAGES
-        if name in sides:
-            values = [int(own * factor) for factor in _FACTORS if own * factor >= sides[name]]
-        turns = [_turn(work, machine, {**config, name: value}, sides, name, own) for value in values]
-        times = [turn.expected_ms for turn in turns if not turn.why_not]
-        knobs.append(Dial(name, turns, max(times) / min(times) if times else 1.0))
-    return knobs
-
-
-def _turn(
-    work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int], name: str, own: int
-) -> Turn:
-    outcome = outcome_of(work, machine, config, sides)
-    value = config[name]
-    return Turn(value=value, expected_ms=outcome.expected_ms, why_not=outcome.why_not, own=value == own)
-
-
 @dataclass(frozen=True)
 class SizePoint:
     """A problem of a series, and how the configs do there."""
@@ -251,20 +226,6 @@ class SizePoint:
     best_ms: float  # 0 if no config can run
     winner: int  # its place in the list of configs; -1 if none can run
     slower: Sequence[float]  # each config's expected time over the winner's; 0 for one that cannot run
-
-
-def over_shapes(
-    family: str, shapes: Sequence[Sequence[int]], dtype: str, machine: Machine, configs: Sequence[Mapping[str, Any]]
-) -> list[SizePoint]:
-    """The same configs at several shapes: a config that wins at one may be slow at the next."""
-    sides, points = least_sides(family, dtype), []
-    for extents in shapes:
-        work = textbook_work(family, extents, dtype)
-        times = [outcome_of(work, machine, config, sides).expected_ms for config in configs]
-        best = min((time for time in times if time > 0), default=0.0)
-        winner = times.index(best) if best else -1
-        points.append(SizePoint(extents, best, winner, [time / best if best else 0.0 for time in times]))
-    return points
 
 
 def series(extents: Sequence[int], axis: int, count: int) -> list[list[int]]:
@@ -324,16 +285,25 @@ class Simulation:
 
     def dials_of(self, one: PlacedConfig) -> list[Dial]:
         """A config of this ranking with each knob turned alone; empty if it cannot run."""
-        return dials(self.work, self.machine, one.config, self.sides) if one.place else []
+        return [self._dial(one.config, name) for name in (*self.sides, "num_warps", "num_stages")] if one.place else []
+
+    def _dial(self, config: Mapping[str, Any], name: str) -> Dial:
+        own = config.get(name, WARPS if name == "num_warps" else STAGES)
+        values: Sequence[int] = _WARPS if name == "num_warps" else _STAGES
+        if name in self.sides:
+            values = [int(own * factor) for factor in _FACTORS if own * factor >= self.sides[name]]
+        outcomes = [outcome_of(self.work, self.machine, {**config, name: value}, self.sides) for value in values]
+        turns = [
+            Turn(value=value, expected_ms=one.expected_ms, why_not=one.why_not, own=value == own)
+            for value, one in zip(values, outcomes, strict=True)
+        ]
+        times = [turn.expected_ms for turn in turns if not turn.why_not]
+        return Dial(name, turns, max(times) / min(times) if times else 1.0)
 
     @property
     def compared_texts(self) -> list[str]:
         """The `compared` configs as they are typed."""
         return list(map(config_text, self.compared))
-
-    def reasons(self, one: PlacedConfig) -> list[tuple[str, str]]:
-        """The explanation of a config's place: names and sentences, the most important first."""
-        return reasons(one, self.machine)
 
     @property
     def compared(self) -> Sequence[Mapping[str, Any]]:
@@ -350,7 +320,15 @@ class Simulation:
                 hint="name one of them",
             )
         shapes = series(self.shape, self.workload.extents.index(extent), SHAPES)
-        return over_shapes(self.workload.family, shapes, self.dtype, self.machine, self.compared)
+        return [self._at(extents) for extents in shapes]
+
+    def _at(self, extents: Sequence[int]) -> SizePoint:
+        """The `compared` configs at another shape: one that wins at one may be slow at the next."""
+        work = textbook_work(self.workload.family, extents, self.dtype)
+        times = [outcome_of(work, self.machine, config, self.sides).expected_ms for config in self.compared]
+        best = min((time for time in times if time > 0), default=0.0)
+        winner = times.index(best) if best else -1
+        return SizePoint(extents, best, winner, [time / best if best else 0.0 for time in times])
 
     def as_json(self, over: str | None = None) -> dict[str, Any]:
         """Every config's place and reasons as plain values; with `over` also the configs along that extent."""
@@ -423,19 +401,13 @@ def whole_space(space: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
     axes = {
         name: list(dict.fromkeys(Config({name: value})[name] for value in values)) for name, values in space.items()
     }
-    count = 1
-    for values in axes.values():
-        count *= len(values)
-    if count > MOST_CONFIGS:
+    if (count := math.prod(map(len, axes.values()))) > MOST_CONFIGS:
         raise SpaceError(f"the space has {count:,} configs; the most is {MOST_CONFIGS:,}", hint="leave values out")
     return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
 
 
 def parse_configs(text: str, workload: TextbookWorkload) -> list[dict[str, Any]]:
-    """The configs of a text that has one on each line, such as `BM=128 BN=64 BK=32`.
-
-    `SettingsError`: a line is no config of the workload, or there is none.
-    """
+    """The configs of a text that has one on each line, such as `BM=128 BN=64 BK=32`; `SettingsError` without one."""
     configs = [
         _parse_config(f"Line {number}", line, workload)
         for number, line in enumerate(text.splitlines(), 1)

@@ -8,7 +8,7 @@ back costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -53,7 +53,9 @@ def changes(config: Config, space: ConfigSpace, target: Target, size: SIZE) -> t
         SpillChange("fewer stages", "fewer tiles are under way", lambda: _fewer_stages(config)),
     ]  # fmt: skip
     if config.get("maxnreg") is not None:
-        freed = SpillChange("no limit of registers", "maxnreg takes registers away", lambda: _without_maxnreg(config))
+        freed = SpillChange(
+            "no limit of registers", "maxnreg takes registers away", lambda: iter([Config({**config, "maxnreg": None})])
+        )
         kinds.insert(0, freed)
     return tuple(kinds)
 
@@ -105,10 +107,6 @@ def _fewer_stages(config: Config) -> Iterator[Config]:
     for fewer in (2, 1):
         if fewer < stages:
             yield Config({**config, "num_stages": fewer})
-
-
-def _without_maxnreg(config: Config) -> Iterator[Config]:
-    yield Config({**config, "maxnreg": None})
 
 
 _MOST = {"cuda": 255, "hip": 512}
@@ -197,14 +195,8 @@ class Examiner:
         binaries = self._ahead.built(compiled.config)  # from the disk cache
         kind = self._ahead.target.kind
         texts = [one.assembly if kind == "hip" else disassembled(one.binary) for one in binaries]
-        return None if None in texts else _sum([local_traffic(kind, text) for text in texts if text is not None])
-
-
-def _sum(parts: list[LocalTraffic]) -> LocalTraffic:
-    return LocalTraffic(
-        sum(one.loads for one in parts), sum(one.stores for one in parts), sum(one.load_bytes for one in parts),
-        sum(one.store_bytes for one in parts), sum(one.in_loops for one in parts),
-    )  # fmt: skip
+        parts = [astuple(local_traffic(kind, text)) for text in texts if text is not None]
+        return None if None in texts else LocalTraffic(*map(sum, zip(*parts, strict=True)))
 
 
 CURES, HELPS, NO_HELP, SLOWER, IMPOSSIBLE = "cures", "helps", "does not help", "slower", "not possible"
@@ -243,6 +235,10 @@ class CureTrial:
         if healthy(step):
             return CURES
         return HELPS if (step.spill_bytes or 0) < _LEAST_PART * (self.before.spill_bytes or 0) else NO_HELP
+
+    def changed(self, step: SpillEvidence) -> dict[str, Any]:
+        """The values of one of its configs that differ from those of the config that spills."""
+        return {name: value for name, value in step.config.items() if self.before.config.get(name) != value}
 
     @property
     def kept(self) -> bool:
@@ -299,8 +295,8 @@ class SpillReport:
         cure = self.cure
         if cure is None or cure.best is None:
             return "no change of the config cures it: split the kernel, or keep fewer values alive at once"
-        changed = {name: value for name, value in cure.best.config.items() if self.before.config.get(name) != value}
-        return f"{cure.name} cures it: {' '.join(f'{name}={value}' for name, value in changed.items())}"
+        changes = " ".join(f"{name}={value}" for name, value in cure.changed(cure.best).items())
+        return f"{cure.name} cures it: {changes}"
 
 
 _UNCHECKED = "nothing was checked"
@@ -384,8 +380,7 @@ def _target(arch: str | None) -> Target:
 
 def _full_config(space: ConfigSpace, name: str, values: Mapping[str, Any]) -> Config:
     """The default config with the given values, which need not be in the space; launch options may be added."""
-    options = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-    wrong = [one for one in values if one not in space.tunables and one not in options]
+    wrong = [one for one in values if one not in space.tunables and one not in _LAUNCH_OPTIONS]
     if wrong:
         raise ConfigValueError(f"{name} has no tunable {', '.join(wrong)}", hint=f"it has {', '.join(space.tunables)}")
     own_values = {one: value for one, value in values.items() if one in space.tunables}
@@ -411,9 +406,11 @@ def _examine(examiner: Examiner, config: Config, space: ConfigSpace, target: Tar
         attempts.append(one)
     helps = [one for one in attempts if one.verdict == HELPS]
     if len(helps) > 1 and not any(one.verdict == CURES for one in attempts):
-        whole = Config({**config, **{name: value for one in helps for name, value in _changes_of(one).items()}})
+        values = dict(config)
+        for one in helps:
+            values |= {} if one.best is None else one.changed(one.best)
         names = " and ".join(one.name for one in helps)
-        attempts.append(CureTrial(TOGETHER, names, before, (examiner.evidence(whole),)))
+        attempts.append(CureTrial(TOGETHER, names, before, (examiner.evidence(Config(values)),)))
     return SpillReport(target.arch, before, tuple(attempts), tuple(notes))
 
 
@@ -426,12 +423,6 @@ def _without_limit(examiner: Examiner, config: Config) -> list[str]:
         f"without maxnreg={config['maxnreg']} it takes {freed.registers} registers of a thread and spills "
         f"{freed.spill_bytes:,} bytes"
     ]
-
-
-def _changes_of(attempt: CureTrial) -> dict[str, Any]:
-    if attempt.best is None:
-        return {}
-    return {name: value for name, value in attempt.best.config.items() if attempt.before.config.get(name) != value}
 
 
 def _with_times(report: SpillReport, times: Callable[[list[Config]], dict[str, float]]) -> SpillReport:

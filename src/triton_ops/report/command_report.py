@@ -26,7 +26,7 @@ from triton_ops.report.report_tables import (
     parts_of,
     problem_map,
 )
-from triton_ops.report.run_facts import RaceEntry, Report, TrialRow
+from triton_ops.report.run_facts import RaceEntry, Report
 from triton_ops.request import named_object
 from triton_ops.ship import as_target
 from triton_ops.terminal import (
@@ -34,6 +34,7 @@ from triton_ops.terminal import (
     Json,
     bold,
     folder_of,
+    option,
     paragraph,
     printable,
     say,
@@ -123,7 +124,10 @@ def report_json(report: Report) -> dict[str, Any]:
         "finalists": [_contender(one) for one in report.contenders],
         "confirmations": [list(map(_contender, rivals)) for rivals in report.confirmations.values()],
         "roofline": _roof(report),
-        "trials": [_row(row) for row in report.rows],
+        "trials": [
+            {"number": row.number, "at_s": row.at_s, "origin": row.origin, "fate": row.fate, **_trial(row.trial)}
+            for row in report.rows
+        ],
         "best_so_far": [
             {"at_s": at_s, "median_ms": trial.median_ms, "config": dict(trial.config.plain)}
             for at_s, trial in report.run.best_so_far
@@ -165,10 +169,6 @@ def _roof(report: Report) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _row(row: TrialRow) -> dict[str, Any]:
-    return {"number": row.number, "at_s": row.at_s, "origin": row.origin, "fate": row.fate, **_trial(row.trial)}
-
-
 def _trial(trial: Trial) -> dict[str, Any]:
     times = trial.best_measurement if trial.ok else None
     return {
@@ -200,11 +200,11 @@ def report_command(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write a page for browsers to FILE.")
     ] = None,
-    as_text: Annotated[bool, typer.Option("--text", help="Write text; the default without -o.")] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Write Markdown, for pull requests.")] = False,
-    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Trials and reasons to list.")] = SHOWN,
+    as_text: Annotated[bool, option("--text", "Write text; the default without -o.")] = False,
+    as_markdown: Annotated[bool, option("--markdown", "Write Markdown, for pull requests.")] = False,
+    top: Annotated[int, option("--top", "Trials and reasons to list.", "N", min=1)] = SHOWN,
     problems: Annotated[
-        bool, typer.Option("--problems", help="Of each kernel the newest run of every problem, beside each other.")
+        bool, option("--problems", "Of each kernel the newest run of every problem, beside each other.")
     ] = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,

@@ -96,10 +96,7 @@ class GrowingReport:
             self._over.wait(_LOOK_S)
 
     def _refresh(self, *, now: bool = False) -> None:
-        """Read the file if it has changed; without `now`, only after the pause.
-
-        A file that cannot be read, as while it is replaced, leaves what was read before.
-        """
+        """Read the file if it has changed; without `now`, only after the pause. What cannot be read changes nothing."""
         state = self._state()
         if state is None or state == self._status or (self._clock() < self._next_s and not now):
             return

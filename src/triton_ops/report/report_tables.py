@@ -161,12 +161,8 @@ def map_cells(row: ProblemRow) -> list[str]:
     over = "-" if gain is None else "unproven" if record is not None and record.unproven else f"{gain:.2f}x"
     return [
         row.label, "-" if best is None else ms_text(best), "-" if row.of_limit is None else f"{row.of_limit:.0%}",
-        over, *map(_slower_text, row.slower),
+        over, *(f"{slower:.2f}x" if isinstance(slower, float) else slower or "-" for slower in row.slower),
     ]  # fmt: skip
-
-
-def _slower_text(slower: float | str | None) -> str:
-    return "-" if slower is None else slower if isinstance(slower, str) else f"{slower:.2f}x"
 
 
 def letter(number: int) -> str:
@@ -181,11 +177,10 @@ Agreement: TypeAlias = Literal["same", "tie", "differ", "unknown"]
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """The configs that ran in both runs.
+    """The configs that ran in both runs, with quartiles of the second run's times over the first's.
 
-    Of the second run's times over the first's, a quarter are below the first quartile, half below the second, three
-    quarters below the third. Places are that of the first run's best config in the second run, and the reverse, from 1
-    on; None if it did not run there.
+    Places are that of the first run's best config in the second run, and the reverse, from 1 on; None if it did not run
+    there.
     """
 
     configs: int
@@ -196,17 +191,13 @@ class Common:
 
 @dataclass(frozen=True, kw_only=True)
 class RunComparison:
-    """Two runs beside each other.
-
-    Both tunes of one problem may have the `same` winner, winners that `tie` in one of the runs, winners that `differ`,
-    or `unknown` ones where a run has none.
-    """
+    """Two runs beside each other."""
 
     first: Report
     second: Report
     differences: dict[str, tuple[str, str]]  # by name, the first's text and the second's; empty where it has none
     common: Common | str  # a text says why their times cannot be compared
-    agreement: Agreement = "unknown"
+    agreement: Agreement = "unknown"  # of the winners of one problem; unknown where a run has none
 
 
 def others_to_compare(reports: Sequence[Report]) -> list[Report]:

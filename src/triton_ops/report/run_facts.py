@@ -241,7 +241,7 @@ class Report:
             "searcher": head.searcher,
             "seed": head.seed,
             "cache state": head.key.cache_state,
-            **self._guard(),
+            **({} if self.record is None else {f"sensor {name}": value for name, value in self.record.guard.items()}),
         }
         return {name: str(value) for name, value in facts.items() if value not in ("", None)}
 
@@ -274,10 +274,6 @@ class Report:
     def _row(self, number: int, trial: Trial, line: FinishedTrial | None) -> TrialRow:
         at_s, origin = (None, "") if line is None else (line.at_s, str(line.origin))
         return TrialRow(number=number, at_s=at_s, origin=origin, trial=trial, fate=self._fate(trial))
-
-    def _guard(self) -> Mapping[str, Any]:
-        readings = {} if self.record is None else self.record.guard
-        return {f"sensor {name}": value for name, value in readings.items()}
 
     def _fate(self, trial: Trial) -> str:
         if not trial.ok:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from triton_ops.terminal.option_types import Verbose as Verbose
     from triton_ops.terminal.option_types import folder_of as folder_of
     from triton_ops.terminal.option_types import group as group
+    from triton_ops.terminal.option_types import option as option
     from triton_ops.terminal.option_types import pairs as pairs
     from triton_ops.terminal.option_types import program_version as program_version
     from triton_ops.terminal.page_server import PageServer as PageServer

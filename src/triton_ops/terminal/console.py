@@ -25,10 +25,7 @@ _LEAST = 24  # columns for text in a narrow window, since one or two words per l
 
 
 def paragraph(head: str, text: str, width: int | None) -> list[str]:
-    """`head` and `text` in one line, or in several lines with `text` wrapped below its first line, between words.
-
-    `width` is in columns; None is no limit.
-    """
+    """`head` and `text`, wrapped between words below its first line to `width` columns; None is no limit."""
     if width is None:
         return [(head + text).rstrip()]
     room = max(width - len(head), _LEAST)
@@ -40,10 +37,9 @@ def paragraph(head: str, text: str, width: int | None) -> list[str]:
 def table(
     header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, right: Collection[str] = ()
 ) -> list[str]:
-    """The lines of a table, with the header first; only the last column is wrapped.
+    """The lines of a table, of which only the last column is wrapped; `right` names columns aligned to the right.
 
-    Empty strings as a header make a table without one; `right` names the columns that are aligned to the right, as
-    numbers are; a width of None is no limit.
+    Empty strings as a header make a table without one; a width of None is no limit.
     """
     sizes = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = []

@@ -37,10 +37,7 @@ def end_at_once_when_interrupted() -> None:
 
 @contextlib.contextmanager
 def raised_when_interrupted(program: str) -> Iterator[None]:
-    """While the context is open, Ctrl-C raises KeyboardInterrupt, once; only where it ended the process before.
-
-    `program` is the file that runs commands; what it is called by may be an import.
-    """
+    """While the context is open, Ctrl-C raises KeyboardInterrupt, once; only where it ended the process before."""
     _state.program = program
     if signal.getsignal(signal.SIGINT) is not _end:
         yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +12,12 @@ from triton_ops._paths import expanded
 from triton_ops.base import is_file
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.terminal.running import be_verbose
+
+
+def option(name: str, text: str, metavar: str | None = None, **settings: Any) -> Any:
+    """An option of a command, with its help and the name of its value; without one it is a flag."""
+    return typer.Option(name, metavar=metavar, help=text, **settings)
+
 
 Verbose = Annotated[
     bool,
@@ -23,21 +29,16 @@ Verbose = Annotated[
         expose_value=False,
     ),
 ]
-Shape = Annotated[
-    str | None, typer.Option("--shape", metavar="MxN", help="The problem; for a function one per argument: MxN,N.")
-]
-Dtype = Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp32, fp8.")]
+Shape = Annotated[str | None, option("--shape", "The problem; for a function one per argument: MxN,N.", "MxN")]
+Dtype = Annotated[str | None, option("--dtype", "Such as bf16, fp16, fp32, fp8.", "DTYPE")]
 Space = Annotated[
-    list[str] | None,
-    typer.Option("--space", metavar="NAME=V,V", help="Values of a tunable; repeat it, or give a JSON file."),
+    list[str] | None, option("--space", "Values of a tunable; repeat it, or give a JSON file.", "NAME=V,V")
 ]
-Device = Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout, and no table.")]
-CacheDir = Annotated[
-    str | None, typer.Option("--cache-dir", metavar="DIR", help="Folder of records; default TRITON_OPS_CACHE_DIR.")
-]
-OneShape = Annotated[str | None, typer.Option("--shape", metavar="MxN", help="The problem.")]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="End with an error if another process measures on the GPU.")]
+Device = Annotated[str | None, option("--device", "cpu, cuda or cuda:N.", "DEVICE")]
+Json = Annotated[bool, option("--json", "Print one JSON document to stdout, and no table.")]
+CacheDir = Annotated[str | None, option("--cache-dir", "Folder of records; default TRITON_OPS_CACHE_DIR.", "DIR")]
+OneShape = Annotated[str | None, option("--shape", "The problem.", "MxN")]
+NoWait = Annotated[bool, option("--no-wait", "End with an error if another process measures on the GPU.")]
 
 
 def group(help_text: str, name: str | None = None, epilog: str | None = None) -> typer.Typer:

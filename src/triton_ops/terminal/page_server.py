@@ -43,10 +43,7 @@ _HEADERS = {
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves a page and its data on a socket that already listens, under `/TOKEN/`.
-
-    `answer` makes of path and query below the token an answer; None if there is no such thing.
-    """
+    """Serves a page and its data under `/TOKEN/`; `answer` answers path and query below it, or None."""
 
     daemon_threads = True
     block_on_close = False
@@ -77,10 +74,7 @@ class PageServer(ThreadingHTTPServer):
 
     @staticmethod
     def listening(port: int, option: str) -> socket.socket:
-        """A socket that listens on a port of this machine alone, 0 for a free one.
-
-        `SettingsError`: the port, which `option` gave, is out of range or taken.
-        """
+        """A socket that listens on a port of this machine alone, 0 for a free one; an error names the `option`."""
         if not 0 <= port <= _LARGEST_PORT:
             raise SettingsError(f"{option} {port} is no port", hint=f"give 1 to {_LARGEST_PORT}, or 0 for a free one")
         bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

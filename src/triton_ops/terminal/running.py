@@ -18,8 +18,7 @@ import contextlib
 import logging
 import textwrap
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import typer
 from typer.core import TyperGroup
@@ -122,15 +121,14 @@ def _report(error: Exception) -> int:
     code = _exit_code(error)
     if isinstance(error, TuningFailedError):
         failures = zip(error.failures, error.traces, strict=True)
-        tell_failures((_config_text(config), reason, trace) for (config, reason), trace in failures)
+        tell_failures(
+            (" ".join(f"{name}={value}" for name, value in config.items()) or "(empty)", reason, trace)
+            for (config, reason), trace in failures
+        )
     elif _State.verbose and not isinstance(error, _USAGE_ERROR):
         _tell_trace("".join(traceback.format_exception(error)))
     tell(_text(error, code), "error", "red")
     return code
-
-
-def _config_text(config: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in config.items()) or "(empty)"
 
 
 def is_verbose() -> bool:
