@@ -148,19 +148,12 @@ class GemmTiles:
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan a pipelined loop along `inner` for each tile of C."""
         check_matrix_units(machine, self.dtype)
-        warps, stages = warps_and_stages(config)
-        rows, columns, step, group = (
-            tile_side(side, config) for side in (self.tile_rows, self.tile_columns, self.tile_inner, self.group)
-        )
-        block = TileBlock(
-            rows=rows, columns=columns, step=step, group=group, warps=warps, stages=stages,
-            item_bytes=ITEM_BYTES[self.dtype],
-        )  # fmt: skip
+        block = block_of(self, config)
 
         def schedule(footprint: Footprint) -> Schedule:
             return loop_schedule(gemm_loop(self, block, machine, footprint), footprint, machine)
 
-        return TilePlan(warps, _guess(block, warp_groups(machine, rows, warps)), schedule)
+        return TilePlan(block.warps, _guess(block, warp_groups(machine, block.rows, block.warps)), schedule)
 
 
 def check_matrix_units(machine: Machine, dtype: str) -> None:
@@ -185,6 +178,18 @@ class TileBlock:
     def load_bytes(self) -> int:
         """Bytes of A and B that one step loads."""
         return (self.rows + self.columns) * self.step * self.item_bytes
+
+
+def block_of(product: GemmTiles, config: Mapping[str, Any]) -> TileBlock:
+    """The block of a config."""
+    warps, stages = warps_and_stages(config)
+    rows, columns, step, group = (
+        tile_side(side, config) for side in (product.tile_rows, product.tile_columns, product.tile_inner, product.group)
+    )
+    return TileBlock(
+        rows=rows, columns=columns, step=step, group=group, warps=warps, stages=stages,
+        item_bytes=ITEM_BYTES[product.dtype],
+    )  # fmt: skip
 
 
 def warp_groups(machine: Machine, rows: int, warps: int) -> bool:

@@ -17,6 +17,7 @@ from triton_ops.cost_model.gemm_tiles import (
     GemmTiles,
     TileBlock,
     TileLoop,
+    block_of,
     check_matrix_units,
     gemm_loop,
     lockstep,
@@ -25,7 +26,7 @@ from triton_ops.cost_model.gemm_tiles import (
 )
 from triton_ops.cost_model.resource_guess import tile_footprint
 from triton_ops.device import Machine
-from triton_ops.values import ITEM_BYTES, Footprint, Schedule, TilePlan, tile_side, warps_and_stages
+from triton_ops.values import ITEM_BYTES, Footprint, Schedule, TilePlan
 
 _SUM_BYTES = 4  # of a part: float32
 _SECOND_LAUNCH_NS = 2500.0  # from the end of a launch to the end of a small one behind it; assumed, not fitted
@@ -58,7 +59,7 @@ class ProductTiles:
         elif self.scaled and form.ahead > 1:  # the steps are unrolled, and each has stages of its own
             config = {**config, "num_stages": int(config.get("num_stages", 1)) * form.ahead}
         product = _transposed(self.product) if form.swapped else self.product
-        block = _block(product, {"GROUP_M": 8, "GROUP_SIZE_M": 8, **config})
+        block = block_of(product, {"GROUP_M": 8, "GROUP_SIZE_M": 8, **config})
 
         def schedule(footprint: Footprint) -> Schedule:
             if form.descriptors and footprint.serialised is None:  # no tile that descriptors copy has been seen so
@@ -124,17 +125,6 @@ def _transposed(product: GemmTiles) -> GemmTiles:
     return replace(
         product, rows=product.columns, columns=product.rows,
         a_along_inner=product.b_along_inner, b_along_inner=product.a_along_inner,
-    )  # fmt: skip
-
-
-def _block(product: GemmTiles, config: Mapping[str, Any]) -> TileBlock:
-    warps, stages = warps_and_stages(config)
-    rows, columns, step, group = (
-        tile_side(side, config) for side in (product.tile_rows, product.tile_columns, product.tile_inner, product.group)
-    )
-    return TileBlock(
-        rows=rows, columns=columns, step=step, group=group, warps=warps, stages=stages,
-        item_bytes=ITEM_BYTES[product.dtype],
     )  # fmt: skip
 
 

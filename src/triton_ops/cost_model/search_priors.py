@@ -74,7 +74,9 @@ class InferredPrior:
             if math.isnan(ms) and self.readings.key(configs[at]) not in self.readings.works
         ]
         if gaps and len(self._samples) >= _FEWEST:
-            self._fit = self._fit or self._make_fit()
+            if self._fit is None:  # with NumPy, which a known winner does not need
+                fit = importlib.import_module("triton_ops.cost_model.fit").Fit
+                self._fit = fit(*map(list, zip(*self._samples, strict=True)))
             for at, ms in zip(gaps, self._fit.times([configs[at] for at in gaps]), strict=True):
                 times[at] = ms
         return times
@@ -86,10 +88,6 @@ class InferredPrior:
     def take_previews(self, found: Sequence[Compiled]) -> None:
         """Keep what no guess can tell of configs that are not tried yet."""
         self._model.take_previews(found)
-
-    def _make_fit(self) -> Any:
-        fit = importlib.import_module("triton_ops.cost_model.fit").Fit  # with NumPy, which a known winner does not need
-        return fit(*map(list, zip(*self._samples, strict=True)))
 
 
 def _why_useless(times: Sequence[float]) -> str:

@@ -196,10 +196,13 @@ def _resources(explained: Explained, image: Portrait) -> dict[str, str]:
     resources, compiled = image.resources, explained.compiled
     rows = {}
     if resources is not None and resources.registers is not None:
-        source = "by the compiler" if image.compiled else "guessed"
+        source, products = "by the compiler" if image.compiled else "guessed", ""
+        if resources.mma is not None and image.accumulator is not None:
+            instructions = "without matrix units" if resources.mma == "none" else f"by {resources.mma}"
+            products = f", products {instructions}"
         rows["resources"] = (
             f"{resources.registers} registers, {resources.spill_bytes or 0} spilled bytes, "
-            f"{resources.shared_bytes} bytes shared{_products(resources.mma, image)}; {source}"
+            f"{resources.shared_bytes} bytes shared{products}; {source}"
         )
     if resources is not None and resources.shared_bytes is not None and image.shared_limit:
         share = resources.shared_bytes / image.shared_limit
@@ -207,12 +210,6 @@ def _resources(explained: Explained, image: Portrait) -> dict[str, str]:
     if compiled is not None and compiled.reason:
         rows["compiler"] = f"{compiled.status}: {compiled.reason}"
     return rows
-
-
-def _products(mma: str | None, image: Portrait) -> str:
-    if mma is None or image.accumulator is None:
-        return ""
-    return ", products without matrix units" if mma == "none" else f", products by {mma}"
 
 
 def _advice(image: Portrait) -> dict[str, str]:
@@ -330,17 +327,10 @@ def rank_command(
     else:
         tell_left_out(configs, values, [one.config for one in ranking])
     if as_json:
-        say_json([_ranked_json(one) for one in ranking[:top]])
+        say_json([{**vars(one), "config": dict(one.config)} for one in ranking[:top]])
     else:
         rows = [_ranked_row(one) for one in ranking[: top or _CONFIGS_SHOWN]]
         say(*headed_table(_RANK_HEADER, rows, width(), _RANK_HEADER[:2]))
-
-
-def _ranked_json(one: RankedConfig) -> dict[str, Any]:
-    return {
-        "config": dict(one.config), "expected_ms": one.expected_ms if math.isfinite(one.expected_ms) else None,
-        "lower_bound_ms": one.lower_bound_ms, "source": one.source, "limited_by": one.limited_by,
-    }  # fmt: skip
 
 
 def _ranked_row(one: RankedConfig) -> list[str]:

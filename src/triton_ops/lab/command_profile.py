@@ -246,7 +246,9 @@ class Called:
             device = device_for(self.device, function.device, function.name)
             shape = next(iter(parse_shapes(self.shape)), None)
             return function, function.materialise(function.problem(shape, self.dtype), device).keyword, device
-        names = [p.name for p in inspect.signature(function).parameters.values() if _is_required(p)]
+        variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        parameters = inspect.signature(function).parameters.values()
+        names = [one.name for one in parameters if one.default is one.empty and one.kind not in variable]
         if names or self.shape or self.dtype:
             lack = f"needs {', '.join(names)}" if names else "has no shape and no dtype to choose"
             raise TargetError(f"{self.target} {lack}", hint="name an Operation, or a function that needs no arguments")
@@ -270,11 +272,6 @@ def _run(function: Callable[..., Any], arguments: Mapping[str, Any], device: str
     if cuda is not None:
         cuda.synchronize()
         cuda.profiler.stop()
-
-
-def _is_required(parameter: inspect.Parameter) -> bool:
-    variable = (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    return parameter.default is parameter.empty and parameter.kind not in variable
 
 
 @dataclass(frozen=True)

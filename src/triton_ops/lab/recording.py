@@ -87,6 +87,7 @@ def record(
         )  # fmt: skip
         uninterrupted(results[-1])
     configs = operation.space_for(problem) if space is None else as_space(space)
+    passes_trials = [{trial.config: trial for trial in result.trials} for result in results]
     work = None if operation.work is None else operation.work(problem)
     inferred = _inferred(operation, configs, shape, dtype, results[0].device)
     return {
@@ -101,7 +102,11 @@ def record(
         "quantiles": ["min", "p20", "p50", "p80"],
         **({} if work is None else {"flops": work.flops, "bytes": work.bytes, "work": work_json(work)}),
         **({} if inferred is None else {"inferred": inferred}),
-        "rows": _rows(configs, results),
+        "rows": [
+            _row(config, [trials[config] for trials in passes_trials if config in trials])
+            for config in dict.fromkeys(config for trials in passes_trials for config in trials)
+            if config in configs
+        ],
     }
 
 
@@ -139,14 +144,6 @@ def _arguments(problem: Problem) -> dict[str, Any]:
     tensors = {name: {"shape": list(spec.shape), "dtype": spec.dtype} for name, spec in problem.specs.items()}
     choices = {name: value for name, value in problem.arguments if isinstance(value, (str, bool))}
     return {**tensors, **choices}
-
-
-def _rows(space: ConfigSpace, results: Sequence[TuningResult]) -> list[dict[str, Any]]:
-    passes = [{trial.config: trial for trial in result.trials} for result in results]
-    configs = dict.fromkeys(config for trials in passes for config in trials)
-    return [
-        _row(config, [trials[config] for trials in passes if config in trials]) for config in configs if config in space
-    ]
 
 
 def _row(config: Config, trials: Sequence[Trial]) -> dict[str, Any]:

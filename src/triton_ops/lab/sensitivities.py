@@ -29,7 +29,8 @@ from triton_ops.device import Calibration, DeviceSpec, Machine, Waves, machine_o
 from triton_ops.exceptions import RecordingError, SettingsError, TargetError
 from triton_ops.lab.expectation import explain, portrait
 from triton_ops.lab.ranking import ModelQuestion, ahead_of, expected_of
-from triton_ops.lab.recording import Recording
+from triton_ops.lab.recording import Recording, recording_of
+from triton_ops.records import Run
 from triton_ops.space import Config, Value
 from triton_ops.values import WASTEFUL_SPILL_BYTES, Resources, Trial
 
@@ -268,12 +269,8 @@ def _cliff(pairs: Sequence[tuple[Trial, Trial]], name: str, before: Value, after
     if not pairs:
         return None
     ratios = [second.median_ms / first.median_ms for first, second in pairs if second.ok]
-    spilled = [second for first, second in pairs if _spills(second) and not _spills(first)]
-    if_spilled = [
-        second.median_ms / first.median_ms
-        for first, second in pairs
-        if second.ok and _spills(second) and not _spills(first)
-    ]
+    spilled = [(first, second) for first, second in pairs if _spills(second) and not _spills(first)]
+    if_spilled = [second.median_ms / first.median_ms for first, second in spilled if second.ok]
     steep = sum(ratio >= _STEEP for ratio in ratios)
     fails = sum(second.failed for _, second in pairs)
     if not spilled and steep < max(1.0, _OFTEN * len(ratios)) and fails < max(1.0, _OFTEN * len(pairs)):
@@ -349,6 +346,13 @@ class Sensitivity:
     best_ms: float
     explained: float  # share of the variance of the logarithm of the time, by single tunables
     knobs: tuple[Knob, ...]  # with several values, the one that matters most first
+
+    in_order = staticmethod(in_order)
+
+    @staticmethod
+    def of_run(run: Run) -> Sensitivity:
+        """As of a run log; `RecordingError` where nothing can be told."""
+        return sensitivity(recording_of(run))
 
 
 def sensitivity(recording: Recording) -> Sensitivity:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.base import PageParts, assembled, data_script, part, storable
-from triton_ops.lab import in_order
+from triton_ops.lab import Sensitivity
 from triton_ops.report.report_tables import (
     comparison_of,
     comparison_text,
@@ -128,7 +128,7 @@ class _TrialRows:
         self.names = list(dict.fromkeys((*tunables, *(name for config in configs for name in config))))
         places: dict[str, dict[str, int]] = {name: {} for name in self.names}
         for name, values in tunables.items():
-            for value in in_order(values):
+            for value in Sensitivity.in_order(values):
                 _place(places[name], str(tuple(value) if isinstance(value, list) else value))
         self._errors: dict[str, int] = {}
         self._fates: dict[str, int] = {}

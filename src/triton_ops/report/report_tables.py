@@ -197,7 +197,16 @@ class RunComparison:
     second: Report
     differences: dict[str, tuple[str, str]]  # by name, the first's text and the second's; empty where it has none
     common: Common | str  # a text says why their times cannot be compared
-    agreement: Agreement = "unknown"  # of the winners of one problem; unknown where a run has none
+
+    @property
+    def agreement(self) -> Agreement:
+        """The agreement of the winners of one problem; unknown where a run has none."""
+        one, other = self.first.record, self.second.record
+        if one is None or other is None or not _of_one_problem(self.first, self.second):
+            return "unknown"
+        if one.winner == other.winner:
+            return "same"
+        return "tie" if other.winner in one.ties or one.winner in other.ties else "differ"
 
 
 def others_to_compare(reports: Sequence[Report]) -> list[Report]:
@@ -214,23 +223,11 @@ def comparison_of(first: Report, second: Report) -> RunComparison:
         for name in dict.fromkeys((*one, *other))
         if one.get(name, "") != other.get(name, "")
     }
-    return RunComparison(
-        first=first, second=second, differences=differences, common=_common(first, second),
-        agreement=_agreement(first, second),
-    )  # fmt: skip
+    return RunComparison(first=first, second=second, differences=differences, common=_common(first, second))
 
 
 def _facts(report: Report) -> dict[str, str]:
     return {**headline(report), "space": report.run.head.space.fingerprint, **report.environment}
-
-
-def _agreement(first: Report, second: Report) -> Agreement:
-    one, other = first.record, second.record
-    if one is None or other is None or not _of_one_problem(first, second):
-        return "unknown"
-    if one.winner == other.winner:
-        return "same"
-    return "tie" if other.winner in one.ties or one.winner in other.ties else "differ"
 
 
 def agreement_text(comparison: RunComparison) -> str:

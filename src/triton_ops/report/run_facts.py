@@ -11,7 +11,7 @@ from typing import Any
 
 from triton_ops.device import Placed, Roofline
 from triton_ops.exceptions import RecordingError
-from triton_ops.lab import Sensitivity, recording_of, sensitivity
+from triton_ops.lab import Sensitivity
 from triton_ops.records import Finalist, FinishedTrial, Preview, Record, Resumed, Run, TrialOrigin, lock_of
 from triton_ops.ship import OPTIONS
 from triton_ops.space import Config, source_of
@@ -249,7 +249,7 @@ class Report:
     def sensitivity(self) -> Sensitivity | str:
         """The tunables that matter, or the reason why that cannot be said."""
         try:
-            return sensitivity(recording_of(self.run))
+            return Sensitivity.of_run(self.run)
         except RecordingError as error:
             return error.message
 
