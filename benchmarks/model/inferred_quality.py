@@ -25,8 +25,7 @@ from triton_ops.backend.front_end import kernel_work
 from triton_ops.cost_model import Model, Readings
 from triton_ops.device import machine_of, named_target, spec_named
 from triton_ops.kernels import load
-from triton_ops.lab.recorded_works import recorded_model
-from triton_ops.lab.recording import write_recording
+from triton_ops.lab.recording import recorded_model, write_recording
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec, dtype_name
 

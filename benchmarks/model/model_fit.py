@@ -21,7 +21,7 @@ from benchmarks.document import save
 from benchmarks.model.inferred_quality import inferred, readings_of
 from benchmarks.model.model_quality import figures, read, resources_of, spearman, time_ms
 from triton_ops.cost_model import Model, Readings
-from triton_ops.lab.recorded_works import recorded_model
+from triton_ops.lab.recording import recorded_model
 from triton_ops.values import Resources
 
 FITTED = {

@@ -71,8 +71,7 @@ class AverageStep:
     reduced: bool  # what a product makes becomes the operand of another one
 
 
-def step_of(launch: LaunchWork) -> AverageStep:
-    """The average step of a launch with products."""
+def _step_of(launch: LaunchWork) -> AverageStep:
     loops = main_loops(launch)
     main = max(launch.products, key=lambda product: product.flops)
     steps = sum(launch.loops[at].turns for at in loops) or max(main.executions, 1.0)
@@ -263,7 +262,7 @@ class _LaunchFacts:
 
     @cached_property
     def step(self) -> AverageStep:
-        return step_of(self.launch)
+        return _step_of(self.launch)
 
     @cached_property
     def walk(self) -> MemoryWalk:

@@ -77,7 +77,11 @@ class ProductTiles:
             if form.by_turns and not machine.wgmma:
                 waits_ns = inf
             times = replace(times, time_ms=times.time_ms + (form.described_ns + waits_ns) / 1e6)
-            return _with_second_launch(times, loop, block, form, machine) if form.shares else times
+            return (
+                _with_second_launch(times, loop, block, form, machine)
+                if form.algorithm in ("split_k", "stream_k")
+                else times
+            )
 
         sums = _sums(block, form.sums, self.promoted, self.scaled)
         return TilePlan(block.warps, _guess(block, sums, form, machine, ITEM_BYTES[product.out_dtype]), schedule)
@@ -97,11 +101,6 @@ class _Form:
     sums: int
     ahead: int
     by_turns: bool
-
-    @property
-    def shares(self) -> bool:
-        """True for algorithms that share a tile among programs."""
-        return self.algorithm in ("split_k", "stream_k")
 
 
 def _form(config: Mapping[str, Any]) -> _Form:

@@ -210,14 +210,16 @@ class Explained:
 def explain(expected: ModelQuestion, config: Config, spec: DeviceSpec, machine: Machine | None) -> Explained:
     """The answers of model and compiler for a config, read even if work is declared; no machine, no forecast."""
     reading = _read(expected, config, spec)
-    readings, refused = reading.readings, _refusal(reading.compiled)
+    readings, compiled = reading.readings, reading.compiled
+    cannot_run = compiled is not None and compiled.status in (Status.CONSTRAINT, Status.RESOURCES)
+    refused = compiled.reason if compiled is not None and cannot_run else ""  # whatever its forecast
     answer = Explained(
         source=DECLARED if expected.declared else INFERRED, forecast=None,
         silent=refused or f"the model does not know the architecture {spec.arch} of {spec.name}",
-        work=None if readings is None else readings.work_of(config), compiled=reading.compiled, refused=refused,
+        work=None if readings is None else readings.work_of(config), compiled=compiled, refused=refused,
         fitting=reading.fitting,
     )  # fmt: skip
-    resources = reading.compiled.resources if reading.compiled is not None and reading.compiled.launchable else None
+    resources = compiled.resources if compiled is not None and compiled.launchable else None
     if machine is None:
         return answer
     if not expected.declared or expected.work is None:
@@ -229,13 +231,6 @@ def explain(expected: ModelQuestion, config: Config, spec: DeviceSpec, machine: 
         answer = replace(answer, differences=tuple(readings.differences(model, considered(expected.space))))
     silent = "a tunable or a dtype that is declared is not one it can count"
     return _with_forecast(answer, model.explain(config, resources), silent)
-
-
-def _refusal(compiled: Compiled | None) -> str:
-    """The reason why a config cannot run, whatever its forecast; empty if it can, or if nobody knows."""
-    if compiled is None or compiled.status not in (Status.CONSTRAINT, Status.RESOURCES):
-        return ""
-    return compiled.reason
 
 
 def _with_forecast(answer: Explained, forecast: Forecast | None, silent: str) -> Explained:

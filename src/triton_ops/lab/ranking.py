@@ -110,7 +110,12 @@ def rank(
     texts.
     """
     spec = device_spec(gpu)
-    machine = known_machine(spec, Path(cache_folder(cache_dir)))
+    machine = machine_of(spec, load_calibration(Path(cache_folder(cache_dir)), spec.name))
+    if machine is None:
+        raise DeviceError(
+            f"the model does not know the architecture {spec.arch} of {spec.name}",
+            hint="name a GPU of an architecture that it knows: --gpu 'NVIDIA H200'",
+        )
     expected = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
     expected.space.first_config()
     configs = considered(expected.space)
@@ -138,17 +143,6 @@ def device_spec(gpu: str | None) -> DeviceSpec:
             hint="for example --gpu 'NVIDIA H200'",
         )
     return spec
-
-
-def known_machine(spec: DeviceSpec, folder: Path) -> Machine:
-    """The figures of a device for the model; `DeviceError` for an architecture that it does not know."""
-    machine = machine_of(spec, load_calibration(folder, spec.name))
-    if machine is None:
-        raise DeviceError(
-            f"the model does not know the architecture {spec.arch} of {spec.name}",
-            hint="name a GPU of an architecture that it knows: --gpu 'NVIDIA H200'",
-        )
-    return machine
 
 
 def expected_of(

@@ -30,8 +30,7 @@ from triton_ops.cost_model import InferredPrior, ModelPrior, Readings
 from triton_ops.device import machine_of, spec_named
 from triton_ops.evaluation import StationFacts
 from triton_ops.exceptions import SpaceError
-from triton_ops.lab.recorded_works import recorded_model
-from triton_ops.lab.recording import Recording, read_recording
+from triton_ops.lab.recording import Recording, read_recording, recorded_model
 from triton_ops.records import RunLog
 from triton_ops.request import Effort, RunningBudget
 from triton_ops.search import Prior, ProblemPlace, Searcher, UsesPreviews, expected_gain, make_searcher, make_transfer
@@ -227,8 +226,10 @@ def transfers_for(target: Recording, records: Sequence[Recording]) -> list[Prior
 
     A recording of the same problem and device is left out, because it would give the answer away.
     """
-    helpful = [other for other in records if target.kernel == other.kernel and not target.same_place(other)]
+    helpful = [other for other in records if target.kernel == other.kernel]
     helpful = [other for other in helpful if set(target.space.tunables) == set(other.space.tunables)]
+    own = (target.problem, target.dtype, target.device)
+    helpful = [other for other in helpful if (other.problem, other.dtype, other.device) != own]
     helpful.sort(key=lambda other: (_distance(target, other), other.file))
     transfers = (make_transfer(target.space, list(o.trials.values()), _distance(target, o)) for o in helpful)
     return [transfer for transfer in transfers if transfer is not None]
@@ -475,7 +476,7 @@ def _runs(plan: ReplayPlan, run: Callable[[_Job], _Run], processes: int) -> Iter
     pairs = list(product(plan.recordings, plan.searches))
     jobs = [_Job(plan, *pair, seed) for pair in pairs for seed in range(plan.seeds)]
     with ExitStack() as stack:
-        runs = map(run, jobs)
+        runs: Iterator[_Run] = map(run, jobs)
         if processes > 1:
             pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_take_one_thread)
             stack.enter_context(pool)

@@ -28,8 +28,7 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UnsupportedDtypeError,
 )
-from triton_ops.lab.recorded_works import recorded_work, textbook_work
-from triton_ops.lab.recording import Recording, read_recording
+from triton_ops.lab.recording import Recording, read_recording, recorded_work, textbook_work
 from triton_ops.lab.simulated_ranking import (
     LESSON,
     PRODUCT,

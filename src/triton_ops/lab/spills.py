@@ -36,7 +36,7 @@ class SpillChange:
 
     name: str
     why: str
-    steps: Callable[[], Iterator[Config]]  # the configs to try, each going further than the one before
+    steps: Iterator[Config]  # the configs to try, each going further than the one before
 
 
 def changes(config: Config, space: ConfigSpace, target: Target, size: SIZE) -> tuple[SpillChange, ...]:
@@ -45,29 +45,26 @@ def changes(config: Config, space: ConfigSpace, target: Target, size: SIZE) -> t
     Values of tunables are taken from its space where they are listed; `size` tells the size of its accumulator or tile.
     """
     kinds = [
-        SpillChange("smaller tile", "half of the accumulator, or of the row, is half of its registers",
-               lambda: _smaller_tiles(config, space, size)),
         SpillChange(
-            "more warps", "the same registers are spread over more threads", lambda: _more_warps(config, target)
+            "smaller tile",
+            "half of the accumulator, or of the row, is half of its registers",
+            _smaller_tiles(config, space, size),
         ),
-        SpillChange("fewer stages", "fewer tiles are under way", lambda: _fewer_stages(config)),
-    ]  # fmt: skip
+        SpillChange("more warps", "the same registers are spread over more threads", _more_warps(config, target)),
+        SpillChange("fewer stages", "fewer tiles are under way", _fewer_stages(config)),
+    ]
     if config.get("maxnreg") is not None:
-        freed = SpillChange(
-            "no limit of registers", "maxnreg takes registers away", lambda: iter([Config({**config, "maxnreg": None})])
-        )
-        kinds.insert(0, freed)
+        freed = iter([Config({**config, "maxnreg": None})])
+        kinds.insert(0, SpillChange("no limit of registers", "maxnreg takes registers away", freed))
     return tuple(kinds)
 
 
 def _smaller_tiles(config: Config, space: ConfigSpace, size: SIZE) -> Iterator[Config]:
-    before = config
+    smaller: Config | None = config
     for _ in range(_TILE_STEPS):
-        smaller = _half_tile(before, space, size)
-        if smaller is None:
+        if (smaller := _half_tile(smaller, space, size)) is None:
             return
         yield smaller
-        before = smaller
 
 
 def _half_tile(config: Config, space: ConfigSpace, size: SIZE) -> Config | None:
@@ -153,11 +150,7 @@ class Examiner:
         self._pool = pool
 
     def evidence(self, config: Config) -> SpillEvidence:
-        """Compile a config, and gather what it takes and spills.
-
-        Cost: one compilation, and a third of a second where it spills. `TargetError`: the kernel cannot be compiled
-        alone.
-        """
+        """Compile a config, and gather what it takes and spills, which costs a third of a second where it does."""
         compiling = self._pool.submit(config, anyway=True)
         tile = self._pool.read(config).result().accumulator
         compiled = compiling.result()
@@ -196,7 +189,7 @@ class Examiner:
         kind = self._ahead.target.kind
         texts = [one.assembly if kind == "hip" else disassembled(one.binary) for one in binaries]
         parts = [astuple(local_traffic(kind, text)) for text in texts if text is not None]
-        return None if None in texts else LocalTraffic(*map(sum, zip(*parts, strict=True)))
+        return None if None in texts else LocalTraffic(*map(sum, zip((0,) * 5, *parts, strict=True)))
 
 
 CURES, HELPS, NO_HELP, SLOWER, IMPOSSIBLE = "cures", "helps", "does not help", "slower", "not possible"
@@ -399,7 +392,7 @@ def _examine(examiner: Examiner, config: Config, space: ConfigSpace, target: Tar
     attempts: list[CureTrial] = []
     for change in changes(config, space, target, lru_cache(maxsize=None)(examiner.tile)):
         one = CureTrial(change.name, change.why, before, ())
-        for step in change.steps():
+        for step in change.steps:
             one = CureTrial(change.name, change.why, before, (*one.steps, examiner.evidence(step)))
             if one.verdict == CURES:
                 break

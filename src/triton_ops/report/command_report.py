@@ -108,7 +108,7 @@ def reports_json(reports: Sequence[Report]) -> dict[str, Any]:
             "rows": [{"run": row.report.run.head.id, "problem": row.label, "of_limit": row.of_limit,
                       "gain": row.report.gain, "slower": list(row.slower)} for row in problems.rows],
         },
-        "comparisons": [comparison_json(comparison_of(reports[0], other)) for other in others_to_compare(reports)],
+        "comparisons": [_comparison_json(comparison_of(reports[0], other)) for other in others_to_compare(reports)],
     }  # fmt: skip
 
 
@@ -146,8 +146,7 @@ def report_json(report: Report) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def comparison_json(comparison: RunComparison) -> dict[str, Any]:
-    """The comparison of two runs; `common` is null where times cannot be compared, and `why_not` has the reason."""
+def _comparison_json(comparison: RunComparison) -> dict[str, Any]:
     common = comparison.common
     return {
         "first": comparison.first.run.head.id, "second": comparison.second.run.head.id,

@@ -85,11 +85,6 @@ def ms_text(trial: Trial) -> str:
     return f"{trial.median_ms:.4g}" if trial.ok else "-"
 
 
-def relative_text(trial: Trial) -> str:
-    """The time over the baseline's, or `-`."""
-    return f"{trial.relative:.3f}x" if trial.ok and trial.relative is not None else "-"
-
-
 def gap_text(gap: Interval | None) -> str:
     """The slowdown against the winner with the 95 % interval, such as `+1.2% (+0.8% to +1.6%)`."""
     if gap is None:
@@ -100,7 +95,9 @@ def gap_text(gap: Interval | None) -> str:
 
 def place_cells(row: TrialRow) -> list[str]:
     """One line of the list of trials: time, time over the baseline's, what became of it, config."""
-    return [ms_text(row.trial), relative_text(row.trial), row.fate, str(row.trial.config)]
+    trial = row.trial
+    over_default = f"{trial.relative:.3f}x" if trial.ok and trial.relative is not None else "-"
+    return [ms_text(trial), over_default, row.fate, str(trial.config)]
 
 
 def contender_cells(one: RaceEntry) -> list[str]:
@@ -230,8 +227,7 @@ def _facts(report: Report) -> dict[str, str]:
     return {**headline(report), "space": report.run.head.space.fingerprint, **report.environment}
 
 
-def agreement_text(comparison: RunComparison) -> str:
-    """The agreement of two tunes of one problem, in a sentence; empty where it is not known."""
+def _agreement_text(comparison: RunComparison) -> str:
     one, other = comparison.first.record, comparison.second.record
     if comparison.agreement == "unknown" or one is None or other is None:
         return ""
@@ -281,20 +277,17 @@ def _place(of: Report, among: Report) -> int | None:
 
 def comparison_text(comparison: RunComparison) -> str:
     """The agreement of the tunes, and the comparison of the configs of both runs."""
-    return "; ".join(filter(None, [agreement_text(comparison), common_text(comparison.common)]))
-
-
-def common_text(common: Common | str) -> str:
-    """The configs of both runs in a sentence."""
+    common = comparison.common
     if isinstance(common, str):
-        return common
+        return "; ".join(filter(None, [_agreement_text(comparison), common]))
     low, middle, high = common.quartiles
     first, second = ("not run there" if place is None else f"place {place}" for place in common.places)
-    return (
+    text = (
         f"{common.configs} configs ran in both: the second run's times are {middle:.3f}x the first's "
         f"(quartiles {low:.3f}x and {high:.3f}x), the orders' correlation is {common.correlation:.2f}; "
         f"the first run's best config is {first} in the second, the second's is {second} in the first"
     )
+    return "; ".join(filter(None, [_agreement_text(comparison), text]))
 
 
 SHOWN = 20
@@ -348,21 +341,15 @@ def parts_of(report: Report, top: int = SHOWN) -> Iterator[ReportTable | PasteTe
     yield ReportTable("Environment", ("", ""), list(report.environment.items()))
 
 
-def comparison_parts(first: Report, second: Report) -> Iterator[ReportTable]:
-    """The parts of the comparison of two runs."""
-    comparison = comparison_of(first, second)
-    rows = [[name, *both] for name, both in comparison.differences.items()]
-    header = ("", first.run.head.id, second.run.head.id)
-    yield ReportTable("What differs", header, rows, note=comparison_text(comparison))
-
-
 def further_parts(reports: Sequence[Report]) -> Iterator[ReportTable]:
     """The parts of several runs together: the kernel over its problems, and the comparisons with the first run."""
     problems = problem_map(reports)
     if problems is not None:
         yield from _map_parts(problems)
-    for other in others_to_compare(reports):
-        yield from comparison_parts(reports[0], other)
+    for comparison in (comparison_of(reports[0], other) for other in others_to_compare(reports)):
+        rows = [[name, *both] for name, both in comparison.differences.items()]
+        header = ("", comparison.first.run.head.id, comparison.second.run.head.id)
+        yield ReportTable("What differs", header, rows, note=comparison_text(comparison))
 
 
 def _map_parts(problems: ProblemMap) -> Iterator[ReportTable]:

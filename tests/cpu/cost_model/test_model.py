@@ -18,7 +18,7 @@ from triton_ops.cost_model.waves import Wave, schedule
 from triton_ops.cost_model.waves import overlap_ns as overlapped
 from triton_ops.device import DeviceSpec, machine_of, spec_named
 from triton_ops.exceptions import SpaceError
-from triton_ops.lab.recorded_works import recorded_model, recorded_work, work_json, work_of
+from triton_ops.lab.recording import recorded_model, recorded_work, work_json, work_of
 from triton_ops.search import make_searcher
 from triton_ops.values import Compiled, Footprint, Resources, Schedule, Status, TilePlan, tile_side
 
