@@ -34,7 +34,7 @@ from triton_ops.cost_model.resource_guess import chained_footprint, row_footprin
 from triton_ops.cost_model.row_tiles import MemoryWalk, walk_schedule
 from triton_ops.device import Machine
 from triton_ops.exceptions import SpaceError
-from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, LoopWork, Product
+from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, Product
 from triton_ops.space import Config
 from triton_ops.values import Footprint, Schedule, TilePlan, UnknownTileError, Work, warps_and_stages
 
@@ -73,8 +73,9 @@ class AverageStep:
 
 def _step_of(launch: LaunchWork) -> AverageStep:
     loops = main_loops(launch)
+    turning = [launch.loops[at] for at in loops]
     main = max(launch.products, key=lambda product: product.flops)
-    steps = sum(launch.loops[at].turns for at in loops) or max(main.executions, 1.0)
+    steps = sum(one.turns for one in turning) or max(main.executions, 1.0)
     loads = tuple(a for a in launch.accesses if a.kind == "load" and (a.loop in loops or not loops))
     feeding = {at for product in launch.products for at in product.loads if at >= 0}
     fed = [launch.accesses[at] for at in feeding if launch.accesses[at] in loads]
@@ -82,7 +83,7 @@ def _step_of(launch: LaunchWork) -> AverageStep:
     return AverageStep(
         programs=launch.programs,
         steps=steps,
-        entries=sum(launch.loops[at].entries for at in loops) or 1.0,
+        entries=sum(one.entries for one in turning) or 1.0,
         main=main,
         products=launch.products,
         loads=loads,
@@ -93,23 +94,18 @@ def _step_of(launch: LaunchWork) -> AverageStep:
         ),
         operand_bytes=sum(map(_tile_bytes, prefilled)) + _prior_operand_bytes(launch, loops),
         turned=max((_left_bytes(product) for product in launch.products if product.computed), default=0.0),
-        depth=next((launch.loops[at].stages for at in loops if launch.loops[at].stages is not None), None),
+        depth=next((one.stages for one in turning if one.stages is not None), None),
         results=_result_elements(launch, range(len(launch.products))),
         passing=_result_elements(launch, {at for product in launch.products for at in product.after}),
-        operations=sum(launch.loops[at].plain for at in loops) / steps,
+        operations=sum(one.plain for one in turning) / steps,
         copied=sum(_tile_bytes(a) * a.executions for a in loads if not a.descriptor) / steps,
         load_bytes=sum(access.bytes for access in loads) / steps,
         lines=sum(a.lines * a.executions for a in loads if not a.descriptor) / steps,
         stored=sum(a.bytes * (2 if a.kind == "atomic" else 1) for a in launch.accesses if a.kind != "load"),
-        arithmetic=sum(_arithmetic_cycles(launch.loops[at]) for at in loops) / steps,
+        arithmetic=sum(max(one.plain / _LANES, one.special / _SPECIAL_PER_CYCLE) for one in turning) / steps,
         links=_links(launch),
         reduced=any(product.after for product in launch.products),
     )
-
-
-def _arithmetic_cycles(loop: LoopWork) -> float:
-    """Cycles of one multiprocessor; exponentials and the like have a unit of their own."""
-    return max(loop.plain / _LANES, loop.special / _SPECIAL_PER_CYCLE)
 
 
 def _links(launch: LaunchWork) -> int:

@@ -73,7 +73,9 @@ class ProductTiles:
                 loop = replace(loop, mma_cycles=loop.mma_cycles + _promotion_cycles(block, config))
             walked = _of_programs(loop, block, form, machine)
             times = loop_schedule(walked, footprint, machine)
-            waits_ns = _waits_ns(times, walked, form, machine) if self.scaled else 0.0
+            waits_ns = 0.0
+            if self.scaled:  # for the scales of each sum, unless they are read steps ahead
+                waits_ns = times.waves * walked.steps * form.sums * machine.costs.load_ns / (1 + form.ahead)
             if form.by_turns and not machine.wgmma:
                 waits_ns = inf
             times = replace(times, time_ms=times.time_ms + (form.described_ns + waits_ns) / 1e6)
@@ -160,11 +162,6 @@ def _with_second_launch(first: Schedule, loop: TileLoop, block: TileBlock, form:
     second_ns = _SECOND_LAUNCH_NS + read_ns + tiles * loop.store_bytes / machine.dram_gbps
     alone = {**first.alone_ms, "second launch": second_ns / 1e6}
     return Schedule(first.time_ms + second_ns / 1e6, first.waves, alone)
-
-
-def _waits_ns(schedule: Schedule, loop: TileLoop, form: _Form, machine: Machine) -> float:
-    """For the scales of each sum, unless they are read steps ahead."""
-    return schedule.waves * loop.steps * form.sums * machine.costs.load_ns / (1 + form.ahead)
 
 
 def _promotion_cycles(block: TileBlock, config: Mapping[str, Any]) -> float:

@@ -172,7 +172,8 @@ def _traffic(walk: MemoryWalk, machine: Machine, depth: int, blocks: int) -> dic
     """Nanoseconds at DRAM and at L2: what is read again is found in L1, else in L2, else read anew."""
     l1_bytes = machine.costs.l1_bytes
     past_l1 = [bytes_ * _l1_miss_share((own * depth + others) / l1_bytes) for bytes_, own, others in walk.again]
-    missed = [_miss_share(blocks * own, machine.l2_bytes / 2) for _, own, _ in walk.again]
+    held = [machine.l2_bytes / 2 / max(blocks * own, 1e-9) for _, own, _ in walk.again]  # shares, at most all
+    missed = [max(0.0, 1 - share) for share in held]
     anew = sum(one * share for one, share in zip(past_l1, missed, strict=True))
     common = sum(bytes_ * _l1_miss_share((own + others) / l1_bytes) for bytes_, own, others in walk.common)
     dram = blocks * (walk.own_bytes + anew + walk.written_bytes)
@@ -187,11 +188,6 @@ def _l1_miss_share(passed: float) -> float:
     step, and a line's place is not free, so that the edge is soft.
     """
     return 1 - exp(-passed * passed)
-
-
-def _miss_share(meanwhile_bytes: float, size_bytes: float) -> float:
-    """The share of what was read that a cache of a size no longer holds."""
-    return max(0.0, 1 - size_bytes / meanwhile_bytes) if meanwhile_bytes > 0 else 0.0
 
 
 _INSTRUCTIONS = 4.0  # per element and pass of a norm; counted in its machine code for sm_90

@@ -93,7 +93,11 @@ def side_by_side(
     rows = [[*map(_cell, each), str(each[0].config)] for each in zip(*by_arch.values(), strict=True)]
     lines = [f"{problem} for {', '.join(by_arch)}: registers and spilled bytes per thread"]
     lines += headed_table((*by_arch, "config"), rows, columns)
-    for text in [*(_arch_summary(arch, results) for arch, results in by_arch.items()), *_differences(by_arch)]:
+    for arch, results in by_arch.items():
+        clean, spilling = sum(map(_clean, results)), sum(_spills(result) > 0 for result in results)
+        rest = len(results) - clean - spilling
+        lines += paragraph("", f"{arch}: {clean} without spills, {spilling} spill, {rest} cannot run", columns)
+    for text in _differences(by_arch):
         lines += paragraph("", text, columns)
     return [*lines, f"{len(rows)} configs on {len(by_arch)} targets, {elapsed_s:.1f} s"]
 
@@ -111,11 +115,6 @@ def _spills(result: Compiled) -> int:
 
 def _clean(result: Compiled) -> bool:
     return result.launchable and result.resources is not None and not _spills(result)
-
-
-def _arch_summary(arch: str, results: Sequence[Compiled]) -> str:
-    clean, spilling = sum(map(_clean, results)), sum(_spills(result) > 0 for result in results)
-    return f"{arch}: {clean} without spills, {spilling} spill, {len(results) - clean - spilling} cannot run"
 
 
 def _differences(by_arch: Mapping[str, Sequence[Compiled]]) -> Iterator[str]:

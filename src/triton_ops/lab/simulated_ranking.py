@@ -110,7 +110,7 @@ class ConfigOutcome(NamedTuple):
 
 
 def outcome_of(work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int]) -> ConfigOutcome:
-    """The outcome of a config, with the arguments of `ranked`."""
+    """The outcome of a config, with the arguments of `ranking_of`."""
     if fault := _ill_formed(config, sides):
         return ConfigOutcome(config, fault)
     forecast = Model(work, machine).explain(config)

@@ -36,7 +36,6 @@ from triton_ops.terminal import (
     folder_of,
     option,
     paragraph,
-    printable,
     say,
     say_json,
     table,
@@ -241,7 +240,7 @@ def _put(out: Path | None, lines: Sequence[str]) -> None:
     if out is None:
         say(*lines)
     else:
-        write_output(out, "".join(f"{printable(line)}\n" for line in lines), _HINT)
+        write_output(out, lines, _HINT)
 
 
 def _lines(reports: Sequence[Report], top: int, columns: int | None) -> Iterator[str]:

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from triton_ops.terminal.console import listing as listing
     from triton_ops.terminal.console import only_data_on_stdout as only_data_on_stdout
     from triton_ops.terminal.console import paragraph as paragraph
-    from triton_ops.terminal.console import printable as printable
     from triton_ops.terminal.console import say as say
     from triton_ops.terminal.console import say_json as say_json
     from triton_ops.terminal.console import table as table

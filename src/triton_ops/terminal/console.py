@@ -165,9 +165,9 @@ def only_data_on_stdout() -> Iterator[None]:
         yield
 
 
-def write_output(path: Path, content: str, hint: str) -> None:
-    """Write a file that an option names; `SettingsError` if it cannot be written."""
+def write_output(path: Path, content: str | Sequence[str], hint: str) -> None:
+    """Write a file that an option names, lines as `say` does; `SettingsError` if it cannot be written."""
     try:
-        write_named(path, content)
+        write_named(path, content if isinstance(content, str) else "".join(f"{printable(line)}\n" for line in content))
     except OSError as error:
         raise SettingsError(f"{path} cannot be written: {error.strerror or error}", hint=hint) from error
