@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from triton_ops.lab.ranking import RankedConfig as RankedConfig
     from triton_ops.lab.ranking import device_spec as device_spec
     from triton_ops.lab.ranking import rank as rank
-    from triton_ops.lab.recording import recording_of as recording_of
     from triton_ops.lab.sensitivities import Sensitivity as Sensitivity
-    from triton_ops.lab.sensitivities import in_order as in_order
-    from triton_ops.lab.sensitivities import sensitivity as sensitivity
     from triton_ops.lab.spills import cure_spills as cure_spills
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -100,12 +100,10 @@ def warps_habit(target: Target, kind: str, elements: int) -> Habit | None:
         )
     low = 4 if elements >= _MEDIUM else 2
     high = 16 if elements >= _LARGE else 8 if elements >= _MEDIUM else 4
-    high = min(high, most)
+    why = "more warps share the accumulator among more registers"
     if target.arch == "sm_90" and low == 4:
-        return Habit(
-            "num_warps", low, high, "warp-group products take groups of four warps, which share the accumulator"
-        )
-    return Habit("num_warps", low, high, "more warps share the accumulator among more registers")
+        why = "warp-group products take groups of four warps, which share the accumulator"
+    return Habit("num_warps", low, min(high, most), why)
 
 
 @dataclass(frozen=True)
@@ -225,18 +223,14 @@ def explain(expected: ModelQuestion, config: Config, spec: DeviceSpec, machine: 
     if not expected.declared or expected.work is None:
         forecast = None if readings is None else readings.model(machine).explain(config, resources)
         silent = reading.why_not or (readings.silent if readings is not None else "")
-        return _with_forecast(answer, forecast, silent or "a product has a dtype without a known rate")
-    model = Model(expected.work, machine)
-    if readings is not None and readings.known_works:
-        answer = replace(answer, differences=tuple(readings.differences(model, considered(expected.space))))
-    silent = "a tunable or a dtype that is declared is not one it can count"
-    return _with_forecast(answer, model.explain(config, resources), silent)
-
-
-def _with_forecast(answer: Explained, forecast: Forecast | None, silent: str) -> Explained:
-    if answer.refused:
-        return answer
-    return replace(answer, forecast=forecast, silent="" if forecast is not None else silent)
+        silent = silent or "a product has a dtype without a known rate"
+    else:
+        model = Model(expected.work, machine)
+        forecast = model.explain(config, resources)
+        silent = "a tunable or a dtype that is declared is not one it can count"
+        if readings is not None and readings.known_works:
+            answer = replace(answer, differences=tuple(readings.differences(model, considered(expected.space))))
+    return answer if refused else replace(answer, forecast=forecast, silent="" if forecast is not None else silent)
 
 
 @dataclass(frozen=True)

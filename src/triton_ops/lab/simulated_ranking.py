@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import ceil, isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 from triton_ops.cost_model import Forecast, Model
 from triton_ops.device import Machine, Residents, machine_of, named_devices, spec_called
@@ -34,15 +34,20 @@ def config_text(config: Mapping[str, Any]) -> str:
 class PlacedConfig:
     """One config in a ranking."""
 
-    place: int  # 1 for the config that is expected to win; 0 for one that cannot run
     config: Mapping[str, Any]
-    score: float  # 100 for the winner, and the share of its speed for others; 0 without a place
     why_not: str  # why it cannot run; empty if it can
     forecast: Forecast | None
     stages: int
-    residents: Residents | None  # of one multiprocessor; None for a config that cannot run
-    idle: float  # share of the places for blocks that stay empty, because the last wave is partial
-    of_shared: float  # shared memory of a block over what the device gives it at most
+    place: int = 0  # 1 for the config that is expected to win; 0 for one that cannot run
+    score: float = 0.0  # 100 for the winner, and the share of its speed for others; 0 without a place
+    residents: Residents | None = None  # of one multiprocessor; None for a config that cannot run
+    idle: float = 0.0  # share of the places for blocks that stay empty, because the last wave is partial
+    of_shared: float = 0.0  # shared memory of a block over what the device gives it at most
+
+    @property
+    def expected_ms(self) -> float:
+        """The expected time; 0 for a config that cannot run."""
+        return 0.0 if self.why_not or self.forecast is None else self.forecast.expected_ms
 
     @property
     def occupancy(self) -> float:
@@ -95,32 +100,33 @@ def ranking_of(
     times = [one.expected_ms * factor for one, factor in zip(outcomes, factors or [1.0] * len(outcomes), strict=True)]
     able = sorted([at for at, one in enumerate(outcomes) if not one.why_not], key=lambda at: times[at])
     standings = [
-        _standing(place, machine, outcomes[at], 100.0 * times[able[0]] / times[at]) for place, at in enumerate(able, 1)
+        replace(outcomes[at], place=place, score=100.0 * times[able[0]] / times[at]) for place, at in enumerate(able, 1)
     ]
-    return [*standings, *(_standing(0, machine, one, 0.0) for one in outcomes if one.why_not)]
+    return [*standings, *(one for one in outcomes if one.why_not)]
 
 
-class ConfigOutcome(NamedTuple):
-    """The model's answer for a config: why it cannot run, empty if it can; its expected time, 0 if it cannot run."""
-
-    config: Mapping[str, Any]
-    why_not: str
-    expected_ms: float = 0.0
-    forecast: Forecast | None = None
-
-
-def outcome_of(work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int]) -> ConfigOutcome:
-    """The outcome of a config, with the arguments of `ranking_of`."""
-    if fault := _ill_formed(config, sides):
-        return ConfigOutcome(config, fault)
-    forecast = Model(work, machine).explain(config)
+def outcome_of(work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int]) -> PlacedConfig:
+    """A config that has no place yet, with the arguments of `ranking_of`."""
+    forecast = None
+    if not (why_not := _ill_formed(config, sides)):
+        forecast = Model(work, machine).explain(config)
+        why_not = _silent(work, machine, config) if forecast is None else _too_large(forecast, machine)
+    stages = 0 if why_not else config.get("num_stages", STAGES)
+    one = PlacedConfig(config=config, why_not=why_not, forecast=forecast, stages=stages)
     if forecast is None:
-        return ConfigOutcome(config, _silent(work, machine, config))
-    if isfinite(forecast.expected_ms):
-        return ConfigOutcome(config, "", forecast.expected_ms, forecast)
+        return one
+    idle, of_shared = 1 - forecast.waves / ceil(forecast.waves), forecast.shared_bytes / machine.shared_bytes_per_block
+    if why_not:
+        return replace(one, idle=idle, of_shared=of_shared)
+    warps = config.get("num_warps", WARPS)
+    residents = machine.limits.residents(forecast.registers, forecast.shared_bytes, warps)
+    return replace(one, idle=idle, of_shared=of_shared, residents=residents)
+
+
+def _too_large(forecast: Forecast, machine: Machine) -> str:
     limit = machine.shared_bytes_per_block
     why_not = f"needs {forecast.shared_bytes:,} bytes of shared memory per block; the limit is {limit:,}"
-    return ConfigOutcome(config, why_not, 0.0, forecast)
+    return "" if isfinite(forecast.expected_ms) else why_not
 
 
 def _silent(work: Work, machine: Machine, config: Mapping[str, Any]) -> str:
@@ -166,21 +172,6 @@ def _unknown_form(config: Mapping[str, Any]) -> str:
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1 and value <= 2**31
-
-
-def _standing(place: int, machine: Machine, outcome: ConfigOutcome, score: float) -> PlacedConfig:
-    config, why_not, _, forecast = outcome
-    idle = of_shared = 0.0
-    residents = None
-    if forecast is not None:
-        idle = 1 - forecast.waves / ceil(forecast.waves)
-        of_shared = forecast.shared_bytes / machine.shared_bytes_per_block
-        warps = config.get("num_warps", WARPS)
-        residents = machine.limits.residents(forecast.registers, forecast.shared_bytes, warps) if place else None
-    return PlacedConfig(
-        place=place, config=config, score=score, why_not=why_not, forecast=forecast,
-        stages=0 if why_not else config.get("num_stages", STAGES), residents=residents, idle=idle, of_shared=of_shared,
-    )  # fmt: skip
 
 
 _HELP = {

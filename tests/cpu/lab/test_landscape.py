@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from triton_ops.device import Waves
 from triton_ops.exceptions import RecordingError
-from triton_ops.lab import sensitivity
 from triton_ops.lab.recording import read_recording
-from triton_ops.lab.sensitivities import ShapePoint, Sweep, cliffs
+from triton_ops.lab.sensitivities import ShapePoint, Sweep, cliffs, sensitivity
 from triton_ops.space import Config
 
 SPACE = {"BLOCK": [64, 128, 256], "num_warps": [2, 4, 8], "num_stages": [1, 2], "KIND": ["a", "b"]}
