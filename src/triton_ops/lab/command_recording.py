@@ -201,13 +201,9 @@ def _replay_lines(summaries: list[SpaceSummary], plan: ReplayPlan, columns: int 
 
 
 def _replay_row(summary: SpaceSummary) -> list[str]:
-    reach = [f"{_text(trials.median)} ({_text(trials.p90)})" for trials in (summary.to_5pct, summary.to_1pct)]
+    reach = [f"{trials.median or '-'} ({trials.p90 or '-'})" for trials in (summary.to_5pct, summary.to_1pct)]
     means = [f"{share.mean:.3f}" for share in summary.budgets.values()]
     return [summary.search, *means, *reach, f"{summary.overhead_ms:.1f}", summary.file]
-
-
-def _text(count: int | None) -> str:
-    return "-" if count is None else str(count)
 
 
 def record_command(

@@ -17,6 +17,7 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -46,16 +47,14 @@ class Quantity:
 def quantity(text: str, unit: str, decimal_comma: bool = False) -> Quantity:
     """The value of a printed number with its unit; of a number with further ones in brackets the first counts."""
     scale, base = _base_unit(unit.strip())
-    match = _NUMBER.match(text.strip())
-    if match is None or text.strip()[match.end() : match.end() + 1].isalpha():
-        return Quantity(None, base, text.strip())
-    digits = re.sub(r"['\u00a0\u202f]", "", match[0])
-    digits = digits.replace(".", "").replace(",", ".") if decimal_comma else digits.replace(",", "")
-    try:
-        value = float(digits) * scale
-    except ValueError:
-        return Quantity(None, base, text.strip())
-    return Quantity(value if math.isfinite(value) else None, base, text.strip())
+    text, value = text.strip(), math.nan
+    match = _NUMBER.match(text)
+    if match is not None and not text[match.end() : match.end() + 1].isalpha():
+        digits = re.sub(r"['\u00a0\u202f]", "", match[0])
+        digits = digits.replace(".", "").replace(",", ".") if decimal_comma else digits.replace(",", "")
+        with suppress(ValueError):
+            value = float(digits) * scale
+    return Quantity(value if math.isfinite(value) else None, base, text)
 
 
 def has_decimal_comma(texts: Iterable[str]) -> bool:
@@ -95,15 +94,11 @@ _HINT = "make one: ncu --import REPORT.ncu-rep --csv --page raw > FILE.csv"
 
 @dataclass(frozen=True)
 class ProfiledLaunch:
-    """One launch of a kernel, or the average over the launches of a summary.
-
-    On the page `details`, where `Memory Throughput` has two units, a metric stands by its name, and by name and unit
-    too.
-    """
+    """One launch of a kernel, or the average over the launches of a summary."""
 
     kernel: str
     facts: dict[str, str]  # that identify it, such as `ID`, `Grid Size`, `Device` and `CC`, as printed
-    metrics: dict[str, Quantity]
+    metrics: dict[str, Quantity]  # on the page `details`, where some have two units, by name and unit too
 
 
 @dataclass(frozen=True)

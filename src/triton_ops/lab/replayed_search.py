@@ -416,17 +416,9 @@ def _share(fractions: list[float]) -> Share:
 
 
 def _reach(counts: list[int | None]) -> Reach:
-    numbers = [math.inf if count is None else count for count in counts]
-    return Reach(_whole(_nearest(numbers, 0.5)), _whole(_nearest(numbers, 0.9)))
-
-
-def _whole(number: float) -> int | None:
-    return int(number) if math.isfinite(number) else None
-
-
-def _nearest(numbers: list[float], share: float) -> float:
-    """The smallest of `numbers` that at least this share of them does not exceed."""
-    return sorted(numbers)[max(math.ceil(share * len(numbers)), 1) - 1]
+    numbers = sorted(math.inf if count is None else count for count in counts)
+    places = (max(math.ceil(share * len(numbers)), 1) - 1 for share in (0.5, 0.9))  # as many do not exceed the number
+    return Reach(*(int(numbers[at]) if math.isfinite(numbers[at]) else None for at in places))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -237,7 +237,9 @@ def cliffs(recording: Recording) -> list[Cliff]:
     trials = list(recording.trials.values())
     widths = {name: int(codes.max()) + 1 for name, codes in space.codes.items()}
     places = dict(zip(space.codes, accumulate(widths.values(), mul, initial=1), strict=False))
-    numbers = _numbers(space.codes, places, len(trials))
+    numbers = [0] * len(trials)  # of the configs; the value of each tunable is a digit
+    for name, column in space.codes.items():
+        numbers = [number + code * places[name] for number, code in zip(numbers, column.tolist(), strict=True)]
     jumps: list[Cliff] = []
     for name, values in space.values.items():
         if name not in space.ordered:
@@ -248,21 +250,12 @@ def cliffs(recording: Recording) -> list[Cliff]:
         for low, high in pairwise(range(len(values))):
             for before, after in ((low, high), (high, low)):
                 pairs = list(_pairs(by_value.get(before, {}), by_value.get(after, {})))
-                cliff = _cliff(pairs, name, values[before], values[after])
-                if cliff is not None:
+                if (cliff := _cliff(pairs, name, values[before], values[after])) is not None:
                     jumps.append(cliff)
     return sorted(jumps, key=lambda one: (-one.spills, -one.steep / one.pairs, -one.fails))
 
 
 _Trials: TypeAlias = "Mapping[int, Trial]"
-
-
-def _numbers(codes: Mapping[str, Any], places: Mapping[str, int], count: int) -> list[int]:
-    """A number for each config, of which the value of each tunable is a digit."""
-    numbers = [0] * count
-    for name, column in codes.items():
-        numbers = [number + code * places[name] for number, code in zip(numbers, column.tolist(), strict=True)]
-    return numbers
 
 
 def _cliff(pairs: Sequence[tuple[Trial, Trial]], name: str, before: Value, after: Value) -> Cliff | None:
