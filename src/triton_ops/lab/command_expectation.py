@@ -367,7 +367,7 @@ def cliffs_command(
         return
     say(*listing(_sweep_facts(operation.name, whole, spec, points), width()))
     if points.cliffs:
-        rows = [[*_point_row(axis, cliff.before), *_point_row(axis, cliff.after)] for cliff in points.cliffs]
+        rows = [[*_point_row(axis, before), *_point_row(axis, after)] for before, after in points.cliffs]
         say(*headed_table(_CLIFF_HEADER, rows, width(), _CLIFF_HEADER))
 
 
@@ -417,5 +417,5 @@ def _sweep_json(name: str, spec: DeviceSpec, points: Sweep) -> dict[str, Any]:
         "kernel": name, "device": spec.name, "config": dict(points.config), "axis": points.axis,
         "blocks_per_unit": points.blocks_per_unit, "at_once": points.blocks_per_unit * spec.units,
         "silent": points.silent, "points": [point(one) for one in points.points],
-        "cliffs": [{"before": point(one.before), "after": point(one.after)} for one in points.cliffs],
+        "cliffs": [{"before": point(before), "after": point(after)} for before, after in points.cliffs],
     }  # fmt: skip

@@ -52,24 +52,15 @@ CALLS = 5
 WARM_MS, SAMPLED_MS = 25.0, 100.0
 
 
-@dataclass(frozen=True)
-class FlowStep:
-    """One step of the flow; a step within this process has no command."""
-
-    name: str  # `time`, `profiler` or `counters`
-    what: str
-    command: tuple[str, ...] = ()
-
-
-def steps(target: str, command: list[str]) -> tuple[FlowStep, ...]:
-    """The steps for a target, of which nothing is imported."""
-    return (
-        FlowStep("time", f"time {target}: {WARM_MS:g} ms of warm-up, {SAMPLED_MS:g} ms of samples, as do_bench"),
-        FlowStep(
-            "profiler", f"run it {CALLS} times under torch.profiler: kernels by their share, and where the GPU waits"
-        ),
-        FlowStep("counters", "run it under Nsight Compute: what limits each kernel", tuple(command)),
-    )
+def _steps(target: str, command: list[str]) -> list[dict[str, Any]]:
+    """The steps for a target, of which nothing is imported; those within this process have no command."""
+    time = f"time {target}: {WARM_MS:g} ms of warm-up, {SAMPLED_MS:g} ms of samples, as do_bench"
+    run = f"run it {CALLS} times under torch.profiler: kernels by their share, and where the GPU waits"
+    return [
+        {"name": "time", "what": time, "command": []},
+        {"name": "profiler", "what": run, "command": []},
+        {"name": "counters", "what": "run it under Nsight Compute: what limits each kernel", "command": command},
+    ]
 
 
 @dataclass(frozen=True)
@@ -294,9 +285,10 @@ class Flow:
         }  # fmt: skip
 
 
-def _say_plan(plan: tuple[FlowStep, ...]) -> None:
+def _say_plan(plan: list[dict[str, Any]]) -> None:
     for number, step in enumerate(plan, start=1):
-        say(f"{number}  {step.name:<9} {step.what}", *([f"   {shlex.join(step.command)}"] if step.command else []))
+        command = [f"   {shlex.join(step['command'])}"] if step["command"] else []
+        say(f"{number}  {step['name']:<9} {step['what']}", *command)
 
 
 def _flow_of(called: Called, request: NcuRequest, time_ms: Callable[..., _Times]) -> Flow:
@@ -364,8 +356,8 @@ def profile_group(time_ms: Callable[..., _Times]) -> typer.Typer:
         called = Called(target, shape, dtype, device)
         request = replace(_request(called.program, metrics, kernel, 0, launches, out), from_start=False)
         if dry_run:
-            plan = steps(target, request.command())
-            say_json({"steps": [asdict(step) for step in plan]}) if as_json else _say_plan(plan)
+            plan = _steps(target, request.command())
+            say_json({"steps": plan}) if as_json else _say_plan(plan)
             return
         with only_data_on_stdout():
             result = _flow_of(called, request, time_ms)

@@ -207,22 +207,21 @@ class Explained:
 
 def explain(expected: ModelQuestion, config: Config, spec: DeviceSpec, machine: Machine | None) -> Explained:
     """The answers of model and compiler for a config, read even if work is declared; no machine, no forecast."""
-    reading = _read(expected, config, spec)
-    readings, compiled = reading.readings, reading.compiled
+    readings, compiled, fitting, why_not = _read(expected, config, spec)
     cannot_run = compiled is not None and compiled.status in (Status.CONSTRAINT, Status.RESOURCES)
     refused = compiled.reason if compiled is not None and cannot_run else ""  # whatever its forecast
     answer = Explained(
         source=DECLARED if expected.declared else INFERRED, forecast=None,
         silent=refused or f"the model does not know the architecture {spec.arch} of {spec.name}",
         work=None if readings is None else readings.work_of(config), compiled=compiled, refused=refused,
-        fitting=reading.fitting,
+        fitting=fitting,
     )  # fmt: skip
     resources = compiled.resources if compiled is not None and compiled.launchable else None
     if machine is None:
         return answer
     if not expected.declared or expected.work is None:
         forecast = None if readings is None else readings.model(machine).explain(config, resources)
-        silent = reading.why_not or (readings.silent if readings is not None else "")
+        silent = why_not or (readings.silent if readings is not None else "")
         silent = silent or "a product has a dtype without a known rate"
     else:
         model = Model(expected.work, machine)
@@ -233,29 +232,22 @@ def explain(expected: ModelQuestion, config: Config, spec: DeviceSpec, machine: 
     return answer if refused else replace(answer, forecast=forecast, silent="" if forecast is not None else silent)
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """Readings of a config and of some others of its space, and the compiled config; or why there are none."""
-
-    readings: Readings | None = None
-    compiled: Compiled | None = None
-    fitting: Compiled | None = None
-    why_not: str = ""
-
-
-def _read(expected: ModelQuestion, config: Config, spec: DeviceSpec) -> _Reading:
+def _read(
+    expected: ModelQuestion, config: Config, spec: DeviceSpec
+) -> tuple[Readings | None, Compiled | None, Compiled | None, str]:
+    """Readings of a config and of some others, the compiled config, and one that fits; or why there are none."""
     ahead = ahead_of(expected, spec)
     if isinstance(ahead, str):
-        return _Reading(why_not=ahead)
+        return None, None, None, ahead
     others = considered(expected.space)
     some = random.Random(0).sample(others, min(_COMPARED, len(others))) if expected.declared else []
     try:
         with CompilePool(ahead) as pool:
             compiling = pool.submit(config, anyway=True)
             readings = survey(list(dict.fromkeys([config, *some])), pool.read, limits=_LIMITS)
-            return _Reading(readings, compiling.result(), _with_fewer_stages(compiling.result(), pool))
+            return readings, compiling.result(), _with_fewer_stages(compiling.result(), pool), ""
     except (KernelTypeError, TargetError) as error:
-        return _Reading(why_not=error.message)
+        return None, None, None, error.message
 
 
 def _with_fewer_stages(compiled: Compiled, pool: CompilePool) -> Compiled | None:

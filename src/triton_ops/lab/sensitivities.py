@@ -50,14 +50,6 @@ class ShapePoint:
     of_limit: float | None = None  # at that time
 
 
-@dataclass(frozen=True)
-class ShapeCliff:
-    """Two neighbouring shapes between which a wave is added that is mostly empty."""
-
-    before: ShapePoint
-    after: ShapePoint
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
     """One config over a series of shapes."""
@@ -69,10 +61,10 @@ class Sweep:
     silent: str = ""  # why there are no expected times; empty if there are
 
     @property
-    def cliffs(self) -> list[ShapeCliff]:
-        """The places where a wave is added and much of it is empty."""
+    def cliffs(self) -> list[tuple[ShapePoint, ShapePoint]]:
+        """Neighbouring shapes between which a wave is added that is mostly empty."""
         return [
-            ShapeCliff(before, after)
+            (before, after)
             for before, after in pairwise(self.points)
             if ceil(after.waves.waves) > ceil(before.waves.waves) and after.waves.used < before.waves.used - _LEAST_FALL
         ]

@@ -102,10 +102,10 @@ def reports_json(reports: Sequence[Report]) -> dict[str, Any]:
     problems = problem_map(reports)
     return {
         "runs": [report_json(report) for report in reports],
-        "problems": None if problems is None else {
-            "configs": [dict(config.plain) for config in problems.configs],
+        "problems": None if not problems else {
+            "configs": [dict(config.plain) for config in problems[0].slower],
             "rows": [{"run": row.report.run.head.id, "problem": row.label, "of_limit": row.of_limit,
-                      "gain": row.report.gain, "slower": list(row.slower)} for row in problems.rows],
+                      "gain": row.report.gain, "slower": list(row.slower.values())} for row in problems],
         },
         "comparisons": [_comparison_json(comparison_of(reports[0], other)) for other in others_to_compare(reports)],
     }  # fmt: skip

@@ -110,12 +110,11 @@ def _roof(report: Report) -> dict[str, Any] | None:
 
 
 def _map(reports: Sequence[Report]) -> dict[str, Any] | None:
-    problems = problem_map(reports)
-    if problems is None:
+    if not (problems := problem_map(reports)):
         return None
     data: dict[str, Any] = storable({
-        "configs": [str(config) for config in problems.configs],
-        "rows": [[*map_cells(row)[:4], list(row.slower)] for row in problems.rows],
+        "configs": [str(config) for config in problems[0].slower],
+        "rows": [[*map_cells(row)[:4], list(row.slower.values())] for row in problems],
     })  # fmt: skip
     return data
 

@@ -25,7 +25,7 @@ class ProblemRow:
     """One problem of the kernel."""
 
     report: Report
-    slower: tuple[float | str | None, ...]  # a config's time over the best one's here; None: did not run
+    slower: dict[Config, float | str | None]  # times of all problems' best over that here; None: did not run
 
     @property
     def label(self) -> str:
@@ -39,16 +39,8 @@ class ProblemRow:
         return None if place is None else place.of_limit
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProblemMap:
-    """A kernel over its problems, in the order of their extents."""
-
-    configs: tuple[Config, ...]  # the best ones of all problems, each once
-    rows: tuple[ProblemRow, ...]
-
-
-def problem_map(reports: Sequence[Report]) -> ProblemMap | None:
-    """The map of the runs of the first one's kernel; of equal problems the first run counts. None for one problem."""
+def problem_map(reports: Sequence[Report]) -> list[ProblemRow]:
+    """The problems of the first run's kernel by their extents; of equal ones the first run counts. Empty for one."""
     by_problem = {
         one.run.head.key_id: one
         for one in reversed(reports)
@@ -56,10 +48,9 @@ def problem_map(reports: Sequence[Report]) -> ProblemMap | None:
     }
     ordered = sorted(by_problem.values(), key=lambda one: (one.device, one.run.head.shape or (), one.title))
     if len(ordered) < 2:
-        return None
-    configs = tuple(dict.fromkeys(one.best.config for one in ordered if one.best is not None))
-    rows = [ProblemRow(report=one, slower=tuple(_slower(one, config) for config in configs)) for one in ordered]
-    return ProblemMap(configs=configs, rows=tuple(rows))
+        return []
+    configs = dict.fromkeys(one.best.config for one in ordered if one.best is not None)
+    return [ProblemRow(report=one, slower={config: _slower(one, config) for config in configs}) for one in ordered]
 
 
 def _slower(report: Report, config: Config) -> float | str | None:
@@ -158,7 +149,7 @@ def map_cells(row: ProblemRow) -> list[str]:
     over = "-" if gain is None else "unproven" if record is not None and record.unproven else f"{gain:.2f}x"
     return [
         row.label, "-" if best is None else ms_text(best), "-" if row.of_limit is None else f"{row.of_limit:.0%}",
-        over, *(f"{slower:.2f}x" if isinstance(slower, float) else slower or "-" for slower in row.slower),
+        over, *(f"{slower:.2f}x" if isinstance(slower, float) else slower or "-" for slower in row.slower.values()),
     ]  # fmt: skip
 
 
@@ -343,8 +334,7 @@ def parts_of(report: Report, top: int = SHOWN) -> Iterator[ReportTable | PasteTe
 
 def further_parts(reports: Sequence[Report]) -> Iterator[ReportTable]:
     """The parts of several runs together: the kernel over its problems, and the comparisons with the first run."""
-    problems = problem_map(reports)
-    if problems is not None:
+    if problems := problem_map(reports):
         yield from _map_parts(problems)
     for comparison in (comparison_of(reports[0], other) for other in others_to_compare(reports)):
         rows = [[name, *both] for name, both in comparison.differences.items()]
@@ -352,11 +342,11 @@ def further_parts(reports: Sequence[Report]) -> Iterator[ReportTable]:
         yield ReportTable("What differs", header, rows, note=comparison_text(comparison))
 
 
-def _map_parts(problems: ProblemMap) -> Iterator[ReportTable]:
-    configs = problems.configs[:_MOST_CONFIGS]
+def _map_parts(problems: Sequence[ProblemRow]) -> Iterator[ReportTable]:
+    configs = list(problems[0].slower)[:_MOST_CONFIGS]
     names = [letter(number) for number in range(len(configs))]
-    rows = [map_cells(row)[: _MAPPED + len(names)] for row in problems.rows]
-    more = len(problems.configs) - len(configs)
+    rows = [map_cells(row)[: _MAPPED + len(names)] for row in problems]
+    more = len(problems[0].slower) - len(configs)
     note = "each best config's time over that of the problem's own" + (f"; {more} configs more" if more > 0 else "")
     header = ("problem", "ms", "of limit", "over default", *names)
     yield ReportTable("Over problems", header, rows, header[1:], note)

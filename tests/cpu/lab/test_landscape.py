@@ -130,7 +130,7 @@ def test_a_wave_that_is_added_and_mostly_empty_is_a_cliff():
         blocks_per_unit=1,
         points=(point(1, 90), point(2, 100), point(3, 110), point(4, 190), point(5, 205)),
     )
-    assert [(one.before.extent, one.after.extent) for one in found.cliffs] == [(2, 3), (4, 5)]
+    assert [(before.extent, after.extent) for before, after in found.cliffs] == [(2, 3), (4, 5)]
     many = Sweep(config=Config(), axis="M", blocks_per_unit=1, points=(point(1, 1990), point(2, 2010)))
     assert many.cliffs == []  # a twenty-first wave costs little
 
