@@ -34,7 +34,7 @@ from triton_ops.terminal import (
     tell,
     width,
 )
-from triton_ops.values import Problem, Status
+from triton_ops.values import Problem, Resources, Status
 
 _TERMS_SHOWN = 8
 _CONFIGS_SHOWN = 20
@@ -82,7 +82,7 @@ def _explained_json(explained: Explained, image: Portrait) -> dict[str, Any]:
     forecast = asdict(explained.forecast) if explained.forecast is not None else _no_forecast(image)
     if not math.isfinite(forecast["expected_ms"] or 0.0):
         forecast["expected_ms"] = None
-    compiled = explained.compiled
+    compiled, tile = explained.compiled, image.accumulator
     return {
         **forecast,
         "silent": explained.silent,
@@ -93,9 +93,7 @@ def _explained_json(explained: Explained, image: Portrait) -> dict[str, Any]:
         "grid": _waves_json(image),
         "shared": {"bytes": image.resources.shared_bytes if image.resources else None, "limit": image.shared_limit},
         "roofline": _roofline_json(image),
-        "accumulator": None
-        if image.accumulator is None
-        else {"tile": list(image.accumulator), "bytes": image.accumulator_bytes},
+        "accumulator": None if tile is None else {"tile": list(tile), "bytes": image.accumulator_bytes},
         "advice": [{**asdict(habit), "here": value, "holds": habit.holds(value)} for habit, value in image.habits],
         "warps": [asdict(choice) for choice in image.warp_choices],
         "pipeline": {
@@ -109,21 +107,18 @@ def _explained_json(explained: Explained, image: Portrait) -> dict[str, Any]:
 
 def _no_forecast(image: Portrait) -> dict[str, Any]:
     """The fields of a forecast where there is none, with what the compiler says."""
-    resources = image.resources
+    resources = image.resources or Resources()
     return {
         "expected_ms": None, "lower_bound_ms": image.roofline.least_ms, "terms": [],
         "blocks_per_unit": image.residents.blocks if image.residents else None,
-        "waves": image.waves.waves if image.waves else None, "registers": resources.registers if resources else None,
-        "spill_bytes": resources.spill_bytes if resources else None,
-        "shared_bytes": resources.shared_bytes if resources else None, "compiled": image.compiled,
+        "waves": image.waves.waves if image.waves else None, "registers": resources.registers,
+        "spill_bytes": resources.spill_bytes, "shared_bytes": resources.shared_bytes, "compiled": image.compiled,
     }  # fmt: skip
 
 
 def _occupancy_json(image: Portrait) -> dict[str, Any] | None:
     residents = image.residents
-    if residents is None:
-        return None
-    return {
+    return None if residents is None else {
         "share": residents.occupancy, "blocks": residents.blocks, "warps": residents.warps,
         "most_warps": residents.most_warps, "limited_by": list(residents.limited_by), "by": dict(residents.by),
     }  # fmt: skip
@@ -131,9 +126,7 @@ def _occupancy_json(image: Portrait) -> dict[str, Any] | None:
 
 def _waves_json(image: Portrait) -> dict[str, Any] | None:
     waves = image.waves
-    if waves is None:
-        return None
-    return {
+    return None if waves is None else {
         "blocks": waves.grid, "at_once": waves.at_once, "waves": waves.waves, "full": waves.full,
         "tail_blocks": waves.tail_blocks, "used": waves.used,
     }  # fmt: skip

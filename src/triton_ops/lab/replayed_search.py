@@ -157,23 +157,24 @@ class SimulatedCompilers:
         self._begin()
 
 
+@dataclass
 class SimulatedStation:
     """Answers with recorded times, each with noise, and takes the time that measuring takes, while compilers go on."""
 
-    def __init__(
-        self, recording: Recording, compilers: SimulatedCompilers, conditions: LiveConditions, rng: random.Random
-    ) -> None:
-        self._recording, self._compilers, self._conditions, self._rng = recording, compilers, conditions, rng
-        self.facts = StationFacts(mode="recorded")
+    recording: Recording
+    compilers: SimulatedCompilers
+    conditions: LiveConditions
+    rng: random.Random  # of the noise
+    facts: StationFacts = field(default_factory=lambda: StationFacts(mode="recorded"))
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:  # noqa: ARG002
         """The recorded trial with noise."""
-        trial = self._recording.trials[config]
+        trial = self.recording.trials[config]
         launches_s = _LAUNCHES * trial.median_ms / 1e3 if trial.ok else 0.0
-        self._compilers.pass_time(self._conditions.trial_s + launches_s)
+        self.compilers.pass_time(self.conditions.trial_s + launches_s)
         if trial.measurement is None:
             return trial
-        noisy = trial.median_ms * math.exp(self._rng.gauss(0.0, self._conditions.noise))
+        noisy = trial.median_ms * math.exp(self.rng.gauss(0.0, self.conditions.noise))
         return replace(trial, measurement=Measurement((noisy,), trial.measurement.mode))
 
 
