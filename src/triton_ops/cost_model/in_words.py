@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from triton_ops.cost_model.inferred_rows import least_bytes, passes_of, why_silent
+from triton_ops.cost_model.inferred_rows import passes_of, why_silent
 from triton_ops.cost_model.rank_correlations import spearman
 from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, LoopWork, Product
 from triton_ops.values import Work
@@ -27,28 +27,23 @@ def work_in_words(work: KernelWork) -> dict[str, str]:
     return facts
 
 
-def differences(declared: Work, works: Sequence[KernelWork], scores: Sequence[tuple[float, float]]) -> list[str]:
-    """The differences of a declaration and of works read, in words; `scores` are pairs of their expected times."""
+def differences(
+    declared: Work, read: Work, works: Sequence[KernelWork], scores: Sequence[tuple[float, float]]
+) -> list[str]:
+    """The differences of a declaration and of what was read, in words; `scores` are pairs of their expected times."""
     sentences: list[str] = []
     passes = getattr(declared.tiles, "passes", None)
     walks = {passes_of(launch) for work in works for launch in work.launches if not launch.products}
     if passes is not None and walks and passes not in walks:
         times = " or ".join(map(str, sorted(walks)))
         sentences.append(f"{passes} passes over a row are declared, and the kernel reads it {times} times")
-    for name, least, unit in (("flops", _least(works, "flops"), "FLOP"), ("bytes", _least(works, "bytes"), "B")):
-        amount = float(getattr(declared, name))
+    for amount, least, unit in ((declared.flops, read.flops, "FLOP"), (declared.bytes, read.bytes, "B")):
         if amount and least and not _LEAST_SHARE <= least / amount <= _MOST_SHARE:
             sentences.append(f"{_short(amount)}{unit} are declared, and the kernel's least is {_short(least)}{unit}")
     pairs = [(a, b) for a, b in scores if math.isfinite(a) and math.isfinite(b)]
     if len(pairs) > 2 and (rho := spearman(*zip(*pairs, strict=True))) < _AGREE:
         sentences.append(f"both order {len(pairs)} configs in other ways: their rank correlation is {rho:.2f}")
     return sentences
-
-
-def _least(works: Sequence[KernelWork], what: str) -> float:
-    if what == "flops":
-        return min((sum(launch.flops for launch in work.launches) for work in works), default=0.0)
-    return min((sum(map(least_bytes, work.launches)) for work in works), default=0.0)
 
 
 def _launch(launch: LaunchWork) -> list[tuple[str, str]]:

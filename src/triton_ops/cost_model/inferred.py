@@ -103,17 +103,9 @@ def _step_of(launch: LaunchWork) -> AverageStep:
         lines=sum(a.lines * a.executions for a in loads if not a.descriptor) / steps,
         stored=sum(a.bytes * (2 if a.kind == "atomic" else 1) for a in launch.accesses if a.kind != "load"),
         arithmetic=sum(max(one.plain / _LANES, one.special / _SPECIAL_PER_CYCLE) for one in turning) / steps,
-        links=_links(launch),
+        links=max(Counter(p.loop for p in launch.products).values()) if any(p.computed for p in launch.products) else 0,
         reduced=any(product.after for product in launch.products),
     )
-
-
-def _links(launch: LaunchWork) -> int:
-    """Products of the average step, if one of them waits for what is computed in the step."""
-    if not any(product.computed for product in launch.products):
-        return 0
-    by_loop = Counter(product.loop for product in launch.products)
-    return max(by_loop.values())
 
 
 def _tile_bytes(access: Access) -> float:
@@ -365,8 +357,9 @@ class Readings:
     def differences(self, declared: Model, configs: Iterable[Config]) -> list[str]:
         """The differences between the declaration and the kernel over some configs, in words."""
         known = [config for config in configs if not self.work_of(config).silent]
-        scores = declared.score(known), Model(self.work, declared.machine).score(known)
-        return differences(declared.work, self.known_works, list(zip(*scores, strict=True)))
+        work = self.work
+        scores = declared.score(known), Model(work, declared.machine).score(known)
+        return differences(declared.work, work, self.known_works, list(zip(*scores, strict=True)))
 
     @property
     def work(self) -> Work:

@@ -221,7 +221,8 @@ def _by_metric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Pro
     value = next((header.index(name) for name in _VALUES if name in header), None)
     if value is None:
         return []
-    kernel, metric, unit = header.index(_KERNEL), header.index(_METRIC), _place(header, _UNIT)
+    kernel, metric = header.index(_KERNEL), header.index(_METRIC)
+    unit = header.index(_UNIT) if _UNIT in header else None
     identity = [header.index(name) for name in ("ID", "Process ID", _KERNEL) if name in header]
     comma = has_decimal_comma(row[value] for row in rows)
     launches: dict[tuple[str, ...], ProfiledLaunch] = {}
@@ -233,10 +234,6 @@ def _by_metric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Pro
             launch.metrics.setdefault(row[metric], number)
             launch.metrics.setdefault(f"{row[metric]} [{number.unit}]", number)
     return [launch for launch in launches.values() if launch.metrics]
-
-
-def _place(header: Sequence[str], name: str) -> int | None:
-    return header.index(name) if name in header else None
 
 
 def _facts(header: Sequence[str], row: Sequence[str]) -> dict[str, str]:

@@ -43,7 +43,7 @@ from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, Model
 from triton_ops.device import Calibration, machine_of, spec_named
 from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, TargetError, UnsupportedDtypeError
 from triton_ops.lab.ranking import expected_of, read
-from triton_ops.records import Head, Run
+from triton_ops.records import Run
 from triton_ops.space import Config, ConfigSpace, Tunable, as_space, as_tunable, config_from_json
 from triton_ops.tuner import considered, tune, uninterrupted, versions
 from triton_ops.values import (
@@ -374,24 +374,20 @@ def _cache_trial(names: Sequence[str], row: Mapping[str, Any]) -> Trial:
 def recording_of(run: Run) -> Recording:
     """The recording in a run log; unlike `read_recording` also of one in which no config ran."""
     head, trials = run.head, run.trials
+    tensors = (argument for argument in head.key.problem.values() if isinstance(argument, dict))
+    dtypes = (tensor["dtype"] for tensor in tensors if "dtype" in tensor)
     tunables = head.space.tunables
     axes = {name: [Config.from_json({name: value})[name] for value in values] for name, values in tunables.items()}
     return Recording(
         file=run.path.name,
         kernel=head.key.kernel,
         problem=head.shape or (),
-        dtype=_main_dtype(head),
+        dtype=head.dtype or next(dtypes, ""),  # that was asked for, or of the first tensor
         device=str(head.key.device.get("name", "")),
         space=_space(axes, list(trials.values())),
         trials=trials,
         arguments=head.key.problem,
     )
-
-
-def _main_dtype(head: Head) -> str:
-    """The dtype that the operation was asked for, else the dtype of the first tensor."""
-    arguments = (argument for argument in head.key.problem.values() if isinstance(argument, dict))
-    return head.dtype or next((argument["dtype"] for argument in arguments if "dtype" in argument), "")
 
 
 def _space(axes: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> ConfigSpace:

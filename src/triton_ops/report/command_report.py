@@ -20,9 +20,8 @@ from triton_ops.report.report_tables import (
     PasteText,
     ReportTable,
     RunComparison,
-    comparison_of,
+    comparisons_of,
     further_parts,
-    others_to_compare,
     parts_of,
     problem_map,
 )
@@ -107,7 +106,7 @@ def reports_json(reports: Sequence[Report]) -> dict[str, Any]:
             "rows": [{"run": row.report.run.head.id, "problem": row.label, "of_limit": row.of_limit,
                       "gain": row.report.gain, "slower": list(row.slower.values())} for row in problems],
         },
-        "comparisons": [_comparison_json(comparison_of(reports[0], other)) for other in others_to_compare(reports)],
+        "comparisons": list(map(_comparison_json, comparisons_of(reports))),
     }  # fmt: skip
 
 

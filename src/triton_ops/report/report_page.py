@@ -13,12 +13,12 @@ from typing import Any
 from triton_ops.base import PageParts, assembled, data_script, part, storable
 from triton_ops.lab import Sensitivity
 from triton_ops.report.report_tables import (
-    comparison_of,
+    RunComparison,
     comparison_text,
+    comparisons_of,
     contender_cells,
     headline,
     map_cells,
-    others_to_compare,
     problem_map,
     roof_facts,
 )
@@ -39,7 +39,7 @@ def page_of(reports: Sequence[Report]) -> str:
     """
     return _page({
         "runs": [run_data(report) for report in reports],
-        "comparisons": [_comparison(reports[0], other) for other in others_to_compare(reports)],
+        "comparisons": list(map(_comparison, comparisons_of(reports))),
         "map": _map(reports),
     })  # fmt: skip
 
@@ -167,9 +167,9 @@ def _gap(gap: Any) -> list[float] | None:
     return None if gap is None else [math.expm1(value) for value in (gap.centre, gap.low, gap.high)]
 
 
-def _comparison(first: Report, second: Report) -> Any:
-    comparison = comparison_of(first, second)
+def _comparison(comparison: RunComparison) -> Any:
     return storable({
-        "first": first.run.head.id, "second": second.run.head.id, "common": comparison_text(comparison),
+        "first": comparison.first.run.head.id, "second": comparison.second.run.head.id,
+        "common": comparison_text(comparison),
         "differences": [[name, *both] for name, both in comparison.differences.items()],
     })  # fmt: skip

@@ -197,14 +197,14 @@ class RunComparison:
         return "tie" if other.winner in one.ties or one.winner in other.ties else "differ"
 
 
-def others_to_compare(reports: Sequence[Report]) -> list[Report]:
-    """The runs that are compared with the first: all but those of its kernel on other problems, which the map shows."""
-    first, *others = [(one, one.run.head.key) for one in reports]
-    return [one for one, key in others if key.kernel != first[1].kernel or key.problem == first[1].problem]
+def comparisons_of(reports: Sequence[Report]) -> list[RunComparison]:
+    """The comparisons with the first run, but for runs of its kernel on other problems, which the map shows."""
+    first, *others = reports
+    own, pairs = first.run.head.key, [(one, one.run.head.key) for one in others]
+    return [_comparison(first, one) for one, key in pairs if key.kernel != own.kernel or key.problem == own.problem]
 
 
-def comparison_of(first: Report, second: Report) -> RunComparison:
-    """The comparison of two runs."""
+def _comparison(first: Report, second: Report) -> RunComparison:
     one, other = _facts(first), _facts(second)
     differences = {
         name: (one.get(name, ""), other.get(name, ""))
@@ -336,7 +336,7 @@ def further_parts(reports: Sequence[Report]) -> Iterator[ReportTable]:
     """The parts of several runs together: the kernel over its problems, and the comparisons with the first run."""
     if problems := problem_map(reports):
         yield from _map_parts(problems)
-    for comparison in (comparison_of(reports[0], other) for other in others_to_compare(reports)):
+    for comparison in comparisons_of(reports):
         rows = [[name, *both] for name, both in comparison.differences.items()]
         header = ("", comparison.first.run.head.id, comparison.second.run.head.id)
         yield ReportTable("What differs", header, rows, note=comparison_text(comparison))

@@ -125,17 +125,16 @@ def width() -> int | None:
 def tell(message: str, head: str = "", colour: str = "") -> None:
     """Write a message as one line on stderr after a coloured `head`; a progress bar stays below the line."""
     text = escaped(" ".join(message.split()))
-    write_to_stderr(f"{_coloured(f'{head}: ', colour)}{text}\n" if head else f"{text}\n")
+    before = f"{head}: " if head else ""
+    if before and sys.stderr.isatty() and settings.colours():
+        before = typer.style(before, fg=colour)
+    write_to_stderr(f"{before}{text}\n")
 
 
 def write_to_stderr(text: str) -> None:
     """Write to the current `sys.stderr`: a progress bar replaces it, and prints messages above the bar."""
     sys.stderr.write(text)
     sys.stderr.flush()
-
-
-def _coloured(text: str, colour: str) -> str:
-    return typer.style(text, fg=colour) if sys.stderr.isatty() and settings.colours() else text
 
 
 def agrees(question: str, hint: str) -> bool:
