@@ -60,11 +60,10 @@ def changes(config: Config, space: ConfigSpace, target: Target, size: SIZE) -> t
 
 
 def _smaller_tiles(config: Config, space: ConfigSpace, size: SIZE) -> Iterator[Config]:
-    smaller: Config | None = config
     for _ in range(_TILE_STEPS):
-        if (smaller := _half_tile(smaller, space, size)) is None:
+        if (smaller := _half_tile(config, space, size)) is None:
             return
-        yield smaller
+        yield (config := smaller)
 
 
 def _half_tile(config: Config, space: ConfigSpace, size: SIZE) -> Config | None:
