@@ -22,10 +22,10 @@ from benchmarks.model.model_quality import figures, read, show, time_ms
 from benchmarks.model.plain_kernels import SPACES
 from triton_ops.backend import Arguments, TritonKernel, described
 from triton_ops.backend.front_end import kernel_work
-from triton_ops.cost_model import Model, Readings, recorded_model
+from triton_ops.cost_model import Model, Readings
 from triton_ops.device import machine_of, named_target, spec_named
 from triton_ops.kernels import load
-from triton_ops.lab.recording import write_recording
+from triton_ops.lab.recording import recorded_model, write_recording
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec, dtype_name
 

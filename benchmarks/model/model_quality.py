@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.document import save
-from triton_ops.cost_model import recorded_model, spearman
+from triton_ops.cost_model import spearman
+from triton_ops.lab.recording import recorded_model
 from triton_ops.values import Resources
 
 FIRST = (1, 5, 10, 25)

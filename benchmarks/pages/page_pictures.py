@@ -21,7 +21,7 @@ from tests.browser import opened_browser
 from triton_ops.base import parsed, read_named
 from triton_ops.base.named_files import unpacked
 from triton_ops.device import Roofline, spec_named
-from triton_ops.lab import simulator_page
+from triton_ops.lab import command_simulate as simulator_page
 from triton_ops.lab.recording import Recording, read_recording
 from triton_ops.lab.simulation import simulate
 from triton_ops.records import Finalist, Head, Record, RunLog, Timing, read_run

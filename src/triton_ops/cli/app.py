@@ -9,49 +9,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import cache
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from triton_ops import __version__
-from triton_ops._faces import lazy_face
-from triton_ops.terminal import Verbose, end_at_once_when_interrupted, group, run, say
-
-TYPE_CHECKING = False
-
-if TYPE_CHECKING:
-    from triton_ops.backend import doctor_command as doctor_command
-    from triton_ops.benchmark import bench_command as bench_command
-    from triton_ops.cli.inductor import inductor_command as inductor_command
-    from triton_ops.cli.profile import profile_command as profile_command
-    from triton_ops.cli.simulate import simulate_command as simulate_command
-    from triton_ops.cli.tune import tune_command as tune_command
-    from triton_ops.cli.why import why_command as why_command
-    from triton_ops.compile_modes import advise_command as advise_command
-    from triton_ops.compile_modes import compile_modes_command as compile_modes_command
-    from triton_ops.lab import cliffs_command as cliffs_command
-    from triton_ops.lab import compile_command as compile_command
-    from triton_ops.lab import explain_command as explain_command
-    from triton_ops.lab import rank_command as rank_command
-    from triton_ops.lab import record_command as record_command
-    from triton_ops.lab import replay_command as replay_command
-    from triton_ops.lab import sensitivity_command as sensitivity_command
-    from triton_ops.lab import spills_command as spills_command
-    from triton_ops.lint import lint_command as lint_command
-    from triton_ops.records import cache_command as cache_command
-    from triton_ops.records import keys_command as keys_command
-    from triton_ops.records import lock_command as lock_command
-    from triton_ops.records import misses_command as misses_command
-    from triton_ops.records import show_command as show_command
-    from triton_ops.report import report_command as report_command
-    from triton_ops.ship import exchange_command as exchange_command
-    from triton_ops.ship import portfolio_command as portfolio_command
-    from triton_ops.ship import verify_command as verify_command
-    from triton_ops.timing import calibrate_command as calibrate_command
-
-
-__getattr__, *_ = lazy_face(__spec__)
+from triton_ops.terminal import Verbose, end_at_once_when_interrupted, group, option, run, say
 
 
 class ImportedLater(TyperCommand):
@@ -64,11 +29,9 @@ class ImportedLater(TyperCommand):
 
 
 def imported(name: str) -> Any:
-    """The imported command or group of commands, in the form of the parser on which Typer is built.
-
-    Its room shows it as `NAME_command`: a function, or a `Typer`.
-    """
-    command = getattr(sys.modules[__name__], f"{name.replace('-', '_')}_command")
+    """The command, or group, that its place has as `NAME_command`, in the form of the parser under Typer."""
+    place, _ = _COMMANDS[name]
+    command = getattr(import_module(f"triton_ops.{place}"), f"{name.replace('-', '_')}_command")
     if not isinstance(command, typer.Typer):
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
         single.command(name)(command)
@@ -91,7 +54,6 @@ class _Unchanged:
 
     @staticmethod
     def coerce(value: Any, **_context: Any) -> Any:
-        """Return the value itself: a text, the boolean of a flag, or None."""
         return value
 
 
@@ -122,35 +84,35 @@ Exit codes:
 
 app = group("Autotune Triton kernels and any callable: measured, verified, remembered.", "triton-ops", _EPILOG)
 _COMMANDS = {
-    "tune": "Find the fastest config of TARGET, or recall it.",
-    "show": "Show what is known: winners, gains, devices.",
-    "bench": "Find out whether A is faster than B.",
-    "compile-modes": "Find the best way to torch.compile a model.",
-    "advise": "Say what is worth doing about a model's speed.",
-    "inductor": "Options, caches, logs and graphs of torch's compiler.",
-    "compile": "Show what every config takes, without a GPU.",
-    "record": "Measure a whole space, to judge searches on it.",
-    "replay": "Judge a search on recorded spaces.",
-    "rank": "Order a space by expected times, without a GPU.",
-    "explain": "Say what limits a config on a device, and why.",
-    "simulate": "Rank configs of a textbook workload, and say why.",
-    "spills": "Say what a config spills, and try cures.",
-    "profile": "Say what limits kernels, from a profile.",
-    "cliffs": "Say at which shapes a wave is added.",
-    "sensitivity": "Say which tunables matter, from a recording.",
-    "report": "Show what runs say: text, Markdown, or a page.",
-    "portfolio": "Choose few configs for many problems of a kernel.",
-    "calibrate": "Measure this GPU for the model.",
-    "lint": "Find pitfalls in kernels, without a GPU.",
-    "doctor": "Say what works here, what does not, and why.",
-    "keys": "Say which parts of a key matter, from records.",
-    "lock": "Pin winners in a file for git, or check it.",
-    "verify": "Check a lockfile, and measure it again.",
-    "exchange": "Carry tables from and to other engines.",
-    "why": "Say which config a call would run, and why.",
-    "misses": "List the problems that nothing answered.",
-    "cache": "List, remove, locate, export and import records.",
-}  # `--help` lists them in this order
+    "tune": ("cli.tune", "Find the fastest config of TARGET, or recall it."),
+    "show": ("records", "Show what is known: winners, gains, devices."),
+    "bench": ("benchmark", "Find out whether A is faster than B."),
+    "compile-modes": ("compile_modes", "Find the best way to torch.compile a model."),
+    "advise": ("compile_modes", "Say what is worth doing about a model's speed."),
+    "inductor": ("cli.inductor", "Options, caches, logs and graphs of torch's compiler."),
+    "compile": ("lab", "Show what every config takes, without a GPU."),
+    "record": ("lab", "Measure a whole space, to judge searches on it."),
+    "replay": ("lab", "Judge a search on recorded spaces."),
+    "rank": ("lab", "Order a space by expected times, without a GPU."),
+    "explain": ("lab", "Say what limits a config on a device, and why."),
+    "simulate": ("lab", "Rank configs of a textbook workload, and say why."),
+    "spills": ("lab", "Say what a config spills, and try cures."),
+    "profile": ("cli.profile", "Say what limits kernels, from a profile."),
+    "cliffs": ("lab", "Say at which shapes a wave is added."),
+    "sensitivity": ("lab", "Say which tunables matter, from a recording."),
+    "report": ("report", "Show what runs say: text, Markdown, or a page."),
+    "portfolio": ("ship", "Choose few configs for many problems of a kernel."),
+    "calibrate": ("timing", "Measure this GPU for the model."),
+    "lint": ("lint", "Find pitfalls in kernels, without a GPU."),
+    "doctor": ("backend", "Say what works here, what does not, and why."),
+    "keys": ("records", "Say which parts of a key matter, from records."),
+    "lock": ("records", "Pin winners in a file for git, or check it."),
+    "verify": ("ship", "Check a lockfile, and measure it again."),
+    "exchange": ("ship", "Carry tables from and to other engines."),
+    "why": ("cli.why", "Say which config a call would run, and why."),
+    "misses": ("records", "List the problems that nothing answered."),
+    "cache": ("records", "List, remove, locate, export and import records."),
+}  # the place of each below `triton_ops`, and its short help; `--help` lists them in this order
 
 
 def _show_version(value: bool) -> None:
@@ -162,7 +124,7 @@ def _show_version(value: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
+        bool, option("--version", "Print the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
     verbose: Verbose = False,  # its callback has acted
 ) -> None:
@@ -179,7 +141,7 @@ def _root() -> TyperGroup:
 def program() -> TyperGroup:
     """The whole command line. A command's room is imported when the command is called."""
     commands = _root()
-    for name, short_help in _COMMANDS.items():
+    for name, (_, short_help) in _COMMANDS.items():
         commands.add_command(ImportedLater(name=name, short_help=short_help))
     return commands
 

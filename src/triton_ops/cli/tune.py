@@ -38,6 +38,7 @@ from triton_ops.terminal import (
     headed_table,
     is_verbose,
     only_data_on_stdout,
+    option,
     paragraph,
     say,
     say_json,
@@ -77,68 +78,52 @@ def tune_command(
     dtype: Dtype = None,
     space: Space = None,
     effort: Annotated[
-        str | None,
-        typer.Option("--effort", metavar="WORD", help="quick, full or exhaustive; default TRITON_OPS_EFFORT or quick."),
+        str | None, option("--effort", "quick, full or exhaustive; default TRITON_OPS_EFFORT or quick.", "WORD")
     ] = None,
-    search: Annotated[
-        str | None, typer.Option("--search", metavar="WORD", help="auto, random, exhaustive, …; default by effort.")
-    ] = None,
-    trials: Annotated[int | None, typer.Option("--trials", metavar="N", help="Most trials; default by effort.")] = None,
+    search: Annotated[str | None, option("--search", "auto, random, exhaustive, …; default by effort.", "WORD")] = None,
+    trials: Annotated[int | None, option("--trials", "Most trials; default by effort.", "N")] = None,
     budget_s: Annotated[
-        float | None,
-        typer.Option("--budget-s", metavar="S", help="Most seconds of the whole; default by effort, for a list none."),
+        float | None, option("--budget-s", "Most seconds of the whole; default by effort, for a list none.", "S")
     ] = None,
     each_s: Annotated[
-        float | None,
-        typer.Option("--each-s", metavar="S", help="For a list, most seconds of each problem; default by effort."),
+        float | None, option("--each-s", "For a list, most seconds of each problem; default by effort.", "S")
     ] = None,
     device: Device = None,
-    warm: Annotated[bool, typer.Option("--warm", help="Time GPU kernels with their data in L2; default cold.")] = False,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the search's order and the inputs.")] = 0,
+    warm: Annotated[bool, option("--warm", "Time GPU kernels with their data in L2; default cold.")] = False,
+    seed: Annotated[int, option("--seed", "Of the search's order and the inputs.", "N")] = 0,
     isolate: Annotated[
-        bool | None,
-        typer.Option("--isolate/--inline", help="Try configs in a process of their own; default for Triton on a GPU."),
+        bool | None, option("--isolate/--inline", "Try configs in a process of their own; default for Triton on a GPU.")
     ] = None,
     tolerance: Annotated[
-        float | None,
-        typer.Option("--tolerance", metavar="X", help="Largest relative error of an element; default the rule."),
+        float | None, option("--tolerance", "Largest relative error of an element; default the rule.", "X")
     ] = None,
     check: Annotated[
-        str | None,
-        typer.Option("--check", metavar="PLACE:NAME", help="Own comparison, check(result, expected), as a TARGET."),
+        str | None, option("--check", "Own comparison, check(result, expected), as a TARGET.", "PLACE:NAME")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Search again even if the winner is known.")] = False,
+    force: Annotated[bool, option("--force", "Search again even if the winner is known.")] = False,
     no_transfer: Annotated[
-        bool, typer.Option("--no-transfer", help="Do not learn from records of other problems and devices.")
+        bool, option("--no-transfer", "Do not learn from records of other problems and devices.")
     ] = False,
     no_wait: NoWait = False,
-    problems: Annotated[
-        str | None, typer.Option("--problems", metavar="FILE", help="Tune the problems in FILE, one in a line.")
-    ] = None,
+    problems: Annotated[str | None, option("--problems", "Tune the problems in FILE, one in a line.", "FILE")] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Tune the named problems of each TARGET, or of all shipped kernels.")
+        bool, option("--all", "Tune the named problems of each TARGET, or of all shipped kernels.")
     ] = False,
     from_misses: Annotated[
-        bool, typer.Option("--from-misses", help="Tune what `triton-ops misses` lists; TARGET restricts it.")
+        bool, option("--from-misses", "Tune what `triton-ops misses` lists; TARGET restricts it.")
     ] = False,
     kernels: Annotated[
-        list[str] | None,
-        typer.Option("--kernels", metavar="KERNELS", help="For a list, a file, module or TARGET to load; repeat it."),
+        list[str] | None, option("--kernels", "For a list, a file, module or TARGET to load; repeat it.", "KERNELS")
     ] = None,
-    most: Annotated[int | None, typer.Option("--most", metavar="N", help="With --from-misses, at most N.")] = None,
-    gpus: Annotated[
-        str | None, typer.Option("--gpus", metavar="LIST", help="For a list, the GPUs that measure: all, or 0,2.")
-    ] = None,
+    most: Annotated[int | None, option("--most", "With --from-misses, at most N.", "N")] = None,
+    gpus: Annotated[str | None, option("--gpus", "For a list, the GPUs that measure: all, or 0,2.", "LIST")] = None,
     engine: Annotated[
-        str | None,
-        typer.Option("--engine", metavar="NAME", help="For a list, ray or ray:HOST:PORT: the GPUs of a cluster."),
+        str | None, option("--engine", "For a list, ray or ray:HOST:PORT: the GPUs of a cluster.", "NAME")
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Serve the growing report to this machine's browsers while the tune runs.")
+        bool, option("--watch", "Serve the growing report to this machine's browsers while the tune runs.")
     ] = False,
-    watch_port: Annotated[
-        int | None, typer.Option("--watch-port", metavar="N", help="With --watch; default a free port.")
-    ] = None,
+    watch_port: Annotated[int | None, option("--watch-port", "With --watch; default a free port.", "N")] = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
 ) -> int | None:
@@ -216,7 +201,6 @@ def _show(operation: Operation, result: TuningResult, *, as_json: bool) -> None:
 
 
 def _next_step(result: TuningResult) -> str:
-    """Say what would prove a winner that is unproven."""
     if result.unproven == Record.INTERPRETED:
         return "tune it on a GPU, without TRITON_INTERPRET"
     if result.from_cache or (result.noise > 0 and result.stopped in ("complete", "settled")):
@@ -258,9 +242,9 @@ def _one_target(targets: list[str] | None, typed: Mapping[str, Any]) -> str:
         raise SettingsError(
             f"{len(targets)} targets were given, {', '.join(targets)}", hint="--all tunes the named problems of several"
         )
-    for option, lists in _LISTS_OF.items():
-        if typed[option] is not None:
-            raise SettingsError(f"{option} is for {lists}", hint="leave it out")
+    for name, lists in _LISTS_OF.items():
+        if typed[name] is not None:
+            raise SettingsError(f"{name} is for {lists}", hint="leave it out")
     return targets[0]
 
 

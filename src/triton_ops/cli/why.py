@@ -20,6 +20,7 @@ from triton_ops.terminal import (
     OneShape,
     listing,
     only_data_on_stdout,
+    option,
     say,
     say_json,
     width,
@@ -35,9 +36,7 @@ def why_command(
     shape: OneShape = None,
     dtype: Dtype = None,
     device: Device = None,
-    lockfile: Annotated[
-        Path | None, typer.Option("--lockfile", metavar="FILE", help="The lockfile that is asked first.")
-    ] = None,
+    lockfile: Annotated[Path | None, option("--lockfile", "The lockfile that is asked first.", "FILE")] = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
 ) -> None:

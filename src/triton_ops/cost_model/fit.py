@@ -20,12 +20,7 @@ _MOST_COLUMNS = 40  # of first degree; with more, columns of second degree would
 
 
 class Fit:
-    """A fit of expected times.
-
-    Args:
-        configs: Configs with a known expected time.
-        times: Their times, above 0; all of them finite.
-    """
+    """A fit of the finite expected times, all above 0, of some configs."""
 
     def __init__(self, configs: Sequence[Mapping[str, Any]], times: Sequence[float]) -> None:
         names = sorted({name for config in configs for name in config})

@@ -1,4 +1,4 @@
-"""Matrix products as pipelined loops: the time of a tile at matrix units, shared memory, load unit, L2, DRAM.
+"""Products of tiles as pipelined loops: the time of a tile at matrix units, shared memory, load unit, L2, DRAM.
 
 The layouts are Triton's for sm_80 and sm_90, which choose a tile's instruction and the share of each warp (Triton's
 `lib/Dialect`, AccelerateMatmul; docs/concepts/model.md derives each figure).
@@ -10,11 +10,11 @@ as in attention, or for arithmetic on what was loaded, a block does one after an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from math import ceil
 from typing import Any
 
-from triton_ops.cost_model.resource_guess import tile_footprint
+from triton_ops.cost_model.resource_guess import chained_footprint, tile_footprint
 from triton_ops.cost_model.waves import Wave, overlap_ns, schedule
 from triton_ops.device import Machine
 from triton_ops.values import (
@@ -33,43 +33,25 @@ _SCHEDULERS = 4  # of a multiprocessor, each with its own warps
 
 @dataclass(frozen=True, kw_only=True)
 class TileLoop:
-    """The work of one block, and the resources that blocks share. Cycles are those of one multiprocessor.
-
-    Attributes:
-        steps: Steps of the loop, per block.
-        stages: Stages of the pipeline; loads run `stages` - 1 steps ahead.
-        mma_cycles: Cycles of the matrix units per step.
-        shared_bytes: Bytes of shared memory that loads write and matrix units read, per step.
-        lines: Number of 128-byte lines that the loads of a step touch.
-        load_bytes: Bytes through the port from L2, per step.
-        arithmetic_cycles: Cycles of the other units per step.
-        dram_bytes: Bytes from DRAM per step of one block in a full wave, without bytes that another block has read.
-        store_bytes: Bytes that one block stores after its last step.
-        mma_excess: Matrix rate at the highest clock over the rate that the whole device sustains at its power limit.
-        entries: How often a block enters the loop: a persistent block fills its pipeline anew for each of its tiles.
-        lockstep: How far the matrix units of a block wait for their operands instead of working during loads, 0 to 1.
-        links: Products of a step of which one waits for another, or for arithmetic; 0 if none does.
-        exchanged: Whether warps exchange what they reduce between such products, because they share rows.
-        tall: Tiles of 16 rows that each warp has, one below the other.
-    """
+    """The work of one block; cycles of a multiprocessor, bytes and lines are per step, but for `store_bytes`."""
 
     blocks: int
-    steps: float
-    stages: int
+    steps: float  # per block
+    stages: int  # of the pipeline; loads run `stages` - 1 steps ahead
     warps: int
-    mma_cycles: float
-    shared_bytes: float
-    lines: float
-    load_bytes: float
-    arithmetic_cycles: float
-    dram_bytes: float
-    store_bytes: float
-    mma_excess: float = 1.0
-    entries: float = 1.0
-    lockstep: float = 0.0
-    links: int = 0
-    exchanged: bool = False
-    tall: float = 1.0
+    mma_cycles: float  # of the matrix units
+    shared_bytes: float  # that loads write and matrix units read
+    lines: float  # of 128 bytes that loads touch
+    load_bytes: float  # through the port from L2
+    arithmetic_cycles: float  # of the other units
+    dram_bytes: float  # of one block in a full wave, without those that another block has read
+    store_bytes: float  # of one block after its last step
+    mma_excess: float = 1.0  # matrix rate at the highest clock over that which the device sustains at its power limit
+    entries: float = 1.0  # of the loop by a block: a persistent block fills its pipeline anew for each of its tiles
+    lockstep: float = 0.0  # how far a block's matrix units wait for operands instead of working during loads, 0 to 1
+    links: int = 0  # products of a step of which one waits for another, or for arithmetic; 0 if none does
+    exchanged: bool = False  # warps exchange what they reduce between such products, because they share rows
+    tall: float = 1.0  # tiles of 16 rows that each warp has, one below the other
 
 
 def loop_schedule(loop: TileLoop, footprint: Footprint, machine: Machine) -> Schedule:
@@ -79,7 +61,6 @@ def loop_schedule(loop: TileLoop, footprint: Footprint, machine: Machine) -> Sch
 
 
 def _wave(loop: TileLoop, footprint: Footprint, machine: Machine, depth: int, blocks: int) -> Wave:
-    """The wave of `blocks` blocks, at most `depth` of them on one multiprocessor."""
     costs, clock = machine.costs, machine.clock_ghz
     busy = min(1.0, blocks / machine.units)
     dram_ns = loop.dram_bytes * blocks / machine.dram_gbps
@@ -104,8 +85,7 @@ def _wave(loop: TileLoop, footprint: Footprint, machine: Machine, depth: int, bl
         step_ns = overlap_ns({"rates": step_ns, "chain": times["chain"]}, costs.wait_overlap)
     step_ns += costs.step_cycles / clock
     out_ns = max(
-        depth * loop.store_bytes / (costs.store_bytes_per_cycle * clock),
-        blocks * loop.store_bytes / machine.dram_gbps,
+        depth * loop.store_bytes / (costs.store_bytes_per_cycle * clock), blocks * loop.store_bytes / machine.dram_gbps
     )
     alone = {name: loop.steps * each for name, each in times.items()}
     alone["loop"] = loop.steps * costs.step_cycles / clock
@@ -168,19 +148,12 @@ class GemmTiles:
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan a pipelined loop along `inner` for each tile of C."""
         check_matrix_units(machine, self.dtype)
-        warps, stages = warps_and_stages(config)
-        rows, columns, step, group = (
-            tile_side(side, config) for side in (self.tile_rows, self.tile_columns, self.tile_inner, self.group)
-        )
-        block = TileBlock(
-            rows=rows, columns=columns, step=step, group=group, warps=warps, stages=stages,
-            item_bytes=ITEM_BYTES[self.dtype],
-        )  # fmt: skip
+        block = block_of(self, config)
 
         def schedule(footprint: Footprint) -> Schedule:
             return loop_schedule(gemm_loop(self, block, machine, footprint), footprint, machine)
 
-        return TilePlan(warps, _guess(block, warp_groups(machine, rows, warps)), schedule)
+        return TilePlan(block.warps, _guess(block, warp_groups(machine, block.rows, block.warps)), schedule)
 
 
 def check_matrix_units(machine: Machine, dtype: str) -> None:
@@ -191,26 +164,32 @@ def check_matrix_units(machine: Machine, dtype: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class TileBlock:
-    """The tile of one program, and how the program runs.
-
-    Attributes:
-        step: Length of a step along the inner axis.
-        group: Number of tile rows that programs walk down before they move on to the next tile column.
-        item_bytes: Size of an element of A and B.
-    """
+    """The tile of one program, and how the program runs."""
 
     rows: int
     columns: int
-    step: int
+    step: int  # along the inner axis
     warps: int
     stages: int
-    group: int
-    item_bytes: int
+    group: int  # tile rows that programs walk down before they move on to the next tile column
+    item_bytes: int  # of an element of A and B
 
     @property
     def load_bytes(self) -> int:
         """Bytes of A and B that one step loads."""
         return (self.rows + self.columns) * self.step * self.item_bytes
+
+
+def block_of(product: GemmTiles, config: Mapping[str, Any]) -> TileBlock:
+    """The block of a config."""
+    warps, stages = warps_and_stages(config)
+    rows, columns, step, group = (
+        tile_side(side, config) for side in (product.tile_rows, product.tile_columns, product.tile_inner, product.group)
+    )
+    return TileBlock(
+        rows=rows, columns=columns, step=step, group=group, warps=warps, stages=stages,
+        item_bytes=ITEM_BYTES[product.dtype],
+    )  # fmt: skip
 
 
 def warp_groups(machine: Machine, rows: int, warps: int) -> bool:
@@ -300,11 +279,6 @@ def lockstep(machine: Machine, block: TileBlock, serialised: bool | None) -> flo
     They wait wholly where ptxas has serialised the warp-group instructions. Before a config is compiled nobody knows:
     the same 8-bit tiles of 256 columns and 8 warps had it in one kernel's text (ptxas 12.8: 4 of 96 tiles, and no
     16-bit one) and not in another's, so that the chance is taken for them.
-
-    Args:
-        machine: The device.
-        block: The block.
-        serialised: What the machine code tells; None where it is not known.
     """
     if not warp_groups(machine, block.rows, block.warps):
         return 0.0
@@ -315,7 +289,6 @@ def lockstep(machine: Machine, block: TileBlock, serialised: bool | None) -> flo
 
 
 def _lines(extent: int, block: TileBlock, along_inner: bool) -> int:
-    """Number of 128-byte lines that one step loads of an operand."""
     runs, length = (extent, block.step) if along_inner else (block.step, extent)
     return runs * ceil(length * block.item_bytes / _LINE_BYTES)
 
@@ -338,3 +311,96 @@ def _dram_bytes(tiles: GemmTiles, block: TileBlock, machine: Machine, at_once: i
     waves = blocks / resident
     in_l2 = min(1.0, machine.l2_bytes / 2 / least)
     return float((least + max(0.0, wave * waves - least) * (1 - in_l2)) / waves / resident)
+
+
+_EXPONENTIALS_PER_CYCLE = 16  # per multiprocessor; CUDA C++ Programming Guide, arithmetic throughput, 8.0 and 9.0
+_LANES = 128
+_SCORE_INSTRUCTIONS = 8  # per score without its exponential: scale, mask, maximum, subtract, sum, convert
+_SCORE_OPERATIONS = 4  # of them those of floating point: maximum, subtract, sum, convert
+
+
+@dataclass(frozen=True)
+class AttentionTiles:
+    """The tiles of softmax(Q @ Kᵀ) @ V: a program takes a tile of one head's queries and walks along the keys.
+
+    Attributes:
+        heads: Number of heads in all: batch size times heads.
+        queries: Queries per head.
+        keys: Keys per head.
+        head_dim: Elements of one query, key or value.
+        dtype: Dtype of Q, K and V.
+        tile_queries: Queries per program.
+        tile_keys: Keys per step.
+        causal: Whether a query sees only the keys up to its own position, which halves the steps.
+    """
+
+    heads: int
+    queries: int
+    keys: int
+    head_dim: int
+    _: KW_ONLY
+    dtype: str
+    tile_queries: Tile
+    tile_keys: Tile
+    causal: bool = False
+
+    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
+        """Plan a pipelined loop along the keys for each tile of queries."""
+        check_matrix_units(machine, self.dtype)
+        warps, stages = warps_and_stages(config)
+        queries, keys = tile_side(self.tile_queries, config), tile_side(self.tile_keys, config)
+        scores = TileBlock(  # Q @ Kᵀ
+            rows=queries, columns=keys, step=self.head_dim, group=1, warps=warps, stages=stages,
+            item_bytes=ITEM_BYTES[self.dtype],
+        )  # fmt: skip
+
+        def schedule(footprint: Footprint) -> Schedule:
+            return loop_schedule(attention_loop(self, scores, machine, footprint), footprint, machine)
+
+        return TilePlan(
+            warps, _attention_guess(scores, _step_bytes(scores), warp_groups(machine, queries, warps)), schedule
+        )
+
+
+def attention_loop(tiles: AttentionTiles, scores: TileBlock, machine: Machine, footprint: Footprint) -> TileLoop:
+    """The loop of one tile of queries along its keys, by a block that takes `footprint`."""
+    item, dim, queries, keys, warps = scores.item_bytes, scores.step, scores.rows, scores.columns, scores.warps
+    values = replace(scores, columns=dim, step=keys)  # P @ V
+    loads = _step_bytes(scores)
+    at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, warps)
+    per_head = ceil(tiles.queries / queries)
+    steps = max(1, round(ceil(tiles.keys / keys) * (0.5 + 0.5 / per_head if tiles.causal else 1.0)))
+    heads_at_once = min(tiles.heads, ceil(at_once * machine.units / per_head))
+    # P is in registers, so the second product reads only V from shared memory.
+    reads = operand_bytes(machine, queries, keys, dim * item, warps) + keys * dim * item * max(queries // 64, 1)
+    return TileLoop(
+        blocks=per_head * tiles.heads,
+        steps=steps,
+        stages=scores.stages,
+        warps=warps,
+        mma_cycles=mma_cycles(machine, scores, tiles.dtype) + mma_cycles(machine, values, tiles.dtype),
+        shared_bytes=reads + loads,
+        lines=2 * keys * ceil(dim * item / _LINE_BYTES),
+        load_bytes=loads,
+        arithmetic_cycles=queries * keys * max(1 / _EXPONENTIALS_PER_CYCLE, _SCORE_INSTRUCTIONS / _LANES),
+        dram_bytes=heads_at_once * loads / min(per_head * tiles.heads, at_once * machine.units),
+        mma_excess=machine.mma_excess(tiles.dtype),
+        store_bytes=queries * dim * item,
+        links=2,
+        exchanged=warps_across(machine, queries, keys, warps) > 1,
+        tall=tiles_of_warp(machine, queries, keys, warps),
+    )
+
+
+def _step_bytes(scores: TileBlock) -> int:
+    return 2 * scores.columns * scores.step * scores.item_bytes
+
+
+def _attention_guess(scores: TileBlock, loads: int, grouped: bool) -> Footprint:
+    """Resources of a block; without a pipeline the values take the place of the keys."""
+    threads, dim = 32 * scores.warps, scores.step
+    shared = (scores.stages * loads if scores.stages > 1 else loads // 2) + scores.rows * dim * scores.item_bytes
+    if not grouped:  # probabilities go through shared memory into the layout of an operand
+        shared += scores.rows * scores.columns * scores.item_bytes
+    result, passing = scores.rows * dim / threads, scores.rows * scores.columns / threads
+    return chained_footprint(result, passing, _SCORE_OPERATIONS, grouped, shared)

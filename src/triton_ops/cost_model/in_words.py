@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from triton_ops.cost_model.inferred import why_silent
-from triton_ops.cost_model.inferred_rows import least_bytes, passes_of
+from triton_ops.cost_model.inferred_rows import passes_of, why_silent
 from triton_ops.cost_model.rank_correlations import spearman
 from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, LoopWork, Product
 from triton_ops.values import Work
@@ -29,33 +27,23 @@ def work_in_words(work: KernelWork) -> dict[str, str]:
     return facts
 
 
-def differences(declared: Work, works: Sequence[KernelWork], scores: Sequence[tuple[float, float]]) -> list[str]:
-    """The differences between the declaration and the kernel, in words.
-
-    Args:
-        declared: The declared work.
-        works: The work of configs of the space, as it was read.
-        scores: Expected times of configs by the declaration and by what was read.
-    """
+def differences(
+    declared: Work, read: Work, works: Sequence[KernelWork], scores: Sequence[tuple[float, float]]
+) -> list[str]:
+    """The differences of a declaration and of what was read, in words; `scores` are pairs of their expected times."""
     sentences: list[str] = []
     passes = getattr(declared.tiles, "passes", None)
     walks = {passes_of(launch) for work in works for launch in work.launches if not launch.products}
     if passes is not None and walks and passes not in walks:
-        sentences.append(f"{passes} passes over a row are declared, and the kernel reads it {_many(walks)} times")
-    for name, least, unit in (("flops", _least(works, "flops"), "FLOP"), ("bytes", _least(works, "bytes"), "B")):
-        amount = float(getattr(declared, name))
+        times = " or ".join(map(str, sorted(walks)))
+        sentences.append(f"{passes} passes over a row are declared, and the kernel reads it {times} times")
+    for amount, least, unit in ((declared.flops, read.flops, "FLOP"), (declared.bytes, read.bytes, "B")):
         if amount and least and not _LEAST_SHARE <= least / amount <= _MOST_SHARE:
             sentences.append(f"{_short(amount)}{unit} are declared, and the kernel's least is {_short(least)}{unit}")
     pairs = [(a, b) for a, b in scores if math.isfinite(a) and math.isfinite(b)]
     if len(pairs) > 2 and (rho := spearman(*zip(*pairs, strict=True))) < _AGREE:
         sentences.append(f"both order {len(pairs)} configs in other ways: their rank correlation is {rho:.2f}")
     return sentences
-
-
-def _least(works: Sequence[KernelWork], what: str) -> float:
-    if what == "flops":
-        return min((sum(launch.flops for launch in work.launches) for work in works), default=0.0)
-    return min((sum(map(least_bytes, work.launches)) for work in works), default=0.0)
 
 
 def _launch(launch: LaunchWork) -> list[tuple[str, str]]:
@@ -89,13 +77,9 @@ def _product(product: Product, launch: LaunchWork) -> str:
     text = f"{tile}, {_times(product.executions, 'time')}; {_short(product.flops * launch.programs)}FLOP in all"
     text += f"; the {computed[0]} operand is computed" if len(computed) == 1 else ""
     if product.after:
-        return text + f"; in each turn it waits for {_names(product.after)}"
+        names = " and ".join("product" if at == 0 else f"product {at + 1}" for at in product.after)  # as listed
+        return f"{text}; in each turn it waits for {names}"
     return text + ("; in each turn it waits for arithmetic" if product.computed else "")
-
-
-def _names(products: Sequence[int]) -> str:
-    """Products by the names under which they stand in the list."""
-    return " and ".join("product" if at == 0 else f"product {at + 1}" for at in products)
 
 
 def _access(access: Access, launch: LaunchWork) -> str:
@@ -138,7 +122,3 @@ def _short(number: float) -> str:
 
 def _count(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:.3g}"
-
-
-def _many(numbers: set[Any]) -> str:
-    return " or ".join(str(number) for number in sorted(numbers))

@@ -27,13 +27,14 @@ from triton_ops.cost_model.gemm_tiles import (
     warp_groups,
     warps_across,
 )
-from triton_ops.cost_model.inferred_rows import dram_bytes, least_bytes, main_loops, walk_of
+from triton_ops.cost_model.in_words import differences, work_in_words
+from triton_ops.cost_model.inferred_rows import dram_bytes, least_bytes, main_loops, walk_of, why_silent
 from triton_ops.cost_model.prediction import Model
 from triton_ops.cost_model.resource_guess import chained_footprint, row_footprint, tile_footprint
 from triton_ops.cost_model.row_tiles import MemoryWalk, walk_schedule
 from triton_ops.device import Machine
 from triton_ops.exceptions import SpaceError
-from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, LoopWork, Product
+from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, Product
 from triton_ops.space import Config
 from triton_ops.values import Footprint, Schedule, TilePlan, UnknownTileError, Work, warps_and_stages
 
@@ -45,60 +46,36 @@ _SPECIAL_PER_CYCLE = 16  # exponentials and the like of one multiprocessor: CUDA
 
 @dataclass(frozen=True, kw_only=True)
 class AverageStep:
-    """The average step of a launch with products: its totals, divided by the steps of all loops with products.
-
-    Attributes:
-        programs: Programs of the launch.
-        steps: Steps of a program.
-        entries: How often a program enters such a loop.
-        main: The product with the most operations.
-        products: All products.
-        loads: The loads in such loops; all loads if the products stand outside of loops.
-        fed: Bytes of a step that products read from shared memory and that a pipeline holds several times.
-        at_once: The most of these bytes that one product reads.
-        operand_bytes: Bytes that products read from shared memory and that were there before the loop.
-        turned: Bytes of operands that are computed in the loop.
-        depth: Stages of the pipeline that the kernel asks for; None if it leaves them to the launch.
-        results: Elements of the results that a block holds; one loop's take the registers of another's.
-        passing: Those of them that become operands in the same step.
-        operations: Operations on single elements in a step.
-        copied: Bytes of a step that are loaded by pointers, masked elements included.
-        load_bytes: Bytes of a step that are loaded.
-        lines: 128-byte lines of a step that are loaded by pointers.
-        stored: Bytes that a program stores in all; an atomic operation loads and stores.
-        arithmetic: Cycles of a step for operations on single elements.
-        links: Products of a step of which one waits for another, or for arithmetic; 0 if none does.
-        reduced: Whether what a product makes becomes the operand of another one.
-    """
+    """The average step of a launch with products: its totals, divided by the steps of all loops with products."""
 
     programs: int
     steps: float
     entries: float
-    main: Product
+    main: Product  # with the most operations
     products: tuple[Product, ...]
-    loads: tuple[Access, ...]
-    fed: float
-    at_once: float
-    operand_bytes: float
-    turned: float
-    depth: int | None
-    results: float
-    passing: float
-    operations: float
-    copied: float
+    loads: tuple[Access, ...]  # in such loops; all loads if the products stand outside of loops
+    fed: float  # bytes that products read from shared memory and that a pipeline holds several times
+    at_once: float  # the most of these bytes that one product reads
+    operand_bytes: float  # that products read from shared memory and that were there before the loop
+    turned: float  # bytes of operands that are computed in the loop
+    depth: int | None  # stages that the kernel asks for; None if it leaves them to the launch
+    results: float  # elements that a block holds; one loop's take the registers of another's
+    passing: float  # those of them that become operands in the same step
+    operations: float  # on single elements
+    copied: float  # bytes loaded by pointers, masked elements included
     load_bytes: float
-    lines: float
-    stored: float
-    arithmetic: float
-    links: int
-    reduced: bool
+    lines: float  # of 128 bytes, loaded by pointers
+    stored: float  # bytes of a program in all; an atomic operation loads and stores
+    arithmetic: float  # cycles for operations on single elements
+    links: int  # products of which one waits for another, or for arithmetic; 0 if none does
+    reduced: bool  # what a product makes becomes the operand of another one
 
 
-def step_of(launch: LaunchWork) -> AverageStep:
-    """The average step of a launch with products."""
+def _step_of(launch: LaunchWork) -> AverageStep:
     loops = main_loops(launch)
+    turning = [launch.loops[at] for at in loops]
     main = max(launch.products, key=lambda product: product.flops)
-    steps = sum(launch.loops[at].turns for at in loops) or max(main.executions, 1.0)
+    steps = sum(one.turns for one in turning) or max(main.executions, 1.0)
     loads = tuple(a for a in launch.accesses if a.kind == "load" and (a.loop in loops or not loops))
     feeding = {at for product in launch.products for at in product.loads if at >= 0}
     fed = [launch.accesses[at] for at in feeding if launch.accesses[at] in loads]
@@ -106,7 +83,7 @@ def step_of(launch: LaunchWork) -> AverageStep:
     return AverageStep(
         programs=launch.programs,
         steps=steps,
-        entries=sum(launch.loops[at].entries for at in loops) or 1.0,
+        entries=sum(one.entries for one in turning) or 1.0,
         main=main,
         products=launch.products,
         loads=loads,
@@ -117,31 +94,18 @@ def step_of(launch: LaunchWork) -> AverageStep:
         ),
         operand_bytes=sum(map(_tile_bytes, prefilled)) + _prior_operand_bytes(launch, loops),
         turned=max((_left_bytes(product) for product in launch.products if product.computed), default=0.0),
-        depth=next((launch.loops[at].stages for at in loops if launch.loops[at].stages is not None), None),
+        depth=next((one.stages for one in turning if one.stages is not None), None),
         results=_result_elements(launch, range(len(launch.products))),
         passing=_result_elements(launch, {at for product in launch.products for at in product.after}),
-        operations=sum(launch.loops[at].plain for at in loops) / steps,
+        operations=sum(one.plain for one in turning) / steps,
         copied=sum(_tile_bytes(a) * a.executions for a in loads if not a.descriptor) / steps,
         load_bytes=sum(access.bytes for access in loads) / steps,
         lines=sum(a.lines * a.executions for a in loads if not a.descriptor) / steps,
         stored=sum(a.bytes * (2 if a.kind == "atomic" else 1) for a in launch.accesses if a.kind != "load"),
-        arithmetic=sum(_arithmetic_cycles(launch.loops[at]) for at in loops) / steps,
-        links=_links(launch),
+        arithmetic=sum(max(one.plain / _LANES, one.special / _SPECIAL_PER_CYCLE) for one in turning) / steps,
+        links=max(Counter(p.loop for p in launch.products).values()) if any(p.computed for p in launch.products) else 0,
         reduced=any(product.after for product in launch.products),
     )
-
-
-def _arithmetic_cycles(loop: LoopWork) -> float:
-    """Cycles of one multiprocessor; exponentials and the like have a unit of their own."""
-    return max(loop.plain / _LANES, loop.special / _SPECIAL_PER_CYCLE)
-
-
-def _links(launch: LaunchWork) -> int:
-    """Products of the average step, if one of them waits for what is computed in the step."""
-    if not any(product.computed for product in launch.products):
-        return 0
-    by_loop = Counter(product.loop for product in launch.products)
-    return max(by_loop.values())
 
 
 def _tile_bytes(access: Access) -> float:
@@ -171,11 +135,7 @@ def _result_elements(launch: LaunchWork, products: Iterable[int]) -> float:
 
 
 def product_plan(step: AverageStep, warps: int, stages: int, machine: Machine, dram_bytes: DramBytes) -> TilePlan:
-    """A pipelined loop of products.
-
-    Raises:
-        UnknownTileError: The device has no known matrix rate for a product.
-    """
+    """A pipelined loop of products; `UnknownTileError` if the device has no known matrix rate for one."""
     for product in step.products:
         check_matrix_units(machine, product.dtype)
     main = _block(step.main, warps, stages if step.depth is None else step.depth)
@@ -253,28 +213,16 @@ def _operand_reads(product: Product, block: TileBlock, machine: Machine) -> floa
     return operand_bytes(machine, product.rows, product.columns, product.inner * block.item_bytes, block.warps)
 
 
-_MOST_UNKNOWN = 1 / 3  # share of the bytes at unknown addresses from which on nothing is told
-
-
 @dataclass(frozen=True)
 class InferredTiles:
-    """The tiles into which a kernel cuts its work, by config.
+    """The tiles into which a kernel cuts its work, by config."""
 
-    Attributes:
-        work_of: The work of a config; its `silent` says why there is none.
-        dtype: Dtype of the operands of products; empty if there are none.
-    """
-
-    work_of: Callable[[Mapping[str, Any]], KernelWork] = field(hash=False)
-    dtype: str = ""
+    work_of: Callable[[Mapping[str, Any]], KernelWork] = field(hash=False)  # its `silent` says why there is none
+    dtype: str = ""  # of the operands of products; empty if there are none
     _facts: dict[int, _LaunchFacts] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
-        """Plan all launches of a config, one after another.
-
-        Raises:
-            UnknownTileError: The work of the config cannot be told, or the device has no rate for its products.
-        """
+        """Plan all launches of a config, one after another; `UnknownTileError` has the reason why not."""
         work = self.work_of(config)
         if work.silent or not work.launches:
             raise UnknownTileError(work.silent or "it launches nothing")
@@ -298,13 +246,11 @@ class _LaunchFacts:
 
     @cached_property
     def why_not(self) -> str:
-        """The reason why it has no forecast; empty if it has one."""
         return why_silent(self.launch)
 
     @cached_property
     def step(self) -> AverageStep:
-        """Its average step, if it has products."""
-        return step_of(self.launch)
+        return _step_of(self.launch)
 
     @cached_property
     def walk(self) -> MemoryWalk:
@@ -320,11 +266,6 @@ class _LaunchFacts:
 
 
 def _plan(facts: _LaunchFacts, config: Mapping[str, Any], machine: Machine) -> TilePlan:
-    """The plan of one launch.
-
-    Raises:
-        UnknownTileError: Too much of the launch's work is not known.
-    """
     if facts.why_not:
         raise UnknownTileError(facts.why_not)
     warps, stages = warps_and_stages(config)
@@ -334,26 +275,11 @@ def _plan(facts: _LaunchFacts, config: Mapping[str, Any], machine: Machine) -> T
 
 
 def _walk_plan(launch: LaunchWork, walk: MemoryWalk, machine: Machine) -> TilePlan:
-    """Blocks that walk over memory without products."""
     widest = max((access.tile for access in launch.accesses), default=1)
     rows = max(1.0, *(loop.entries for loop in launch.loops)) if launch.loops else 1.0
     threads = 32 * walk.warps
     guess = row_footprint(widest / threads, walk.warps, ceil(rows), launch.alive / threads)
     return TilePlan(walk.warps, guess, lambda footprint: walk_schedule(walk, footprint, machine))
-
-
-def why_silent(launch: LaunchWork) -> str:
-    """The reason why a launch has no forecast; empty if it has one."""
-    total = sum(access.bytes for access in launch.accesses)
-    unknown = sum(access.bytes for access in launch.accesses if not access.known)
-    if not total and not launch.flops:
-        return "no load, store or product of it can be told"
-    if unknown > _MOST_UNKNOWN * total:
-        return f"{unknown / total:.0%} of the bytes that it moves are at addresses that cannot be told"
-    main = main_loops(launch)
-    if any(launch.loops[at].by_data and launch.loops[at].turns == launch.loops[at].entries for at in main):
-        return "data decide when its main loop ends"
-    return ""
 
 
 def _one_after_another(plans: Sequence[TilePlan]) -> TilePlan:
@@ -380,17 +306,11 @@ _NOT_READ = KernelWork(silent="its TTIR was not read")
 
 @dataclass(frozen=True)
 class Readings:
-    """The work of those configs of a space that were read.
+    """The work of those configs of a space that were read."""
 
-    Attributes:
-        names: The tunables on which TTIR depends, in order.
-        works: By the values of these tunables.
-        capped: Whether some configs were left out to save time.
-    """
-
-    names: tuple[str, ...]
-    works: dict[tuple[Any, ...], KernelWork] = field(default_factory=dict)
-    capped: bool = False
+    names: tuple[str, ...]  # the tunables on which TTIR depends, in order
+    works: dict[tuple[Any, ...], KernelWork] = field(default_factory=dict)  # by the values of these tunables
+    capped: bool = False  # some configs were left out to save time
 
     def key(self, config: Mapping[str, Any]) -> tuple[Any, ...]:
         """The values that configs of the same TTIR have in common."""
@@ -410,7 +330,9 @@ class Readings:
         """The reason why the work of no config is known, for most of them; empty if some is known."""
         if self.known_works:
             return ""
-        reasons = Counter(_reason(work) for work in self.works.values())
+        reasons = Counter(
+            work.silent or next(filter(None, map(why_silent, work.launches)), "") for work in self.works.values()
+        )
         return reasons.most_common(1)[0][0] if reasons else "no config was read"
 
     @property
@@ -429,9 +351,24 @@ class Readings:
         dtypes = {product.dtype for work in self.known_works for launch in work.launches for product in launch.products}
         return dtypes.pop() if len(dtypes) == 1 else ""
 
+    in_words = staticmethod(work_in_words)
+    least_bytes = staticmethod(least_bytes)
+
+    def differences(self, declared: Model, configs: Iterable[Config]) -> list[str]:
+        """The differences between the declaration and the kernel over some configs, in words."""
+        known = [config for config in configs if not self.work_of(config).silent]
+        work = self.work
+        scores = declared.score(known), Model(work, declared.machine).score(known)
+        return differences(declared.work, work, self.known_works, list(zip(*scores, strict=True)))
+
+    @property
+    def work(self) -> Work:
+        """The work of the space."""
+        return Work(self.flops, self.bytes, InferredTiles(self.work_of, self.dtype))
+
     def model(self, machine: Machine) -> Model:
         """The model of the space on one device."""
-        return Model(Work(self.flops, self.bytes, InferredTiles(self.work_of, self.dtype)), machine)
+        return Model(self.work, machine)
 
     def representatives(self, configs: Iterable[Config]) -> list[Config]:
         """One config of each different TTIR, in the order of the configs."""
@@ -450,11 +387,7 @@ class Readings:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Readings:
-        """The readings that `as_json` wrote.
-
-        Raises:
-            SpaceError: They cannot be read.
-        """
+        """The readings that `as_json` wrote; `SpaceError` if they cannot be read."""
         try:
             readings = cls(tuple(str(name) for name in plain["names"]))
             for row in plain["works"]:
@@ -463,7 +396,3 @@ class Readings:
         except (LookupError, TypeError, ValueError, msgspec.ValidationError) as error:
             raise SpaceError(f"what was read of the kernel cannot be read again: {error}") from error
         return readings
-
-
-def _reason(work: KernelWork) -> str:
-    return work.silent or next(filter(None, map(why_silent, work.launches)), "")

@@ -9,6 +9,8 @@ from triton_ops.cost_model.row_tiles import Across, Again, MemoryWalk, TileWork,
 from triton_ops.device import Machine
 from triton_ops.kernel_ir import Access, LaunchWork
 
+_MOST_UNKNOWN = 1 / 3  # share of the bytes at unknown addresses from which on nothing is told
+
 
 def main_loops(launch: LaunchWork) -> set[int]:
     """The loops with products in them; without products that of the most bytes; -1 stands for outside of loops."""
@@ -18,6 +20,20 @@ def main_loops(launch: LaunchWork) -> set[int]:
     for access in launch.accesses:
         by_loop[access.loop] = by_loop.get(access.loop, 0.0) + access.bytes
     return {max(by_loop, key=lambda at: by_loop[at])} - {-1} if by_loop else set()
+
+
+def why_silent(launch: LaunchWork) -> str:
+    """The reason why a launch has no forecast; empty if it has one."""
+    total = sum(access.bytes for access in launch.accesses)
+    unknown = sum(access.bytes for access in launch.accesses if not access.known)
+    if not total and not launch.flops:
+        return "no load, store or product of it can be told"
+    if unknown > _MOST_UNKNOWN * total:
+        return f"{unknown / total:.0%} of the bytes that it moves are at addresses that cannot be told"
+    main = main_loops(launch)
+    if any(launch.loops[at].by_data and launch.loops[at].turns == launch.loops[at].entries for at in main):
+        return "data decide when its main loop ends"
+    return ""
 
 
 def dram_bytes(launch: LaunchWork, loads: Sequence[Access], machine: Machine, at_once: int) -> float:
@@ -47,17 +63,15 @@ def _once(launch: LaunchWork, accesses: Sequence[Access]) -> float:
         if access.again < 0:
             whole = different(access, launch, launch.programs) * own_bytes(access)
             by_argument[access.argument] = by_argument.get(access.argument, 0.0) + whole
-    return sum(min(whole, _span(launch, argument) or whole) for argument, whole in by_argument.items())
+    return sum(
+        min(whole, (launch.arguments[argument].bytes if 0 <= argument < len(launch.arguments) else 0) or whole)
+        for argument, whole in by_argument.items()
+    )
 
 
 def own_bytes(access: Access) -> float:
     """Different bytes that one program moves by an access."""
     return access.bytes * access.distinct / access.repeats
-
-
-def _span(launch: LaunchWork, argument: int) -> int:
-    """Bytes of the tensor that an argument is; 0 if they are not known."""
-    return launch.arguments[argument].bytes if 0 <= argument < len(launch.arguments) else 0
 
 
 def different(access: Access, launch: LaunchWork, programs: int) -> float:
@@ -142,7 +156,6 @@ def _touches(access: Access) -> int:
 
 
 def _sector_bytes(access: Access) -> float:
-    """Bytes that L2 moves for an access."""
     return max(access.bytes * access.distinct, access.sectors * _SECTOR_BYTES * access.executions)
 
 
@@ -238,7 +251,6 @@ def _meanwhile(launch: LaunchWork, access: Access) -> dict[int, float]:
 
 
 def _around(launch: LaunchWork, loop: int) -> list[int]:
-    """The loops around, the innermost first."""
     loops: list[int] = []
     while loop >= 0:
         loops.append(loop)
@@ -252,7 +264,6 @@ def _fresh(access: Access, launch: LaunchWork) -> float:
 
 
 def _repeats(launch: LaunchWork, access: Access) -> int:
-    """The number of earlier accesses to the same places."""
     count = 0
     while access.again >= 0:
         access, count = launch.accesses[access.again], count + 1

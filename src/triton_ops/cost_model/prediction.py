@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from triton_ops.cost_model.resource_guess import MOST_REGISTERS, footprint_of
 from triton_ops.device import Machine
@@ -31,51 +31,31 @@ _GUESSED = (1.0, 0.9, 1.1)  # registers over their guess, whose standard deviati
 
 @dataclass(frozen=True)
 class ResourceTime:
-    """The part of one resource in the expected time.
-
-    Attributes:
-        name: Name of the resource, such as `shared memory`.
-        alone_ms: Time of the launch if all other resources cost nothing.
-    """
+    """The part of one resource, such as `shared memory`, in the expected time."""
 
     name: str
-    alone_ms: float
+    alone_ms: float  # of the launch if all other resources cost nothing
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """The expected time of one config, with the reasons.
+    """The expected time of one config, with the reasons."""
 
-    Attributes:
-        expected_ms: Time per launch, between two events; infinite if the block does not fit on the device.
-        lower_bound_ms: Declared work over the datasheet's rates: no kernel can be faster.
-        terms: Time that each resource would take alone, longest first.
-        blocks_per_unit: Blocks at a time on one multiprocessor.
-        waves: How often the device is filled with blocks.
-        spill_bytes: Bytes of spilled registers per thread.
-        shared_bytes: Bytes of shared memory per block.
-        compiled: Whether the compiler gave the last three figures; otherwise they are guessed.
-    """
-
-    expected_ms: float
-    lower_bound_ms: float
-    terms: tuple[ResourceTime, ...]
-    blocks_per_unit: int
-    waves: float
+    expected_ms: float  # per launch, between two events; infinite if the block does not fit on the device
+    lower_bound_ms: float  # declared work over the datasheet's rates: no kernel can be faster
+    terms: tuple[ResourceTime, ...]  # longest first
+    blocks_per_unit: int  # at a time on one multiprocessor
+    waves: float  # how often the device is filled with blocks
     registers: int
-    spill_bytes: float
-    shared_bytes: int
-    compiled: bool
+    spill_bytes: float  # per thread
+    shared_bytes: int  # per block
+    compiled: bool  # registers, spills and shared memory are the compiler's; otherwise guessed
+    most_registers: ClassVar = MOST_REGISTERS
 
 
 @dataclass(frozen=True)
 class Model:
-    """The expected times of the configs of one problem on one device.
-
-    Attributes:
-        work: The work that the kernel's author declared.
-        machine: The device; with None the model makes no forecast.
-    """
+    """The expected times of one problem's configs by declared work; with a machine of None it makes no forecast."""
 
     work: Work
     machine: Machine | None

@@ -17,6 +17,7 @@ from triton_ops.cost_model.gemm_tiles import (
     GemmTiles,
     TileBlock,
     TileLoop,
+    block_of,
     check_matrix_units,
     gemm_loop,
     lockstep,
@@ -25,7 +26,7 @@ from triton_ops.cost_model.gemm_tiles import (
 )
 from triton_ops.cost_model.resource_guess import tile_footprint
 from triton_ops.device import Machine
-from triton_ops.values import ITEM_BYTES, Footprint, Schedule, TilePlan, tile_side, warps_and_stages
+from triton_ops.values import ITEM_BYTES, Footprint, Schedule, TilePlan
 
 _SUM_BYTES = 4  # of a part: float32
 _SECOND_LAUNCH_NS = 2500.0  # from the end of a launch to the end of a small one behind it; assumed, not fitted
@@ -38,18 +39,11 @@ _ADDS_PER_CYCLE = 128  # of one multiprocessor: float32 lanes, CUDA C++ Programm
 
 @dataclass(frozen=True)
 class ProductTiles:
-    """The tiles of a product by the algorithm that a config names.
+    """The tiles of a product by the algorithm that a config names, with groups of 8 tile rows where it names none."""
 
-    Attributes:
-        product: The product, with one program for each tile. A config that names no group takes groups of 8 tile rows.
-        promoted: Whether the matrix units' sums are added to others after PROMOTE terms, or after every step of at most
-            128 where a config names none.
-        scaled: Whether each step reads scales, and waits for them unless it has read them AHEAD steps before.
-    """
-
-    product: GemmTiles
-    promoted: bool = False
-    scaled: bool = False
+    product: GemmTiles  # with one program for each tile
+    promoted: bool = False  # sums are added to others after PROMOTE terms, else after every step of at most 128
+    scaled: bool = False  # each step reads scales, and waits for them unless it has read them AHEAD steps before
 
     @property
     def dtype(self) -> str:
@@ -65,7 +59,7 @@ class ProductTiles:
         elif self.scaled and form.ahead > 1:  # the steps are unrolled, and each has stages of its own
             config = {**config, "num_stages": int(config.get("num_stages", 1)) * form.ahead}
         product = _transposed(self.product) if form.swapped else self.product
-        block = _block(product, {"GROUP_M": 8, "GROUP_SIZE_M": 8, **config})
+        block = block_of(product, {"GROUP_M": 8, "GROUP_SIZE_M": 8, **config})
 
         def schedule(footprint: Footprint) -> Schedule:
             if form.descriptors and footprint.serialised is None:  # no tile that descriptors copy has been seen so
@@ -79,11 +73,17 @@ class ProductTiles:
                 loop = replace(loop, mma_cycles=loop.mma_cycles + _promotion_cycles(block, config))
             walked = _of_programs(loop, block, form, machine)
             times = loop_schedule(walked, footprint, machine)
-            waits_ns = _waits_ns(times, walked, form, machine) if self.scaled else 0.0
+            waits_ns = 0.0
+            if self.scaled:  # for the scales of each sum, unless they are read steps ahead
+                waits_ns = times.waves * walked.steps * form.sums * machine.costs.load_ns / (1 + form.ahead)
             if form.by_turns and not machine.wgmma:
                 waits_ns = inf
             times = replace(times, time_ms=times.time_ms + (form.described_ns + waits_ns) / 1e6)
-            return _with_second_launch(times, loop, block, form, machine) if form.shares else times
+            return (
+                _with_second_launch(times, loop, block, form, machine)
+                if form.algorithm in ("split_k", "stream_k")
+                else times
+            )
 
         sums = _sums(block, form.sums, self.promoted, self.scaled)
         return TilePlan(block.warps, _guess(block, sums, form, machine, ITEM_BYTES[product.out_dtype]), schedule)
@@ -103,11 +103,6 @@ class _Form:
     sums: int
     ahead: int
     by_turns: bool
-
-    @property
-    def shares(self) -> bool:
-        """True for algorithms that share a tile among programs."""
-        return self.algorithm in ("split_k", "stream_k")
 
 
 def _form(config: Mapping[str, Any]) -> _Form:
@@ -131,17 +126,6 @@ def _transposed(product: GemmTiles) -> GemmTiles:
     return replace(
         product, rows=product.columns, columns=product.rows,
         a_along_inner=product.b_along_inner, b_along_inner=product.a_along_inner,
-    )  # fmt: skip
-
-
-def _block(product: GemmTiles, config: Mapping[str, Any]) -> TileBlock:
-    warps, stages = warps_and_stages(config)
-    rows, columns, step, group = (
-        tile_side(side, config) for side in (product.tile_rows, product.tile_columns, product.tile_inner, product.group)
-    )
-    return TileBlock(
-        rows=rows, columns=columns, step=step, group=group, warps=warps, stages=stages,
-        item_bytes=ITEM_BYTES[product.dtype],
     )  # fmt: skip
 
 
@@ -180,11 +164,6 @@ def _with_second_launch(first: Schedule, loop: TileLoop, block: TileBlock, form:
     return Schedule(first.time_ms + second_ns / 1e6, first.waves, alone)
 
 
-def _waits_ns(schedule: Schedule, loop: TileLoop, form: _Form, machine: Machine) -> float:
-    """For the scales of each sum, unless they are read steps ahead."""
-    return schedule.waves * loop.steps * form.sums * machine.costs.load_ns / (1 + form.ahead)
-
-
 def _promotion_cycles(block: TileBlock, config: Mapping[str, Any]) -> float:
     """Cycles in which a step's sums are added to those of earlier ones; of two sums, one is beside a product."""
     terms = int(config.get("PROMOTE", 0)) or min(block.step, _MOST_TERMS)
@@ -194,10 +173,7 @@ def _promotion_cycles(block: TileBlock, config: Mapping[str, Any]) -> float:
 
 
 def _sums(block: TileBlock, sums: int, promoted: bool, scaled: bool) -> float:
-    """Sums that a thread holds: those of its part of the tile, and of one instruction before they are added.
-
-    Those that are scaled are all there before any is added.
-    """
+    """Sums of a thread: of its part of the tile, and of an instruction, or if scaled all, before they are added."""
     own = block.rows * block.columns / (32 * block.warps)
     if not promoted:
         return own

@@ -30,14 +30,7 @@ def footprint_of(guess: Footprint, resources: Resources | None) -> Footprint:
 
 
 def tile_footprint(accumulator: float, copies: float, warp_group: bool, shared_bytes: int) -> Footprint:
-    """The guess for a block of a pipelined product.
-
-    Args:
-        accumulator: Elements of the accumulators per thread.
-        copies: 16-byte copies per thread and step; each holds a 64-bit address.
-        warp_group: Whether operands stay in shared memory; otherwise registers hold fragments of them too.
-        shared_bytes: Shared memory of all stages.
-    """
+    """The guess for a block of a pipelined product; elements and 16-byte copies with an address each are per thread."""
     registers = 14 + 1.15 * accumulator + 3.1 * copies + (0 if warp_group else 22)
     spilled = max(0.0, 2.25 * (accumulator - 183)) if accumulator >= MOST_REGISTERS else 0.0
     return Footprint(_clamp(registers), spilled * _WORD_BYTES, shared_bytes)
@@ -46,17 +39,12 @@ def tile_footprint(accumulator: float, copies: float, warp_group: bool, shared_b
 def chained_footprint(
     accumulator: float, passing: float, operations: float, warp_group: bool, shared_bytes: int
 ) -> Footprint:
-    """The guess for a block whose products wait for each other, as in attention.
+    """The guess for a block whose products wait for each other, as in attention; elements are per thread.
 
     Fitted on the 290 blocks of two attention kernels that Triton 3.6.0 compiled for sm_90 (heads of 64 without and of
-    128 with a mask); its standard deviation is 13 registers. Shared memory is exact for them.
-
-    Args:
-        accumulator: Elements of results that stay in registers from step to step, per thread.
-        passing: Elements of results that the next product takes, per thread.
-        operations: Operations on each of the latter: masks hold more values alive.
-        warp_group: Whether operands stay in shared memory; otherwise registers hold fragments of them too.
-        shared_bytes: Shared memory of all stages.
+    128 with a mask); its standard deviation is 13 registers. Shared memory is exact for them. An accumulator stays in
+    registers from step to step, the next product takes what is passing, and masks hold more values alive: more
+    operations.
     """
     alive = 1.05 * min(max((operations - 2) / 2, 1.0), 2.2)
     registers = 40 + 1.08 * accumulator + alive * passing + (0 if warp_group else 20)
@@ -64,13 +52,9 @@ def chained_footprint(
 
 
 def row_footprint(elements: float, warps: int, rows: int, alive: float = 0.0) -> Footprint:
-    """The guess for a block that holds a chunk of each row in float32.
+    """The guess for a block that holds a chunk of each row in float32, or so many values alive if they are more.
 
-    Args:
-        elements: Elements of one row per thread.
-        warps: Warps per block; each warp leaves its part of the reduction in shared memory.
-        rows: Rows per block.
-        alive: Values per thread that are needed at once, if they are more than these elements.
+    Elements are those of one row per thread. Each warp leaves its part of the reduction in shared memory.
     """
     registers = 22 + 0.13 * elements + max(elements, alive)
     return Footprint(

@@ -23,19 +23,12 @@ _BANKS = 32  # of shared memory, each 4 bytes wide: CUDA C++ Programming Guide
 
 
 class Across(NamedTuple):
-    """Reductions of tiles of one shape across their rows.
-
-    Attributes:
-        rows: Rows of the tile, which are reduced.
-        columns: Columns of the tile, which lie along memory.
-        vector: The most adjacent columns that a lane loads at once.
-        executions: How often a block reduces such a tile.
-    """
+    """Reductions of tiles of one shape across their rows; columns lie along memory."""
 
     rows: int
     columns: int
-    vector: int
-    executions: float
+    vector: int  # the most adjacent columns that a lane loads at once
+    executions: float  # how often a block reduces such a tile
 
 
 def exchange_cycles(tile: Across, warps: int) -> float:
@@ -71,35 +64,22 @@ class TileWork(NamedTuple):
 
 
 class Again(NamedTuple):
-    """Bytes that a block reads which it, or a block before it on its multiprocessor, has read before.
-
-    Attributes:
-        own_bytes: Different bytes that were read meanwhile and that no other block reads.
-        common_bytes: Those that other blocks read too, of which the multiprocessor needs one copy.
-    """
+    """Bytes that a block reads which it, or a block before it on its multiprocessor, has read before."""
 
     read_bytes: float
-    own_bytes: float
-    common_bytes: float
+    own_bytes: float  # different bytes that were read meanwhile and that no other block reads
+    common_bytes: float  # those that other blocks read too, of which the multiprocessor needs one copy
 
 
 @dataclass(frozen=True, kw_only=True)
 class Turning:
-    """The loads of a loop, for which a block waits turn by turn.
+    """The loads of a loop, for which a block waits turn by turn."""
 
-    Attributes:
-        entries: How often a block enters the loop.
-        turns: Turns of the loop, over all entries.
-        elements: Elements of the largest tile that a turn loads.
-        serial: Loads of all threads in one turn that each wait for earlier ones; 0 if they are on the way together.
-        constant: Whether the compiler knows the turns.
-    """
-
-    entries: float
-    turns: float
-    elements: float
-    serial: float
-    constant: bool
+    entries: float  # of the loop by a block
+    turns: float  # over all entries
+    elements: float  # of the largest tile that a turn loads
+    serial: float  # loads of all threads in a turn that each wait for earlier ones; 0 if they are on the way together
+    constant: bool  # the compiler knows the turns
 
     def waits(self, threads: int) -> float:
         """The number of times that a block of so many threads waits for memory."""
@@ -110,42 +90,25 @@ class Turning:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryWalk:
-    """The accesses, the arithmetic and the waits of one block.
-
-    Attributes:
-        stages: Stages that the config asks of the pipeline; plain loads are not pipelined.
-        work: Its arithmetic and its accesses.
-        batches: How often it waits for loads from memory, one after another, outside of `loops`.
-        near: How often it waits for loads that it has made before.
-        turns: How often it walks through registers that may be spilled.
-        own_bytes: Bytes that it reads and that no other block reads.
-        again: What it reads once more.
-        common: What other blocks read too, the next one on its multiprocessor soon after it.
-        through_bytes: Bytes that L2 moves for its first reads and its writes, in whole sectors.
-        streamed_bytes: Bytes that it reads in all.
-        lines: 128-byte lines that it touches; 0 where its accesses run along memory.
-        reductions: How often its threads reduce a tile together.
-        across: The reductions of tiles across their rows.
-        loops: Its loops with loads.
-    """
+    """The accesses, the arithmetic and the waits of one block."""
 
     blocks: int
     warps: int
-    stages: int
-    work: tuple[TileWork, ...]
-    batches: float
-    near: float
-    turns: float
-    own_bytes: float
-    again: tuple[Again, ...]
-    common: tuple[Again, ...]
+    stages: int  # that the config asks for; plain loads are not pipelined
+    work: tuple[TileWork, ...]  # arithmetic and accesses
+    batches: float  # waits for loads from memory, one after another, outside of `loops`
+    near: float  # waits for loads that it has made before
+    turns: float  # walks through registers that may be spilled
+    own_bytes: float  # that it reads and that no other block reads
+    again: tuple[Again, ...]  # what it reads once more
+    common: tuple[Again, ...]  # what other blocks read too, the next one on its multiprocessor soon after it
     written_bytes: float
-    through_bytes: float
-    streamed_bytes: float
-    lines: float = 0.0
-    reductions: float = 0.0
-    across: tuple[Across, ...] = ()
-    loops: tuple[Turning, ...] = ()
+    through_bytes: float  # that L2 moves for its first reads and its writes, in whole sectors
+    streamed_bytes: float  # that it reads in all
+    lines: float = 0.0  # of 128 bytes that it touches; 0 where its accesses run along memory
+    reductions: float = 0.0  # of a tile by its threads together
+    across: tuple[Across, ...] = ()  # of tiles across their rows
+    loops: tuple[Turning, ...] = ()  # with loads
 
     @property
     def waits(self) -> float:
@@ -209,7 +172,8 @@ def _traffic(walk: MemoryWalk, machine: Machine, depth: int, blocks: int) -> dic
     """Nanoseconds at DRAM and at L2: what is read again is found in L1, else in L2, else read anew."""
     l1_bytes = machine.costs.l1_bytes
     past_l1 = [bytes_ * _l1_miss_share((own * depth + others) / l1_bytes) for bytes_, own, others in walk.again]
-    missed = [_miss_share(blocks * own, machine.l2_bytes / 2) for _, own, _ in walk.again]
+    held = [machine.l2_bytes / 2 / max(blocks * own, 1e-9) for _, own, _ in walk.again]  # shares, at most all
+    missed = [max(0.0, 1 - share) for share in held]
     anew = sum(one * share for one, share in zip(past_l1, missed, strict=True))
     common = sum(bytes_ * _l1_miss_share((own + others) / l1_bytes) for bytes_, own, others in walk.common)
     dram = blocks * (walk.own_bytes + anew + walk.written_bytes)
@@ -224,11 +188,6 @@ def _l1_miss_share(passed: float) -> float:
     step, and a line's place is not free, so that the edge is soft.
     """
     return 1 - exp(-passed * passed)
-
-
-def _miss_share(meanwhile_bytes: float, size_bytes: float) -> float:
-    """The share of what was read that a cache of a size no longer holds."""
-    return max(0.0, 1 - size_bytes / meanwhile_bytes) if meanwhile_bytes > 0 else 0.0
 
 
 _INSTRUCTIONS = 4.0  # per element and pass of a norm; counted in its machine code for sm_90
@@ -329,20 +288,8 @@ def _plan(
 ) -> TilePlan:  # fmt: skip
     """Plan blocks that walk over their rows chunk by chunk; a later pass over a row reads it again.
 
-    Columns of a chunk past the row's end are masked, which costs issue and no bytes.
-
-    Args:
-        blocks: Number of blocks in all.
-        rows: Rows per block.
-        columns: Columns of a row.
-        chunk: Columns per chunk.
-        passes: Number of walks over a row.
-        reads: Passes in which a row is read.
-        config: The config, for its warps and stages; plain loads are not pipelined.
-        read_bytes: Bytes read per element in each pass.
-        written_bytes: Bytes written per element, once.
-        weight: Arithmetic per element and pass over that of a norm.
-        machine: The device.
+    Columns of a chunk past the row's end are masked, which costs issue and no bytes. Bytes are per element, read in
+    each pass and written once; `reads` are the passes in which a row is read, `weight` is as in `RowTiles`.
     """
     warps, stages = warps_and_stages(config)
     chunks, later = ceil(columns / chunk) * rows, reads - 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from triton_ops.cost_model.inferred import Readings
@@ -23,10 +23,7 @@ class ModelPrior:
         self._guessed: dict[Config, float] = {}  # for configs of which nothing is known, which a search asks for again
 
     def score(self, configs: Sequence[Config]) -> list[float]:
-        """Expected milliseconds: NaN for a config without a forecast, infinite if a block does not fit.
-
-        Cost: about 20 µs per config.
-        """
+        """Expected milliseconds, in 20 µs each: NaN for a config without a forecast, infinite if it does not fit."""
         return [self._expected_ms(config) for config in configs]
 
     def tell(self, trials: Sequence[Trial]) -> None:
@@ -57,12 +54,7 @@ _MOST_FITTED = 4_000
 
 
 class InferredPrior:
-    """Expected times by the work that was read, and by a fit of them for configs that were not read.
-
-    Attributes:
-        readings: What was read.
-        silent: Why the model says nothing; empty if it orders the configs.
-    """
+    """Expected times by the work that was read, and by a fit of them for other configs; none if `silent`."""
 
     def __init__(self, readings: Readings, machine: Machine, configs: Sequence[Config]) -> None:
         self._model = ModelPrior(readings.model(machine))
@@ -74,14 +66,17 @@ class InferredPrior:
         self.silent = readings.silent or _why_useless([ms for _, ms in self._samples])
 
     def score(self, configs: Sequence[Config]) -> list[float]:
-        """Expected milliseconds: NaN for a config without a forecast, infinite if a block does not fit.
-
-        Cost: about 0.1 ms per config, once.
-        """
+        """Expected milliseconds, once in 0.1 ms each: NaN for one without a forecast, infinite if it does not fit."""
         times = self._model.score(configs)
-        gaps = [at for at, ms in enumerate(times) if math.isnan(ms) and self._was_left_out(configs[at])]
+        gaps = [
+            at
+            for at, ms in enumerate(times)
+            if math.isnan(ms) and self.readings.key(configs[at]) not in self.readings.works
+        ]
         if gaps and len(self._samples) >= _FEWEST:
-            self._fit = self._fit or self._make_fit()
+            if self._fit is None:  # with NumPy, which a known winner does not need
+                fit = importlib.import_module("triton_ops.cost_model.fit").Fit
+                self._fit = fit(*map(list, zip(*self._samples, strict=True)))
             for at, ms in zip(gaps, self._fit.times([configs[at] for at in gaps]), strict=True):
                 times[at] = ms
         return times
@@ -93,13 +88,6 @@ class InferredPrior:
     def take_previews(self, found: Sequence[Compiled]) -> None:
         """Keep what no guess can tell of configs that are not tried yet."""
         self._model.take_previews(found)
-
-    def _make_fit(self) -> Any:
-        fit = importlib.import_module("triton_ops.cost_model.fit").Fit  # with NumPy, which a known winner does not need
-        return fit(*map(list, zip(*self._samples, strict=True)))
-
-    def _was_left_out(self, config: Mapping[str, Any]) -> bool:
-        return self.readings.key(config) not in self.readings.works
 
 
 def _why_useless(times: Sequence[float]) -> str:

@@ -12,17 +12,11 @@ from triton_ops.values import Schedule
 
 @dataclass(frozen=True)
 class Wave:
-    """Blocks that run at the same time.
+    """Blocks that run at the same time."""
 
-    Attributes:
-        time_ns: Time from the first step to the last, with resources overlapped.
-        turn_ns: Time before the first and after the last step, in which neighbouring blocks work on.
-        alone_ns: Time that each resource would take if it were the only one, by name.
-    """
-
-    time_ns: float
-    turn_ns: float
-    alone_ns: Mapping[str, float]
+    time_ns: float  # from the first step to the last, with resources overlapped
+    turn_ns: float  # before the first and after the last step, in which neighbouring blocks work on
+    alone_ns: Mapping[str, float]  # of each resource if it were the only one, by name
 
 
 def overlap_ns(times_ns: Mapping[str, float], exponent: float) -> float:
@@ -37,13 +31,8 @@ def schedule(blocks: int, at_once: int, machine: Machine, wave: Callable[[int, i
     """The schedule of full waves and a last wave that may be partial.
 
     Neighbouring blocks work on while a block starts or ends, so a wave costs only its share of that time, and the last
-    wave all of it.
-
-    Args:
-        blocks: Number of blocks in all.
-        at_once: Number of blocks that fit on one multiprocessor.
-        machine: The device, with its number of multiprocessors.
-        wave: A function from the most blocks on any multiprocessor, and the blocks in the wave, to the wave's times.
+    wave all of it. `at_once` blocks fit on one multiprocessor; `wave` makes a wave from the most blocks on any of them,
+    and the blocks of the wave.
     """
     filled = at_once * machine.units
     full, rest = divmod(blocks, filled)

@@ -13,27 +13,12 @@ if TYPE_CHECKING:
     from triton_ops.lab.command_recording import record_command as record_command
     from triton_ops.lab.command_recording import replay_command as replay_command
     from triton_ops.lab.command_recording import sensitivity_command as sensitivity_command
-    from triton_ops.lab.command_simulate import simulate_with as simulate_with
-    from triton_ops.lab.habits import PRODUCTS as PRODUCTS
-    from triton_ops.lab.habits import ROWS as ROWS
-    from triton_ops.lab.habits import Habit as Habit
-    from triton_ops.lab.habits import WarpChoice as WarpChoice
-    from triton_ops.lab.habits import stages_habit as stages_habit
-    from triton_ops.lab.habits import warp_choices as warp_choices
-    from triton_ops.lab.habits import warps_habit as warps_habit
+    from triton_ops.lab.command_simulate import simulate_command as simulate_command
     from triton_ops.lab.kernel_verdicts import read_profile as read_profile
     from triton_ops.lab.ranking import RankedConfig as RankedConfig
     from triton_ops.lab.ranking import device_spec as device_spec
     from triton_ops.lab.ranking import rank as rank
-    from triton_ops.lab.recording import recording_of as recording_of
     from triton_ops.lab.sensitivities import Sensitivity as Sensitivity
-    from triton_ops.lab.sensitivities import in_order as in_order
-    from triton_ops.lab.sensitivities import sensitivity as sensitivity
     from triton_ops.lab.spills import cure_spills as cure_spills
-    from triton_ops.lab.stage_timelines import LEGEND as LEGEND
-    from triton_ops.lab.stage_timelines import STAGES as STAGES
-    from triton_ops.lab.stage_timelines import Timeline as Timeline
-    from triton_ops.lab.stage_timelines import drawn as drawn
-    from triton_ops.lab.stage_timelines import timeline as timeline
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -16,12 +16,11 @@ from rich.progress import track
 from triton_ops.backend import AheadOfTime, Arguments, CompilesAhead, Operation
 from triton_ops.compilation import TIMEOUT_S, CompilePool
 from triton_ops.device import Target, named_target, probe, target_of
-from triton_ops.exceptions import SettingsError, TargetError
+from triton_ops.exceptions import EmptySpaceError, SettingsError, TargetError
 from triton_ops.kernels import load_operation, load_target
 from triton_ops.lab.spills import CureTrial, SpillEvidence, SpillReport, cure_spills
-from triton_ops.lab.typed_spaces import ConfigValues, TargetName, check_filled, tell_left_out
 from triton_ops.request import operation_of, parse_config, parse_shapes, parse_space
-from triton_ops.space import ConfigSpace
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal import (
     Dtype,
     Json,
@@ -31,6 +30,7 @@ from triton_ops.terminal import (
     headed_table,
     listing,
     only_data_on_stdout,
+    option,
     paragraph,
     say,
     say_json,
@@ -41,11 +41,45 @@ from triton_ops.terminal import (
 )
 from triton_ops.values import Compiled, Problem, Resources, Status, dtype_name
 
+TargetName = Annotated[
+    str, typer.Argument(metavar="TARGET", help="A shipped kernel, module:object, or file.py:object.")
+]
+ConfigValues = Annotated[
+    list[str] | None,
+    option("--config", "Values of tunables; repeat it, or NAME=V,NAME=V. The rest as in the default.", "NAME=V"),
+]
+Gpu = Annotated[str | None, option("--gpu", "A model that is not here, such as 'NVIDIA H200'.", "NAME")]
+
+
+def check_filled(space: ConfigSpace, values: Mapping[str, Any] | None) -> None:
+    """Raise `EmptySpaceError` if a space with these values has no valid config; name a value that is refused alone."""
+    try:
+        space.first_config()
+    except EmptySpaceError as error:
+        default = space.default or Config()
+        for name in values or {}:
+            config = Config({**default, name: space.tunables[name].values[0]})
+            if set(config) == set(space.tunables) and (rules := space.broken(config)):
+                reason = rules[0].explain(config)
+                raise EmptySpaceError(
+                    f"no config is valid; {name}={config[name]}: {reason}", hint=error.hint
+                ) from error
+        raise
+
+
+def tell_left_out(space: ConfigSpace, values: Mapping[str, Any] | None, configs: Sequence[Config]) -> None:
+    """Tell which of the values none of the valid configs has, and which rule refuses the first one with it."""
+    for name in values or {}:
+        valid = {repr(config[name]) for config in configs}
+        for value in space.tunables[name].values:
+            if repr(value) not in valid:
+                reason = space.why_not(Config({**configs[0], name: value}))
+                tell(f"no valid config has {name}={value}: {reason or 'the rules of the space leave none'}")
+
+
 _COMPILE_HEADER = ("status", "registers", "spilled", "shared", "mma", "load", "s", "config")
 _COMPILE_NUMBERS = ("registers", "spilled", "shared", "load", "s")
-_ORDER = [
-    Status.OK, Status.DEFERRED, Status.RESOURCES, Status.CONSTRAINT, Status.COMPILE, Status.TIMEOUT, Status.CRASH,
-]  # fmt: skip
+_ORDER = [Status.OK, Status.DEFERRED, Status.RESOURCES, Status.CONSTRAINT, Status.COMPILE, Status.TIMEOUT, Status.CRASH]
 _NONE_COMPILED = 1
 _SPILL_HEADER = ("change", "verdict", "registers", "spilled", "frame", "local", "shared", "ms", "config")
 _SPILL_NUMBERS = ("registers", "spilled", "frame", "local", "shared", "ms")
@@ -55,14 +89,15 @@ _CANNOT_RUN = 1
 def side_by_side(
     problem: str, by_arch: Mapping[str, Sequence[Compiled]], elapsed_s: float, columns: int | None
 ) -> list[str]:
-    """The lines of a table with a column for each architecture, and of what differs between them.
-
-    The configs of each architecture are in the same order.
-    """
+    """The lines of a table with a column for each architecture, all with the same configs, and of their differences."""
     rows = [[*map(_cell, each), str(each[0].config)] for each in zip(*by_arch.values(), strict=True)]
     lines = [f"{problem} for {', '.join(by_arch)}: registers and spilled bytes per thread"]
     lines += headed_table((*by_arch, "config"), rows, columns)
-    for text in [*(_arch_summary(arch, results) for arch, results in by_arch.items()), *_differences(by_arch)]:
+    for arch, results in by_arch.items():
+        clean, spilling = sum(map(_clean, results)), sum(_spills(result) > 0 for result in results)
+        rest = len(results) - clean - spilling
+        lines += paragraph("", f"{arch}: {clean} without spills, {spilling} spill, {rest} cannot run", columns)
+    for text in _differences(by_arch):
         lines += paragraph("", text, columns)
     return [*lines, f"{len(rows)} configs on {len(by_arch)} targets, {elapsed_s:.1f} s"]
 
@@ -75,17 +110,11 @@ def _cell(result: Compiled) -> str:
 
 
 def _spills(result: Compiled) -> int:
-    """Spilled bytes per thread of what can be launched."""
     return (result.resources.spill_bytes or 0) if result.launchable and result.resources else 0
 
 
 def _clean(result: Compiled) -> bool:
     return result.launchable and result.resources is not None and not _spills(result)
-
-
-def _arch_summary(arch: str, results: Sequence[Compiled]) -> str:
-    clean, spilling = sum(map(_clean, results)), sum(_spills(result) > 0 for result in results)
-    return f"{arch}: {clean} without spills, {spilling} spill, {len(results) - clean - spilling} cannot run"
 
 
 def _differences(by_arch: Mapping[str, Sequence[Compiled]]) -> Iterator[str]:
@@ -104,23 +133,13 @@ def compile_command(
     target: TargetName,
     archs: Annotated[
         list[str] | None,
-        typer.Option(
-            "--target",
-            metavar="ARCH",
-            help="Such as sm_80, sm_90, gfx942; default the GPU. Repeat it to compare.",
-        ),
+        option("--target", "Such as sm_80, sm_90, gfx942; default the GPU. Repeat it to compare.", "ARCH"),
     ] = None,
-    shape: Annotated[
-        str | None, typer.Option("--shape", metavar="MxN", help="The problem; default the operation's first.")
-    ] = None,
+    shape: Annotated[str | None, option("--shape", "The problem; default the operation's first.", "MxN")] = None,
     dtype: Dtype = None,
     space: Space = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", metavar="N", help="Processes; default one for each CPU.")
-    ] = None,
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="S", help="Most seconds for one config.")
-    ] = TIMEOUT_S,
+    jobs: Annotated[int | None, option("--jobs", "Processes; default one for each CPU.", "N")] = None,
+    timeout_s: Annotated[float, option("--timeout", "Most seconds for one config.", "S")] = TIMEOUT_S,
     as_json: Json = False,
 ) -> int:
     """Compile every config of TARGET and show what it takes: registers, spills, shared memory.
@@ -211,7 +230,6 @@ def _compiled(
 
 
 def _watched(futures: list[Future[Compiled]]) -> Iterator[Future[Compiled]]:
-    """The futures in their order, with a progress bar if stderr is a terminal."""
     console = stderr()
     yield from track(
         futures, f"{len(futures)} configs", console=console, transient=True, disable=not console.is_terminal
@@ -262,12 +280,10 @@ def spills_command(
     dtype: Dtype = None,
     config: ConfigValues = None,
     arch: Annotated[
-        str | None,
-        typer.Option("--target", metavar="ARCH", help="Such as sm_90, gfx942, or a GPU's name; default the GPU."),
+        str | None, option("--target", "Such as sm_90, gfx942, or a GPU's name; default the GPU.", "ARCH")
     ] = None,
     measure: Annotated[
-        bool | None,
-        typer.Option("--measure/--no-measure", help="Time what helps on the GPU; default if --target is left out."),
+        bool | None, option("--measure/--no-measure", "Time what helps on the GPU; default if --target is left out.")
     ] = None,
     as_json: Json = False,
 ) -> int:
@@ -343,15 +359,11 @@ def cure_rows(cure: CureTrial) -> list[list[str]]:
             "-" if step.local is None else f"{step.local.loads + step.local.stores:,}",
             _figure(step.shared_bytes),
             "-" if step.median_ms is None else f"{step.median_ms:.4g}",
-            _change(cure, step),
+            " ".join(f"{name}={value}" for name, value in cure.changed(step).items())
+            + (f": {step.reason}" if not step.compiled and step.reason else ""),
         ]
         for step in cure.steps
     ]
-
-
-def _change(cure: CureTrial, step: SpillEvidence) -> str:
-    changes = [f"{name}={value}" for name, value in step.config.items() if cure.before.config.get(name) != value]
-    return " ".join(changes) + (f": {step.reason}" if not step.compiled and step.reason else "")
 
 
 def _spills_json(problem: str, report: SpillReport) -> dict[str, Any]:

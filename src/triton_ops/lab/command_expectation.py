@@ -7,18 +7,15 @@ import re
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import typer
-
 from triton_ops.backend import Operation
-from triton_ops.cost_model import work_in_words
+from triton_ops.cost_model import Readings
 from triton_ops.device import Ceiling, DeviceSpec, load_calibration, machine_of
 from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
 from triton_ops.kernels import load_operation
-from triton_ops.lab.expectation import Explained, Portrait, explain, portrait
+from triton_ops.lab.command_compile import ConfigValues, Gpu, TargetName, check_filled, tell_left_out
+from triton_ops.lab.expectation import LEGEND, Explained, Portrait, drawn, explain, portrait
 from triton_ops.lab.ranking import RankedConfig, device_spec, expected_of, rank
 from triton_ops.lab.sensitivities import MOST_POINTS, ShapePoint, Sweep, sweep
-from triton_ops.lab.stage_timelines import LEGEND, drawn
-from triton_ops.lab.typed_spaces import ConfigValues, Gpu, TargetName, check_filled, tell_left_out
 from triton_ops.request import operation_of, parse_config, parse_shapes, parse_space
 from triton_ops.space import Config
 from triton_ops.terminal import (
@@ -31,12 +28,13 @@ from triton_ops.terminal import (
     headed_table,
     listing,
     only_data_on_stdout,
+    option,
     say,
     say_json,
     tell,
     width,
 )
-from triton_ops.values import Problem, Status
+from triton_ops.values import Problem, Resources, Status
 
 _TERMS_SHOWN = 8
 _CONFIGS_SHOWN = 20
@@ -45,7 +43,7 @@ _SERIES = re.compile(r"(\w+)=(\d+):(\d+)(?::(\d+))?")
 _LACK = "; its problem is not known"
 _RANK_HEADER = ("expected", "lower bound", "limited by", "config")
 _CLIFF_HEADER = ("from", "waves", "used", "expected", "to", "waves", "used", "expected")
-_Dtype = Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp8.")]
+_Dtype = Annotated[str | None, option("--dtype", "Such as bf16, fp16, fp8.", "DTYPE")]
 
 
 def _explained_rows(spec: DeviceSpec, explained: Explained, image: Portrait) -> dict[str, str]:
@@ -61,7 +59,7 @@ def _explained_rows(spec: DeviceSpec, explained: Explained, image: Portrait) -> 
         rows |= {f"alone: {term.name}": f"{term.alone_ms:.4g} ms" for term in forecast.terms[:_TERMS_SHOWN]}
     rows |= _advice(image)
     if explained.work is not None:
-        rows |= {f"read: {name}": text for name, text in work_in_words(explained.work).items()}
+        rows |= {f"read: {name}": text for name, text in Readings.in_words(explained.work).items()}
     if explained.differences:
         rows["but"] = "; ".join(explained.differences)
     return rows | {f"note {number}": remark for number, remark in enumerate(image.remarks, 1)}
@@ -81,11 +79,10 @@ def _pipeline_lines(image: Portrait) -> list[str]:
 
 
 def _explained_json(explained: Explained, image: Portrait) -> dict[str, Any]:
-    """The whole answer as plain values."""
     forecast = asdict(explained.forecast) if explained.forecast is not None else _no_forecast(image)
     if not math.isfinite(forecast["expected_ms"] or 0.0):
         forecast["expected_ms"] = None
-    compiled = explained.compiled
+    compiled, tile = explained.compiled, image.accumulator
     return {
         **forecast,
         "silent": explained.silent,
@@ -96,9 +93,7 @@ def _explained_json(explained: Explained, image: Portrait) -> dict[str, Any]:
         "grid": _waves_json(image),
         "shared": {"bytes": image.resources.shared_bytes if image.resources else None, "limit": image.shared_limit},
         "roofline": _roofline_json(image),
-        "accumulator": None
-        if image.accumulator is None
-        else {"tile": list(image.accumulator), "bytes": image.accumulator_bytes},
+        "accumulator": None if tile is None else {"tile": list(tile), "bytes": image.accumulator_bytes},
         "advice": [{**asdict(habit), "here": value, "holds": habit.holds(value)} for habit, value in image.habits],
         "warps": [asdict(choice) for choice in image.warp_choices],
         "pipeline": {
@@ -112,21 +107,18 @@ def _explained_json(explained: Explained, image: Portrait) -> dict[str, Any]:
 
 def _no_forecast(image: Portrait) -> dict[str, Any]:
     """The fields of a forecast where there is none, with what the compiler says."""
-    resources = image.resources
+    resources = image.resources or Resources()
     return {
         "expected_ms": None, "lower_bound_ms": image.roofline.least_ms, "terms": [],
         "blocks_per_unit": image.residents.blocks if image.residents else None,
-        "waves": image.waves.waves if image.waves else None, "registers": resources.registers if resources else None,
-        "spill_bytes": resources.spill_bytes if resources else None,
-        "shared_bytes": resources.shared_bytes if resources else None, "compiled": image.compiled,
+        "waves": image.waves.waves if image.waves else None, "registers": resources.registers,
+        "spill_bytes": resources.spill_bytes, "shared_bytes": resources.shared_bytes, "compiled": image.compiled,
     }  # fmt: skip
 
 
 def _occupancy_json(image: Portrait) -> dict[str, Any] | None:
     residents = image.residents
-    if residents is None:
-        return None
-    return {
+    return None if residents is None else {
         "share": residents.occupancy, "blocks": residents.blocks, "warps": residents.warps,
         "most_warps": residents.most_warps, "limited_by": list(residents.limited_by), "by": dict(residents.by),
     }  # fmt: skip
@@ -134,9 +126,7 @@ def _occupancy_json(image: Portrait) -> dict[str, Any] | None:
 
 def _waves_json(image: Portrait) -> dict[str, Any] | None:
     waves = image.waves
-    if waves is None:
-        return None
-    return {
+    return None if waves is None else {
         "blocks": waves.grid, "at_once": waves.at_once, "waves": waves.waves, "full": waves.full,
         "tail_blocks": waves.tail_blocks, "used": waves.used,
     }  # fmt: skip
@@ -169,7 +159,6 @@ def _expected(explained: Explained, image: Portrait) -> str:
 
 
 def _places(spec: DeviceSpec, explained: Explained, image: Portrait) -> dict[str, str]:
-    """Occupancy and waves."""
     residents, waves, forecast = image.residents, image.waves, explained.forecast
     if residents is None and explained.compiled is not None and explained.compiled.status is Status.RESOURCES:
         return {"occupancy": "0%: not even one block fits"}
@@ -200,10 +189,13 @@ def _resources(explained: Explained, image: Portrait) -> dict[str, str]:
     resources, compiled = image.resources, explained.compiled
     rows = {}
     if resources is not None and resources.registers is not None:
-        source = "by the compiler" if image.compiled else "guessed"
+        source, products = "by the compiler" if image.compiled else "guessed", ""
+        if resources.mma is not None and image.accumulator is not None:
+            instructions = "without matrix units" if resources.mma == "none" else f"by {resources.mma}"
+            products = f", products {instructions}"
         rows["resources"] = (
             f"{resources.registers} registers, {resources.spill_bytes or 0} spilled bytes, "
-            f"{resources.shared_bytes} bytes shared{_products(resources.mma, image)}; {source}"
+            f"{resources.shared_bytes} bytes shared{products}; {source}"
         )
     if resources is not None and resources.shared_bytes is not None and image.shared_limit:
         share = resources.shared_bytes / image.shared_limit
@@ -211,13 +203,6 @@ def _resources(explained: Explained, image: Portrait) -> dict[str, str]:
     if compiled is not None and compiled.reason:
         rows["compiler"] = f"{compiled.status}: {compiled.reason}"
     return rows
-
-
-def _products(mma: str | None, image: Portrait) -> str:
-    """The instructions of the products."""
-    if mma is None or image.accumulator is None:
-        return ""
-    return ", products without matrix units" if mma == "none" else f", products by {mma}"
 
 
 def _advice(image: Portrait) -> dict[str, str]:
@@ -252,9 +237,9 @@ def explain_command(
     config: ConfigValues = None,
     gpu: Gpu = None,
     measured_ms: Annotated[
-        float | None, typer.Option("--measured", metavar="MS", help="A time that you measured: how near to the limit?")
+        float | None, option("--measured", "A time that you measured: how near to the limit?", "MS")
     ] = None,
-    pipeline: Annotated[bool, typer.Option("--pipeline", help="Draw the pipeline for one to five stages.")] = False,
+    pipeline: Annotated[bool, option("--pipeline", "Draw the pipeline for one to five stages.")] = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
 ) -> None:
@@ -312,12 +297,8 @@ def rank_command(
     dtype: Dtype = None,
     space: Space = None,
     gpu: Gpu = None,
-    top: Annotated[
-        int | None, typer.Option("--top", metavar="N", min=1, help="Configs to show; default 20, with --json all.")
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes that read; default one for each CPU.")
-    ] = None,
+    top: Annotated[int | None, option("--top", "Configs to show; default 20, with --json all.", "N", min=1)] = None,
+    jobs: Annotated[int | None, option("--jobs", "Processes that read; default one for each CPU.", "N", min=1)] = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
 ) -> None:
@@ -339,17 +320,10 @@ def rank_command(
     else:
         tell_left_out(configs, values, [one.config for one in ranking])
     if as_json:
-        say_json([_ranked_json(one) for one in ranking[:top]])
+        say_json([{**vars(one), "config": dict(one.config)} for one in ranking[:top]])
     else:
         rows = [_ranked_row(one) for one in ranking[: top or _CONFIGS_SHOWN]]
         say(*headed_table(_RANK_HEADER, rows, width(), _RANK_HEADER[:2]))
-
-
-def _ranked_json(one: RankedConfig) -> dict[str, Any]:
-    return {
-        "config": dict(one.config), "expected_ms": one.expected_ms if math.isfinite(one.expected_ms) else None,
-        "lower_bound_ms": one.lower_bound_ms, "source": one.source, "limited_by": one.limited_by,
-    }  # fmt: skip
 
 
 def _ranked_row(one: RankedConfig) -> list[str]:
@@ -359,14 +333,11 @@ def _ranked_row(one: RankedConfig) -> list[str]:
 
 def cliffs_command(
     target: TargetName,
-    vary: Annotated[
-        str, typer.Option("--vary", metavar="NAME=LOW:HIGH[:STEP]", help="The extent to vary, and its values.")
-    ],
-    shape: Annotated[str | None, typer.Option("--shape", metavar="MxN", help="The other extents.")] = None,
+    vary: Annotated[str, option("--vary", "The extent to vary, and its values.", "NAME=LOW:HIGH[:STEP]")],
+    shape: Annotated[str | None, option("--shape", "The other extents.", "MxN")] = None,
     dtype: _Dtype = None,
     config: Annotated[
-        list[str] | None,
-        typer.Option("--config", metavar="NAME=V", help="Values of tunables; the rest as in the default."),
+        list[str] | None, option("--config", "Values of tunables; the rest as in the default.", "NAME=V")
     ] = None,
     gpu: Gpu = None,
     cache_dir: CacheDir = None,
@@ -389,7 +360,7 @@ def cliffs_command(
         return
     say(*listing(_sweep_facts(operation.name, whole, spec, points), width()))
     if points.cliffs:
-        rows = [[*_point_row(axis, cliff.before), *_point_row(axis, cliff.after)] for cliff in points.cliffs]
+        rows = [[*_point_row(axis, before), *_point_row(axis, after)] for before, after in points.cliffs]
         say(*headed_table(_CLIFF_HEADER, rows, width(), _CLIFF_HEADER))
 
 
@@ -439,5 +410,5 @@ def _sweep_json(name: str, spec: DeviceSpec, points: Sweep) -> dict[str, Any]:
         "kernel": name, "device": spec.name, "config": dict(points.config), "axis": points.axis,
         "blocks_per_unit": points.blocks_per_unit, "at_once": points.blocks_per_unit * spec.units,
         "silent": points.silent, "points": [point(one) for one in points.points],
-        "cliffs": [{"before": point(one.before), "after": point(one.after)} for one in points.cliffs],
+        "cliffs": [{"before": point(before), "after": point(after)} for before, after in points.cliffs],
     }  # fmt: skip

@@ -1,11 +1,20 @@
-"""`triton-ops profile`: what limits kernels by a profile of Nsight Compute, and the command that makes one."""
+"""`triton-ops profile`: what limits kernels by a profile of Nsight Compute, and the command that makes one.
+
+Clocks are left alone (`--clock-control none`): locking them needs privileges, touches every user of the GPU, and the
+times would be those of another clock. Source: the documentation of the Nsight Compute CLI.
+
+Each step says whether the next is worth it: a time alone may be fast enough, torch's profiler names the kernels and how
+long the device waits between them, and Nsight Compute's counters say what limits one kernel.
+"""
 
 from __future__ import annotations
 
 import inspect
 import shlex
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -13,22 +22,12 @@ from typing import Annotated, Any, Protocol
 import typer
 
 from triton_ops.backend import Operation
-from triton_ops.base import require
+from triton_ops.base import read_file, require
+from triton_ops.compile_modes import profiler
 from triton_ops.device import current_device
-from triton_ops.exceptions import MissingDependencyError, ProfileError, TargetError
+from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError, TargetError
 from triton_ops.kernels import load_target
 from triton_ops.lab.kernel_verdicts import Assembled, ProfiledKernel, ProfileReport, read_profile, read_ptxas
-from triton_ops.lab.profile_command import (
-    SAMPLED_MS,
-    SETS,
-    WARM_MS,
-    CallPart,
-    FlowStep,
-    NcuRequest,
-    idle_share,
-    parts_of,
-    steps,
-)
 from triton_ops.lab.profile_reading import KernelProfile
 from triton_ops.request import device_for, parse_shapes
 from triton_ops.terminal import (
@@ -40,6 +39,7 @@ from triton_ops.terminal import (
     group,
     headed_table,
     only_data_on_stdout,
+    option,
     paragraph,
     say,
     say_json,
@@ -48,31 +48,155 @@ from triton_ops.terminal import (
 )
 from triton_ops.values import dtype_name
 
+CALLS = 5
+WARM_MS, SAMPLED_MS = 25.0, 100.0
+
+
+def _steps(target: str, command: list[str]) -> list[dict[str, Any]]:
+    """The steps for a target, of which nothing is imported; those within this process have no command."""
+    time = f"time {target}: {WARM_MS:g} ms of warm-up, {SAMPLED_MS:g} ms of samples, as do_bench"
+    run = f"run it {CALLS} times under torch.profiler: kernels by their share, and where the GPU waits"
+    return [
+        {"name": "time", "what": time, "command": []},
+        {"name": "profiler", "what": run, "command": []},
+        {"name": "counters", "what": "run it under Nsight Compute: what limits each kernel", "command": command},
+    ]
+
+
+@dataclass(frozen=True)
+class CallPart:
+    """A kernel, or on a CPU an operator, with its share of the time and its runs in one call."""
+
+    name: str
+    share: float
+    calls: float
+    mean_ms: float
+
+
+def parts_of(call: Callable[[], Any], device_name: str) -> tuple[CallPart, ...]:
+    """The kernels or operators of a call, which has run before, by torch's profiler, the most expensive first."""
+    torch: Any = require("torch", "profiling a call")
+    gpu = device_name.startswith("cuda")
+    with current_device(device_name), profiler(device_name) as recorded:
+        for _ in range(CALLS):
+            call()
+        if gpu:
+            torch.cuda.synchronize()
+    device_type = torch.autograd.DeviceType.CUDA if gpu else torch.autograd.DeviceType.CPU
+    took_us = {
+        event.key: (float(event.self_device_time_total if gpu else event.self_cpu_time_total), int(event.count))
+        for event in recorded.key_averages()
+        if event.device_type == device_type
+    }
+    whole_us = sum(us for us, _ in took_us.values()) or 1.0
+    parts = [CallPart(name, us / whole_us, n / CALLS, us / n / 1e3) for name, (us, n) in took_us.items() if us > 0]
+    return tuple(sorted(parts, key=lambda part: -part.share))
+
+
+def idle_share(parts: tuple[CallPart, ...], call_ms: float) -> float:
+    """The share of a call in which no kernel ran; 0 where kernels overlap."""
+    return max(0.0, 1.0 - sum(part.calls * part.mean_ms for part in parts) / max(call_ms, 1e-9))
+
+
+SETS = ("basic", "roofline", "detailed", "full")
+_SECTIONS = ("SpeedOfLight", "LaunchStats", "Occupancy", "SchedulerStats", "WarpStateStats", "MemoryWorkloadAnalysis")
+_PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/ncu")
+_LARGEST_BYTES = 256 << 20
+_STDERR = 2  # where the program's own output goes: stdout is for data
+_SAID = (
+    ("ERR_NVGPUCTRPERM", "it has no permission to read the GPU's counters",
+     "run as root, or see https://developer.nvidia.com/ERR_NVGPUCTRPERM"),
+    ("LibraryNotLoaded", "the profiler's library cannot be loaded, as in some sandboxes", "run it outside of one"),
+    ("No kernels were profiled", "no kernel was profiled", "check --kernel, --skip and that the program launches it"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class NcuRequest:
+    """A program to profile, and the way to do it."""
+
+    program: Sequence[str]
+    metrics: str = "roofline"  # the set: one of `SETS`; what decides is added to each
+    kernel: str = ""  # a regular expression for names of kernels; empty profiles all
+    skip: int = 0  # launches left out at first
+    launches: int | None = None  # that are profiled; None profiles all
+    out: str = "profile.csv"
+    from_start: bool = True  # False: from where the program calls `cudaProfilerStart`
+
+    def __post_init__(self) -> None:
+        if not self.program:
+            raise SettingsError("there is no program to profile", hint="put it last: -- python my_script.py")
+        if self.metrics not in SETS:
+            raise SettingsError(f"there is no set {self.metrics!r}", hint=f"one of {', '.join(SETS)}")
+        if self.skip < 0 or (self.launches is not None and self.launches < 1):
+            raise SettingsError(
+                f"{self.launches} launches after {self.skip} are none to profile", hint="such as --launches 3 --skip 10"
+            )
+
+    def command(self, ncu: str = "ncu") -> list[str]:
+        """The command line that profiles the program with its child processes."""
+        words = [ncu, "--set", self.metrics, "--target-processes", "all", "--clock-control", "none"]
+        for section in _SECTIONS:
+            words += ["--section", section]
+        if not self.from_start:
+            words += ["--profile-from-start", "off"]
+        if self.kernel:
+            words += ["--kernel-name", f"regex:{self.kernel}"]
+        if self.skip:
+            words += ["--launch-skip", str(self.skip)]
+        if self.launches is not None:
+            words += ["--launch-count", str(self.launches)]
+        return [*words, "--csv", "--page", "raw", "--log-file", self.out, *self.program]
+
+    def run(self) -> Path:
+        """Profile a program, which runs once, and each profiled launch dozens of times; returns the CSV's file."""
+        process = subprocess.run(self.command(find_ncu()), check=False, stdout=_STDERR)
+        out = Path(self.out)
+        try:
+            text = read_file(out, _LARGEST_BYTES).decode("utf-8", errors="replace")
+        except OSError:
+            text = ""
+        for mark, reason, hint in _SAID:
+            if mark in text:
+                raise ProfileError(f"ncu wrote no profile: {reason}", hint=hint)
+        if process.returncode and '"Kernel Name"' not in text:
+            last = next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
+            reason = f"ncu ended with code {process.returncode}: {last[:200]}"
+            raise ProfileError(reason, hint="run the program without ncu first")
+        return out
+
+
+def find_ncu() -> str:
+    """The profiler on this machine; `MissingDependencyError` if there is none."""
+    program = shutil.which("ncu") or next((place for place in _PLACES if Path(place).is_file()), None)
+    if program is None:
+        raise MissingDependencyError(
+            "Nsight Compute is not here: there is no `ncu` on the PATH, nor in a CUDA toolkit",
+            hint="it comes with CUDA's toolkit; `triton-ops profile command` prints the line for a machine that has it",
+        )
+    return program
+
+
 _SHOWN = 10
 _PART_NAME = 60  # characters of a part's name in the table
 _KERNEL_NAME = 48  # characters of a kernel's name in the table
 _HEADER = ("kernel", "share", "launches", "us", "compute", "memory", "occupancy", "verdict")
 _NUMBERS = ("share", "launches", "us", "compute", "memory", "occupancy")
 _ASSEMBLED = ("kernel", "target", "registers", "frame", "stored", "loaded", "verdict")
-Kernel = Annotated[str, typer.Option("--kernel", metavar="REGEX", help="Only kernels with this in their names.")]
+Kernel = Annotated[str, option("--kernel", "Only kernels with this in their names.", "REGEX")]
 Tried = Annotated[
-    list[str] | None,
-    typer.Option("--tried", metavar="WAY", help="library, torch.compile, Triton or CUDA, if tried; repeat it."),
+    list[str] | None, option("--tried", "library, torch.compile, Triton or CUDA, if tried; repeat it.", "WAY")
 ]
-Gpu = Annotated[
-    str | None, typer.Option("--gpu", metavar="NAME", help="The GPU that was profiled, if the profile does not say.")
-]
-Flops = Annotated[
-    float, typer.Option("--flops", metavar="N", min=0.0, help="Operations of one launch, if they were not counted.")
-]
-FlopsDtype = Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help="Of the operands of --flops.")]
+Gpu = Annotated[str | None, option("--gpu", "The GPU that was profiled, if the profile does not say.", "NAME")]
+Flops = Annotated[float, option("--flops", "Operations of one launch, if they were not counted.", "N", min=0.0)]
+FlopsDtype = Annotated[str | None, option("--dtype", "Of the operands of --flops.", "DTYPE")]
 Program = Annotated[list[str], typer.Argument(metavar="PROGRAM...", help="The program to profile, after `--`.")]
-Metrics = Annotated[str, typer.Option("--set", metavar="SET", help=f"One of {', '.join(SETS)}.")]
-Skip = Annotated[int, typer.Option("--skip", metavar="N", help="Launches to leave out at first.")]
-Launches = Annotated[int | None, typer.Option("--launches", metavar="N", help="Launches to profile; default all.")]
-FewLaunches = Annotated[int, typer.Option("--launches", metavar="N", help="Launches that the counters are of.")]
+Metrics = Annotated[str, option("--set", f"One of {', '.join(SETS)}.", "SET")]
+Skip = Annotated[int, option("--skip", "Launches to leave out at first.", "N")]
+Launches = Annotated[int | None, option("--launches", "Launches to profile; default all.", "N")]
+FewLaunches = Annotated[int, option("--launches", "Launches that the counters are of.", "N")]
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="An operation, or a function that needs no arguments.")]
-Out = Annotated[str, typer.Option("--out", metavar="FILE", help="The file that gets the CSV.")]
+Out = Annotated[str, option("--out", "The file that gets the CSV.", "FILE")]
 
 
 class _Times(Protocol):
@@ -107,17 +231,15 @@ class Called:
         return [sys.executable, "-m", "triton_ops", "profile", "call", self.target, *words]
 
     def loaded(self) -> tuple[Callable[..., Any], Mapping[str, Any], str]:
-        """The function, its arguments, and torch's name of the device.
-
-        Raises:
-            TargetError: It cannot be loaded, or needs arguments that are not known.
-        """
+        """The function, its arguments, and torch's name of the device; `TargetError` where arguments are not known."""
         function = load_target(self.target)
         if isinstance(function, Operation):
             device = device_for(self.device, function.device, function.name)
             shape = next(iter(parse_shapes(self.shape)), None)
             return function, function.materialise(function.problem(shape, self.dtype), device).keyword, device
-        names = [p.name for p in inspect.signature(function).parameters.values() if _is_required(p)]
+        variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        parameters = inspect.signature(function).parameters.values()
+        names = [one.name for one in parameters if one.default is one.empty and one.kind not in variable]
         if names or self.shape or self.dtype:
             lack = f"needs {', '.join(names)}" if names else "has no shape and no dtype to choose"
             raise TargetError(f"{self.target} {lack}", hint="name an Operation, or a function that needs no arguments")
@@ -143,26 +265,15 @@ def _run(function: Callable[..., Any], arguments: Mapping[str, Any], device: str
         cuda.profiler.stop()
 
 
-def _is_required(parameter: inspect.Parameter) -> bool:
-    variable = (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    return parameter.default is parameter.empty and parameter.kind not in variable
-
-
 @dataclass(frozen=True)
 class Flow:
-    """The results of the steps.
-
-    Attributes:
-        idle: The share of a call in which the GPU waits; None on a CPU.
-        profile: The file with the third step's counters; None if there is none.
-        missing: The reason why there is none.
-    """
+    """The results of the steps."""
 
     times: _Times
     parts: tuple[CallPart, ...]
-    idle: float | None
-    profile: Path | None = None
-    missing: str = ""
+    idle: float | None  # the share of a call in which the GPU waits; None on a CPU
+    profile: Path | None = None  # the file with the third step's counters
+    missing: str = ""  # why there is none
 
     def as_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -174,14 +285,13 @@ class Flow:
         }  # fmt: skip
 
 
-def _say_plan(plan: tuple[FlowStep, ...]) -> None:
-    """Print the steps, one after another."""
+def _say_plan(plan: list[dict[str, Any]]) -> None:
     for number, step in enumerate(plan, start=1):
-        say(f"{number}  {step.name:<9} {step.what}", *([f"   {shlex.join(step.command)}"] if step.command else []))
+        command = [f"   {shlex.join(step['command'])}"] if step["command"] else []
+        say(f"{number}  {step['name']:<9} {step['what']}", *command)
 
 
 def _flow_of(called: Called, request: NcuRequest, time_ms: Callable[..., _Times]) -> Flow:
-    """Take the steps, and tell on stderr which one is taken."""
     function, arguments, device = called.loaded()
     tell("1 of 3: the time")
     times = time_ms(function, kwargs=arguments, warmup_ms=WARM_MS, rep_ms=SAMPLED_MS, device=device)
@@ -221,11 +331,7 @@ class _About:
 
 
 def profile_group(time_ms: Callable[..., _Times]) -> typer.Typer:
-    """The group of commands.
-
-    Args:
-        time_ms: Times calls of a function, for the first step of `flow`.
-    """
+    """The group of commands; `time_ms` times calls of a function, for the first step of `flow`."""
     commands = group("Say what limits kernels, from a profile of Nsight Compute.")
     for function in (read, ptxas, command, run):
         commands.command(function.__name__)(function)
@@ -240,7 +346,7 @@ def profile_group(time_ms: Callable[..., _Times]) -> typer.Typer:
         kernel: Kernel = "",
         launches: FewLaunches = 20,
         out: Out = "profile.csv",
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps, and take none.")] = False,
+        dry_run: Annotated[bool, option("--dry-run", "Print the steps, and take none.")] = False,
         as_json: Json = False,
     ) -> None:
         """Time TARGET, name its kernels, and say what limits each.
@@ -250,8 +356,8 @@ def profile_group(time_ms: Callable[..., _Times]) -> typer.Typer:
         called = Called(target, shape, dtype, device)
         request = replace(_request(called.program, metrics, kernel, 0, launches, out), from_start=False)
         if dry_run:
-            plan = steps(target, request.command())
-            say_json({"steps": [asdict(step) for step in plan]}) if as_json else _say_plan(plan)
+            plan = _steps(target, request.command())
+            say_json({"steps": plan}) if as_json else _say_plan(plan)
             return
         with only_data_on_stdout():
             result = _flow_of(called, request, time_ms)
@@ -347,7 +453,7 @@ def call(
     shape: Shape = None,
     dtype: Dtype = None,
     device: Device = None,
-    calls: Annotated[int, typer.Option("--calls", metavar="N", min=1, help="How often.")] = 3,
+    calls: Annotated[int, option("--calls", "How often.", "N", min=1)] = 3,
 ) -> None:
     """Call TARGET some times, for a profiler to look at."""
     with only_data_on_stdout():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -13,11 +13,18 @@ from typer.core import TyperCommand
 from triton_ops.base import is_folder, usable_cpus
 from triton_ops.exceptions import SettingsError
 from triton_ops.kernels import load_target
-from triton_ops.lab.many_replays import LiveSummary, ReplayPlan, SpaceSummary, replay_all, replay_live
+from triton_ops.lab.command_compile import TargetName
 from triton_ops.lab.recording import read_recording, record, write_recording
-from triton_ops.lab.replayed_search import LiveConditions, PreviewAllowance
+from triton_ops.lab.replayed_search import (
+    LiveConditions,
+    LiveSummary,
+    PreviewAllowance,
+    ReplayPlan,
+    SpaceSummary,
+    replay_all,
+    replay_live,
+)
 from triton_ops.lab.sensitivities import Cliff, Knob, Sensitivity, cliffs, sensitivity
-from triton_ops.lab.typed_spaces import TargetName
 from triton_ops.request import Effort, effort_of, operation_of, parse_shapes, parse_space
 from triton_ops.search import checked_search
 from triton_ops.terminal import (
@@ -30,6 +37,7 @@ from triton_ops.terminal import (
     headed_table,
     listing,
     only_data_on_stdout,
+    option,
     say,
     say_json,
     stderr,
@@ -46,11 +54,7 @@ _Summary = TypeVar("_Summary", SpaceSummary, LiveSummary)
 
 
 class _ManyRecords(TyperCommand):
-    """A command whose `--records` takes all files up to the next option, as in `--records one two`.
-
-    This holds only if RECORDING precedes the option; otherwise the option takes one file, since the rest may be
-    RECORDING.
-    """
+    """A command whose `--records` after RECORDING takes all files up to the next option, as in `--records one two`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Repeat the option before each of its files, which is the form that the parser knows."""
@@ -75,46 +79,37 @@ def _replay(
     recordings: Annotated[
         list[Path], typer.Argument(metavar="RECORDING...", help="Recorded spaces: files, or folders of them.")
     ],
-    search: Annotated[
-        str, typer.Option("--search", metavar="NAME", help="A searcher, or several as NAME,NAME.")
-    ] = "auto",
-    trials: Annotated[
-        str, typer.Option("--trials", metavar="N,N", help="Numbers of evaluations to report.")
-    ] = "10,25,50,100,200",
-    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Runs of each search.")] = 5,
+    search: Annotated[str, option("--search", "A searcher, or several as NAME,NAME.", "NAME")] = "auto",
+    trials: Annotated[str, option("--trials", "Numbers of evaluations to report.", "N,N")] = "10,25,50,100,200",
+    seeds: Annotated[int, option("--seeds", "Runs of each search.", "N", min=1)] = 5,
     records: Annotated[
-        list[Path] | None,
-        typer.Option("--records", metavar="FILE", help="Recordings of other problems to learn from; several files."),
+        list[Path] | None, option("--records", "Recordings of other problems to learn from; several files.", "FILE")
     ] = None,
-    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Configs asked for at a time.")] = 1,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes; default one per core.")
-    ] = None,
+    batch: Annotated[int, option("--batch", "Configs asked for at a time.", "N", min=1)] = 1,
+    jobs: Annotated[int | None, option("--jobs", "Processes; default one per core.", "N", min=1)] = None,
     no_model: Annotated[
-        bool, typer.Option("--no-model", help="Search without a model of the kernel's work, declared or read.")
+        bool, option("--no-model", "Search without a model of the kernel's work, declared or read.")
     ] = False,
     previews: Annotated[
         str,
-        typer.Option(
+        option(
             "--previews",
-            metavar="FIRST,EACH",
-            help="Configs compiled only for the search to see: at first, and with each evaluation.",
+            "Configs compiled only for the search to see: at first, and with each evaluation.",
+            "FIRST,EACH",
         ),
     ] = f"{PreviewAllowance.first},{PreviewAllowance.each}",
     undeclared: Annotated[
-        bool, typer.Option("--undeclared", help="Search by what was read of the kernel, as if none had declared work.")
+        bool, option("--undeclared", "Search by what was read of the kernel, as if none had declared work.")
     ] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Simulate whole tunes, with compilers, noise and the search's own end.")
+        bool, option("--live", "Simulate whole tunes, with compilers, noise and the search's own end.")
     ] = False,
-    effort: Annotated[
-        str | None, typer.Option("--effort", metavar="NAME", help="The effort of simulated tunes; default quick.")
-    ] = None,
+    effort: Annotated[str | None, option("--effort", "The effort of simulated tunes; default quick.", "NAME")] = None,
     noise: Annotated[
-        float, typer.Option("--noise", metavar="SHARE", min=0.0, help="Noise of simulated measurements.")
+        float, option("--noise", "Noise of simulated measurements.", "SHARE", min=0.0)
     ] = LiveConditions.noise,
     compilers: Annotated[
-        int, typer.Option("--compilers", metavar="N", min=1, help="Processes that compile in simulated tunes.")
+        int, option("--compilers", "Processes that compile in simulated tunes.", "N", min=1)
     ] = LiveConditions.compilers,
     as_json: Json = False,
 ) -> None:
@@ -134,32 +129,26 @@ def _replay(
         undeclared=undeclared,
         previews=_previews(previews),
     )
+    processes = min(jobs or usable_cpus(), len(plan.recordings) * len(plan.searches) * seeds)
     if live:
-        conditions = LiveConditions(noise=noise, compilers=compilers)
-        _live(plan, effort_of(effort), conditions, jobs, as_json)
+        _live(plan, effort_of(effort), LiveConditions(noise=noise, compilers=compilers), processes, as_json)
         return
-    workers = min(jobs or usable_cpus(), len(plan.recordings) * len(plan.searches) * seeds)
-    summaries = _in_order(replay_all(plan, workers), plan)
+    summaries = list(_announce(replay_all(plan, processes)))
     if as_json:
         say_json({"spaces": [summary.as_json() for summary in summaries]})
     else:
         say(*_replay_lines(summaries, plan, width()))
 
 
-def _in_order(summaries: Iterable[_Summary], plan: ReplayPlan) -> list[_Summary]:
-    """The summaries in the order of recordings and searches, each told when it is there."""
-    results = []
+def _announce(summaries: Iterable[_Summary]) -> Iterator[_Summary]:
+    """Pass summaries on, and tell each when it is there."""
     for summary in summaries:
         tell(f"{summary.search} on {summary.file}: done")
-        results.append(summary)
-    order = [(path.name, name) for path in plan.recordings for name in plan.searches]
-    return sorted(results, key=lambda summary: order.index((summary.file, summary.search)))
+        yield summary
 
 
-def _live(plan: ReplayPlan, effort: Effort, conditions: LiveConditions, jobs: int | None, as_json: bool) -> None:
-    """Simulate tunes, and print their outcomes."""
-    workers = min(jobs or usable_cpus(), len(plan.recordings) * len(plan.searches) * plan.seeds)
-    summaries = _in_order(replay_live(plan, effort, conditions, workers), plan)
+def _live(plan: ReplayPlan, effort: Effort, conditions: LiveConditions, processes: int, as_json: bool) -> None:
+    summaries = list(_announce(replay_live(plan, effort, conditions, processes)))
     if as_json:
         say_json({"effort": effort.name, "spaces": [summary.as_json() for summary in summaries]})
         return
@@ -175,7 +164,6 @@ def _live_row(summary: LiveSummary) -> list[str]:
 
 
 def _files(paths: list[Path]) -> list[Path]:
-    """The files, and the files of folders in order of name."""
     files: list[Path] = []
     for path in paths:
         inside = sorted(p for p in path.rglob("*") if p.name.endswith((".json", ".json.gz", ".jsonl")))
@@ -213,26 +201,20 @@ def _replay_lines(summaries: list[SpaceSummary], plan: ReplayPlan, columns: int 
 
 
 def _replay_row(summary: SpaceSummary) -> list[str]:
-    reach = [f"{_text(trials.median)} ({_text(trials.p90)})" for trials in (summary.to_5pct, summary.to_1pct)]
+    reach = [f"{trials.median or '-'} ({trials.p90 or '-'})" for trials in (summary.to_5pct, summary.to_1pct)]
     means = [f"{share.mean:.3f}" for share in summary.budgets.values()]
     return [summary.search, *means, *reach, f"{summary.overhead_ms:.1f}", summary.file]
 
 
-def _text(count: int | None) -> str:
-    return "-" if count is None else str(count)
-
-
 def record_command(
     target: TargetName,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write it: FILE.json.gz.")],
+    out: Annotated[Path, option("--out", "Where to write it: FILE.json.gz.", "FILE")],
     shape: Shape = None,
     dtype: Dtype = None,
     space: Space = None,
-    passes: Annotated[
-        int, typer.Option("--passes", metavar="N", min=1, help="How often the whole space is measured.")
-    ] = 2,
+    passes: Annotated[int, option("--passes", "How often the whole space is measured.", "N", min=1)] = 2,
     device: Device = None,
-    warm: Annotated[bool, typer.Option("--warm", help="On a GPU, leave L2 as the launch before left it.")] = False,
+    warm: Annotated[bool, option("--warm", "On a GPU, leave L2 as the launch before left it.")] = False,
     as_json: Json = False,
 ) -> None:
     """Measure every config of TARGET's space for one problem, and write a recording for `triton-ops replay`."""

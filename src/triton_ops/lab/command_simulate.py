@@ -1,27 +1,59 @@
-"""`triton-ops simulate`: configs of a workload in the order in which the model expects them to be fast, and why."""
+"""`triton-ops simulate`: configs of a workload in the order in which the model expects them to be fast, and why.
+
+Its charts are plain SVG made by its own script. A plotting library would add one to four and a half megabytes to every
+page for bars and a scatter plot, and has marks that neither a keyboard nor a screen reader reaches.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from http import HTTPStatus
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import parse_qsl
 
 import typer
 
-from triton_ops.exceptions import SettingsError, ShapeMismatchError
-from triton_ops.lab.recorded_overlay import Overlay, overlay_of
-from triton_ops.lab.simulated_ranking import WORKLOADS, PlacedConfig
-from triton_ops.lab.simulation import DEVICE, Dial, Simulation, simulate, whole_space, workload_named
-from triton_ops.lab.simulator_page import answers_of, page_of
-from triton_ops.lab.stage_timelines import LEGEND, drawn
+from triton_ops.base import PageParts, assembled, data_script, json_text, part
+from triton_ops.device import Machine
+from triton_ops.exceptions import SettingsError, ShapeMismatchError, TritonKernelError
+from triton_ops.lab.expectation import LEGEND, drawn
+from triton_ops.lab.simulated_ranking import (
+    LESSON,
+    WORKLOADS,
+    PlacedConfig,
+    TextbookWorkload,
+    advice,
+    config_text,
+    known_devices,
+    reasons,
+)
+from triton_ops.lab.simulation import (
+    DEVICE,
+    LARGEST,
+    Dial,
+    Overlay,
+    Simulation,
+    SizePoint,
+    overlay_of,
+    parse_configs,
+    simulate,
+    whole_space,
+    workload_named,
+)
 from triton_ops.request import parse_config, parse_shapes, parse_space
 from triton_ops.space import Config
 from triton_ops.terminal import (
     Dtype,
     Json,
     OneShape,
+    PageServer,
     Space,
     listing,
+    option,
     paragraph,
     say,
     say_json,
@@ -30,6 +62,212 @@ from triton_ops.terminal import (
     width,
     write_output,
 )
+
+SHOWN = 50  # places of one ranking in a file, which has many rankings
+_TERMS = 8  # resources in the drawing of one config
+
+
+def ranking(simulation: Simulation, config: str = "", most: int = SHOWN) -> dict[str, Any]:
+    """A simulation: its first places, knobs and pipeline of the winner or of a config, and configs at other shapes."""
+    standings = simulation.standings
+    subject = next((one for one in standings if one.text == config), standings[0])
+    return {
+        "note": f"{simulation.workload.sides}.",
+        "advice": simulation.advice,
+        "count": len(standings),
+        "rows": [_row(one, simulation.machine) for one in standings[:most]],
+        "chosen": subject.text,
+        "stages": subject.stages,
+        "knobs": [_brief(asdict(dial)) for dial in simulation.dials_of(subject)],
+        "pipeline": _pipeline(subject),
+        "compared": simulation.compared_texts,
+        "shapes": {
+            extent: _shapes(simulation.over(extent), axis) for axis, extent in enumerate(simulation.workload.extents)
+        },
+    }
+
+
+def recorded_ranking(overlay: Overlay, most: int = SHOWN) -> dict[str, Any]:
+    """A recording laid over the prediction: the first places with both times, and every config as a point."""
+    places = {ms: place for place, ms in reversed(list(enumerate(sorted(overlay.measured_ms), 1)))}
+    rows = [
+        {**_row(one, overlay.machine), "measured": [f"{ms:.4g} ms", str(places[ms])]}
+        for one in overlay.standings[:most]
+        for ms in [overlay.measured[Config(one.config)]]
+    ]
+    points = [pair for pair in overlay.pairs if math.isfinite(pair[0])]
+    winner = overlay.standings[0]
+    return {
+        "file": overlay.file,
+        "title": overlay.title,
+        "note": f"Recorded in {overlay.file}; {overlay.failed} further configs did not run.",
+        "advice": advice(overlay.standings, ""),
+        "agreement": f"{overlay.title} on {overlay.device}. {overlay.agreement}",
+        "figures": [
+            str(len(overlay.configs)), f"{overlay.spearman:.3f}", str(overlay.floor), overlay.verdict,
+            f"{overlay.first_share:.0%}",
+        ],
+        "count": len(overlay.standings),
+        "rows": rows,
+        "chosen": winner.text,
+        "stages": winner.stages,
+        "knobs": [],
+        "pipeline": _pipeline(winner),
+        "points": _brief(points),
+        "shapes": {},
+    }  # fmt: skip
+
+
+def _row(one: PlacedConfig, machine: Machine) -> dict[str, Any]:
+    terms = [] if one.forecast is None or one.why_not else one.forecast.terms[:_TERMS]
+    return {
+        "place": one.place,
+        "config": one.text,
+        "cells": one.cells,
+        "score": _brief(one.score),
+        "reasons": reasons(one, machine),
+        "terms": [[term.name, _brief(term.alone_ms)] for term in terms],
+    }
+
+
+def _pipeline(one: PlacedConfig) -> list[dict[str, Any]]:
+    return [{"stages": line.stages, "busy": f"{line.busy:.0%}", "lines": drawn(line)} for line in one.timelines]
+
+
+def _shapes(points: Sequence[SizePoint], axis: int) -> dict[str, Any]:
+    return {
+        "extents": [point.extents[axis] for point in points],
+        "winners": [point.winner for point in points],
+        "slower": [[round(slower, 2) for slower in point.slower] for point in points],
+    }
+
+
+def _brief(value: Any) -> Any:
+    """Numbers with five significant digits, as long as a drawing can tell, also those within dicts and lists."""
+    if isinstance(value, dict):
+        return {name: _brief(content) for name, content in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_brief(content) for content in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+Grid = Mapping[str, Mapping[str, Mapping[str, dict[str, Any]]]]
+_ASSETS = Path(str(files("triton_ops.lab"))) / "assets"
+_SCRIPTS = ("charts.js", "views.js", "controls.js")
+_ASKED = "as asked"  # the name of a size that is none of the workload's own
+_SERVED_ROWS = 1000
+_MOST_FIELDS = 16  # of a question
+
+
+def page_of(first: Simulation, overlays: Sequence[Overlay] = ()) -> str:
+    """The page, made in some four seconds, that needs no network: at most 2 MB, and 0.2 MB for each recording."""
+    return _page(first, overlays, grid_of(first))
+
+
+def grid_of(first: Simulation) -> Grid:
+    """The rankings of a file, by workload, device and size: the sizes of every workload, and the one that was asked."""
+    devices = {**known_devices(), first.device: first.machine}
+    return {
+        workload.name: {
+            device: {
+                size: ranking(replace(simulation, device=device, machine=machine))
+                for size, simulation in _simulations(workload, first).items()
+            }
+            for device, machine in devices.items()
+        }
+        for workload in WORKLOADS.values()
+    }
+
+
+def _simulations(workload: TextbookWorkload, first: Simulation) -> dict[str, Simulation]:
+    lesson = replace(first, workload=workload, configs=LESSON, factors=())
+    simulations = {size: replace(lesson, shape=shape) for size, shape in workload.sizes.items()}
+    if workload == first.workload and first not in simulations.values():
+        simulations[_ASKED] = first
+    return simulations
+
+
+def answers_of(
+    first: Simulation, overlays: Sequence[Overlay] = ()
+) -> Callable[[str], tuple[HTTPStatus, str, str] | None]:
+    """The function by which a server answers for the page: path and query in; status, text and media type out."""
+    page = _page(first, overlays, None)
+
+    def answer(question: str) -> tuple[HTTPStatus, str, str] | None:
+        path, _, query = question.partition("?")
+        if path == "":
+            return HTTPStatus.OK, page, "text/html"
+        return (HTTPStatus.OK, json_text(_answer(query)), "application/json") if path == "ranking.json" else None
+
+    return answer
+
+
+def _answer(query: str) -> dict[str, Any]:
+    try:
+        fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+        return ranking(_simulation(fields), fields.get("config", ""), _SERVED_ROWS)
+    except TritonKernelError as error:
+        return {"problem": f"{error.message[:1].upper()}{error.message[1:]}."}
+    except ValueError as error:  # too many fields
+        return {"problem": f"The question cannot be read: {error}."}
+
+
+def _simulation(fields: Mapping[str, str]) -> Simulation:
+    workload = workload_named(fields.get("workload", ""))
+    source = fields.get("source", "lesson")
+    configs: Sequence[Mapping[str, Any]] = LESSON
+    if source != "lesson":
+        configs = whole_space(workload.space) if source == "space" else parse_configs(fields.get("own", ""), workload)
+    return simulate(
+        workload.name,
+        shape=_extents(workload, fields.get("extents", "").split(",")),
+        dtype=fields.get("dtype"),
+        gpu=fields.get("device", ""),
+        configs=configs,
+    )
+
+
+def _extents(workload: TextbookWorkload, texts: Sequence[str]) -> list[int]:
+    for name, text in zip(workload.extents, texts, strict=False):
+        if not (text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST)) and 1 <= int(text) <= LARGEST):
+            raise SettingsError(f"{name} must be a whole number from 1 to {LARGEST:,}")
+    return list(map(int, texts))
+
+
+def _page(first: Simulation, overlays: Sequence[Overlay], grid: Grid | None) -> str:
+    """The page; without a grid it asks its server."""
+    data = _data(first, overlays, grid)
+    return assembled(PageParts(
+        template=part(_ASSETS, "page.html"),
+        style=[part(_ASSETS, "style.css")],
+        scripts=[data_script("DATA", data), *(part(_ASSETS, name) for name in _SCRIPTS)],
+        asks=grid is None,
+    ))  # fmt: skip
+
+
+def _data(first: Simulation, overlays: Sequence[Overlay], grid: Grid | None) -> dict[str, Any]:
+    devices = {**known_devices(), first.device: first.machine}
+    sizes = {name: _simulations(workload, first) for name, workload in WORKLOADS.items()}
+    return {
+        "workloads": [
+            {
+                "name": name, "title": workload.title, "extents": workload.extents, "shape": workload.shape,
+                "sizes": {size: one.shape for size, one in sizes[name].items()},
+            }
+            for name, workload in WORKLOADS.items()
+        ],
+        "devices": list(devices),
+        "dtypes": list(dict.fromkeys(name for machine in devices.values() for name in machine.mma_flops_per_cycle)),
+        "lesson": len(LESSON),
+        "first": {
+            "workload": first.workload.name, "shape": first.shape, "dtype": first.dtype, "device": first.device,
+            "size": next(size for size, one in sizes[first.workload.name].items() if one == first or size == _ASKED),
+            "own": "" if first.configs == LESSON else "\n".join(map(config_text, first.configs)),
+        },
+        "recordings": [recorded_ranking(one) for one in overlays],
+        "grid": grid,
+    }  # fmt: skip
+
 
 _HEADER = ("place", "expected", "score", "waves", "occupancy", "shared", "limited by", "config")
 _SHOWN = 20
@@ -46,7 +284,7 @@ def simulation_lines(result: Simulation, columns: int | None, top: int, why: int
     lines += ["", *paragraph("", result.advice, columns), ""]
     standing = standings[min(why, len(standings)) - 1]
     lines += paragraph("", f"Why {standing.text}:", columns)
-    lines += listing({f"  {name}": text for name, text in result.reasons(standing)}, columns)
+    lines += listing({f"  {name}": text for name, text in reasons(standing, result.machine)}, columns)
     if result.dials:
         lines += ["", "The winner with one knob turned, in milliseconds:", *_dial_lines(result.dials, columns)]
         lines += _pipeline_lines(standings[0])
@@ -107,98 +345,75 @@ def overlay_lines(overlay: Overlay, columns: int | None, top: int) -> list[str]:
     return [*head, "", *table(header, rows, columns, header[:4]), "", *paragraph("", overlay.agreement, columns)]
 
 
-def simulate_with(serve_page: Callable[[Callable[..., Any], int, Callable[[str], None]], None]) -> Callable[..., None]:
-    """The command, whose `--serve` serves a page with `serve_page`."""
-
-    def simulate_command(
-        workload: Annotated[
-            str | None, typer.Argument(metavar="WORKLOAD", help=f"{', '.join(WORKLOADS)}; all of them by default.")
-        ] = None,
-        shape: OneShape = None,
-        dtype: Dtype = None,
-        gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="A device of the table.")] = DEVICE,
-        config: Annotated[
-            list[str] | None,
-            typer.Option("--config", metavar="NAME=V,NAME=V", help="A config; repeat it. Default: five of a lesson."),
-        ] = None,
-        space: Space = None,
-        whole: Annotated[bool, typer.Option("--whole", help="Rank the workload's whole space.")] = False,
-        top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Configs to show.")] = _SHOWN,
-        why: Annotated[int, typer.Option("--why", metavar="PLACE", min=1, help="The config to explain.")] = 1,
-        over: Annotated[
-            str | None, typer.Option("--over", metavar="EXTENT", help="Also compare the configs at other sizes of it.")
-        ] = None,
-        recording: Annotated[
-            list[Path] | None,
-            typer.Option("--recording", metavar="FILE", help="A recorded space to lay over the prediction; repeat it."),
-        ] = None,
-        undeclared: Annotated[
-            bool,
-            typer.Option("--undeclared", help="Use what was read of a recorded kernel, even where work is declared."),
-        ] = False,
-        jitter: Annotated[
-            float,
-            typer.Option(
-                "--jitter", metavar="SHARE", min=0, max=1, help="Disturb the expected times, to see what stays."
-            ),
-        ] = 0.0,
-        seed: Annotated[int, typer.Option("--seed", metavar="N", help="The seed of --jitter.")] = 0,
-        html: Annotated[
-            Path | None,
-            typer.Option("--html", metavar="FILE", help="Write a page with rankings at named sizes instead."),
-        ] = None,
-        serve: Annotated[
-            bool, typer.Option("--serve", help="Serve a page that ranks what it is asked, to this machine's browsers.")
-        ] = False,
-        port: Annotated[
-            int | None, typer.Option("--port", metavar="N", help="With --serve; default a free port.")
-        ] = None,
-        as_json: Json = False,
-    ) -> None:
-        """Rank configs by the time that the model expects of them, and explain each place; nothing is run."""
-        shapes = parse_shapes(shape)
-        if len(shapes) > 1:
-            raise ShapeMismatchError(
-                "a workload takes one shape", hint="write it without commas: --shape 4096x4096x4096"
-            )
-        if html is not None and as_json:
-            raise SettingsError("--html and --json exclude each other", hint="give one of them")
-        if serve and (html is not None or as_json):
-            raise SettingsError(
-                f"--serve and {'--json' if as_json else '--html'} exclude each other", hint="give one of them"
-            )
-        if port is not None and not serve:
-            raise SettingsError("--port is for --serve", hint="give both, or leave it out")
-        overlays = [overlay_of(path, undeclared=undeclared) for path in recording or []]
-        names = _names(
-            workload,
-            overlays,
-            page=serve or html is not None,
-            has_options=bool(shapes or config or space or whole or over),
+def simulate_command(
+    workload: Annotated[
+        str | None, typer.Argument(metavar="WORKLOAD", help=f"{', '.join(WORKLOADS)}; all of them by default.")
+    ] = None,
+    shape: OneShape = None,
+    dtype: Dtype = None,
+    gpu: Annotated[str, option("--gpu", "A device of the table.", "NAME")] = DEVICE,
+    config: Annotated[
+        list[str] | None, option("--config", "A config; repeat it. Default: five of a lesson.", "NAME=V,NAME=V")
+    ] = None,
+    space: Space = None,
+    whole: Annotated[bool, option("--whole", "Rank the workload's whole space.")] = False,
+    top: Annotated[int, option("--top", "Configs to show.", "N", min=1)] = _SHOWN,
+    why: Annotated[int, option("--why", "The config to explain.", "PLACE", min=1)] = 1,
+    over: Annotated[str | None, option("--over", "Also compare the configs at other sizes of it.", "EXTENT")] = None,
+    recording: Annotated[
+        list[Path] | None, option("--recording", "A recorded space to lay over the prediction; repeat it.", "FILE")
+    ] = None,
+    undeclared: Annotated[
+        bool, option("--undeclared", "Use what was read of a recorded kernel, even where work is declared.")
+    ] = False,
+    jitter: Annotated[
+        float, option("--jitter", "Disturb the expected times, to see what stays.", "SHARE", min=0, max=1)
+    ] = 0.0,
+    seed: Annotated[int, option("--seed", "The seed of --jitter.", "N")] = 0,
+    html: Annotated[Path | None, option("--html", "Write a page with rankings at named sizes instead.", "FILE")] = None,
+    serve: Annotated[
+        bool, option("--serve", "Serve a page that ranks what it is asked, to this machine's browsers.")
+    ] = False,
+    port: Annotated[int | None, option("--port", "With --serve; default a free port.", "N")] = None,
+    as_json: Json = False,
+) -> None:
+    """Rank configs by the time that the model expects of them, and explain each place; nothing is run."""
+    shapes = parse_shapes(shape)
+    if len(shapes) > 1:
+        raise ShapeMismatchError("a workload takes one shape", hint="write it without commas: --shape 4096x4096x4096")
+    if html is not None and as_json:
+        raise SettingsError("--html and --json exclude each other", hint="give one of them")
+    if serve and (html is not None or as_json):
+        raise SettingsError(
+            f"--serve and {'--json' if as_json else '--html'} exclude each other", hint="give one of them"
         )
-        simulations = [
-            simulate(
-                name, shape=shapes[0] if shapes else None, dtype=dtype, gpu=gpu,
-                configs=_configs(name, config or [], space or [], whole=whole), jitter=jitter, seed=seed,
-            )
-            for name in names
-        ]  # fmt: skip
-        if serve:
-            serve_page(answers_of(simulations[0], overlays), port or 0, tell)
-        elif html is not None:
-            write_output(html, page_of(simulations[0], overlays), "choose another --html")
-            tell(f"{html} is the page; open it in a browser")
-        elif as_json:
-            say_json({
-                "simulations": [one.as_json(over) for one in simulations],
-                "recordings": [one.as_json() for one in overlays],
-            })  # fmt: skip
-        else:
-            blocks = [simulation_lines(one, width(), top, why, over) for one in simulations]
-            blocks += [overlay_lines(one, width(), top) for one in overlays]
-            say(*_apart(blocks))
-
-    return simulate_command
+    if port is not None and not serve:
+        raise SettingsError("--port is for --serve", hint="give both, or leave it out")
+    overlays = [overlay_of(path, undeclared=undeclared) for path in recording or []]
+    names = _names(
+        workload, overlays, page=serve or html is not None, has_options=bool(shapes or config or space or whole or over)
+    )
+    simulations = [
+        simulate(
+            name, shape=shapes[0] if shapes else None, dtype=dtype, gpu=gpu,
+            configs=_configs(name, config or [], space or [], whole=whole), jitter=jitter, seed=seed,
+        )
+        for name in names
+    ]  # fmt: skip
+    if serve:
+        PageServer.serve(answers_of(simulations[0], overlays), port or 0, tell)
+    elif html is not None:
+        write_output(html, page_of(simulations[0], overlays), "choose another --html")
+        tell(f"{html} is the page; open it in a browser")
+    elif as_json:
+        say_json({
+            "simulations": [one.as_json(over) for one in simulations],
+            "recordings": [one.as_json() for one in overlays],
+        })  # fmt: skip
+    else:
+        blocks = [simulation_lines(one, width(), top, why, over) for one in simulations]
+        blocks += [overlay_lines(one, width(), top) for one in overlays]
+        say(*(line for at, block in enumerate(blocks) for line in ([""] if at else []) + list(block)))
 
 
 def _names(workload: str | None, overlays: Sequence[Overlay], *, page: bool, has_options: bool) -> list[str]:
@@ -220,8 +435,3 @@ def _configs(name: str, configs: Sequence[str], space: list[str], *, whole: bool
         return [parse_config([text], "--config") or {} for text in configs]
     values = parse_space(space)
     return whole_space({**workload_named(name).space, **(values or {})}) if whole or values else None
-
-
-def _apart(blocks: Sequence[Sequence[str]]) -> list[str]:
-    """Blocks of lines with an empty line between them."""
-    return [line for at, block in enumerate(blocks) for line in ([""] if at else []) + list(block)]

@@ -1,6 +1,14 @@
 """A config on a device in figures: occupancy, waves, shared memory, roofline, advice, pipeline.
 
 Nothing is run. Registers and shared memory are the compiler's where the kernel could be compiled for the device.
+
+It is advice only: what is fastest is measured. Sources: the configs of Triton's tutorials for NVIDIA's architectures,
+those of ROCm's guide to Triton kernels for AMD's, and winners of recorded spaces on an H200 (docs/concepts/model.md);
+the asynchronous copies that a pipeline needs are in NVIDIA's GPUs from sm_80 on (CUDA C++ Programming Guide).
+
+With N stages the loop keeps N buffers and issues the load of step i + N - 1 just before it computes step i; with one
+stage a load begins when the step before it is computed. Loads of different tiles wait at the same time. Each further
+stage costs one more pair of tiles of shared memory, and helps until the units that compute never wait.
 """
 
 from __future__ import annotations
@@ -11,7 +19,7 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from triton_ops.compilation import CompilePool
-from triton_ops.cost_model import Forecast, Model, Readings, differences, least_bytes
+from triton_ops.cost_model import Forecast, Model, Readings
 from triton_ops.device import (
     Calibration,
     DeviceSpec,
@@ -24,23 +32,152 @@ from triton_ops.device import (
 )
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
 from triton_ops.kernel_ir import KernelWork, LaunchWork
-from triton_ops.lab.habits import (
-    ACCUMULATED_BYTES,
-    PRODUCTS,
-    ROWS,
-    Habit,
-    WarpChoice,
-    stages_habit,
-    warp_choices,
-    warps_habit,
-)
 from triton_ops.lab.ranking import DECLARED, INFERRED, ModelQuestion, ahead_of
-from triton_ops.lab.stage_timelines import STAGES, Timeline, timeline
 from triton_ops.space import Config
 from triton_ops.tuner import Survey
 from triton_ops.values import Compiled, Resources, Status, Work, warps_and_stages
 
+PRODUCTS, ROWS = "products", "rows and elements"
+_LARGE = 32_768  # elements of a tile from which sixteen warps are worth a try
+_MEDIUM = 8_192
+_MOST_EACH = 128  # accumulator registers per thread up to which nothing spilled in recorded spaces
+_POWERS = (1, 2, 4, 8, 16, 32)
+_ROW_EACH = (8, 64)  # elements per thread: below, loads are narrow; above, registers spill
+
+
+@dataclass(frozen=True)
+class Habit:
+    """The range to begin with of `num_warps` or `num_stages`, with the reason."""
+
+    option: str
+    low: int
+    high: int
+    why: str
+
+    def holds(self, value: int) -> bool:
+        """Tell whether a value lies in the range."""
+        return self.low <= value <= self.high
+
+
+_STAGES = {
+    "sm_70": (1, 2, "without asynchronous copies loads pass through registers, and further stages take registers"),
+    "sm_75": (1, 2, "without asynchronous copies loads pass through registers, and further stages take registers"),
+    "sm_80": (3, 4, "asynchronous copies hide the memory's latency with two to three tiles ahead"),
+    "sm_86": (2, 3, "99 KiB of shared memory per block hold few tiles"),
+    "sm_89": (2, 3, "99 KiB of shared memory per block hold few tiles"),
+    "sm_90": (3, 5, "warp-group products are fast, so that more tiles must be under way; 227 KiB hold them"),
+    "sm_100": (3, 5, "products run in tensor memory, so that shared memory is left for tiles under way"),
+    "sm_120": (2, 3, "99 KiB of shared memory per block hold few tiles"),
+    "gfx90a": (1, 2, "tiles pass through registers, and 64 KiB of LDS hold few of them"),
+    "gfx942": (1, 2, "tiles pass through registers, and 64 KiB of LDS hold few of them"),
+    "gfx950": (2, 3, "160 KiB of LDS hold more tiles, and loads may go to LDS directly"),
+}
+
+
+def stages_habit(arch: str, kind: str) -> Habit | None:
+    """The range to begin with of `num_stages`, by `PRODUCTS` or `ROWS`; None for an architecture without a row."""
+    if arch not in _STAGES:
+        return None
+    if kind == ROWS:
+        return Habit("num_stages", 1, 2, "memory limits it, and blocks beside each other hide the latency already")
+    return Habit("num_stages", *_STAGES[arch])
+
+
+def warps_habit(target: Target, kind: str, elements: int) -> Habit | None:
+    """The range to begin with of `num_warps`, by `PRODUCTS` or `ROWS`; None where a tile's `elements` are not known."""
+    if elements < 1:
+        return None
+    most = target.threads_per_block // target.warp_size
+    if kind == ROWS:
+        fewest, greatest = _ROW_EACH
+        fit = [w for w in _POWERS if w <= most and fewest <= elements / (w * target.warp_size) <= greatest] or [1]
+        return Habit(
+            "num_warps", fit[0], fit[-1], f"{fewest} to {greatest} elements per thread load widely and do not spill"
+        )
+    low = 4 if elements >= _MEDIUM else 2
+    high = 16 if elements >= _LARGE else 8 if elements >= _MEDIUM else 4
+    why = "more warps share the accumulator among more registers"
+    if target.arch == "sm_90" and low == 4:
+        why = "warp-group products take groups of four warps, which share the accumulator"
+    return Habit("num_warps", low, min(high, most), why)
+
+
+@dataclass(frozen=True)
+class WarpChoice:
+    """The effect of a number of warps on a block, whose largest accumulator takes registers of each thread."""
+
+    warps: int
+    threads: int
+    accumulator_registers: float
+    fits: bool  # whether such accumulators left room for the rest, and did not spill, in recorded spaces
+
+
+def warp_choices(target: Target, accumulator_bytes: int) -> tuple[WarpChoice, ...]:
+    """The effects of each possible number of warps on an accumulator in a thread's registers."""
+    room = _MOST_EACH if target.kind == "cuda" else 2 * _MOST_EACH  # AMD's lanes have 512 registers, others 255
+    each = [(w, w * target.warp_size, accumulator_bytes / (4 * w * target.warp_size)) for w in _POWERS]
+    return tuple(WarpChoice(*one, fits=one[2] <= room) for one in each if one[1] <= target.threads_per_block)
+
+
+STAGES = (1, 2, 3, 4, 5)
+_COLUMNS = 64
+_LOADING, _READY, _COMPUTING, _EMPTY = "=", "-", "#", "."
+LEGEND = f"{_LOADING} a tile is loaded, {_READY} it waits, {_COMPUTING} it is computed"
+
+
+@dataclass(frozen=True)
+class LoopStep:
+    """One step of a pipelined loop; times are in units of one computed step."""
+
+    buffer: int  # that holds its tile
+    issued: float  # its load
+    loaded: float
+    begun: float  # its computation
+    done: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The first steps of a loop, in order."""
+
+    stages: int
+    steps: tuple[LoopStep, ...]
+
+    @property
+    def busy(self) -> float:
+        """Share of the time in which something is computed, once the pipeline is filled."""
+        first, last = self.steps[self.stages - 1], self.steps[-1]
+        steps_done = sum(step.done - step.begun for step in self.steps[self.stages :])
+        return steps_done / (last.done - first.done)
+
+
+def timeline(stages: int, *, load: float, steps: int = 0) -> Timeline:
+    """The timeline of a loop whose loads take `load` computed steps; 0 steps are as many as show the rhythm."""
+    done_steps: list[LoopStep] = []
+    for at in range(steps or 4 * stages + 4):
+        done = done_steps[-1].done if done_steps else 0.0
+        issued = done
+        if stages > 1:  # just before the step that runs `stages` - 1 steps ahead of it is computed
+            issued = done_steps[at - stages + 1].begun if at >= stages - 1 else 0.0
+        begun = max(issued + load, done)
+        done_steps.append(LoopStep(at % stages, issued, issued + load, begun, begun + 1))
+    return Timeline(stages, tuple(done_steps))
+
+
+def drawn(loop: Timeline, until: float = 16.0) -> list[str]:
+    """A timeline as text: one line for each buffer, with time from left to right up to `until`."""
+    rows = [[_EMPTY] * _COLUMNS for _ in range(loop.stages)]
+    scale = _COLUMNS / until
+    for step in loop.steps:
+        parts = ((_LOADING, step.issued, step.loaded), (_READY, step.loaded, step.begun))
+        for mark, begin, end in (*parts, (_COMPUTING, step.begun, step.done)):
+            for column in range(round(begin * scale), min(round(end * scale), _COLUMNS)):
+                rows[step.buffer][column] = mark
+    return ["".join(row) for row in rows]
+
+
 _COMPARED = 64  # configs by which a declaration and the kernel are compared
+ACCUMULATED_BYTES = 4  # of an element of a product's result: sums are in float32 or int32
 _SURVEY = Survey(texts=16, promising=0, seconds=20.0)
 
 
@@ -78,27 +215,16 @@ class Waves:
 
 @dataclass(frozen=True, kw_only=True)
 class Explained:
-    """The model's answer for one config.
+    """The model's answer for one config; `work` and `compiled` are of a kernel that Triton compiles."""
 
-    Attributes:
-        source: `declared` or `inferred`.
-        forecast: The expected time with its reasons; None if the model makes no forecast.
-        silent: Why it makes none; empty if it makes one.
-        work: The work as it was read; None for a kernel that Triton does not compile.
-        differences: Where the declaration and the kernel differ, in words.
-        compiled: What the compiler made of the config for the device; None for a kernel that Triton does not compile.
-        refused: Why the config cannot run, by a limit of Triton or of the device; empty if it can, as far as is known.
-        fitting: The same config with as many stages as fit, where it needs too much shared memory.
-    """
-
-    source: str
+    source: str  # `declared` or `inferred`
     forecast: Forecast | None
-    silent: str
+    silent: str  # why there is no forecast; empty if there is one
     work: KernelWork | None
-    differences: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()  # between the declaration and the kernel, in words
     compiled: Compiled | None = None
-    refused: str = ""
-    fitting: Compiled | None = None
+    refused: str = ""  # by which limit of Triton or of the device it cannot run; empty if it can, as far as is known
+    fitting: Compiled | None = None  # the config with as many stages as fit, where it needs too much shared memory
 
     @property
     def told(self) -> bool:
@@ -109,75 +235,48 @@ class Explained:
 
 
 def explain(expected: ModelQuestion, config: Config, spec: DeviceSpec, machine: Machine | None) -> Explained:
-    """The answers of model and compiler for a config; a kernel that Triton compiles is read, even if work is declared.
-
-    Args:
-        expected: The kernel with its arguments, its space and its declared work.
-        config: The config.
-        spec: The device, which need not be here.
-        machine: The device's figures; None for an architecture that the model does not know, which has no forecast.
-    """
-    reading = _read(expected, config, spec)
-    readings, refused = reading.readings, _refusal(reading.compiled)
+    """The answers of model and compiler for a config, read even if work is declared; no machine, no forecast."""
+    readings, compiled, fitting, why_not = _read(expected, config, spec)
+    cannot_run = compiled is not None and compiled.status in (Status.CONSTRAINT, Status.RESOURCES)
+    refused = compiled.reason if compiled is not None and cannot_run else ""  # whatever its forecast
     answer = Explained(
         source=DECLARED if expected.declared else INFERRED, forecast=None,
         silent=refused or f"the model does not know the architecture {spec.arch} of {spec.name}",
-        work=None if readings is None else readings.work_of(config), compiled=reading.compiled, refused=refused,
-        fitting=reading.fitting,
+        work=None if readings is None else readings.work_of(config), compiled=compiled, refused=refused,
+        fitting=fitting,
     )  # fmt: skip
-    resources = reading.compiled.resources if reading.compiled is not None and reading.compiled.launchable else None
+    resources = compiled.resources if compiled is not None and compiled.launchable else None
     if machine is None:
         return answer
     if not expected.declared or expected.work is None:
         forecast = None if readings is None else readings.model(machine).explain(config, resources)
-        silent = reading.why_not or (readings.silent if readings is not None else "")
-        return _with_forecast(answer, forecast, silent or "a product has a dtype without a known rate")
-    model = Model(expected.work, machine)
-    if readings is not None and readings.known_works:
-        configs = [c for c in Survey.considered(expected.space) if not readings.work_of(c).silent]
-        both = zip(model.score(configs), readings.model(machine).score(configs), strict=True)
-        answer = replace(answer, differences=tuple(differences(expected.work, readings.known_works, list(both))))
-    silent = "a tunable or a dtype that is declared is not one it can count"
-    return _with_forecast(answer, model.explain(config, resources), silent)
+        silent = why_not or (readings.silent if readings is not None else "")
+        silent = silent or "a product has a dtype without a known rate"
+    else:
+        model = Model(expected.work, machine)
+        forecast = model.explain(config, resources)
+        silent = "a tunable or a dtype that is declared is not one it can count"
+        if readings is not None and readings.known_works:
+            answer = replace(answer, differences=tuple(readings.differences(model, Survey.considered(expected.space))))
+    return answer if refused else replace(answer, forecast=forecast, silent="" if forecast is not None else silent)
 
 
-def _refusal(compiled: Compiled | None) -> str:
-    """The reason why a config cannot run, whatever its forecast; empty if it can, or if nobody knows."""
-    if compiled is None or compiled.status not in (Status.CONSTRAINT, Status.RESOURCES):
-        return ""
-    return compiled.reason
-
-
-def _with_forecast(answer: Explained, forecast: Forecast | None, silent: str) -> Explained:
-    """The answer with a forecast, or with the reason why there is none."""
-    if answer.refused:
-        return answer
-    return replace(answer, forecast=forecast, silent="" if forecast is not None else silent)
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """Readings of a config and of some others of its space, and the compiled config; or why there are none."""
-
-    readings: Readings | None = None
-    compiled: Compiled | None = None
-    fitting: Compiled | None = None
-    why_not: str = ""
-
-
-def _read(expected: ModelQuestion, config: Config, spec: DeviceSpec) -> _Reading:
+def _read(
+    expected: ModelQuestion, config: Config, spec: DeviceSpec
+) -> tuple[Readings | None, Compiled | None, Compiled | None, str]:
+    """Readings of a config and of some others, the compiled config, and one that fits; or why there are none."""
     ahead = ahead_of(expected, spec)
     if isinstance(ahead, str):
-        return _Reading(why_not=ahead)
+        return None, None, None, ahead
     others = Survey.considered(expected.space)
     some = random.Random(0).sample(others, min(_COMPARED, len(others))) if expected.declared else []
     try:
         with CompilePool(ahead) as pool:
             compiling = pool.submit(config, anyway=True)
             readings = _SURVEY.read(list(dict.fromkeys([config, *some])), pool.read)
-            return _Reading(readings, compiling.result(), _with_fewer_stages(compiling.result(), pool))
+            return readings, compiling.result(), _with_fewer_stages(compiling.result(), pool), ""
     except (KernelTypeError, TargetError) as error:
-        return _Reading(why_not=error.message)
+        return None, None, None, error.message
 
 
 def _with_fewer_stages(compiled: Compiled, pool: CompilePool) -> Compiled | None:
@@ -201,41 +300,24 @@ _FEW = 0.25  # occupancy below which a config that is not made for it hides too 
 
 @dataclass(frozen=True, kw_only=True)
 class Portrait:
-    """A config on a device.
+    """A config on a device, with None for each figure that is not known or not asked for."""
 
-    Attributes:
-        resources: What one block takes; None if it is not known.
-        compiled: Whether the compiler gave them; otherwise the model has guessed them.
-        shared_limit: Most shared memory of one block.
-        residents: The blocks that one multiprocessor holds at a time; None if resources or limits are not known.
-        waves: How often the launch fills the device; None if the grid or the residents are not known.
-        expected: The expected time below the roof; None without a forecast.
-        measured: The measured time below the roof; None if none was given.
-        accumulator: Rows and columns of the largest accumulator; None without products.
-        habits: Where to begin with warps and stages, each with the config's own value.
-        warp_choices: What other numbers of warps leave of the accumulator for one thread.
-        timelines: The pipeline of one to five stages; empty for a kernel without products in a loop.
-        load_steps: Computed steps that a load takes in these timelines.
-        load_known: Whether the model told that; otherwise it is assumed.
-        remarks: What stands out, in words.
-    """
-
-    resources: Resources | None
-    compiled: bool
+    resources: Resources | None  # of one block
+    compiled: bool  # False if the model has guessed them
     warps: int
     stages: int
-    shared_limit: int | None
-    residents: Residents | None
+    shared_limit: int | None  # bytes, of one block
+    residents: Residents | None  # of one multiprocessor
     waves: Waves | None
     roofline: Roofline
     expected: Placed | None
     measured: Placed | None
-    accumulator: tuple[int, int] | None
-    habits: tuple[tuple[Habit, int], ...]
+    accumulator: tuple[int, int] | None  # rows and columns of the largest; None without products
+    habits: tuple[tuple[Habit, int], ...]  # each with the config's own value
     warp_choices: tuple[WarpChoice, ...]
-    timelines: tuple[Timeline, ...]
-    load_steps: float
-    load_known: bool
+    timelines: tuple[Timeline, ...]  # of one to five stages; empty for a kernel without products in a loop
+    load_steps: float  # computed steps that a load takes in these timelines
+    load_known: bool  # False if that is assumed, and not the model's
     remarks: tuple[str, ...]
 
     @property
@@ -248,17 +330,10 @@ def portrait(
     explained: Explained, work: Work | None, config: Config, spec: DeviceSpec, *,
     calibration: Calibration | None = None, measured_ms: float | None = None,
 ) -> Portrait:  # fmt: skip
-    """A config on a device.
-
-    Args:
-        explained: What the model says of the config, and what the compiler made of it.
-        work: The work that is declared; None takes what was read.
-        config: The config.
-        spec: The device.
-        calibration: What was measured on it.
-        measured_ms: A time of the config that somebody measured.
-    """
-    launch = _main(explained.work.launches if explained.work is not None else ())
+    """A config on a device; a declared work comes before what was read, and `measured_ms` is somebody's own time."""
+    launches = explained.work.launches if explained.work is not None else ()
+    sizes = [(launch.flops, launch.moved_bytes("load", "store", "atomic")) for launch in launches]
+    launch = launches[sizes.index(max(sizes))] if launches else None  # with the most products, or bytes
     warps, stages = warps_and_stages(config)
     resources, compiled = _resources(explained)
     limits, target = spec.limits, _target(spec)
@@ -294,13 +369,7 @@ def _target(spec: DeviceSpec) -> Target | None:
         return None
 
 
-def _main(launches: tuple[LaunchWork, ...]) -> LaunchWork | None:
-    """The launch with the most products, or that moves the most bytes."""
-    return max(launches, key=lambda one: (one.flops, one.moved_bytes("load", "store", "atomic")), default=None)
-
-
 def _resources(explained: Explained) -> tuple[Resources | None, bool]:
-    """The resources of one block, and True if they are the compiler's."""
     resources = explained.compiled.resources if explained.compiled is not None else None
     if resources is not None and resources.registers is not None:
         return resources, True
@@ -318,13 +387,13 @@ def _roofline(explained: Explained, work: Work | None, spec: DeviceSpec, calibra
     flops, traffic = (work.flops, work.bytes) if work is not None else (0.0, 0.0)
     operations = sum(launch.flops for launch in launches) or sum(map(_single, launches))
     return Roofline.of(
-        spec, flops=flops or operations, bytes_=traffic or sum(map(least_bytes, launches)), dtype=dtype,
+        spec, flops=flops or operations, bytes_=traffic or sum(map(Readings.least_bytes, launches)), dtype=dtype,
         products=bool(products) or bool(flops), calibration=calibration,
     )  # fmt: skip
 
 
 def _single(launch: LaunchWork) -> float:
-    """Operations on single elements of a launch."""
+    """Operations of a launch on single elements."""
     each = launch.plain + launch.special + sum(loop.plain + loop.special for loop in launch.loops)
     return launch.programs * each
 
@@ -355,7 +424,6 @@ def load_steps(forecast: Forecast | None, stages: int) -> tuple[float, bool]:
 
 
 def _fit_remarks(explained: Explained, spec: DeviceSpec, warps: int) -> list[str]:
-    """A remark on the most stages that fit, where the config's own do not."""
     compiled = explained.fitting
     if compiled is None or compiled.resources is None:
         return []
@@ -402,7 +470,6 @@ def _on_blocks(residents: Residents, resources: Resources | None, stages: int, s
 
 
 def _too_deep(residents: Residents, resources: Resources | None, stages: int, spec: DeviceSpec) -> list[str]:
-    """A remark where fewer stages would let one more block in."""
     limits, shared = spec.limits, resources.shared_bytes if resources else None
     if limits is None or not shared or resources is None or resources.registers is None:
         return []

@@ -40,28 +40,17 @@ _HINT = "give what ptxas -v printed: run with TRITON_DUMP_PTXAS_LOG=1 and TRITON
 
 @dataclass(frozen=True, kw_only=True)
 class Assembled:
-    """The assembler's figures of one kernel.
-
-    Attributes:
-        arch: What it was compiled for; empty if that was not said.
-        registers: Of a thread; None if that was not said, as of a kernel that was refused.
-        stack_bytes: Of a thread's frame in local memory.
-        store_bytes: That a thread's spills store, each instruction run once.
-        load_bytes: That they load.
-        shared_bytes: Static shared memory; Triton's is dynamic, and not told here.
-        serialised: Whether products of warp groups wait for each other.
-        refused: The assembler's error; empty if there is none.
-    """
+    """The assembler's figures of one kernel; sizes are in bytes of a thread, each spill instruction run once."""
 
     kernel: str
-    arch: str = ""
-    registers: int | None = None
-    stack_bytes: int = 0
+    arch: str = ""  # empty if that was not said
+    registers: int | None = None  # None if that was not said, as of a kernel that was refused
+    stack_bytes: int = 0  # the frame in local memory
     store_bytes: int = 0
     load_bytes: int = 0
-    shared_bytes: int = 0
-    serialised: bool = False
-    refused: str = ""
+    shared_bytes: int = 0  # static, of a block; Triton's is dynamic, and not told here
+    serialised: bool = False  # products of warp groups wait for each other
+    refused: str = ""  # the assembler's error; empty if there is none
 
     @property
     def verdict(self) -> str:
@@ -90,13 +79,7 @@ class Assembled:
 
 
 def read_ptxas(path: str | Path) -> tuple[Assembled, ...]:
-    """The kernels in a file with the assembler's words, in their order.
-
-    A kernel that was assembled several times, as for several configs, is there with each of its results.
-
-    Raises:
-        ProfileError: The file cannot be read, or says nothing of a kernel.
-    """
+    """The kernels in a file with the assembler's words, in their order, each with its result for every config."""
     try:
         text = read_file(path, _LARGEST_BYTES).decode("utf-8", "replace")
     except OSError as error:
@@ -172,11 +155,7 @@ _NO_TENSOR = 5.0  # percent of the matrix units' peak
 
 @dataclass(frozen=True)
 class NextStep:
-    """One thing to try next.
-
-    Attributes:
-        why: The figure that speaks for it.
-    """
+    """One thing to try next, and the figure that speaks for it."""
 
     what: str
     why: str
@@ -184,16 +163,10 @@ class NextStep:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The limit of a kernel.
-
-    Attributes:
-        verdict: One of `VERDICTS`.
-        reasons: The numbers behind it, in words.
-        steps: What to try next, the most promising first.
-    """
+    """The limit of a kernel, with the numbers behind it in words, and what to try, the most promising first."""
 
     profile: KernelProfile
-    verdict: str
+    verdict: str  # one of `VERDICTS`
     reasons: tuple[str, ...]
     steps: tuple[NextStep, ...]
 
@@ -218,20 +191,12 @@ def _verdict(profile: KernelProfile) -> tuple[str, list[str]]:
         reasons = [f"{shares}: {near}" + (", and both limit it" if both else "")]
         return (COMPUTE, reasons) if compute >= memory else (MEMORY, [*reasons, *_level(profile)])
     reasons = [f"{shares}: both below {BUSY:.0f}%, so it waits"]
-    if (short := _short(profile)) and max(compute, memory) < _IDLE:
-        return LAUNCH, [*reasons, short]
+    if profile.duration_s is not None and profile.duration_s <= _SHORT_S and max(compute, memory) < _IDLE:
+        return LAUNCH, [*reasons, f"it is over in {profile.duration_s * 1e6:.1f} us, about what launching takes"]
     return LATENCY, [*reasons, *_waits(profile)]
 
 
-def _short(profile: KernelProfile) -> str:
-    """The reason why a kernel that waits is limited by its launch; empty if it is not."""
-    if profile.duration_s is not None and profile.duration_s <= _SHORT_S:
-        return f"it is over in {profile.duration_s * 1e6:.1f} us, about what launching takes"
-    return ""
-
-
 def _level(profile: KernelProfile) -> list[str]:
-    """The busiest part of the memory system."""
     parts = {"device memory": profile.dram, "L2": profile.l2, "L1 and shared memory": profile.l1}
     shares = {name: share for name, share in parts.items() if share is not None}
     if not shares:
@@ -243,7 +208,6 @@ def _level(profile: KernelProfile) -> list[str]:
 
 
 def _waits(profile: KernelProfile) -> list[str]:
-    """The reasons why it waits, as far as they are known."""
     reasons = []
     if profile.no_eligible is not None:
         reasons.append(f"schedulers have no warp to issue in {profile.no_eligible:.0f}% of the cycles")
@@ -360,16 +324,11 @@ _LAUNCH_S = 3.5e-6  # of an empty kernel between two events, as measured on an H
 
 @dataclass(frozen=True)
 class ProfiledKernel:
-    """All launches of one kernel in a profile.
+    """All launches of one kernel in a profile."""
 
-    Attributes:
-        judgement: The verdict on its launch of median length.
-        share: Share of the time of all kernels; None if the profile has no times.
-    """
-
-    judgement: Judgement
+    judgement: Judgement  # on its launch of median length
     launches: int
-    share: float | None
+    share: float | None  # of the time of all kernels; None if the profile has no times
 
 
 @dataclass(frozen=True)
@@ -447,7 +406,6 @@ def _advice(
 
 
 def _verdicts(kernels: Sequence[ProfiledKernel]) -> list[str]:
-    """The shares of the verdicts in the time, in words."""
     shares: dict[str, float] = {}
     for one in kernels:
         shares[one.judgement.verdict] = shares.get(one.judgement.verdict, 0.0) + (one.share or 0.0)

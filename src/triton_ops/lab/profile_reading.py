@@ -17,6 +17,7 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -36,38 +37,24 @@ _WORDS = ("byte", "hz", "cycle", "inst", "sector", "request", "flop", "op", "war
 
 @dataclass(frozen=True)
 class Quantity:
-    """One value of a metric.
+    """One value of a metric."""
 
-    Attributes:
-        value: The number in base units; None for `n/a`, `inf` and texts.
-        unit: The base unit: `s`, `byte`, `byte/s`, `hz`, `%`, or what was printed.
-        text: What was printed.
-    """
-
-    value: float | None
-    unit: str
+    value: float | None  # in base units; None for `n/a`, `inf` and texts
+    unit: str  # `s`, `byte`, `byte/s`, `hz`, `%`, or what was printed
     text: str
 
 
 def quantity(text: str, unit: str, decimal_comma: bool = False) -> Quantity:
-    """The value of a printed number with its unit.
-
-    Args:
-        text: The printed number; of a number with further ones in brackets the first counts.
-        unit: The printed unit; empty for plain counts.
-        decimal_comma: Whether the file's numbers have a decimal comma.
-    """
+    """The value of a printed number with its unit; of a number with further ones in brackets the first counts."""
     scale, base = _base_unit(unit.strip())
-    match = _NUMBER.match(text.strip())
-    if match is None or text.strip()[match.end() : match.end() + 1].isalpha():
-        return Quantity(None, base, text.strip())
-    digits = re.sub(r"['\u00a0\u202f]", "", match[0])
-    digits = digits.replace(".", "").replace(",", ".") if decimal_comma else digits.replace(",", "")
-    try:
-        value = float(digits) * scale
-    except ValueError:
-        return Quantity(None, base, text.strip())
-    return Quantity(value if math.isfinite(value) else None, base, text.strip())
+    text, value = text.strip(), math.nan
+    match = _NUMBER.match(text)
+    if match is not None and not text[match.end() : match.end() + 1].isalpha():
+        digits = re.sub(r"['\u00a0\u202f]", "", match[0])
+        digits = digits.replace(".", "").replace(",", ".") if decimal_comma else digits.replace(",", "")
+        with suppress(ValueError):
+            value = float(digits) * scale
+    return Quantity(value if math.isfinite(value) else None, base, text)
 
 
 def has_decimal_comma(texts: Iterable[str]) -> bool:
@@ -76,7 +63,6 @@ def has_decimal_comma(texts: Iterable[str]) -> bool:
 
 
 def _base_unit(unit: str) -> tuple[float, str]:
-    """The factor to the base unit, and the base unit."""
     if unit in _TIMES:
         return _TIMES[unit], "s"
     over, slash, under = unit.partition("/")
@@ -108,37 +94,23 @@ _HINT = "make one: ncu --import REPORT.ncu-rep --csv --page raw > FILE.csv"
 
 @dataclass(frozen=True)
 class ProfiledLaunch:
-    """One launch of a kernel, or the average over the launches of a summary.
-
-    Attributes:
-        facts: What identifies it: `ID`, `Block Size`, `Grid Size`, `Device`, `CC` and the like, as printed.
-        metrics: Every metric by its name; on the page `details`, where `Memory Throughput` has two units, each by name
-            and unit too.
-    """
+    """One launch of a kernel, or the average over the launches of a summary."""
 
     kernel: str
-    facts: dict[str, str]
-    metrics: dict[str, Quantity]
+    facts: dict[str, str]  # that identify it, such as `ID`, `Grid Size`, `Device` and `CC`, as printed
+    metrics: dict[str, Quantity]  # on the page `details`, where some have two units, by name and unit too
 
 
 @dataclass(frozen=True)
 class ProfileTable:
-    """The launches of one file.
-
-    Attributes:
-        notes: What a reader should know, such as that the file is cut.
-    """
+    """The launches of one file."""
 
     launches: tuple[ProfiledLaunch, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader should know, such as that the file is cut
 
 
 def read_ncu(path: str | Path) -> ProfileTable:
-    """The launches in a file that `ncu --csv` has printed.
-
-    Raises:
-        ProfileError: The file cannot be read, is none of Nsight Compute's, or holds no launch.
-    """
+    """The launches in a file that `ncu --csv` has printed; `ProfileError` as of `parse_ncu`, or if it is unreadable."""
     try:
         data = read_file(path, _LARGEST_BYTES)
     except OSError as error:
@@ -147,15 +119,7 @@ def read_ncu(path: str | Path) -> ProfileTable:
 
 
 def parse_ncu(text: str, name: str = "the text") -> ProfileTable:
-    """The launches in the text that `ncu --csv` has printed.
-
-    Args:
-        text: The text, whatever a program has printed in between.
-        name: What errors call it.
-
-    Raises:
-        ProfileError: The text is none of Nsight Compute's, or holds no launch.
-    """
+    """The launches in the text that `ncu --csv` has printed, whatever stands in between; errors call it `name`."""
     lines = text.splitlines()
     notes: list[str] = []
     if lines and _is_cut(lines, text):
@@ -257,7 +221,8 @@ def _by_metric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Pro
     value = next((header.index(name) for name in _VALUES if name in header), None)
     if value is None:
         return []
-    kernel, metric, unit = header.index(_KERNEL), header.index(_METRIC), _place(header, _UNIT)
+    kernel, metric = header.index(_KERNEL), header.index(_METRIC)
+    unit = header.index(_UNIT) if _UNIT in header else None
     identity = [header.index(name) for name in ("ID", "Process ID", _KERNEL) if name in header]
     comma = has_decimal_comma(row[value] for row in rows)
     launches: dict[tuple[str, ...], ProfiledLaunch] = {}
@@ -269,10 +234,6 @@ def _by_metric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Pro
             launch.metrics.setdefault(row[metric], number)
             launch.metrics.setdefault(f"{row[metric]} [{number.unit}]", number)
     return [launch for launch in launches.values() if launch.metrics]
-
-
-def _place(header: Sequence[str], name: str) -> int | None:
-    return header.index(name) if name in header else None
 
 
 def _facts(header: Sequence[str], row: Sequence[str]) -> dict[str, str]:
@@ -332,70 +293,44 @@ _SHARED_ACCESSES = (
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
 )  # fmt: skip
 _OF_PEAK = ("peak_sustained_elapsed.per_second", "pct_of_peak_sustained_elapsed")
-_OPERANDS = {
-    "bf16": "bfloat16", "fp16": "float16", "tf32": "float32", "fp8": "float8_e4m3fn", "fp64": "float64",
-}  # fmt: skip
+_OPERANDS = {"bf16": "bfloat16", "fp16": "float16", "tf32": "float32", "fp8": "float8_e4m3fn", "fp64": "float64"}
 _DEVICE_NAME = "device__attribute_display_name"
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelProfile:
-    """One profiled launch; shares are percent, and a figure that the profile does not have is None.
-
-    Attributes:
-        compute: Throughput of the multiprocessors, of their peak: `Compute (SM) Throughput`.
-        memory: The same of the busiest part of the memory system: `Memory Throughput`.
-        dram: The same of device memory.
-        l2: The same of L2.
-        l1: The same of L1 and shared memory.
-        tensor: The same of the matrix units.
-        occupancy: Warps at a time of the most that fit, as achieved.
-        most_occupancy: The same as the launch allows.
-        no_eligible: Cycles in which a scheduler had no warp to issue.
-        by_registers: Blocks per multiprocessor that registers allow.
-        by_shared: The same by shared memory.
-        by_warps: The same by warps.
-        by_blocks: The same by the number of blocks.
-        units: Multiprocessors.
-        products: Operations of products of tiles, by the dtype of their operands, as counted.
-        products_peak: The most of these operations per second at the clock that ran; None if none were counted.
-        conflicts: Accesses to shared memory that waited for a bank, percent of all its accesses.
-        local: The largest figure of the metrics for local memory, in bytes, instructions or requests.
-        stall: What warps waited for most, and for how many cycles of each instruction.
-        device: The device's name; empty if the profile has none.
-        capability: Its compute capability, such as 9.0; empty if the profile has none.
-    """
+    """One profiled launch; shares are percent of a peak, and a figure that the profile does not have is None."""
 
     kernel: str
     duration_s: float | None = None
-    compute: float | None = None
-    memory: float | None = None
+    compute: float | None = None  # `Compute (SM) Throughput`
+    memory: float | None = None  # of the busiest part of the memory system: `Memory Throughput`
     dram: float | None = None
     l2: float | None = None
-    l1: float | None = None
-    tensor: float | None = None
-    occupancy: float | None = None
-    most_occupancy: float | None = None
-    no_eligible: float | None = None
+    l1: float | None = None  # with shared memory
+    tensor: float | None = None  # of the matrix units
+    occupancy: float | None = None  # as achieved: warps at a time of the most that fit
+    most_occupancy: float | None = None  # as the launch allows
+    no_eligible: float | None = None  # cycles in which a scheduler had no warp to issue
     registers: float | None = None
     waves: float | None = None
     blocks: float | None = None
     threads: float | None = None
-    by_registers: float | None = None
+    by_registers: float | None = None  # this and the next: blocks per multiprocessor that it allows
     by_shared: float | None = None
     by_warps: float | None = None
     by_blocks: float | None = None
     dram_bytes_per_s: float | None = None
     dram_bytes: float | None = None
     clock_hz: float | None = None
-    units: float | None = None
-    products: tuple[tuple[str, float], ...] = ()
-    products_peak: float | None = None
-    conflicts: float | None = None
-    local: float | None = None
-    stall: tuple[str, float] | None = None
+    units: float | None = None  # multiprocessors
+    products: tuple[tuple[str, float], ...] = ()  # operations, as counted, by the dtype of the operands
+    products_peak: float | None = None  # the most of them per second at the clock that ran
+    conflicts: float | None = None  # percent of the accesses to shared memory, which waited for a bank
+    local: float | None = None  # the largest metric of local memory: bytes, instructions or requests
+    stall: tuple[str, float] | None = None  # what warps waited for most, and for how many cycles of each instruction
     device: str = ""
-    capability: str = ""
+    capability: str = ""  # such as 9.0; empty, as the device, if the profile has none
 
     @property
     def arch(self) -> str:
@@ -423,11 +358,7 @@ class KernelProfile:
         return self.dram_bytes_per_s * self.duration_s
 
     def device_spec(self, gpu: str | None = None) -> DeviceSpec | None:
-        """The device from the table, or the one that is named; None if it is not known.
-
-        Raises:
-            ProfileError: There is no device of the given name.
-        """
+        """The device from the table, or the one that is named; None if it is not known. A wrong name raises."""
         if gpu is None:
             return spec_called(self.device) if self.device else None
         spec = spec_called(gpu)
@@ -440,13 +371,8 @@ class KernelProfile:
     ) -> tuple[Roofline, Placed] | None:
         """The roofline and the place of the launch below it, by the time and the bytes that the profiler counted.
 
-        Args:
-            spec: The device; None if it is not known.
-            flops: Operations of one launch; 0 takes those of products that the profiler counted.
-            dtype: Of the operands of these operations; empty takes that of the counted ones.
-
-        Returns:
-            None if the profile has no time, neither bytes nor operations are known, or no peak of the device is.
+        Without `flops` they are those of the products that it counted. None if the profile has no time, neither bytes
+        nor operations are known, or no peak of the device is.
         """
         if spec is None or self.duration_s is None:
             return None
@@ -489,9 +415,7 @@ def _first(metrics: Mapping[str, Quantity], names: Sequence[str]) -> float | Non
     return None
 
 
-def _products(
-    metrics: Mapping[str, Quantity],
-) -> tuple[tuple[tuple[str, float], ...], float | None, float | None]:
+def _products(metrics: Mapping[str, Quantity]) -> tuple[tuple[tuple[str, float], ...], float | None, float | None]:
     """Operations by dtype, the most per second, and the share of the peak in percent, of counted products of tiles.
 
     A profile counts the same operations for all instructions together and for each kind of them, and with and without

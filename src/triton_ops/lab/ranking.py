@@ -54,16 +54,11 @@ class RankedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelQuestion:
-    """One problem of one kernel, for which the model is asked.
-
-    Attributes:
-        arguments: The arguments of its launches: specs, tensors, or what stands for them.
-        work: The work that is declared; None if none is.
-    """
+    """One problem of one kernel, for which the model is asked; `work` is None if none is declared."""
 
     name: str
     kernel: Kernel
-    arguments: Arguments
+    arguments: Arguments  # of its launches: specs, tensors, or what stands for them
     space: ConfigSpace
     work: Work | None
 
@@ -115,7 +110,12 @@ def rank(
     texts.
     """
     spec = device_spec(gpu)
-    machine = known_machine(spec, Path(cache_folder(cache_dir)))
+    machine = machine_of(spec, load_calibration(Path(cache_folder(cache_dir)), spec.name))
+    if machine is None:
+        raise DeviceError(
+            f"the model does not know the architecture {spec.arch} of {spec.name}",
+            hint="name a GPU of an architecture that it knows: --gpu 'NVIDIA H200'",
+        )
     expected = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
     expected.space.first_config()
     configs = Survey.considered(expected.space)
@@ -128,11 +128,7 @@ def rank(
 
 
 def device_spec(gpu: str | None) -> DeviceSpec:
-    """The GPU of a name, or the current one.
-
-    Raises:
-        DeviceError: There is none.
-    """
+    """The GPU of a name, or the current one; `DeviceError` if there is none."""
     if gpu is None:
         if reason := gpu_missing():
             raise DeviceError(
@@ -149,21 +145,6 @@ def device_spec(gpu: str | None) -> DeviceSpec:
     return spec
 
 
-def known_machine(spec: DeviceSpec, folder: Path) -> Machine:
-    """The figures of a device that the model calculates with.
-
-    Raises:
-        DeviceError: The model does not know the device's architecture.
-    """
-    machine = machine_of(spec, load_calibration(folder, spec.name))
-    if machine is None:
-        raise DeviceError(
-            f"the model does not know the architecture {spec.arch} of {spec.name}",
-            hint="name a GPU of an architecture that it knows: --gpu 'NVIDIA H200'",
-        )
-    return machine
-
-
 def expected_of(
     target: Operation | Kernel | Callable[..., Any],
     args: Sequence[Any] = (),
@@ -173,11 +154,7 @@ def expected_of(
     shape: Sequence[int] | None = None,
     dtype: str | None = None,
 ) -> ModelQuestion:
-    """The kernel, the arguments and the space that a call of `rank` means.
-
-    Raises:
-        SpaceError, KernelTypeError, ShapeMismatchError, UnsupportedDtypeError: An argument does not fit.
-    """
+    """The kernel, the arguments and the space that a call of `rank` means; an argument that does not fit raises."""
     target, space = with_configs(target, space)
     if isinstance(target, Operation):
         if args or kwargs:
@@ -205,17 +182,9 @@ def expected_of(
 
 
 def read(
-    expected: ModelQuestion,
-    spec: DeviceSpec,
-    machine: Machine,
-    configs: Sequence[Config],
-    jobs: int | None = None,
+    expected: ModelQuestion, spec: DeviceSpec, machine: Machine, configs: Sequence[Config], jobs: int | None = None
 ) -> Readings:
-    """Read configs in processes without a GPU.
-
-    Raises:
-        TargetError: Nothing can be told, with the reason.
-    """
+    """Read configs in processes without a GPU; `TargetError` has the reason where nothing can be told."""
     ahead = ahead_of(expected, spec)
     if isinstance(ahead, str):
         raise TargetError(f"the model says nothing: {ahead}", hint=_HINT)
@@ -235,7 +204,6 @@ def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> AheadOfTime | str:
 
 
 def _refusals(expected: ModelQuestion, spec: DeviceSpec, configs: Iterable[Config]) -> dict[Config, str]:
-    """The configs that a limit of Triton or of the device refuses, with the reason."""
     ahead = ahead_of(expected, spec)
     if isinstance(ahead, str):
         return {}

@@ -16,7 +16,7 @@ import io
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -38,22 +38,25 @@ from triton_ops.base import (
     write_named,
 )
 from triton_ops.compilation import with_residents
-from triton_ops.cost_model import work_json
-from triton_ops.device import machine_of, spec_named
+from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, Model, ProductTiles, RowTiles
+from triton_ops.device import Calibration, machine_of, spec_named
 from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, TargetError, UnsupportedDtypeError
 from triton_ops.lab.ranking import expected_of, read
-from triton_ops.records import Head, Run
+from triton_ops.records import Run
 from triton_ops.space import Config, ConfigSpace, Tunable, as_space, as_tunable, config_from_json
 from triton_ops.tuner import Survey, tune, uninterrupted, versions
 from triton_ops.values import (
+    ITEM_BYTES,
     Argument,
     Compiled,
     Measurement,
     Problem,
     Resources,
     Status,
+    Tile,
     Trial,
     TuningResult,
+    Work,
     dtype_name,
 )
 
@@ -71,17 +74,9 @@ def record(
 ) -> dict[str, Any]:
     """Measure every config of an operation's space; the content of a recording's file.
 
-    Args:
-        operation: The operation to record.
-        space: A space in place of the operation's own.
-        shape: Shape of the problem; None takes the default.
-        dtype: Dtype of the problem; None takes the default.
-        passes: How often the whole space is measured, each time from scratch and in another order.
-        options: Further options of `tune`, such as `device` and `listener`.
-
-    Raises:
-        TuningFailedError: No config ran.
-        KeyboardInterrupt: Ctrl-C; nothing is returned, since a part of a recording would look like a small space.
+    The whole space is measured `passes` times, each time from scratch and in another order; `options` are further ones
+    of `tune`. `TuningFailedError`: no config ran. `KeyboardInterrupt`: nothing is returned, since a part of a recording
+    would look like a small space.
     """
     problem = operation.problem(None if shape is None else tuple(shape), dtype)
     results: list[TuningResult] = []
@@ -94,6 +89,7 @@ def record(
         )  # fmt: skip
         uninterrupted(results[-1])
     configs = operation.space_for(problem) if space is None else as_space(space)
+    passes_trials = [{trial.config: trial for trial in result.trials} for result in results]
     work = None if operation.work is None else operation.work(problem)
     inferred = _inferred(operation, configs, shape, dtype, results[0].device)
     return {
@@ -108,7 +104,11 @@ def record(
         "quantiles": ["min", "p20", "p50", "p80"],
         **({} if work is None else {"flops": work.flops, "bytes": work.bytes, "work": work_json(work)}),
         **({} if inferred is None else {"inferred": inferred}),
-        "rows": _rows(configs, results),
+        "rows": [
+            _row(config, [trials[config] for trials in passes_trials if config in trials])
+            for config in dict.fromkeys(config for trials in passes_trials for config in trials)
+            if config in configs
+        ],
     }
 
 
@@ -128,11 +128,7 @@ def _inferred(
 
 
 def write_recording(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a recording as gzipped JSON with its checksum, whole or not at all; equal content gives equal bytes.
-
-    Raises:
-        RecordingError: The file cannot be written.
-    """
+    """Write a recording as gzipped JSON with its checksum, whole or not at all; equal content gives equal bytes."""
     rest = {name: value for name, value in content.items() if name != CHECKSUM}  # of a recording that was read
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as file:
@@ -150,14 +146,6 @@ def _arguments(problem: Problem) -> dict[str, Any]:
     tensors = {name: {"shape": list(spec.shape), "dtype": spec.dtype} for name, spec in problem.specs.items()}
     choices = {name: value for name, value in problem.arguments if isinstance(value, (str, bool))}
     return {**tensors, **choices}
-
-
-def _rows(space: ConfigSpace, results: Sequence[TuningResult]) -> list[dict[str, Any]]:
-    passes = [{trial.config: trial for trial in result.trials} for result in results]
-    configs = dict.fromkeys(config for trials in passes for config in trials)
-    return [
-        _row(config, [trials[config] for trials in passes if config in trials]) for config in configs if config in space
-    ]
 
 
 def _row(config: Config, trials: Sequence[Trial]) -> dict[str, Any]:
@@ -205,8 +193,6 @@ _Quantiles: TypeAlias = Annotated[list[Milliseconds], msgspec.Meta(min_length=3)
 
 
 class _Row(msgspec.Struct, frozen=True):
-    """A config in a recording of `triton-ops record`."""
-
     config: Config
     status: str
     compile_s: Seconds | None = None
@@ -234,14 +220,7 @@ class _RecordingFile(msgspec.Struct, frozen=True):
 class Recording:
     """One kernel on one problem and device, with every config of its space measured.
 
-    Attributes:
-        kernel: Name of the kernel, without shape and dtype; empty if the file does not tell.
-        problem: Shape of the problem; empty if the file does not tell.
-        dtype: Dtype of the problem; empty if the file does not tell.
-        device: Name of the device; empty if the file does not tell.
-        space: A space of exactly the recorded configs.
-        head: The file's content without its configs.
-        arguments: The problem's arguments as a key describes them; empty if the file does not tell.
+    Kernel (without shape and dtype), problem, dtype, device and arguments are empty where the file does not tell.
     """
 
     file: str
@@ -249,10 +228,10 @@ class Recording:
     problem: tuple[int, ...]
     dtype: str
     device: str
-    space: ConfigSpace
+    space: ConfigSpace  # of exactly the recorded configs
     trials: Mapping[Config, Trial]
-    head: Mapping[str, Any] = field(default_factory=dict)
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    head: Mapping[str, Any] = field(default_factory=dict)  # the file's content without its configs
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # as a key describes them
 
     @property
     def title(self) -> str:
@@ -273,19 +252,9 @@ class Recording:
         machine = machine_of(spec) if spec is not None else None
         return {config: with_residents(_compilation(trial), machine) for config, trial in self.trials.items()}
 
-    def same_place(self, other: Recording) -> bool:
-        """Return True for a recording of the same kernel, problem and device, which gives the answer away."""
-        return (self.kernel, self.problem, self.dtype, self.device, set(self.space.tunables)) == (
-            other.kernel, other.problem, other.dtype, other.device, set(other.space.tunables),
-        )  # fmt: skip
-
 
 def read_recording(path: Path) -> Recording:
-    """The recording in a file of any of the three forms.
-
-    Raises:
-        RecordingError: The file cannot be read, has none of the forms, or has no config that ran.
-    """
+    """The recording, with a config that ran, in a file of any of the three forms; else `RecordingError`."""
     try:
         recording = _recording(path, read_named(path, unpack=True))
     except OSError as error:
@@ -404,24 +373,20 @@ def _cache_trial(names: Sequence[str], row: Mapping[str, Any]) -> Trial:
 def recording_of(run: Run) -> Recording:
     """The recording in a run log; unlike `read_recording` also of one in which no config ran."""
     head, trials = run.head, run.trials
+    tensors = (argument for argument in head.key.problem.values() if isinstance(argument, dict))
+    dtypes = (tensor["dtype"] for tensor in tensors if "dtype" in tensor)
     tunables = head.space.tunables
     axes = {name: [Config.from_json({name: value})[name] for value in values] for name, values in tunables.items()}
     return Recording(
         file=run.path.name,
         kernel=head.key.kernel,
         problem=head.shape or (),
-        dtype=_main_dtype(head),
+        dtype=head.dtype or next(dtypes, ""),  # that was asked for, or of the first tensor
         device=str(head.key.device.get("name", "")),
         space=_space(axes, list(trials.values())),
         trials=trials,
         arguments=head.key.problem,
     )
-
-
-def _main_dtype(head: Head) -> str:
-    """The dtype that the operation was asked for, else the dtype of the first tensor."""
-    arguments = (argument for argument in head.key.problem.values() if isinstance(argument, dict))
-    return head.dtype or next((argument["dtype"] for argument in arguments if "dtype" in argument), "")
 
 
 def _space(axes: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> ConfigSpace:
@@ -432,3 +397,115 @@ def _space(axes: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> Config
 
 def _measurement(ms: float) -> Measurement:
     return Measurement((float(ms),), MODE)
+
+
+# Tiles are named as recordings name them: BM by BN elements of the result, and steps of BK.
+_FAMILIES: dict[str, type[Any]] = {
+    "gemm": GemmTiles,
+    "products": ProductTiles,
+    "attention": AttentionTiles,
+    "rows": RowTiles,
+    "elements": ElementTiles,
+}
+
+
+def work_json(work: Work) -> dict[str, Any]:
+    """A work as plain values for a recording; `work_of` reads them back.
+
+    The user's own tiles are left out, because a recording may be read where their class is unknown.
+    """
+    plain: dict[str, Any] = {"flops": work.flops, "bytes": work.bytes}
+    for family, kind in _FAMILIES.items():
+        if isinstance(work.tiles, kind):
+            plain["tiles"] = {"family": family, **asdict(work.tiles)}
+    return plain
+
+
+def work_of(plain: Mapping[str, Any]) -> Work:
+    """The work that `work_json` wrote; `SpaceError` for an unknown family, or one that lacks a field."""
+    tiles = dict(plain.get("tiles") or {})
+    family = tiles.pop("family", None)
+    if family is None:
+        return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0))
+    if family not in _FAMILIES:
+        raise SpaceError(
+            f"tiles of family {family!r} are not known; known are {', '.join(_FAMILIES)}",
+            hint="leave the tiles out; the model then makes no forecast",
+        )
+    try:
+        return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0), msgspec.convert(tiles, _FAMILIES[family]))
+    except msgspec.ValidationError as error:
+        raise SpaceError(f"tiles of family {family} cannot be read: {error}") from error
+
+
+_WIDE = "bfloat16"  # dtype of what products of 8-bit operands write
+
+
+def _product_tiles(rows: int, columns: int, inner: int, dtype: str, group: Tile) -> GemmTiles:
+    """The tiles of C[rows, columns] = A[rows, inner] @ B[inner, columns]; 8-bit matrix units want B along `inner`."""
+    eight_bit = ITEM_BYTES[dtype] == 1
+    return GemmTiles(
+        rows, columns, inner, dtype=dtype, out_dtype=_WIDE if eight_bit else dtype,
+        tile_rows="BM", tile_columns="BN", tile_inner="BK", group=group, b_along_inner=eight_bit,
+    )  # fmt: skip
+
+
+def _product_work(tiles: GemmTiles) -> Work:
+    item, out = ITEM_BYTES[tiles.dtype], ITEM_BYTES[tiles.out_dtype]
+    traffic = (tiles.rows + tiles.columns) * tiles.inner * item + tiles.rows * tiles.columns * out
+    return Work(2.0 * tiles.rows * tiles.columns * tiles.inner, float(traffic), tiles)
+
+
+def _row_work(rows: int, columns: int, dtype: str, tile_rows: Tile, tile_columns: Tile, weight: float = 1.0) -> Work:
+    """The work of rows that are each read, reduced and written, as in a norm."""
+    tiles = RowTiles(
+        rows, columns, dtype=dtype, out_dtype=dtype, tile_rows=tile_rows, tile_columns=tile_columns, weight=weight
+    )
+    return Work(0.0, 2.0 * rows * columns * ITEM_BYTES[dtype], tiles)
+
+
+def textbook_work(family: str, extents: Sequence[int], dtype: str) -> Work:
+    """The work of a matrix product, of a norm over rows, or of attention with as many keys as queries.
+
+    Families `product`, `rows` and `attention`; extents are rows, columns and inner extent; rows and columns; batch,
+    heads, queries and head_dim.
+    """
+    if family == "product":
+        rows, columns, inner = extents
+        product = _product_tiles(rows, columns, inner, dtype, "GROUP_M")
+        return replace(_product_work(product), tiles=ProductTiles(product))
+    if family == "rows":
+        rows, columns = extents
+        return _row_work(rows, columns, dtype, "BM", "BN")
+    batch, heads, queries, head_dim = extents
+    tiles = AttentionTiles(batch * heads, queries, queries, head_dim, dtype=dtype, tile_queries="BM", tile_keys="BN")
+    elements = batch * heads * queries * head_dim
+    return Work(4.0 * elements * queries, 4.0 * elements * ITEM_BYTES[dtype], tiles)
+
+
+_SOFTMAX_WEIGHT = 2.0  # arithmetic of a softmax over that of a norm: an exponential and a running maximum more
+
+
+def recorded_work(recording: Mapping[str, Any]) -> Work | None:
+    """The work of a recording's head, declared or by its kind; None for an unknown one, `SpaceError` if unreadable."""
+    if declared := recording.get("work"):
+        return work_of(declared)
+    kind, space = recording.get("kind"), recording.get("space") or {}
+    shape = [int(extent) for extent in recording.get("shape") or ()]
+    if kind in ("matmul", "fp8") and len(shape) == 3 and {"BM", "BN", "BK"} <= set(space):
+        dtype, group = "float8_e4m3fn" if kind == "fp8" else "bfloat16", "GM" if "GM" in space else "GROUP_M"
+        rows, columns, inner = shape
+        return _product_work(_product_tiles(rows, columns, inner, dtype, group))
+    if kind in ("rms", "softmax") and len(shape) == 2 and {"BLOCK", "ROWS"} <= set(space):
+        rows, columns = shape
+        weight = _SOFTMAX_WEIGHT if kind == "softmax" else 1.0
+        return _row_work(rows, columns, "bfloat16", "ROWS", "BLOCK", weight)
+    return None
+
+
+def recorded_model(recording: Mapping[str, Any], calibration: Calibration | None = None) -> Model | None:
+    """The model of a recording's space on the device that it names; None if the model would make no forecast."""
+    work = recorded_work(recording)
+    spec = spec_named(str(recording.get("gpu", "")))
+    machine = machine_of(spec, calibration) if spec is not None else None
+    return None if work is None or work.tiles is None or machine is None else Model(work, machine)

@@ -1,4 +1,4 @@
-"""A replay: one search on one recording, which answers with its recorded times.
+"""Replays: one search on one recording, which answers with its recorded times, or many of them over processes.
 
 Proposals wait in the feed, compilers take as long as they were recorded to take, the search sees previews as they are
 done and measures what is compiled first, measurements are noisy, and the search ends where a tune would end. Only
@@ -11,20 +11,29 @@ import heapq
 import logging
 import math
 import random
+import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import KW_ONLY, dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from functools import lru_cache, partial
+from itertools import islice, product
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
+from triton_ops.base import require
 from triton_ops.compilation import Queue
-from triton_ops.cost_model import InferredPrior, ModelPrior, Readings, recorded_model
+from triton_ops.cost_model import InferredPrior, ModelPrior, Readings
 from triton_ops.device import machine_of, spec_named
 from triton_ops.evaluation import StationFacts
 from triton_ops.exceptions import SpaceError
-from triton_ops.lab.recording import Recording
+from triton_ops.lab.recording import Recording, read_recording, recorded_model
 from triton_ops.records import RunLog
 from triton_ops.request import Effort, RunningBudget
-from triton_ops.search import Prior, ProblemPlace, Searcher, UsesPreviews, expected_gain, make_transfer
+from triton_ops.search import Prior, ProblemPlace, Searcher, UsesPreviews, expected_gain, make_searcher, make_transfer
 from triton_ops.space import Config
 from triton_ops.timing import INDIFFERENCE
 from triton_ops.tuner import Silent, TuningLoop, feed_over
@@ -37,33 +46,20 @@ _READ_S = 0.03  # to read what a config does from its TTIR
 
 @dataclass(frozen=True, kw_only=True)
 class LiveConditions:
-    """The machine and the GPU of a simulated tune.
+    """The machine and the GPU of a simulated tune."""
 
-    Attributes:
-        compilers: Processes that compile.
-        compilers_s: Seconds until they are ready.
-        worker_s: Seconds until the process that measures is ready.
-        trial_s: Seconds of a trial beside its launches.
-        noise: Standard deviation of the logarithm of a measured time.
-    """
-
-    compilers: int = 16
-    compilers_s: float = 1.0
-    worker_s: float = 3.0
-    trial_s: float = 0.025
-    noise: float = 0.01
+    compilers: int = 16  # processes
+    compilers_s: float = 1.0  # until they are ready
+    worker_s: float = 3.0  # until the process that measures is ready
+    trial_s: float = 0.025  # of a trial beside its launches
+    noise: float = 0.01  # standard deviation of the logarithm of a measured time
 
 
 @dataclass(frozen=True)
 class LiveRun:
-    """The outcome of one simulated tune.
+    """The outcome of one simulated tune, and why its search ended."""
 
-    Attributes:
-        regret: The time of the config that was chosen over the best recorded time, less 1.
-        stopped: Why the search ended.
-    """
-
-    regret: float
+    regret: float  # the time of the config that was chosen over the best recorded time, less 1
     _: KW_ONLY
     seconds: float
     trials: int
@@ -79,16 +75,7 @@ def live_replay(
     conditions: LiveConditions | None = None,
     texts_read: int = 0,
 ) -> LiveRun:
-    """Simulate one tune on a recording.
-
-    Args:
-        recording: The recording with the times.
-        searcher: A new searcher of the recording's space.
-        effort: The effort of the tune.
-        seed: The seed of the noise.
-        conditions: The machine; None takes one with 16 compilers.
-        texts_read: Texts of the kernel that are read before the search, which takes time.
-    """
+    """Simulate one tune on a recording; the `texts_read` of the kernel before its search take time."""
     conditions = conditions or LiveConditions()
     clock = VirtualClock(conditions.compilers_s + _READ_S * texts_read / conditions.compilers)
     compilers = SimulatedCompilers(recording, clock, conditions.compilers)
@@ -164,47 +151,35 @@ class SimulatedCompilers:
     def _end_one(self) -> None:
         ended_s, _, job = heapq.heappop(self._running)
         self._clock.now_s = max(ended_s, self._clock.now_s)
-        job.future.set_result(self._compilation(job.config))
+        compiled = self._recording.compiled.get(job.config)
+        job.future.set_result(Compiled(job.config, Status.OK, "") if compiled is None else compiled)
         self._queue.done(job)
         self._begin()
 
-    def _compilation(self, config: Config) -> Compiled:
-        compiled = self._recording.compiled.get(config)
-        return Compiled(config, Status.OK, "") if compiled is None else compiled
 
-
+@dataclass
 class SimulatedStation:
-    """Answers with recorded times, each with noise, and takes the time that measuring takes.
+    """Answers with recorded times, each with noise, and takes the time that measuring takes, while compilers go on."""
 
-    Args:
-        recording: The recording with the times.
-        compilers: They go on while a config is measured.
-        conditions: How long a trial takes, and how noisy it is.
-        rng: The source of the noise.
-    """
-
-    def __init__(
-        self, recording: Recording, compilers: SimulatedCompilers, conditions: LiveConditions, rng: random.Random
-    ) -> None:
-        self._recording, self._compilers, self._conditions, self._rng = recording, compilers, conditions, rng
-        self.facts = StationFacts(mode="recorded")
+    recording: Recording
+    compilers: SimulatedCompilers
+    conditions: LiveConditions
+    rng: random.Random  # of the noise
+    facts: StationFacts = field(default_factory=lambda: StationFacts(mode="recorded"))
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:  # noqa: ARG002
         """The recorded trial with noise."""
-        trial = self._recording.trials[config]
+        trial = self.recording.trials[config]
         launches_s = _LAUNCHES * trial.median_ms / 1e3 if trial.ok else 0.0
-        self._compilers.pass_time(self._conditions.trial_s + launches_s)
+        self.compilers.pass_time(self.conditions.trial_s + launches_s)
         if trial.measurement is None:
             return trial
-        noisy = trial.median_ms * math.exp(self._rng.gauss(0.0, self._conditions.noise))
+        noisy = trial.median_ms * math.exp(self.rng.gauss(0.0, self.conditions.noise))
         return replace(trial, measurement=Measurement((noisy,), trial.measurement.mode))
 
 
 def _chosen_ms(trials: Iterable[Trial], recording: Recording, effort: Effort, default: Config) -> float | None:
-    """The recorded time of the config that the last comparison chooses: the best of those that measured well.
-
-    None if no config ran.
-    """
+    """The recorded time of the config that the last comparison chooses of those that measured well, if any ran."""
     measured = sorted((trial for trial in trials if trial.ok), key=lambda trial: trial.rank)
     if not measured:
         return None
@@ -218,12 +193,7 @@ _log = logging.getLogger("triton_ops")
 
 
 def priors_for(target: Recording, undeclared: bool = False) -> list[Prior]:
-    """The model of the declared work, else of the work that was read of the kernel; empty if there is no forecast.
-
-    Args:
-        target: The recording that is searched.
-        undeclared: Whether a declared work is passed over.
-    """
+    """The model of the work, declared unless that is passed over, or read; empty if there is no forecast."""
     model = None if uses_readings(target, undeclared) else recorded_model(target.head)
     if model is not None:
         return [ModelPrior(model)]
@@ -257,15 +227,13 @@ def transfers_for(target: Recording, records: Sequence[Recording]) -> list[Prior
 
     A recording of the same problem and device is left out, because it would give the answer away.
     """
-    helpful = [other for other in records if _helps(target, other)]
+    helpful = [other for other in records if target.kernel == other.kernel]
+    helpful = [other for other in helpful if set(target.space.tunables) == set(other.space.tunables)]
+    own = (target.problem, target.dtype, target.device)
+    helpful = [other for other in helpful if (other.problem, other.dtype, other.device) != own]
     helpful.sort(key=lambda other: (_distance(target, other), other.file))
     transfers = (make_transfer(target.space, list(o.trials.values()), _distance(target, o)) for o in helpful)
     return [transfer for transfer in transfers if transfer is not None]
-
-
-def _helps(target: Recording, other: Recording) -> bool:
-    same_kernel = target.kernel == other.kernel and set(target.space.tunables) == set(other.space.tunables)
-    return same_kernel and not target.same_place(other)
 
 
 def _distance(target: Recording, other: Recording) -> float:
@@ -284,19 +252,14 @@ def _place(recording: Recording, by_tensors: bool) -> ProblemPlace:
 class ReplayRun:
     """The course of one replayed search.
 
-    Attributes:
-        fractions: The best recorded time over the best time found so far, after each evaluation; 0 until a config ran.
-            An evaluation is a distinct config that the search asked to measure, also one that failed. Previews do not
-            count, because they use no device.
-        overhead_s: Seconds of the search itself for each evaluation, in `ask` and `tell`.
-        ended: Number of evaluations after which the search expected to gain less than the noise; None if never.
-        previews: Number of previews that the search was shown.
+    An evaluation is a distinct config that the search asked to measure, also one that failed. Previews do not count,
+    because they use no device.
     """
 
-    fractions: tuple[float, ...]
-    overhead_s: tuple[float, ...]
+    fractions: tuple[float, ...]  # the best time of all over the best so far, by evaluation; 0 until one ran
+    overhead_s: tuple[float, ...]  # of the search itself for each evaluation, in `ask` and `tell`
     _: KW_ONLY
-    ended: int | None = None
+    ended: int | None = None  # evaluations until it expected to gain less than the noise; None if never
     previews: int = 0
 
     def at(self, budget: int) -> float:
@@ -310,38 +273,19 @@ class ReplayRun:
 
 @dataclass(frozen=True)
 class PreviewAllowance:
-    """Number of previews that a search may have, about as many as the compilers of a live tune manage.
+    """Number of previews that a search may have, about as many as the compilers of a live tune manage."""
 
-    Attributes:
-        first: Previews before the first evaluation. Sixteen compilers manage 128 in three seconds, about as long as a
-            process that measures takes to start.
-        each: Previews per evaluation, while a config is measured.
-    """
-
-    first: int = 128
-    each: int = 8
+    first: int = 128  # before the first evaluation, in three seconds: as long as a process that measures takes to start
+    each: int = 8  # per evaluation, while a config is measured
 
 
 def replay(
-    recording: Recording,
-    searcher: Searcher,
-    budget: int,
-    *,
-    batch: int = 1,
-    previews: PreviewAllowance | None = None,
+    recording: Recording, searcher: Searcher, budget: int, *, batch: int = 1, previews: PreviewAllowance | None = None
 ) -> ReplayRun:
     """Let `searcher` try up to `budget` configs of `recording`, and tell it their recorded times.
 
     The searcher sees only times of configs that it asked to measure, and the compiler's figures of these and of its
-    previews.
-
-    Args:
-        recording: The recording with the times.
-        searcher: A new searcher of the recording's space.
-        budget: Most evaluations.
-        batch: Number of configs that are asked for at a time.
-        previews: Number of previews that the searcher may have; None takes the defaults. A recording without the
-            compiler's figures has no previews.
+    previews; a recording without these figures has no previews.
     """
     allowance = previews or PreviewAllowance()
     previewing = searcher if isinstance(searcher, UsesPreviews) and recording.compiled else None
@@ -355,8 +299,9 @@ def replay(
             ended = len(fractions)
         start = time.perf_counter()
         if previewing is not None:
-            most = allowance.each * batch if fractions else allowance.first
-            preview_count += show_previews(recording, previewing, most)
+            previews_now = previewing.wanted_previews(allowance.each * batch if fractions else allowance.first)
+            previewing.take_previews([recording.compiled[config] for config in previews_now])
+            preview_count += len(previews_now)
         configs = searcher.ask(min(batch, budget - len(fractions)))
         seconds = time.perf_counter() - start
         if not configs:
@@ -367,18 +312,199 @@ def replay(
         searcher.tell(trials)
         seconds += time.perf_counter() - start
         for trial in trials:
-            best = max(best, _fraction(recording, trial))
+            best = max(best, recording.best_ms / trial.median_ms if trial.ok else 0.0)
             fractions.append(best)
         overhead += [seconds / len(configs)] * len(trials)
     return ReplayRun(tuple(fractions), tuple(overhead), ended=ended, previews=preview_count)
 
 
-def show_previews(recording: Recording, previewing: UsesPreviews, count: int) -> int:
-    """Show a searcher up to `count` previews that it wants; returns the number of previews shown."""
-    configs = previewing.wanted_previews(count)
-    previewing.take_previews([recording.compiled[config] for config in configs])
-    return len(configs)
+_NEAR = 0.01
 
 
-def _fraction(recording: Recording, trial: Trial) -> float:
-    return recording.best_ms / trial.median_ms if trial.ok else 0.0
+@dataclass(frozen=True)
+class Share:
+    """Fractions of the optimum over several runs: their mean, their median, and their first tenth."""
+
+    mean: float
+    median: float
+    p10: float
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Evaluations until a goal over several runs: median and ninth tenth; None if too few runs reached the goal."""
+
+    median: int | None
+    p90: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpaceSummary:
+    """The summary of one search on one recording."""
+
+    file: str
+    search: str
+    budgets: dict[int, Share]  # fractions of the optimum after each number of evaluations
+    to_5pct: Reach
+    to_1pct: Reach
+    overhead_ms: float  # of the search itself per evaluation: the median
+    overhead_mean_ms: float  # the mean, since a few evaluations take much longer
+    previews: float = 0.0  # mean number per run
+
+    def as_json(self) -> dict[str, Any]:
+        """The summary as plain JSON values, with fractions rounded to four digits."""
+        plain = asdict(self)
+        budgets = {
+            str(budget): {name: round(value, 4) for name, value in share.items()}
+            for budget, share in plain["budgets"].items()
+        }
+        overheads = {name: round(plain[name], 3) for name in ("overhead_ms", "overhead_mean_ms")}
+        return {**plain, "budgets": budgets, **overheads, "previews": round(self.previews, 1)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveSummary:
+    """The summary of simulated tunes with one search on one recording."""
+
+    file: str
+    search: str
+    within_1pct: float  # share of the tunes that chose a config within 1 % of the optimum
+    regret_mean: float  # how much slower the chosen config is than the best
+    regret_worst: float  # of a tune
+    trials: float
+    seconds: float
+    stopped: dict[str, int]  # how many tunes ended for each reason
+
+    def as_json(self) -> dict[str, Any]:
+        """The summary as plain JSON values; a tune in which no config ran has no regret, which is null."""
+        rounded = {name: round(value, 4) for name, value in asdict(self).items() if isinstance(value, float)}
+        return {**asdict(self), **{name: v if math.isfinite(v) else None for name, v in rounded.items()}}
+
+
+def summarise_live(file: str, search: str, runs: Sequence[LiveRun]) -> LiveSummary:
+    """The summary of simulated tunes, at least one, that differ in their seed."""
+    regrets = [run.regret for run in runs]
+    return LiveSummary(
+        file=file,
+        search=search,
+        within_1pct=statistics.fmean(regret <= _NEAR for regret in regrets),
+        regret_mean=statistics.fmean(regrets),
+        regret_worst=max(regrets),
+        trials=statistics.fmean(run.trials for run in runs),
+        seconds=statistics.fmean(run.seconds for run in runs),
+        stopped=dict(Counter(run.stopped for run in runs)),
+    )
+
+
+def summarise(file: str, search: str, runs: Sequence[ReplayRun], budgets: Sequence[int]) -> SpaceSummary:
+    """The summary of runs, at least one, that differ in their seed."""
+    overhead = [seconds * 1e3 for run in runs for seconds in run.overhead_s]
+    return SpaceSummary(
+        file=file,
+        search=search,
+        budgets={budget: _share([run.at(budget) for run in runs]) for budget in budgets},
+        to_5pct=_reach([run.first_within(0.05) for run in runs]),
+        to_1pct=_reach([run.first_within(0.01) for run in runs]),
+        overhead_ms=statistics.median(overhead) if overhead else 0.0,
+        overhead_mean_ms=statistics.fmean(overhead) if overhead else 0.0,
+        previews=statistics.fmean(run.previews for run in runs),
+    )
+
+
+def _share(fractions: list[float]) -> Share:
+    lowest, *_ = statistics.quantiles(fractions, n=10, method="inclusive") if len(fractions) > 1 else fractions
+    return Share(statistics.fmean(fractions), statistics.median(fractions), lowest)
+
+
+def _reach(counts: list[int | None]) -> Reach:
+    numbers = sorted(math.inf if count is None else count for count in counts)
+    places = (max(math.ceil(share * len(numbers)), 1) - 1 for share in (0.5, 0.9))  # as many do not exceed the number
+    return Reach(*(int(numbers[at]) if math.isfinite(numbers[at]) else None for at in places))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayPlan:
+    """The replays to run."""
+
+    recordings: tuple[Path, ...]
+    searches: tuple[str, ...]
+    budgets: tuple[int, ...]  # numbers of evaluations to report; the largest is the length of a run
+    seeds: int  # runs of each search, with the seeds 0, 1, …
+    records: tuple[Path, ...] = ()  # other problems and devices that searches may learn from
+    batch: int = 1
+    model: bool = True  # a search may use the model of the kernel's work
+    undeclared: bool = False  # a declared work is passed over, for what was read of the kernel
+    previews: PreviewAllowance = field(default_factory=PreviewAllowance)
+
+
+class _Job(NamedTuple):
+    plan: ReplayPlan
+    recording: Path
+    search: str
+    seed: int
+
+
+_Run = TypeVar("_Run")
+
+
+def replay_all(plan: ReplayPlan, jobs: int = 1) -> Iterator[SpaceSummary]:
+    """The summary of each recording and search, once its last seed has run; all files are read before any run."""
+    for path, search, runs in _runs(plan, _replay, jobs):
+        yield summarise(path.name, search, runs, plan.budgets)
+
+
+def replay_live(
+    plan: ReplayPlan, effort: Effort, conditions: LiveConditions | None = None, jobs: int = 1
+) -> Iterator[LiveSummary]:
+    """The summary of simulated tunes as of `replay_all`; the plan's numbers of evaluations do not count."""
+    run = partial(_tune, effort=effort, conditions=conditions)
+    for path, search, runs in _runs(plan, run, jobs):
+        yield summarise_live(path.name, search, runs)
+
+
+def _runs(plan: ReplayPlan, run: Callable[[_Job], _Run], processes: int) -> Iterator[tuple[Path, str, list[_Run]]]:
+    """The runs of each recording and search in the order of their seeds, as soon as there are all of them."""
+    for path in (*plan.recordings, *plan.records):
+        _read(path)
+    pairs = list(product(plan.recordings, plan.searches))
+    jobs = [_Job(plan, *pair, seed) for pair in pairs for seed in range(plan.seeds)]
+    with ExitStack() as stack:
+        runs: Iterator[_Run] = map(run, jobs)
+        if processes > 1:
+            pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_take_one_thread)
+            stack.enter_context(pool)
+            stack.callback(pool.shutdown, wait=False, cancel_futures=True)  # nobody waits for what is not begun
+            runs = pool.map(run, jobs)
+        for path, search in pairs:
+            yield path, search, list(islice(runs, plan.seeds))
+
+
+def _take_one_thread() -> None:
+    """Several processes with a thread each are faster than each with as many threads as there are cores."""
+    require("scipy.linalg", "the search `auto`")  # the limit affects only libraries that are loaded
+    require("threadpoolctl", "the search `auto`").threadpool_limits(1)
+
+
+def _replay(job: _Job) -> ReplayRun:
+    target, searcher = _searcher(job)
+    return replay(target, searcher, max(job.plan.budgets), batch=job.plan.batch, previews=job.plan.previews)
+
+
+def _tune(job: _Job, effort: Effort, conditions: LiveConditions | None) -> LiveRun:
+    target, searcher = _searcher(job)
+    reads = job.plan.model and uses_readings(target, job.plan.undeclared)
+    readings = recorded_readings(target) if reads else None
+    texts = 0 if readings is None else len(readings.works)
+    return live_replay(target, searcher, effort, seed=job.seed, conditions=conditions, texts_read=texts)
+
+
+def _searcher(job: _Job) -> tuple[Recording, Searcher]:
+    target, plan = _read(job.recording), job.plan
+    records = transfers_for(target, [_read(path) for path in plan.records])
+    priors = priors_for(target, plan.undeclared) if plan.model else []
+    return target, make_searcher(job.search, target.space, job.seed, priors, records)
+
+
+@lru_cache(maxsize=32)
+def _read(path: Path) -> Recording:
+    return read_recording(path)

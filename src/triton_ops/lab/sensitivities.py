@@ -29,7 +29,8 @@ from triton_ops.device import Calibration, DeviceSpec, Machine, machine_of
 from triton_ops.exceptions import RecordingError, SettingsError, TargetError
 from triton_ops.lab.expectation import Waves, explain, portrait
 from triton_ops.lab.ranking import ModelQuestion, ahead_of, expected_of
-from triton_ops.lab.recording import Recording
+from triton_ops.lab.recording import Recording, recording_of
+from triton_ops.records import Run
 from triton_ops.space import Config, Value
 from triton_ops.values import Resources, Trial
 
@@ -41,48 +42,29 @@ MOST_READ = 64  # of a kernel whose grid must be read, about a second each
 
 @dataclass(frozen=True)
 class ShapePoint:
-    """The config at one shape.
-
-    Attributes:
-        waves: How often the launch fills the device.
-        expected_ms: The expected time; None without a forecast.
-        of_limit: Share of the device's limit at that time; None without a forecast.
-    """
+    """The config at one shape; expected time and share of the device's limit are None without a forecast."""
 
     extent: int
     waves: Waves
     expected_ms: float | None = None
-    of_limit: float | None = None
-
-
-@dataclass(frozen=True)
-class ShapeCliff:
-    """Two neighbouring shapes between which a wave is added that is mostly empty."""
-
-    before: ShapePoint
-    after: ShapePoint
+    of_limit: float | None = None  # at that time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """One config over a series of shapes.
-
-    Attributes:
-        blocks_per_unit: Blocks that one multiprocessor holds at a time.
-        silent: Why there are no expected times; empty if there are.
-    """
+    """One config over a series of shapes."""
 
     config: Config
     axis: str
-    blocks_per_unit: int
+    blocks_per_unit: int  # that one multiprocessor holds at a time
     points: tuple[ShapePoint, ...]
-    silent: str = ""
+    silent: str = ""  # why there are no expected times; empty if there are
 
     @property
-    def cliffs(self) -> list[ShapeCliff]:
-        """The places where a wave is added and much of it is empty."""
+    def cliffs(self) -> list[tuple[ShapePoint, ShapePoint]]:
+        """Neighbouring shapes between which a wave is added that is mostly empty."""
         return [
-            ShapeCliff(before, after)
+            (before, after)
             for before, after in pairwise(self.points)
             if ceil(after.waves.waves) > ceil(before.waves.waves) and after.waves.used < before.waves.used - _LEAST_FALL
         ]
@@ -92,17 +74,7 @@ def sweep(
     operation: Operation, config: Config, shape: Sequence[int], dtype: str | None, axis: str, extents: Sequence[int],
     spec: DeviceSpec, calibration: Calibration | None = None,
 ) -> Sweep:  # fmt: skip
-    """Follow a config while one extent of the shape is varied.
-
-    Args:
-        operation: The operation, whose kernel Triton compiles.
-        config: The config, the same at all shapes.
-        shape: The extents; that of `axis` is replaced.
-        dtype: The dtype; None takes the operation's default.
-        axis: The name of the extent to vary.
-        extents: Its values, rising.
-        spec: The device, which need not be here.
-        calibration: What was measured on it.
+    """Follow a config while the extent `axis` of the shape takes rising values, on a device that need not be here.
 
     Raises:
         SettingsError: There is no such extent, or there are too many values or none.
@@ -185,21 +157,13 @@ def _programs(expected: ModelQuestion, config: Config, spec: DeviceSpec) -> int:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeasuredSpace:
-    """The configs of a recording, in its order.
+    """The configs of a recording, in its order."""
 
-    Attributes:
-        values: Of each tunable its values: numbers in rising order, others in the order of the space.
-        ordered: The tunables whose values have neighbours: those of numbers, and those that the space says are ordered.
-        codes: Of each tunable for each config the place of its value: int64 [configs].
-        ms: Milliseconds: float64 [configs]; NaN for a config that did not run.
-        failed: bool [configs].
-    """
-
-    values: dict[str, tuple[Value, ...]]
-    ordered: frozenset[str]
-    codes: dict[str, np.ndarray[Any, Any]]
-    ms: np.ndarray[Any, Any]
-    failed: np.ndarray[Any, Any]
+    values: dict[str, tuple[Value, ...]]  # numbers in rising order, others in the order of the space
+    ordered: frozenset[str]  # with neighbouring values: those of numbers, and those that the space says are
+    codes: dict[str, np.ndarray[Any, Any]]  # for each config the place of its value: int64 [configs]
+    ms: np.ndarray[Any, Any]  # float64 [configs]; NaN for a config that did not run
+    failed: np.ndarray[Any, Any]  # bool [configs]
 
     @property
     def ran(self) -> Any:
@@ -218,10 +182,7 @@ def in_order(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def measured_space(recording: Recording) -> MeasuredSpace:
-    """The configs of a recording as arrays.
-
-    Cost: 1 s for 100,000 configs of ten tunables.
-    """
+    """The configs of a recording as arrays; 1 s for 100,000 configs of ten tunables."""
     trials = recording.trials.values()
     tunables = recording.space.tunables
     values = {name: in_order(each.values) for name, each in tunables.items()}
@@ -237,7 +198,6 @@ def measured_space(recording: Recording) -> MeasuredSpace:
 
 
 def _key(value: Value) -> Hashable:
-    """A value that tells `1` from `True`."""
     return type(value), value
 
 
@@ -247,24 +207,15 @@ _OFTEN = 0.25  # of the pairs in which it must be
 
 @dataclass(frozen=True, kw_only=True)
 class Cliff:
-    """One step of one tunable that costs much.
-
-    Attributes:
-        pairs: Pairs of configs that differ in this step alone, of which the first ran.
-        steep: Those of which the second is at least 1.5 times slower.
-        spills: Those of which only the second spills.
-        fails: Those of which the second failed.
-        slower: The median of the second's time over the first's, where both ran; None if none did.
-        slower_if_spilled: The same for those of which only the second spills.
-    """
+    """One step of one tunable that costs much; ratios are medians of the second time over the first, if any ran."""
 
     name: str
     before: Value
     after: Value
-    pairs: int
-    steep: int
-    spills: int
-    fails: int
+    pairs: int  # of configs that differ in this step alone, of which the first ran
+    steep: int  # pairs of which the second is at least 1.5 times slower
+    spills: int  # pairs of which only the second spills
+    fails: int  # pairs of which the second failed
     slower: float | None
     slower_if_spilled: float | None
 
@@ -278,7 +229,9 @@ def cliffs(recording: Recording) -> list[Cliff]:
     trials = list(recording.trials.values())
     widths = {name: int(codes.max()) + 1 for name, codes in space.codes.items()}
     places = dict(zip(space.codes, accumulate(widths.values(), mul, initial=1), strict=False))
-    numbers = _numbers(space.codes, places, len(trials))
+    numbers = [0] * len(trials)  # of the configs; the value of each tunable is a digit
+    for name, column in space.codes.items():
+        numbers = [number + code * places[name] for number, code in zip(numbers, column.tolist(), strict=True)]
     jumps: list[Cliff] = []
     for name, values in space.values.items():
         if name not in space.ordered:
@@ -289,8 +242,7 @@ def cliffs(recording: Recording) -> list[Cliff]:
         for low, high in pairwise(range(len(values))):
             for before, after in ((low, high), (high, low)):
                 pairs = list(_pairs(by_value.get(before, {}), by_value.get(after, {})))
-                cliff = _cliff(pairs, name, values[before], values[after])
-                if cliff is not None:
+                if (cliff := _cliff(pairs, name, values[before], values[after])) is not None:
                     jumps.append(cliff)
     return sorted(jumps, key=lambda one: (-one.spills, -one.steep / one.pairs, -one.fails))
 
@@ -298,24 +250,12 @@ def cliffs(recording: Recording) -> list[Cliff]:
 _Trials: TypeAlias = "Mapping[int, Trial]"
 
 
-def _numbers(codes: Mapping[str, Any], places: Mapping[str, int], count: int) -> list[int]:
-    """A number for each config, of which the value of each tunable is a digit."""
-    numbers = [0] * count
-    for name, column in codes.items():
-        numbers = [number + code * places[name] for number, code in zip(numbers, column.tolist(), strict=True)]
-    return numbers
-
-
 def _cliff(pairs: Sequence[tuple[Trial, Trial]], name: str, before: Value, after: Value) -> Cliff | None:
     if not pairs:
         return None
     ratios = [second.median_ms / first.median_ms for first, second in pairs if second.ok]
-    spilled = [second for first, second in pairs if _spills(second) and not _spills(first)]
-    if_spilled = [
-        second.median_ms / first.median_ms
-        for first, second in pairs
-        if second.ok and _spills(second) and not _spills(first)
-    ]
+    spilled = [(first, second) for first, second in pairs if _spills(second) and not _spills(first)]
+    if_spilled = [second.median_ms / first.median_ms for first, second in spilled if second.ok]
     steep = sum(ratio >= _STEEP for ratio in ratios)
     fails = sum(second.failed for _, second in pairs)
     if not spilled and steep < max(1.0, _OFTEN * len(ratios)) and fails < max(1.0, _OFTEN * len(pairs)):
@@ -345,33 +285,22 @@ _FEWEST = 3  # configs below which nothing is said
 
 @dataclass(frozen=True, kw_only=True)
 class ValueEffect:
-    """The effect of one value of a tunable.
-
-    Attributes:
-        slower: How much slower it makes a config than the tunable's best value, by the fit: 0.1 is a tenth.
-        best_ms: The fastest config with this value; None if none ran.
-        loss: How much slower that is than the fastest of all: what is lost if the tunable is fixed to this value.
-    """
+    """The effect of one value of a tunable."""
 
     value: Value
     configs: int
     failed: int
-    slower: float | None
-    best_ms: float | None
-    loss: float | None
+    slower: float | None  # than the tunable's best value, by the fit: 0.1 is a tenth
+    best_ms: float | None  # with this value; None if none ran
+    loss: float | None  # if the tunable is fixed to this value: the same over the fastest of all, less 1
 
 
 @dataclass(frozen=True)
 class Knob:
-    """The effect of a tunable on the time.
-
-    Attributes:
-        share: Share of the variance of the logarithm of the time that its effects have.
-        effects: Its values: numbers in rising order, others in the order of the space.
-    """
+    """The effect of a tunable on the time; numbers in rising order, other values in the order of the space."""
 
     name: str
-    share: float
+    share: float  # of the variance of the logarithm of the time, by its effects
     effects: tuple[ValueEffect, ...]
 
     @property
@@ -392,31 +321,30 @@ class Knob:
 
 @dataclass(frozen=True, kw_only=True)
 class Sensitivity:
-    """The tunables that matter in a measured space.
-
-    Attributes:
-        device: The device; empty if the file does not say.
-        explained: Share of the variance of the logarithm of the time that single tunables explain.
-        knobs: The tunables with several values, the one that matters most first.
-    """
+    """The tunables that matter in a measured space."""
 
     kernel: str
-    device: str
+    device: str  # empty if the file does not say
     configs: int
     failed: int
     best: Config
     best_ms: float
-    explained: float
-    knobs: tuple[Knob, ...]
+    explained: float  # share of the variance of the logarithm of the time, by single tunables
+    knobs: tuple[Knob, ...]  # with several values, the one that matters most first
+
+    in_order = staticmethod(in_order)
+
+    @staticmethod
+    def of_run(run: Run) -> Sensitivity:
+        """As of a run log; `RecordingError` where nothing can be told."""
+        return sensitivity(recording_of(run))
 
 
 def sensitivity(recording: Recording) -> Sensitivity:
     """Find the tunables that matter in a recording or run log.
 
-    Raises:
-        RecordingError: Fewer than three configs ran, all ran equally long, or one took no time.
-
-    Cost: 20 ms for a thousand configs, and 2 s for 100,000 of ten tunables.
+    `RecordingError`: fewer than three configs ran, all ran equally long, or one took no time. Cost: 20 ms for a
+    thousand configs, and 2 s for 100,000 of ten tunables.
     """
     space = measured_space(recording)
     mask = space.ran

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import ceil, isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
-from triton_ops.cost_model import MOST_REGISTERS, Forecast, Model
+from triton_ops.cost_model import Forecast, Model
 from triton_ops.device import Machine, Residents, machine_of, named_devices, spec_called
 from triton_ops.exceptions import DeviceError
-from triton_ops.lab.expectation import load_steps
-from triton_ops.lab.stage_timelines import STAGES as STAGE_COUNTS
-from triton_ops.lab.stage_timelines import Timeline, timeline
+from triton_ops.lab.expectation import STAGES as STAGE_COUNTS
+from triton_ops.lab.expectation import Timeline, load_steps, timeline
 from triton_ops.values import UnknownTileError, Work, is_power_of_two, warps_and_stages
 
 WARPS, STAGES = warps_and_stages({})  # Triton's defaults
@@ -35,28 +34,22 @@ def config_text(config: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedConfig:
-    """One config in a ranking.
+    """One config in a ranking."""
 
-    Attributes:
-        place: 1 for the config that is expected to win, 2 for the next; 0 for one that cannot run.
-        score: 100 for the winner, and the share of its speed for others; 0 for a config that cannot run.
-        why_not: Why the config cannot run; empty if it can.
-        forecast: The expected time with its reasons; None where there is none.
-        residents: Blocks and warps that one multiprocessor holds at a time, and what limits them; None for a config
-            that cannot run.
-        idle: Share of the places for blocks that stay empty, because the last wave is partial.
-        of_shared: Shared memory of a block over what the device gives it at most.
-    """
-
-    place: int
     config: Mapping[str, Any]
-    score: float
-    why_not: str
+    why_not: str  # why it cannot run; empty if it can
     forecast: Forecast | None
     stages: int
-    residents: Residents | None
-    idle: float
-    of_shared: float
+    place: int = 0  # 1 for the config that is expected to win; 0 for one that cannot run
+    score: float = 0.0  # 100 for the winner, and the share of its speed for others; 0 without a place
+    residents: Residents | None = None  # of one multiprocessor; None for a config that cannot run
+    idle: float = 0.0  # share of the places for blocks that stay empty, because the last wave is partial
+    of_shared: float = 0.0  # shared memory of a block over what the device gives it at most
+
+    @property
+    def expected_ms(self) -> float:
+        """The expected time; 0 for a config that cannot run."""
+        return 0.0 if self.why_not or self.forecast is None else self.forecast.expected_ms
 
     @property
     def occupancy(self) -> float:
@@ -102,48 +95,43 @@ def ranking_of(
 ) -> list[PlacedConfig]:
     """The configs by expected time, the shortest first, equal ones as they were given; those that cannot run are last.
 
-    Args:
-        work: The work, with tiles.
-        machine: The device.
-        configs: The configs.
-        sides: Tunables that are sides of tiles, with the least length of each; a recording's configs, which Triton has
-            taken, need none.
-        factors: For each config a factor on its time, by which a ranking can be disturbed on purpose; empty is none.
+    `sides` are tunables that are sides of tiles, with the least length of each; a recording's configs, which Triton has
+    taken, need none. `factors` on the times disturb a ranking on purpose; empty is none.
     """
     outcomes = [outcome_of(work, machine, config, sides) for config in configs]
     times = [one.expected_ms * factor for one, factor in zip(outcomes, factors or [1.0] * len(outcomes), strict=True)]
     able = sorted([at for at, one in enumerate(outcomes) if not one.why_not], key=lambda at: times[at])
     standings = [
-        _standing(place, machine, outcomes[at], 100.0 * times[able[0]] / times[at]) for place, at in enumerate(able, 1)
+        replace(outcomes[at], place=place, score=100.0 * times[able[0]] / times[at]) for place, at in enumerate(able, 1)
     ]
-    return [*standings, *(_standing(0, machine, one, 0.0) for one in outcomes if one.why_not)]
+    return [*standings, *(one for one in outcomes if one.why_not)]
 
 
-class ConfigOutcome(NamedTuple):
-    """The model's answer for a config: why it cannot run, empty if it can; its expected time, 0 if it cannot run."""
-
-    config: Mapping[str, Any]
-    why_not: str
-    expected_ms: float = 0.0
-    forecast: Forecast | None = None
-
-
-def outcome_of(work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int]) -> ConfigOutcome:
-    """The outcome of a config, with the arguments of `ranked`."""
-    if fault := _ill_formed(config, sides):
-        return ConfigOutcome(config, fault)
-    forecast = Model(work, machine).explain(config)
+def outcome_of(work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int]) -> PlacedConfig:
+    """A config that has no place yet, with the arguments of `ranking_of`."""
+    forecast = None
+    if not (why_not := _ill_formed(config, sides)):
+        forecast = Model(work, machine).explain(config)
+        why_not = _silent(work, machine, config) if forecast is None else _too_large(forecast, machine)
+    stages = 0 if why_not else config.get("num_stages", STAGES)
+    one = PlacedConfig(config=config, why_not=why_not, forecast=forecast, stages=stages)
     if forecast is None:
-        return ConfigOutcome(config, _silent(work, machine, config))
-    if isfinite(forecast.expected_ms):
-        return ConfigOutcome(config, "", forecast.expected_ms, forecast)
+        return one
+    idle, of_shared = 1 - forecast.waves / ceil(forecast.waves), forecast.shared_bytes / machine.shared_bytes_per_block
+    if why_not:
+        return replace(one, idle=idle, of_shared=of_shared)
+    warps = config.get("num_warps", WARPS)
+    residents = machine.limits.residents(forecast.registers, forecast.shared_bytes, warps)
+    return replace(one, idle=idle, of_shared=of_shared, residents=residents)
+
+
+def _too_large(forecast: Forecast, machine: Machine) -> str:
     limit = machine.shared_bytes_per_block
     why_not = f"needs {forecast.shared_bytes:,} bytes of shared memory per block; the limit is {limit:,}"
-    return ConfigOutcome(config, why_not, 0.0, forecast)
+    return "" if isfinite(forecast.expected_ms) else why_not
 
 
 def _silent(work: Work, machine: Machine, config: Mapping[str, Any]) -> str:
-    """The reason why the model says nothing of a config."""
     if work.tiles is None:
         return "the work has no tiles"
     try:
@@ -188,21 +176,6 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1 and value <= 2**31
 
 
-def _standing(place: int, machine: Machine, outcome: ConfigOutcome, score: float) -> PlacedConfig:
-    config, why_not, _, forecast = outcome
-    idle = of_shared = 0.0
-    residents = None
-    if forecast is not None:
-        idle = 1 - forecast.waves / ceil(forecast.waves)
-        of_shared = forecast.shared_bytes / machine.shared_bytes_per_block
-        warps = config.get("num_warps", WARPS)
-        residents = machine.limits.residents(forecast.registers, forecast.shared_bytes, warps) if place else None
-    return PlacedConfig(
-        place=place, config=config, score=score, why_not=why_not, forecast=forecast,
-        stages=0 if why_not else config.get("num_stages", STAGES), residents=residents, idle=idle, of_shared=of_shared,
-    )  # fmt: skip
-
-
 _HELP = {
     "matrix units": "the matrix units are busy, as they should be",
     "shared memory": "larger tiles would read each operand from shared memory less often",
@@ -231,12 +204,7 @@ _SHOWN = 6  # terms in the reasons of one config
 
 
 def advice(standings: Sequence[PlacedConfig], rule: str) -> str:
-    """One sentence: what wins such work as a rule, which config is expected to win here, and what limits it.
-
-    Args:
-        standings: The ranking.
-        rule: What wins such work, as the beginning of a sentence; empty if nothing is known of it.
-    """
+    """One sentence: what wins such work by a rule, if any, which config is expected to win here, and what limits it."""
     able = [one for one in standings if one.place > 0]
     if not able:
         which = "The config cannot" if len(standings) == 1 else f"None of the {len(standings)} configs can"
@@ -257,7 +225,9 @@ def reasons(one: PlacedConfig, machine: Machine) -> list[tuple[str, str]]:
     facts.append(("shared memory", f"{kib:.1f} of {limit:.1f} KiB per block, {percent(one.of_shared)}"))
     spilled = f"{forecast.spill_bytes:.0f} bytes per thread are" if forecast.spill_bytes > 0 else "nothing is"
     source = "by the compiler" if forecast.compiled else "a guess"
-    facts.append(("registers", f"{forecast.registers} of {MOST_REGISTERS} per thread, {spilled} spilled; {source}"))
+    facts.append(
+        ("registers", f"{forecast.registers} of {forecast.most_registers} per thread, {spilled} spilled; {source}")
+    )
     if one.why_not:
         return facts
     facts += _residents(one, machine)
@@ -332,13 +302,9 @@ def known_devices() -> dict[str, Machine]:
 
 
 def device_named(name: str) -> tuple[str, Machine]:
-    """The name in the table and the machine of a device.
+    """The name in the table and the machine of a device, by the vendor's name or a short one, such as `h200`.
 
-    Args:
-        name: The vendor's name, such as `NVIDIA H200`, or a short one, such as `h200`.
-
-    Raises:
-        DeviceError: The table has no such device, or the model does not know its architecture.
+    `DeviceError`: the table has no such device, or the model does not know its architecture.
     """
     machines = known_devices()
     machine = _machine(name)
@@ -371,27 +337,16 @@ def least_sides(family: str, dtype: str) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class TextbookWorkload:
-    """A kernel whose configs are ranked.
+    """A kernel whose configs are ranked."""
 
-    Attributes:
-        name: As it is typed.
-        title: The workload, in words.
-        family: `product`, `rows` or `attention`.
-        extents: Names of the problem's extents.
-        sizes: Extents by name, of the problems that the page's file has.
-        sides: What BM and BN, and where it is used BK, are in this kernel.
-        space: Values of the tunables of a space worth looking at.
-        rule: What wins such work as a rule, as the beginning of a sentence.
-    """
-
-    name: str
-    title: str
-    family: str
-    extents: tuple[str, ...]
+    name: str  # as it is typed
+    title: str  # in words
+    family: str  # `product`, `rows` or `attention`
+    extents: tuple[str, ...]  # names
     sizes: Mapping[str, tuple[int, ...]] = field(hash=False)
-    sides: str
+    sides: str  # what BM and BN, and where it is used BK, are in this kernel
     space: Mapping[str, Sequence[int]] = field(hash=False)
-    rule: str
+    rule: str  # what wins such work, as the beginning of a sentence
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""A simulation: a workload at a shape on a device, its configs in the order in which they are expected to be fast.
+"""Rankings by expected time: of a textbook workload's configs at a shape on a device, or of a recording's.
 
 Nothing runs. The ranking is the ranking model's, by datasheet figures alone, so that it is the same on every computer.
 """
@@ -12,12 +12,15 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import product
+from pathlib import Path
 from typing import Any
 
-from triton_ops.cost_model import textbook_work
+from triton_ops import kernels
+from triton_ops.cost_model import ElementTiles, Model, Readings, RowTiles, spearman
 from triton_ops.device import Machine
 from triton_ops.exceptions import (
     EmptySpaceError,
+    RecordingError,
     SettingsError,
     ShapeMismatchError,
     SpaceError,
@@ -25,6 +28,7 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UnsupportedDtypeError,
 )
+from triton_ops.lab.recording import Recording, read_recording, recorded_work, textbook_work
 from triton_ops.lab.simulated_ranking import (
     LESSON,
     PRODUCT,
@@ -40,11 +44,156 @@ from triton_ops.lab.simulated_ranking import (
     least_sides,
     outcome_of,
     ranking_of,
-    reasons,
     standing_json,
 )
 from triton_ops.space import Config
 from triton_ops.values import Work, dtype_name
+
+FLOORS = {"products": 0.8, "rows": 0.6}
+"""Spearman's correlation from which on the order is good enough to choose by, for products and for rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlay:
+    """A recording beside what the model expects of its configs."""
+
+    file: str
+    title: str  # kernel, shape and dtype
+    device: str  # name in the table
+    machine: Machine = field(hash=False)
+    work: Work = field(hash=False)
+    inferred: bool  # the work was read from the kernel, and not declared
+    kind: str  # `products` or `rows`
+    configs: Sequence[Mapping[str, Any]] = field(hash=False)
+    measured_ms: Sequence[float] = field(hash=False)  # of each config
+    failed: int  # recorded configs that did not run
+
+    @cached_property
+    def expected_ms(self) -> list[float]:
+        """Expected milliseconds of each config; infinite where its block would not fit, NaN without a forecast."""
+        return Model(self.work, self.machine).score(self.configs)
+
+    @cached_property
+    def standings(self) -> list[PlacedConfig]:
+        """The configs in the order in which they are expected to be fast."""
+        return ranking_of(self.work, self.machine, self.configs, {})
+
+    @property
+    def measured(self) -> dict[Config, float]:
+        """Measured milliseconds by config."""
+        return {Config(config): ms for config, ms in zip(self.configs, self.measured_ms, strict=True)}
+
+    @cached_property
+    def pairs(self) -> list[tuple[float, float]]:
+        """Expected and measured milliseconds, configs without a forecast left out."""
+        return [pair for pair in zip(self.expected_ms, self.measured_ms, strict=True) if not math.isnan(pair[0])]
+
+    @cached_property
+    def spearman(self) -> float:
+        """Spearman's correlation of the pairs."""
+        return spearman(*map(list, zip(*self.pairs, strict=True)))
+
+    @property
+    def first_share(self) -> float:
+        """The best measured time over that of the config that is expected to win."""
+        return min(self.measured_ms) / min(self.pairs, key=lambda pair: pair[0])[1]
+
+    @property
+    def floor(self) -> float:
+        """The correlation that is asked of such a kernel."""
+        return FLOORS[self.kind]
+
+    @property
+    def verdict(self) -> str:
+        """`reached` or `missed`: the correlation beside what is asked."""
+        return "reached" if self.spearman >= self.floor else "missed"
+
+    @property
+    def agreement(self) -> str:
+        """The agreement of the expected with the measured order, in sentences."""
+        source = "read from the kernel" if self.inferred else "declared"
+        return (
+            f"Spearman's correlation of expected and measured times is {self.spearman:.3f} over {len(self.configs)} "
+            f"configs; {self.floor} is asked of {self.kind}, and is {self.verdict}. The config that is expected "
+            f"to win has {100 * self.first_share:.1f} % of the best measured speed. The work was {source}."
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The correlation, and both times of each config, as plain values."""
+        pairs = zip(self.configs, self.expected_ms, self.measured_ms, strict=True)
+        return {
+            "file": self.file,
+            "title": self.title,
+            "device": self.device,
+            "source": "inferred" if self.inferred else "declared",
+            "spearman": self.spearman,
+            "asked": self.floor,
+            "first_share": self.first_share,
+            "failed": self.failed,
+            "configs": [
+                {"config": config, "expected_ms": ms if math.isfinite(ms) else None, "measured_ms": measured_ms}
+                for config, ms, measured_ms in pairs
+            ],
+        }
+
+
+def overlay_of(path: Path, *, undeclared: bool = False) -> Overlay:
+    """A recording of `triton-ops record`, or the run log of a shipped kernel, with the model's expectations.
+
+    `undeclared` takes the work that was read of the kernel even where some is declared.
+
+    Raises:
+        RecordingError: The file cannot be read, or does not tell what its kernel does.
+        DeviceError: The model does not know the device.
+    """
+    recording = read_recording(path)
+    device, machine = device_named(recording.device)
+    work, inferred = _work(path, recording, machine, undeclared)
+    is_rows = work.flops == 0 if inferred else isinstance(work.tiles, (RowTiles, ElementTiles))
+    times = [(config, trial.median_ms) for config, trial in recording.trials.items() if trial.ok]
+    overlay = Overlay(
+        file=path.name,
+        title=recording.title,
+        device=device,
+        machine=machine,
+        work=work,
+        inferred=inferred,
+        kind="rows" if is_rows else "products",
+        configs=[dict(config) for config, _ in times],
+        measured_ms=[ms for _, ms in times],
+        failed=len(recording.trials) - len(times),
+    )
+    if len(overlay.pairs) < 2:
+        raise RecordingError(f"{path}: the model makes a forecast for fewer than two of its configs")
+    return overlay
+
+
+def _work(path: Path, recording: Recording, machine: Machine, undeclared: bool) -> tuple[Work, bool]:
+    try:
+        declared_work = None if undeclared else recorded_work(recording.head)
+        if declared_work is not None and declared_work.tiles is not None:
+            return declared_work, False
+        if "inferred" in recording.head:
+            return Readings.from_json(recording.head["inferred"]).model(machine).work, True
+        shipped = None if undeclared else _shipped_work(recording)
+        if shipped is not None and shipped.tiles is not None:
+            return shipped, False
+    except SpaceError as error:
+        raise RecordingError(f"{path} is no recording: {error.message}", hint=error.hint) from error
+    raise RecordingError(
+        f"{path} does not tell what its kernel does, so nothing can be expected of its configs",
+        hint="give a file of `triton-ops record`, of a kernel whose work is known, or a run log of a shipped kernel",
+    )
+
+
+def _shipped_work(recording: Recording) -> Work | None:
+    """The work of a shipped kernel: a run log tells its name and its problem, and no work."""
+    if recording.head or recording.kernel not in kernels.names():
+        return None
+    operation = kernels.load(recording.kernel)
+    problem = operation.problem(recording.problem or None, recording.dtype or None)
+    return None if operation.work is None else operation.work(problem)
+
 
 _WARPS = (1, 2, 4, 8, 16, 32)
 _STAGES = (1, 2, 3, 4, 5, 6)
@@ -53,86 +202,31 @@ _FACTORS = (0.125, 0.25, 0.5, 1, 2, 4, 8)
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """A config with another value of one knob.
-
-    Attributes:
-        expected_ms: Expected time; 0 if the config cannot run.
-        why_not: Why it cannot run; empty if it can.
-        own: Whether it is the value that the config has.
-    """
+    """A config with another value of one knob."""
 
     value: int
-    expected_ms: float
-    why_not: str
-    own: bool
+    expected_ms: float  # 0 if the config cannot run
+    why_not: str  # why it cannot run; empty if it can
+    own: bool  # the config has this value
 
 
 @dataclass(frozen=True)
 class Dial:
-    """One knob of a config, turned while the others stay.
-
-    Attributes:
-        name: The tunable.
-        turns: Its values in order.
-        range: The longest over the shortest expected time of the values that can run.
-    """
+    """One knob of a config, turned while the others stay."""
 
     name: str
     turns: Sequence[Turn]
-    range: float
-
-
-def dials(work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int]) -> list[Dial]:
-    """Each knob of a config turned alone: sides of tiles by factors of two, warps, and stages."""
-    knobs: list[Dial] = []
-    for name in [*sides, "num_warps", "num_stages"]:
-        own = config.get(name, WARPS if name == "num_warps" else STAGES)
-        values: Sequence[int] = _WARPS if name == "num_warps" else _STAGES
-        if name in sides:
-            values = [int(own * factor) for factor in _FACTORS if own * factor >= sides[name]]
-        turns = [_turn(work, machine, {**config, name: value}, sides, name, own) for value in values]
-        times = [turn.expected_ms for turn in turns if not turn.why_not]
-        knobs.append(Dial(name, turns, max(times) / min(times) if times else 1.0))
-    return knobs
-
-
-def _turn(
-    work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int], name: str, own: int
-) -> Turn:
-    outcome = outcome_of(work, machine, config, sides)
-    value = config[name]
-    return Turn(value=value, expected_ms=outcome.expected_ms, why_not=outcome.why_not, own=value == own)
+    range: float  # the longest over the shortest expected time of the values that can run
 
 
 @dataclass(frozen=True)
 class SizePoint:
-    """A problem of a series, and how the configs do there.
-
-    Attributes:
-        extents: The problem.
-        best_ms: Expected time of its winner; 0 if no config can run.
-        winner: The place of the winner in the list of configs; -1 if none can run.
-        slower: Each config's expected time over the winner's; 0 for one that cannot run.
-    """
+    """A problem of a series, and how the configs do there."""
 
     extents: Sequence[int]
-    best_ms: float
-    winner: int
-    slower: Sequence[float]
-
-
-def over_shapes(
-    family: str, shapes: Sequence[Sequence[int]], dtype: str, machine: Machine, configs: Sequence[Mapping[str, Any]]
-) -> list[SizePoint]:
-    """The same configs at several shapes: a config that wins at one may be slow at the next."""
-    sides, points = least_sides(family, dtype), []
-    for extents in shapes:
-        work = textbook_work(family, extents, dtype)
-        times = [outcome_of(work, machine, config, sides).expected_ms for config in configs]
-        best = min((time for time in times if time > 0), default=0.0)
-        winner = times.index(best) if best else -1
-        points.append(SizePoint(extents, best, winner, [time / best if best else 0.0 for time in times]))
-    return points
+    best_ms: float  # 0 if no config can run
+    winner: int  # its place in the list of configs; -1 if none can run
+    slower: Sequence[float]  # each config's expected time over the winner's; 0 for one that cannot run
 
 
 def series(extents: Sequence[int], axis: int, count: int) -> list[list[int]]:
@@ -155,21 +249,15 @@ COMPARED = 8  # configs that are compared over shapes
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """A ranking of configs, with what it is the ranking of.
-
-    Attributes:
-        dtype: Long name of the dtype.
-        device: Name of the device in the table.
-        factors: For each config a factor on its expected time, if the ranking is disturbed on purpose.
-    """
+    """A ranking of configs, with what it is the ranking of."""
 
     workload: TextbookWorkload
     shape: tuple[int, ...]
-    dtype: str
-    device: str
+    dtype: str  # long name
+    device: str  # name in the table
     machine: Machine = field(hash=False)
     configs: Sequence[Mapping[str, Any]] = field(hash=False)
-    factors: Sequence[float] = ()
+    factors: Sequence[float] = ()  # on the expected times, if the ranking is disturbed on purpose
 
     @cached_property
     def work(self) -> Work:
@@ -198,16 +286,25 @@ class Simulation:
 
     def dials_of(self, one: PlacedConfig) -> list[Dial]:
         """A config of this ranking with each knob turned alone; empty if it cannot run."""
-        return dials(self.work, self.machine, one.config, self.sides) if one.place else []
+        return [self._dial(one.config, name) for name in (*self.sides, "num_warps", "num_stages")] if one.place else []
+
+    def _dial(self, config: Mapping[str, Any], name: str) -> Dial:
+        own = config.get(name, WARPS if name == "num_warps" else STAGES)
+        values: Sequence[int] = _WARPS if name == "num_warps" else _STAGES
+        if name in self.sides:
+            values = [int(own * factor) for factor in _FACTORS if own * factor >= self.sides[name]]
+        outcomes = [outcome_of(self.work, self.machine, {**config, name: value}, self.sides) for value in values]
+        turns = [
+            Turn(value=value, expected_ms=one.expected_ms, why_not=one.why_not, own=value == own)
+            for value, one in zip(values, outcomes, strict=True)
+        ]
+        times = [turn.expected_ms for turn in turns if not turn.why_not]
+        return Dial(name, turns, max(times) / min(times) if times else 1.0)
 
     @property
     def compared_texts(self) -> list[str]:
         """The `compared` configs as they are typed."""
         return list(map(config_text, self.compared))
-
-    def reasons(self, one: PlacedConfig) -> list[tuple[str, str]]:
-        """The explanation of a config's place: names and sentences, the most important first."""
-        return reasons(one, self.machine)
 
     @property
     def compared(self) -> Sequence[Mapping[str, Any]]:
@@ -215,11 +312,7 @@ class Simulation:
         return self.configs if len(self.configs) <= COMPARED else [one.config for one in self.standings[:COMPARED]]
 
     def over(self, extent: str) -> list[SizePoint]:
-        """The `compared` configs at shapes that differ in one extent.
-
-        Raises:
-            ShapeMismatchError: The workload has no such extent.
-        """
+        """The `compared` configs at shapes that differ in one extent; `ShapeMismatchError` for an unknown one."""
         if extent not in self.workload.extents:
             raise ShapeMismatchError(
                 f"{self.workload.name} has no extent {extent!r}; it has {', '.join(self.workload.extents)}",
@@ -228,7 +321,15 @@ class Simulation:
                 hint="name one of them",
             )
         shapes = series(self.shape, self.workload.extents.index(extent), SHAPES)
-        return over_shapes(self.workload.family, shapes, self.dtype, self.machine, self.compared)
+        return [self._at(extents) for extents in shapes]
+
+    def _at(self, extents: Sequence[int]) -> SizePoint:
+        """The `compared` configs at another shape: one that wins at one may be slow at the next."""
+        work = textbook_work(self.workload.family, extents, self.dtype)
+        times = [outcome_of(work, self.machine, config, self.sides).expected_ms for config in self.compared]
+        best = min((time for time in times if time > 0), default=0.0)
+        winner = times.index(best) if best else -1
+        return SizePoint(extents, best, winner, [time / best if best else 0.0 for time in times])
 
     def as_json(self, over: str | None = None) -> dict[str, Any]:
         """Every config's place and reasons as plain values; with `over` also the configs along that extent."""
@@ -259,24 +360,15 @@ def simulate(
 ) -> Simulation:
     """Rank configs of a workload by expected time; nothing runs, and no GPU is needed.
 
-    Args:
-        workload: `gemm`, `skinny-gemm`, `rmsnorm` or `attention`.
-        shape: The workload's extents; None takes its own.
-        dtype: Dtype of the operands, long or short; None is bfloat16.
-        gpu: A device of the table by its vendor's name.
-        configs: The configs; None takes the five of the lesson.
-        jitter: Standard deviation of a random factor on each expected time, by which places are found; 0 is none.
-        seed: The same seed gives the same factors.
+    Each None takes the workload's own extents, bfloat16, or the five configs of the lesson. `jitter` is the standard
+    deviation of a random factor on each expected time, by which places are found; the same seed gives the same factors.
 
     Raises:
         TargetError: There is no such workload.
         ShapeMismatchError: The shape has another number of extents, or one that is out of range.
         UnsupportedDtypeError: The dtype is not known, or the device's matrix units have no rate for it.
         DeviceError: The model does not know the device.
-        UnknownTunableError: A config has a tunable that the workload does not have.
-        EmptySpaceError: There are no configs.
-        SpaceError: There are too many configs, or one lacks the side of a tile.
-        ConfigValueError: A config has a value that no config can have.
+        UnknownTunableError, SpaceError, ConfigValueError: The configs are none of the workload, none or too many.
         SettingsError: `jitter` is out of range.
 
     Cost: 0.1 ms per config.
@@ -296,11 +388,7 @@ def simulate(
 
 
 def workload_named(name: str) -> TextbookWorkload:
-    """The workload of a name.
-
-    Raises:
-        TargetError: There is none.
-    """
+    """The workload of a name; `TargetError` if there is none."""
     if name not in WORKLOADS:
         raise TargetError(
             f"no workload is called {name!r}; there are {', '.join(WORKLOADS)}",
@@ -310,29 +398,17 @@ def workload_named(name: str) -> TextbookWorkload:
 
 
 def whole_space(space: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
-    """All configs of a space, the last tunable changing fastest.
-
-    Raises:
-        SpaceError: They are too many.
-        ConfigValueError: A value is none that a config can have.
-    """
+    """All configs of a space, the last tunable changing fastest; `SpaceError` if they are too many."""
     axes = {
         name: list(dict.fromkeys(Config({name: value})[name] for value in values)) for name, values in space.items()
     }
-    count = 1
-    for values in axes.values():
-        count *= len(values)
-    if count > MOST_CONFIGS:
+    if (count := math.prod(map(len, axes.values()))) > MOST_CONFIGS:
         raise SpaceError(f"the space has {count:,} configs; the most is {MOST_CONFIGS:,}", hint="leave values out")
     return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
 
 
 def parse_configs(text: str, workload: TextbookWorkload) -> list[dict[str, Any]]:
-    """The configs of a text that has one on each line, such as `BM=128 BN=64 BK=32`.
-
-    Raises:
-        SettingsError: A line is no config of the workload, or there is none.
-    """
+    """The configs of a text that has one on each line, such as `BM=128 BN=64 BK=32`; `SettingsError` without one."""
     configs = [
         _parse_config(f"Line {number}", line, workload)
         for number, line in enumerate(text.splitlines(), 1)

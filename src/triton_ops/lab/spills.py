@@ -12,7 +12,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from math import prod
@@ -24,7 +24,7 @@ from triton_ops.compilation import CompilePool
 from triton_ops.device import Residents, Target, gpu_missing, named_target, probe, spec_called, target_of
 from triton_ops.exceptions import ConfigValueError, TargetError
 from triton_ops.kernel_ir import LocalTraffic
-from triton_ops.lab.habits import ACCUMULATED_BYTES
+from triton_ops.lab.expectation import ACCUMULATED_BYTES
 from triton_ops.lab.ranking import expected_of
 from triton_ops.settings import triton_program
 from triton_ops.space import Config, ConfigSpace
@@ -40,50 +40,38 @@ _LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 @dataclass(frozen=True)
 class SpillChange:
-    """One kind of change.
-
-    Attributes:
-        why: What it is expected to do.
-        steps: The configs to try, each going further than the one before.
-    """
+    """One kind of change, and what it is expected to do."""
 
     name: str
     why: str
-    steps: Callable[[], Iterator[Config]]
+    steps: Iterator[Config]  # the configs to try, each going further than the one before
 
 
 def changes(config: Config, space: ConfigSpace, target: Target, size: SIZE) -> tuple[SpillChange, ...]:
     """The changes of a config that may cure a spill, in order.
 
-    Args:
-        config: The config that spills.
-        space: Its space, of which the values of tunables are taken where they are listed.
-        target: What is compiled for.
-        size: Tells the size of a config's accumulator or tile.
+    Values of tunables are taken from its space where they are listed; `size` tells the size of its accumulator or tile.
     """
     kinds = [
-        SpillChange("smaller tile", "half of the accumulator, or of the row, is half of its registers",
-               lambda: _smaller_tiles(config, space, size)),
         SpillChange(
-            "more warps", "the same registers are spread over more threads", lambda: _more_warps(config, target)
+            "smaller tile",
+            "half of the accumulator, or of the row, is half of its registers",
+            _smaller_tiles(config, space, size),
         ),
-        SpillChange("fewer stages", "fewer tiles are under way", lambda: _fewer_stages(config)),
-    ]  # fmt: skip
+        SpillChange("more warps", "the same registers are spread over more threads", _more_warps(config, target)),
+        SpillChange("fewer stages", "fewer tiles are under way", _fewer_stages(config)),
+    ]
     if config.get("maxnreg") is not None:
-        freed = SpillChange("no limit of registers", "maxnreg takes registers away", lambda: _without_maxnreg(config))
-        kinds.insert(0, freed)
+        freed = iter([Config({**config, "maxnreg": None})])
+        kinds.insert(0, SpillChange("no limit of registers", "maxnreg takes registers away", freed))
     return tuple(kinds)
 
 
 def _smaller_tiles(config: Config, space: ConfigSpace, size: SIZE) -> Iterator[Config]:
-    """Configs of which each has half of the tile of the one before."""
-    before = config
     for _ in range(_TILE_STEPS):
-        smaller = _half_tile(before, space, size)
-        if smaller is None:
+        if (smaller := _half_tile(config, space, size)) is None:
             return
-        yield smaller
-        before = smaller
+        yield (config := smaller)
 
 
 def _half_tile(config: Config, space: ConfigSpace, size: SIZE) -> Config | None:
@@ -125,43 +113,29 @@ def _fewer_stages(config: Config) -> Iterator[Config]:
             yield Config({**config, "num_stages": fewer})
 
 
-def _without_maxnreg(config: Config) -> Iterator[Config]:
-    yield Config({**config, "maxnreg": None})
-
-
 _MOST = {"cuda": 255, "hip": 512}
 """Registers that one thread can have. Sources: CUDA C++ Programming Guide; CDNA 3 ISA guide, VGPRs and AGPRs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpillEvidence:
-    """The resources of one config, and its spills.
+    """The resources of one config, and its spills; figures are None if it did not compile.
 
-    Attributes:
-        status: `ok` if it compiled and fits; `deferred` if it also spills much or a rule expects it to; else why not.
-        reason: Why the status is not ok, in words.
-        registers: Registers of one thread; None if it did not compile.
-        stack_bytes: The thread's frame in local memory.
-        spill_bytes: The part of the frame that holds spilled registers.
-        accumulator: Rows and columns of the block's largest accumulator; None without products.
-        accumulator_registers: Registers of each thread that it takes; None without products.
-        local: Instructions that reach local memory; None where no disassembler could be run.
-        residents: The blocks that a multiprocessor holds; None if the architecture's limits are not known.
-        median_ms: The measured time of a launch; None if it was not measured.
+    The status is `ok` if it compiled and fits; `deferred` if it also spills much or a rule expects it to; else why not.
     """
 
     config: Config
     status: Status
-    reason: str = ""
-    registers: int | None = None
+    reason: str = ""  # why the status is not ok, in words
+    registers: int | None = None  # of one thread
     most_registers: int = 255
-    stack_bytes: int | None = None
-    spill_bytes: int | None = None
+    stack_bytes: int | None = None  # the thread's frame in local memory
+    spill_bytes: int | None = None  # the part of the frame that holds spilled registers
     shared_bytes: int | None = None
-    accumulator: tuple[int, int] | None = None
-    accumulator_registers: float | None = None
-    local: LocalTraffic | None = None
-    residents: Residents | None = None
+    accumulator: tuple[int, int] | None = None  # rows and columns of the block's largest; None without products
+    accumulator_registers: float | None = None  # of each thread
+    local: LocalTraffic | None = None  # instructions that reach local memory; None without a disassembler
+    residents: Residents | None = None  # None if the architecture's limits are not known
     median_ms: float | None = None
 
     @property
@@ -183,13 +157,7 @@ class Examiner:
         self._pool = pool
 
     def evidence(self, config: Config) -> SpillEvidence:
-        """Compile a config, and gather what it takes and spills.
-
-        Cost: one compilation, and a third of a second where it spills.
-
-        Raises:
-            TargetError: The kernel cannot be compiled without being launched.
-        """
+        """Compile a config, and gather what it takes and spills, which costs a third of a second where it does."""
         compiling = self._pool.submit(config, anyway=True)
         tile = self._pool.read(config).result().accumulator
         compiled = compiling.result()
@@ -227,7 +195,8 @@ class Examiner:
         binaries = self._ahead.built(compiled.config)  # from the disk cache
         kind = self._ahead.target.kind
         texts = [one.assembly if kind == "hip" else disassembled(one.binary) for one in binaries]
-        return None if None in texts else _sum([LocalTraffic.of(kind, text) for text in texts if text is not None])
+        parts = [astuple(LocalTraffic.of(kind, text)) for text in texts if text is not None]
+        return None if None in texts else LocalTraffic(*map(sum, zip((0,) * 5, *parts, strict=True)))
 
 
 _DISASSEMBLER = "nvdisasm"
@@ -264,13 +233,6 @@ def _own_program() -> list[Path]:
     )
 
 
-def _sum(parts: list[LocalTraffic]) -> LocalTraffic:
-    return LocalTraffic(
-        sum(one.loads for one in parts), sum(one.stores for one in parts), sum(one.load_bytes for one in parts),
-        sum(one.store_bytes for one in parts), sum(one.in_loops for one in parts),
-    )  # fmt: skip
-
-
 CURES, HELPS, NO_HELP, SLOWER, IMPOSSIBLE = "cures", "helps", "does not help", "slower", "not possible"
 """The verdicts on a change."""
 _LEAST_PART = 0.9  # of the spilled bytes that must be left at most for a change to count as a help
@@ -279,17 +241,11 @@ TOGETHER = "together"
 
 @dataclass(frozen=True)
 class CureTrial:
-    """One change, with every config that was compiled to try it.
-
-    Attributes:
-        why: What it is expected to do.
-        before: The evidence of the config that spills.
-        steps: The evidence of each config, in the order tried.
-    """
+    """One change and what it is expected to do, with every config that was compiled to try it, in that order."""
 
     name: str
     why: str
-    before: SpillEvidence
+    before: SpillEvidence  # of the config that spills
     steps: tuple[SpillEvidence, ...]
 
     @property
@@ -314,6 +270,10 @@ class CureTrial:
             return CURES
         return HELPS if (step.spill_bytes or 0) < _LEAST_PART * (self.before.spill_bytes or 0) else NO_HELP
 
+    def changed(self, step: SpillEvidence) -> dict[str, Any]:
+        """The values of one of its configs that differ from those of the config that spills."""
+        return {name: value for name, value in step.config.items() if self.before.config.get(name) != value}
+
     @property
     def kept(self) -> bool:
         """True if the change helps."""
@@ -337,19 +297,12 @@ def healthy(evidence: SpillEvidence) -> bool:
 
 @dataclass(frozen=True)
 class SpillReport:
-    """The spills of a config, and the cures that were tried.
+    """The spills of a config, and the cures that were tried."""
 
-    Attributes:
-        target: The architecture that was compiled for.
-        before: The evidence of the config.
-        tried: Each change with its verdict, in the order of the cures; empty for a config that spills nothing.
-        notes: Remarks, such as that the config is not in the space.
-    """
-
-    target: str
+    target: str  # the architecture
     before: SpillEvidence
-    tried: tuple[CureTrial, ...] = ()
-    notes: tuple[str, ...] = ()
+    tried: tuple[CureTrial, ...] = ()  # in the order of the cures; empty for a config that spills nothing
+    notes: tuple[str, ...] = ()  # such as that the config is not in the space
 
     @property
     def spills(self) -> bool:
@@ -376,8 +329,8 @@ class SpillReport:
         cure = self.cure
         if cure is None or cure.best is None:
             return "no change of the config cures it: split the kernel, or keep fewer values alive at once"
-        changed = {name: value for name, value in cure.best.config.items() if self.before.config.get(name) != value}
-        return f"{cure.name} cures it: {' '.join(f'{name}={value}' for name, value in changed.items())}"
+        changes = " ".join(f"{name}={value}" for name, value in cure.changed(cure.best).items())
+        return f"{cure.name} cures it: {changes}"
 
 
 _UNCHECKED = "nothing was checked"
@@ -461,8 +414,7 @@ def _target(arch: str | None) -> Target:
 
 def _full_config(space: ConfigSpace, name: str, values: Mapping[str, Any]) -> Config:
     """The default config with the given values, which need not be in the space; launch options may be added."""
-    options = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-    wrong = [one for one in values if one not in space.tunables and one not in options]
+    wrong = [one for one in values if one not in space.tunables and one not in _LAUNCH_OPTIONS]
     if wrong:
         raise ConfigValueError(f"{name} has no tunable {', '.join(wrong)}", hint=f"it has {', '.join(space.tunables)}")
     own_values = {one: value for one, value in values.items() if one in space.tunables}
@@ -481,16 +433,18 @@ def _examine(examiner: Examiner, config: Config, space: ConfigSpace, target: Tar
     attempts: list[CureTrial] = []
     for change in changes(config, space, target, lru_cache(maxsize=None)(examiner.tile)):
         one = CureTrial(change.name, change.why, before, ())
-        for step in change.steps():
+        for step in change.steps:
             one = CureTrial(change.name, change.why, before, (*one.steps, examiner.evidence(step)))
             if one.verdict == CURES:
                 break
         attempts.append(one)
     helps = [one for one in attempts if one.verdict == HELPS]
     if len(helps) > 1 and not any(one.verdict == CURES for one in attempts):
-        whole = Config({**config, **{name: value for one in helps for name, value in _changes_of(one).items()}})
+        values = dict(config)
+        for one in helps:
+            values |= {} if one.best is None else one.changed(one.best)
         names = " and ".join(one.name for one in helps)
-        attempts.append(CureTrial(TOGETHER, names, before, (examiner.evidence(whole),)))
+        attempts.append(CureTrial(TOGETHER, names, before, (examiner.evidence(Config(values)),)))
     return SpillReport(target.arch, before, tuple(attempts), tuple(notes))
 
 
@@ -505,14 +459,7 @@ def _without_limit(examiner: Examiner, config: Config) -> list[str]:
     ]
 
 
-def _changes_of(attempt: CureTrial) -> dict[str, Any]:
-    if attempt.best is None:
-        return {}
-    return {name: value for name, value in attempt.best.config.items() if attempt.before.config.get(name) != value}
-
-
 def _with_times(report: SpillReport, times: Callable[[list[Config]], dict[str, float]]) -> SpillReport:
-    """The report with the times of the config and of every change that helps."""
     configs = [one.best.config for one in report.tried if one.kept and one.best is not None]
     median_ms = times(list(dict.fromkeys([report.before.config, *configs])))
     attempts = tuple(one.timed(median_ms) for one in report.tried)

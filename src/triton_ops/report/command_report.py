@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +15,17 @@ from triton_ops.base import is_file
 from triton_ops.exceptions import SettingsError
 from triton_ops.records import Runs, read_run
 from triton_ops.report.report_page import page_of
-from triton_ops.report.report_tables import SHOWN, PasteText, ReportTable, further_parts, parts_of
-from triton_ops.report.run_facts import Report
-from triton_ops.report.writers import markdown_of, reports_json
+from triton_ops.report.report_tables import (
+    SHOWN,
+    PasteText,
+    ReportTable,
+    RunComparison,
+    comparisons_of,
+    further_parts,
+    parts_of,
+    problem_map,
+)
+from triton_ops.report.run_facts import RaceEntry, Report
 from triton_ops.request import named_object
 from triton_ops.ship import as_target
 from triton_ops.terminal import (
@@ -22,8 +33,8 @@ from triton_ops.terminal import (
     Json,
     bold,
     folder_of,
+    option,
     paragraph,
-    printable,
     say,
     say_json,
     table,
@@ -31,6 +42,147 @@ from triton_ops.terminal import (
     width,
     write_output,
 )
+from triton_ops.values import Trial
+
+_PLAIN = re.compile(r"[A-Za-z0-9 =%,.+()/'-]*")
+_CODE = re.compile(r"[A-Za-z0-9_:=%,.+()/' -]*")
+_LINK = re.compile(r"//|www\.", re.IGNORECASE)  # what a reader of Markdown makes a link of by itself
+_OTHER = re.compile(r"[^A-Za-z0-9 ]")
+
+
+def markdown_of(reports: Sequence[Report], top: int = SHOWN) -> str:
+    """The reports, and the comparison of the first with each other, as Markdown."""
+    lines: list[str] = []
+    for report in reports:
+        lines += [f"# {escape(report.title)}", ""]
+        for part in parts_of(report, top):
+            lines += _markdown_block(part) if isinstance(part, PasteText) else _markdown_part(part)
+    for part in further_parts(reports):
+        lines += _markdown_part(part)
+    return "\n".join(lines)
+
+
+def escape(text: str) -> str:
+    """A text of somebody as Markdown that shows it as it is: never a link, a mention, another cell or a line's end."""
+    text = " ".join(text.split())
+    if _LINK.search(text) is None:
+        if _PLAIN.fullmatch(text):
+            return text
+        if _CODE.fullmatch(text):
+            return f"`{text}`"
+    return f"<code>{_OTHER.sub(lambda match: f'&#{ord(match[0])};', text)}</code>"
+
+
+def _markdown_part(part: ReportTable) -> Iterator[str]:
+    if part.title:
+        yield from (f"## {part.title}", "")
+    if part.rows:
+        header = part.header if any(part.header) else ("what", "value")
+        yield _markdown_row(header)
+        yield "|" + "|".join(" ---: " if name in part.right else " --- " for name in header) + "|"
+        yield from map(_markdown_row, part.rows)
+        yield ""
+    if part.note:
+        yield from (escape(part.note), "")
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(escape, cells))} |"
+
+
+def _markdown_block(block: PasteText) -> list[str]:
+    longest = max((len(run) for run in re.findall("`+", block.text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{block.title}:", "", f"{fence}python", *block.text.splitlines(), fence, ""]
+
+
+def reports_json(reports: Sequence[Report]) -> dict[str, Any]:
+    """All runs, the kernel over its problems (null for one problem), and the comparisons with the first run."""
+    problems = problem_map(reports)
+    return {
+        "runs": [report_json(report) for report in reports],
+        "problems": None if not problems else {
+            "configs": [dict(config.plain) for config in problems[0].slower],
+            "rows": [{"run": row.report.run.head.id, "problem": row.label, "of_limit": row.of_limit,
+                      "gain": row.report.gain, "slower": list(row.slower.values())} for row in problems],
+        },
+        "comparisons": list(map(_comparison_json, comparisons_of(reports))),
+    }  # fmt: skip
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """All of a report; times are in milliseconds, and `gap` is the share by which a config is slower."""
+    head, sensitivity = report.run.head, report.sensitivity
+    return {
+        "run": head.id, "file": str(report.run.path), "kernel": head.key.kernel, "problem": head.key.label,
+        "device": report.device, "state": report.state, "elapsed_s": report.run.at_s, "totals": report.totals,
+        "best": None if report.best is None else _trial(report.best), "gain": report.gain,
+        "unproven": None if report.record is None else report.record.unproven,
+        "paste": report.paste,
+        "finalists": [_contender(one) for one in report.contenders],
+        "confirmations": [list(map(_contender, rivals)) for rivals in report.confirmations.values()],
+        "roofline": _roof(report),
+        "trials": [
+            {"number": row.number, "at_s": row.at_s, "origin": row.origin, "fate": row.fate, **_trial(row.trial)}
+            for row in report.rows
+        ],
+        "best_so_far": [
+            {"at_s": at_s, "median_ms": trial.median_ms, "config": dict(trial.config.plain)}
+            for at_s, trial in report.run.best_so_far
+        ],
+        "dropped": report.dropped,
+        "failures": [
+            {"status": str(one.status), "reason": one.reason, "configs": one.configs, "first": dict(one.first.plain)}
+            for one in report.failures
+        ],
+        "sensitivity": None if isinstance(sensitivity, str) else {
+            "explained": sensitivity.explained,
+            "knobs": [{"name": knob.name, "share": knob.share, "span": knob.span,
+                       "values": [asdict(one) for one in knob.effects]} for knob in sensitivity.knobs],
+        },
+        "environment": report.environment,
+    }  # fmt: skip
+
+
+def _comparison_json(comparison: RunComparison) -> dict[str, Any]:
+    common = comparison.common
+    return {
+        "first": comparison.first.run.head.id, "second": comparison.second.run.head.id,
+        "agreement": comparison.agreement,
+        "differences": {name: list(both) for name, both in comparison.differences.items()},
+        "common": None if isinstance(common, str) else asdict(common),
+        "why_not": common if isinstance(common, str) else "",
+    }  # fmt: skip
+
+
+def _roof(report: Report) -> dict[str, Any] | None:
+    roof = report.roof
+    if roof is None:
+        return None
+    best, default = report.placed(report.best), report.placed(report.default)
+    return {
+        **asdict(roof), "intensity": roof.intensity, "ridge": roof.ridge, "least_ms": roof.least_ms,
+        "best": None if best is None else asdict(best), "default": None if default is None else asdict(default),
+    }  # fmt: skip
+
+
+def _trial(trial: Trial) -> dict[str, Any]:
+    times = trial.best_measurement if trial.ok else None
+    return {
+        "config": dict(trial.config.plain), "status": str(trial.status), "error": trial.error,
+        "median_ms": None if times is None else times.median_ms,
+        "p20_ms": None if times is None else times.p20_ms,
+        "p80_ms": None if times is None else times.p80_ms,
+        "relative": trial.relative, "compile_s": trial.compile_s,
+        "resources": None if trial.resources is None else asdict(trial.resources),
+    }  # fmt: skip
+
+
+def _contender(one: RaceEntry) -> dict[str, Any]:
+    gap = None if one.gap is None else [math.expm1(value) for value in (one.gap.centre, one.gap.low, one.gap.high)]
+    return {"config": dict(one.trial.config.plain), "rounds": one.rounds, "fate": one.fate,
+            "gap": None if gap is None else {"centre": gap[0], "low": gap[1], "high": gap[2]}}  # fmt: skip
+
 
 _HINT = "choose another -o"
 
@@ -45,11 +197,11 @@ def report_command(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write a page for browsers to FILE.")
     ] = None,
-    as_text: Annotated[bool, typer.Option("--text", help="Write text; the default without -o.")] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Write Markdown, for pull requests.")] = False,
-    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Trials and reasons to list.")] = SHOWN,
+    as_text: Annotated[bool, option("--text", "Write text; the default without -o.")] = False,
+    as_markdown: Annotated[bool, option("--markdown", "Write Markdown, for pull requests.")] = False,
+    top: Annotated[int, option("--top", "Trials and reasons to list.", "N", min=1)] = SHOWN,
     problems: Annotated[
-        bool, typer.Option("--problems", help="Of each kernel the newest run of every problem, beside each other.")
+        bool, option("--problems", "Of each kernel the newest run of every problem, beside each other.")
     ] = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
@@ -87,7 +239,7 @@ def _put(out: Path | None, lines: Sequence[str]) -> None:
     if out is None:
         say(*lines)
     else:
-        write_output(out, "".join(f"{printable(line)}\n" for line in lines), _HINT)
+        write_output(out, lines, _HINT)
 
 
 def _lines(reports: Sequence[Report], top: int, columns: int | None) -> Iterator[str]:

@@ -22,7 +22,7 @@ from triton_ops.processes import command, new_mark
 from triton_ops.records import read_run
 from triton_ops.report.report_page import live_page, run_data
 from triton_ops.report.run_facts import Report
-from triton_ops.report.server import Answer, address_of, listening, new_token
+from triton_ops.terminal import PageServer
 from triton_ops.tuner import Listener, RunPlan, RunProgress
 from triton_ops.values import Trial, TuningResult
 
@@ -34,23 +34,13 @@ _NEWS = re.compile(r"run\.json\?seen=(\d{1,9})", re.ASCII)
 
 
 class GrowingReport:
-    """The report of a run as far as its log goes, for any number of threads.
+    """The report of a run as far as its log goes, for any number of threads; `clock` and `spent` are in seconds.
 
-    Args:
-        path: The run log.
-        clock: A monotonic clock in seconds.
-        spent: Seconds of a CPU that this thread has used.
-
-    Attributes:
-        followed: Whether a page asked for news.
-        told_the_end: Whether somebody was given the last answer.
+    `followed` is set once a page asks for news, `told_the_end` once somebody was given the last answer.
     """
 
     def __init__(
-        self,
-        path: Path,
-        clock: Callable[[], float] = time.monotonic,
-        spent: Callable[[], float] = time.thread_time,
+        self, path: Path, clock: Callable[[], float] = time.monotonic, spent: Callable[[], float] = time.thread_time
     ) -> None:
         self._path = path
         self._clock = clock
@@ -69,7 +59,7 @@ class GrowingReport:
         """Say that nobody writes any more: the next reading is the last one, and whoever waits is answered."""
         self._over.set()
 
-    def answer(self, name: str) -> Answer | None:
+    def answer(self, name: str) -> tuple[HTTPStatus, str, str] | None:
         """The page, or what is new since the version that a page shows; None for another path."""
         if name == "":
             page = self.page()
@@ -89,11 +79,7 @@ class GrowingReport:
             return live_page(self._run, self._version) if self._version else None
 
     def newer(self, shown_version: int, most_s: float) -> str | None:
-        """The run as JSON for the page, as soon as there is another version than the one that a page shows.
-
-        Returns:
-            The JSON, the last one with `over`; None if there is nothing new.
-        """
+        """The run as JSON, as soon as it has another version than the one shown; the last has `over`. None: no news."""
         self.followed.set()
         until_s = self._clock() + most_s
         while True:
@@ -110,10 +96,7 @@ class GrowingReport:
             self._over.wait(_LOOK_S)
 
     def _refresh(self, *, now: bool = False) -> None:
-        """Read the file if it has changed; without `now`, only after the pause.
-
-        A file that cannot be read, as while it is replaced, leaves what was read before.
-        """
+        """Read the file if it has changed; without `now`, only after the pause. What cannot be read changes nothing."""
         state = self._state()
         if state is None or state == self._status or (self._clock() < self._next_s and not now):
             return
@@ -143,17 +126,11 @@ _END_S = 4.0  # that the process is given to answer pages that are open
 def watched(listener: Listener, port: int, tell: Callable[[str], None]) -> Iterator[Listener]:
     """A listener for one tune, which passes everything on, and has the run's report served until the context ends.
 
-    Args:
-        listener: The listener that hears of the run.
-        port: The port on 127.0.0.1; 0 takes one that is free.
-        tell: Is given the address of the page, or why there is none.
-
-    Raises:
-        SettingsError: The port is out of range or taken; raised before anything is tuned.
-
-    Cost: half a second of a CPU to start, by a process of the lowest priority, and at most a tenth of a CPU then.
+    `tell` is given the address of the page, or why there is none; a port of 0 is one that is free. `SettingsError`,
+    before anything is tuned: the port is out of range or taken. Cost: half a second of a CPU to start, by a process of
+    the lowest priority, and at most a tenth of a CPU then.
     """
-    with listening(port, "--watch-port") as bound:
+    with PageServer.listening(port, "--watch-port") as bound:
         watch = _Watch(listener, bound, tell)
         try:
             yield watch
@@ -174,7 +151,6 @@ class _Watch:
         self.has_run = False
 
     def started(self, plan: RunPlan) -> None:
-        """Serve the run's log, and tell where."""
         self.has_run = True
         if plan.log is None:
             self._tell("--watch: this run keeps no log, so that there is nothing to watch")
@@ -183,7 +159,6 @@ class _Watch:
         self._listener.started(plan)
 
     def tried(self, trial: Trial, progress: RunProgress) -> None:
-        """Pass it on."""
         self._listener.tried(trial, progress)
 
     def ended(self, result: TuningResult | None) -> None:
@@ -191,7 +166,6 @@ class _Watch:
         self._listener.ended(result)
 
     def end(self) -> None:
-        """Have the process give the last state to pages that are open, and end."""
         if self._process is None:
             return
         assert self._process.stdin is not None
@@ -204,7 +178,7 @@ class _Watch:
             self._process.wait()
 
     def _serve(self, log: Path) -> None:
-        token = new_token()
+        token = PageServer.new_token()
         try:
             self._process = subprocess.Popen(
                 command("triton_ops.report.server_process", os.getpid(), self._bound.fileno(), log.absolute()),
@@ -217,4 +191,4 @@ class _Watch:
         except (OSError, DeviceError) as error:
             self._tell(f"--watch: no process can be started for it: {error}")
             return
-        self._tell(f"watch this run at {address_of(self._bound, token)} while it goes on")
+        self._tell(f"watch this run at {PageServer.address_of(self._bound, token)} while it goes on")

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.base import PageParts, assembled, data_script, part, storable
-from triton_ops.lab import in_order
+from triton_ops.lab import Sensitivity
 from triton_ops.report.report_tables import (
-    comparison_of,
+    RunComparison,
     comparison_text,
+    comparisons_of,
     contender_cells,
     headline,
     map_cells,
-    others_to_compare,
     problem_map,
     roof_facts,
 )
@@ -39,7 +39,7 @@ def page_of(reports: Sequence[Report]) -> str:
     """
     return _page({
         "runs": [run_data(report) for report in reports],
-        "comparisons": [_comparison(reports[0], other) for other in others_to_compare(reports)],
+        "comparisons": list(map(_comparison, comparisons_of(reports))),
         "map": _map(reports),
     })  # fmt: skip
 
@@ -110,12 +110,11 @@ def _roof(report: Report) -> dict[str, Any] | None:
 
 
 def _map(reports: Sequence[Report]) -> dict[str, Any] | None:
-    problems = problem_map(reports)
-    if problems is None:
+    if not (problems := problem_map(reports)):
         return None
     data: dict[str, Any] = storable({
-        "configs": [str(config) for config in problems.configs],
-        "rows": [[*map_cells(row)[:4], list(row.slower)] for row in problems.rows],
+        "configs": [str(config) for config in problems[0].slower],
+        "rows": [[*map_cells(row)[:4], list(row.slower.values())] for row in problems],
     })  # fmt: skip
     return data
 
@@ -128,7 +127,7 @@ class _TrialRows:
         self.names = list(dict.fromkeys((*tunables, *(name for config in configs for name in config))))
         places: dict[str, dict[str, int]] = {name: {} for name in self.names}
         for name, values in tunables.items():
-            for value in in_order(values):
+            for value in Sensitivity.in_order(values):
                 _place(places[name], str(tuple(value) if isinstance(value, list) else value))
         self._errors: dict[str, int] = {}
         self._fates: dict[str, int] = {}
@@ -168,9 +167,9 @@ def _gap(gap: Any) -> list[float] | None:
     return None if gap is None else [math.expm1(value) for value in (gap.centre, gap.low, gap.high)]
 
 
-def _comparison(first: Report, second: Report) -> Any:
-    comparison = comparison_of(first, second)
+def _comparison(comparison: RunComparison) -> Any:
     return storable({
-        "first": first.run.head.id, "second": second.run.head.id, "common": comparison_text(comparison),
+        "first": comparison.first.run.head.id, "second": comparison.second.run.head.id,
+        "common": comparison_text(comparison),
         "differences": [[name, *both] for name, both in comparison.differences.items()],
     })  # fmt: skip

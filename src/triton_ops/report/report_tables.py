@@ -21,15 +21,10 @@ FAILED = "failed"
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemRow:
-    """One problem of the kernel.
-
-    Attributes:
-        slower: For each config of the map its time over that of the problem's best config; None where it did not run,
-            `failed` where it failed.
-    """
+    """One problem of the kernel."""
 
     report: Report
-    slower: tuple[float | str | None, ...]
+    slower: dict[Config, float | str | None]  # times of all problems' best over that here; None: did not run
 
     @property
     def label(self) -> str:
@@ -43,21 +38,8 @@ class ProblemRow:
         return None if place is None else place.of_limit
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProblemMap:
-    """A kernel over its problems.
-
-    Attributes:
-        configs: The best configs of all problems, each once.
-        rows: The problems in the order of their extents.
-    """
-
-    configs: tuple[Config, ...]
-    rows: tuple[ProblemRow, ...]
-
-
-def problem_map(reports: Sequence[Report]) -> ProblemMap | None:
-    """The map of the runs of the first one's kernel; of equal problems the first run counts. None for one problem."""
+def problem_map(reports: Sequence[Report]) -> list[ProblemRow]:
+    """The problems of the first run's kernel by their extents; of equal ones the first run counts. Empty for one."""
     by_problem = {
         one.run.head.key_id: one
         for one in reversed(reports)
@@ -65,10 +47,9 @@ def problem_map(reports: Sequence[Report]) -> ProblemMap | None:
     }
     ordered = sorted(by_problem.values(), key=lambda one: (one.device, one.run.head.shape or (), one.title))
     if len(ordered) < 2:
-        return None
-    configs = tuple(dict.fromkeys(one.best.config for one in ordered if one.best is not None))
-    rows = [ProblemRow(report=one, slower=tuple(_slower(one, config) for config in configs)) for one in ordered]
-    return ProblemMap(configs=configs, rows=tuple(rows))
+        return []
+    configs = dict.fromkeys(one.best.config for one in ordered if one.best is not None)
+    return [ProblemRow(report=one, slower={config: _slower(one, config) for config in configs}) for one in ordered]
 
 
 def _slower(report: Report, config: Config) -> float | str | None:
@@ -94,11 +75,6 @@ def ms_text(trial: Trial) -> str:
     return f"{trial.median_ms:.4g}" if trial.ok else "-"
 
 
-def relative_text(trial: Trial) -> str:
-    """The time over the baseline's, or `-`."""
-    return f"{trial.relative:.3f}x" if trial.ok and trial.relative is not None else "-"
-
-
 def gap_text(gap: Interval | None) -> str:
     """The slowdown against the winner with the 95 % interval, such as `+1.2% (+0.8% to +1.6%)`."""
     if gap is None:
@@ -109,7 +85,9 @@ def gap_text(gap: Interval | None) -> str:
 
 def place_cells(row: TrialRow) -> list[str]:
     """One line of the list of trials: time, time over the baseline's, what became of it, config."""
-    return [ms_text(row.trial), relative_text(row.trial), row.fate, str(row.trial.config)]
+    trial = row.trial
+    over_default = f"{trial.relative:.3f}x" if trial.ok and trial.relative is not None else "-"
+    return [ms_text(trial), over_default, row.fate, str(trial.config)]
 
 
 def contender_cells(one: RaceEntry) -> list[str]:
@@ -170,12 +148,8 @@ def map_cells(row: ProblemRow) -> list[str]:
     over = "-" if gain is None else "unproven" if record is not None and record.unproven else f"{gain:.2f}x"
     return [
         row.label, "-" if best is None else ms_text(best), "-" if row.of_limit is None else f"{row.of_limit:.0%}",
-        over, *map(_slower_text, row.slower),
+        over, *(f"{slower:.2f}x" if isinstance(slower, float) else slower or "-" for slower in row.slower.values()),
     ]  # fmt: skip
-
-
-def _slower_text(slower: float | str | None) -> str:
-    return "-" if slower is None else slower if isinstance(slower, str) else f"{slower:.2f}x"
 
 
 def letter(number: int) -> str:
@@ -190,13 +164,10 @@ Agreement: TypeAlias = Literal["same", "tie", "differ", "unknown"]
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """The configs that ran in both runs.
+    """The configs that ran in both runs, with quartiles of the second run's times over the first's.
 
-    Attributes:
-        quartiles: The second run's time over the first's: a quarter of the configs are below the first number, half
-            below the second, three quarters below the third.
-        places: The place of the first run's best config in the second run, and of the second's in the first, from 1
-            on; None if it did not run there.
+    Places are that of the first run's best config in the second run, and the reverse, from 1 on; None if it did not run
+    there.
     """
 
     configs: int
@@ -207,57 +178,46 @@ class Common:
 
 @dataclass(frozen=True, kw_only=True)
 class RunComparison:
-    """Two runs beside each other.
-
-    Attributes:
-        differences: What differs, by name, each with the text of the first and of the second; empty where it has none.
-        common: The configs of both; a text says why their times cannot be compared.
-        agreement: Whether both tunes of one problem came to the same: `same` winner, winners that `tie` in one of the
-            runs, winners that `differ`, or `unknown` where a run has none.
-    """
+    """Two runs beside each other."""
 
     first: Report
     second: Report
-    differences: dict[str, tuple[str, str]]
-    common: Common | str
-    agreement: Agreement = "unknown"
+    differences: dict[str, tuple[str, str]]  # by name, the first's text and the second's; empty where it has none
+    common: Common | str  # a text says why their times cannot be compared
+
+    @property
+    def agreement(self) -> Agreement:
+        """The agreement of the winners of one problem; unknown where a run has none."""
+        one, other = self.first.record, self.second.record
+        if one is None or other is None or not _of_one_problem(self.first, self.second):
+            return "unknown"
+        if one.winner == other.winner:
+            return "same"
+        return "tie" if other.winner in one.ties or one.winner in other.ties else "differ"
 
 
-def others_to_compare(reports: Sequence[Report]) -> list[Report]:
-    """The runs that are compared with the first: all but those of its kernel on other problems, which the map shows."""
-    first, *others = [(one, one.run.head.key) for one in reports]
-    return [one for one, key in others if key.kernel != first[1].kernel or key.problem == first[1].problem]
+def comparisons_of(reports: Sequence[Report]) -> list[RunComparison]:
+    """The comparisons with the first run, but for runs of its kernel on other problems, which the map shows."""
+    first, *others = reports
+    own, pairs = first.run.head.key, [(one, one.run.head.key) for one in others]
+    return [_comparison(first, one) for one, key in pairs if key.kernel != own.kernel or key.problem == own.problem]
 
 
-def comparison_of(first: Report, second: Report) -> RunComparison:
-    """The comparison of two runs."""
+def _comparison(first: Report, second: Report) -> RunComparison:
     one, other = _facts(first), _facts(second)
     differences = {
         name: (one.get(name, ""), other.get(name, ""))
         for name in dict.fromkeys((*one, *other))
         if one.get(name, "") != other.get(name, "")
     }
-    return RunComparison(
-        first=first, second=second, differences=differences, common=_common(first, second),
-        agreement=_agreement(first, second),
-    )  # fmt: skip
+    return RunComparison(first=first, second=second, differences=differences, common=_common(first, second))
 
 
 def _facts(report: Report) -> dict[str, str]:
     return {**headline(report), "space": report.run.head.space.fingerprint, **report.environment}
 
 
-def _agreement(first: Report, second: Report) -> Agreement:
-    one, other = first.record, second.record
-    if one is None or other is None or not _of_one_problem(first, second):
-        return "unknown"
-    if one.winner == other.winner:
-        return "same"
-    return "tie" if other.winner in one.ties or one.winner in other.ties else "differ"
-
-
-def agreement_text(comparison: RunComparison) -> str:
-    """The agreement of two tunes of one problem, in a sentence; empty where it is not known."""
+def _agreement_text(comparison: RunComparison) -> str:
     one, other = comparison.first.record, comparison.second.record
     if comparison.agreement == "unknown" or one is None or other is None:
         return ""
@@ -301,27 +261,23 @@ def _times(report: Report) -> dict[Config, tuple[float, str]]:
 
 
 def _place(of: Report, among: Report) -> int | None:
-    """The place of one run's best config in another one's order."""
     configs = [row.trial.config for row in among.fastest_first if row.trial.ok]
     return configs.index(of.best.config) + 1 if of.best is not None and of.best.config in configs else None
 
 
 def comparison_text(comparison: RunComparison) -> str:
     """The agreement of the tunes, and the comparison of the configs of both runs."""
-    return "; ".join(filter(None, [agreement_text(comparison), common_text(comparison.common)]))
-
-
-def common_text(common: Common | str) -> str:
-    """The configs of both runs in a sentence."""
+    common = comparison.common
     if isinstance(common, str):
-        return common
+        return "; ".join(filter(None, [_agreement_text(comparison), common]))
     low, middle, high = common.quartiles
     first, second = ("not run there" if place is None else f"place {place}" for place in common.places)
-    return (
+    text = (
         f"{common.configs} configs ran in both: the second run's times are {middle:.3f}x the first's "
         f"(quartiles {low:.3f}x and {high:.3f}x), the orders' correlation is {common.correlation:.2f}; "
         f"the first run's best config is {first} in the second, the second's is {second} in the first"
     )
+    return "; ".join(filter(None, [_agreement_text(comparison), text]))
 
 
 SHOWN = 20
@@ -333,20 +289,13 @@ _MOST_CONFIGS = 10  # of a map over problems that a terminal has room for
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A part of a report.
-
-    Attributes:
-        header: Names of the columns; empty strings for a list of names and facts.
-        rows: The rows, each with one text per column.
-        right: Names of the columns that hold numbers.
-        note: A remark below it.
-    """
+    """A part of a report, with one text per column of a row."""
 
     title: str
-    header: Sequence[str]
+    header: Sequence[str]  # empty strings for a list of names and facts
     rows: Sequence[Sequence[str]]
-    right: Sequence[str] = ()
-    note: str = ""
+    right: Sequence[str] = ()  # the columns that hold numbers
+    note: str = ""  # below it
 
 
 @dataclass(frozen=True)
@@ -382,28 +331,21 @@ def parts_of(report: Report, top: int = SHOWN) -> Iterator[ReportTable | PasteTe
     yield ReportTable("Environment", ("", ""), list(report.environment.items()))
 
 
-def comparison_parts(first: Report, second: Report) -> Iterator[ReportTable]:
-    """The parts of the comparison of two runs."""
-    comparison = comparison_of(first, second)
-    rows = [[name, *both] for name, both in comparison.differences.items()]
-    header = ("", first.run.head.id, second.run.head.id)
-    yield ReportTable("What differs", header, rows, note=comparison_text(comparison))
-
-
 def further_parts(reports: Sequence[Report]) -> Iterator[ReportTable]:
     """The parts of several runs together: the kernel over its problems, and the comparisons with the first run."""
-    problems = problem_map(reports)
-    if problems is not None:
+    if problems := problem_map(reports):
         yield from _map_parts(problems)
-    for other in others_to_compare(reports):
-        yield from comparison_parts(reports[0], other)
+    for comparison in comparisons_of(reports):
+        rows = [[name, *both] for name, both in comparison.differences.items()]
+        header = ("", comparison.first.run.head.id, comparison.second.run.head.id)
+        yield ReportTable("What differs", header, rows, note=comparison_text(comparison))
 
 
-def _map_parts(problems: ProblemMap) -> Iterator[ReportTable]:
-    configs = problems.configs[:_MOST_CONFIGS]
+def _map_parts(problems: Sequence[ProblemRow]) -> Iterator[ReportTable]:
+    configs = list(problems[0].slower)[:_MOST_CONFIGS]
     names = [letter(number) for number in range(len(configs))]
-    rows = [map_cells(row)[: _MAPPED + len(names)] for row in problems.rows]
-    more = len(problems.configs) - len(configs)
+    rows = [map_cells(row)[: _MAPPED + len(names)] for row in problems]
+    more = len(problems[0].slower) - len(configs)
     note = "each best config's time over that of the problem's own" + (f"; {more} configs more" if more > 0 else "")
     header = ("problem", "ms", "of limit", "over default", *names)
     yield ReportTable("Over problems", header, rows, header[1:], note)

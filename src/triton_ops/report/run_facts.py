@@ -11,7 +11,7 @@ from typing import Any
 
 from triton_ops.device import Placed, Roofline
 from triton_ops.exceptions import RecordingError
-from triton_ops.lab import Sensitivity, recording_of, sensitivity
+from triton_ops.lab import Sensitivity
 from triton_ops.records import Finalist, Record, Run, TrialOrigin, lock_of
 from triton_ops.ship import OPTIONS
 from triton_ops.space import Config
@@ -79,48 +79,28 @@ _NUMBER = re.compile(r"\d[\d.,_]*")
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRow:
-    """One config that was tried.
+    """One config that was tried; of a finalist without a line of its own neither time nor origin is known."""
 
-    Attributes:
-        number: Its place in the order in which configs were tried, from 1 on.
-        at_s: Seconds of the run after which its trial ended; None for a finalist that has no line of its own.
-        origin: Why it was tried; empty as above.
-        fate: What became of it: the winner, a tie, or what dropped it.
-    """
-
-    number: int
-    at_s: float | None
-    origin: str
+    number: int  # in the order in which configs were tried, from 1 on
+    at_s: float | None  # of the run, when its trial ended
+    origin: str  # why it was tried
     trial: Trial
-    fate: str
+    fate: str  # the winner, a tie, or what dropped it
 
 
 @dataclass(frozen=True, kw_only=True)
 class RaceEntry:
-    """One config of the last comparison.
+    """One config of the last comparison."""
 
-    Attributes:
-        trial: Its trial after the comparison.
-        rounds: Rounds in which it was measured.
-        gap: The logarithm of its time over the winner's, with its 95 % interval, round by round; None if either has no
-            times.
-        fate: As in `Row`.
-    """
-
-    trial: Trial
-    rounds: int
-    gap: Interval | None
+    trial: Trial  # after the comparison
+    rounds: int  # in which it was measured
+    gap: Interval | None  # log of its time over the winner's, with its 95 % interval; None if either has no times
     fate: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailureGroup:
-    """Failures of one status whose reasons differ in numbers only.
-
-    Attributes:
-        status: How the trials ended.
-        reason: The reason of the first of them.
-    """
+    """Failures of one status whose reasons, here that of the first, differ in numbers only."""
 
     status: Status
     reason: str
@@ -275,7 +255,7 @@ class Report:
             "searcher": head.searcher,
             "seed": head.seed,
             "cache state": head.key.cache_state,
-            **self._guard(),
+            **({} if self.record is None else {f"sensor {name}": value for name, value in self.record.guard.items()}),
         }
         return {name: str(value) for name, value in facts.items() if value not in ("", None)}
 
@@ -283,7 +263,7 @@ class Report:
     def sensitivity(self) -> Sensitivity | str:
         """The tunables that matter, or the reason why that cannot be said."""
         try:
-            return sensitivity(recording_of(self.run))
+            return Sensitivity.of_run(self.run)
         except RecordingError as error:
             return error.message
 
@@ -307,10 +287,6 @@ class Report:
 
     def _row(self, number: int, trial: Trial, at_s: float | None, origin: str) -> TrialRow:
         return TrialRow(number=number, at_s=at_s, origin=origin, trial=trial, fate=self._fate(trial))
-
-    def _guard(self) -> Mapping[str, Any]:
-        readings = {} if self.record is None else self.record.guard
-        return {f"sensor {name}": value for name, value in readings.items()}
 
     def _fate(self, trial: Trial) -> str:
         if not trial.ok:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from triton_ops.processes import Leftovers, die_with
 from triton_ops.report.live import GrowingReport
-from triton_ops.report.server import PageServer
+from triton_ops.terminal import PageServer
 
 GOODBYE_S = 3.0  # that pages which are open are given to fetch the last state
 DRAIN_S = 0.5

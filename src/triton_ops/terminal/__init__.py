@@ -1,4 +1,4 @@
-"""Parts that all commands share: lines and tables, options, errors as exit codes, and Ctrl-C."""
+"""Parts that all commands share: lines and tables, options, errors as exit codes, Ctrl-C, and pages for browsers."""
 
 from triton_ops._faces import lazy_face
 
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from triton_ops.terminal.console import listing as listing
     from triton_ops.terminal.console import only_data_on_stdout as only_data_on_stdout
     from triton_ops.terminal.console import paragraph as paragraph
-    from triton_ops.terminal.console import printable as printable
     from triton_ops.terminal.console import say as say
     from triton_ops.terminal.console import say_json as say_json
     from triton_ops.terminal.console import table as table
@@ -31,8 +30,10 @@ if TYPE_CHECKING:
     from triton_ops.terminal.option_types import Verbose as Verbose
     from triton_ops.terminal.option_types import folder_of as folder_of
     from triton_ops.terminal.option_types import group as group
+    from triton_ops.terminal.option_types import option as option
     from triton_ops.terminal.option_types import pairs as pairs
     from triton_ops.terminal.option_types import program_version as program_version
+    from triton_ops.terminal.page_server import PageServer as PageServer
     from triton_ops.terminal.running import CHECK_FAILED as CHECK_FAILED
     from triton_ops.terminal.running import NOT_LOADED as NOT_LOADED
     from triton_ops.terminal.running import is_verbose as is_verbose

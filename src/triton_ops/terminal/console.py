@@ -25,10 +25,7 @@ _LEAST = 24  # columns for text in a narrow window, since one or two words per l
 
 
 def paragraph(head: str, text: str, width: int | None) -> list[str]:
-    """`head` and `text` in one line, or in several lines with `text` wrapped below its first line, between words.
-
-    `width` is in columns; None is no limit.
-    """
+    """`head` and `text`, wrapped between words below its first line to `width` columns; None is no limit."""
     if width is None:
         return [(head + text).rstrip()]
     room = max(width - len(head), _LEAST)
@@ -40,13 +37,9 @@ def paragraph(head: str, text: str, width: int | None) -> list[str]:
 def table(
     header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, right: Collection[str] = ()
 ) -> list[str]:
-    """The lines of a table, with the header first; only the last column is wrapped.
+    """The lines of a table, of which only the last column is wrapped; `right` names columns aligned to the right.
 
-    Args:
-        header: Names of the columns; empty strings make a table without header.
-        rows: One text per column.
-        width: Columns of a line; None is no limit.
-        right: Names of the columns that are aligned to the right, as numbers are.
+    Empty strings as a header make a table without one; a width of None is no limit.
     """
     sizes = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = []
@@ -132,7 +125,10 @@ def width() -> int | None:
 def tell(message: str, head: str = "", colour: str = "") -> None:
     """Write a message as one line on stderr after a coloured `head`; a progress bar stays below the line."""
     text = escaped(" ".join(message.split()))
-    write_to_stderr(f"{_coloured(f'{head}: ', colour)}{text}\n" if head else f"{text}\n")
+    before = f"{head}: " if head else ""
+    if before and sys.stderr.isatty() and settings.colours():
+        before = typer.style(before, fg=colour)
+    write_to_stderr(f"{before}{text}\n")
 
 
 def write_to_stderr(text: str) -> None:
@@ -141,16 +137,8 @@ def write_to_stderr(text: str) -> None:
     sys.stderr.flush()
 
 
-def _coloured(text: str, colour: str) -> str:
-    return typer.style(text, fg=colour) if sys.stderr.isatty() and settings.colours() else text
-
-
 def agrees(question: str, hint: str) -> bool:
-    """Ask the user on the terminal.
-
-    Raises:
-        SettingsError: There is no terminal on which to ask; `hint` names the option that does without.
-    """
+    """Ask the user on the terminal; `SettingsError` without one, whose `hint` names the option that does without."""
     if not sys.stdin.isatty():
         raise SettingsError(f"stdin is no terminal to ask on: {question}", hint=hint)
     return typer.confirm(escaped(question), err=True)
@@ -176,13 +164,9 @@ def only_data_on_stdout() -> Iterator[None]:
         yield
 
 
-def write_output(path: Path, content: str, hint: str) -> None:
-    """Write a file that an option names.
-
-    Raises:
-        SettingsError: It cannot be written.
-    """
+def write_output(path: Path, content: str | Sequence[str], hint: str) -> None:
+    """Write a file that an option names, lines as `say` does; `SettingsError` if it cannot be written."""
     try:
-        write_named(path, content)
+        write_named(path, content if isinstance(content, str) else "".join(f"{printable(line)}\n" for line in content))
     except OSError as error:
         raise SettingsError(f"{path} cannot be written: {error.strerror or error}", hint=hint) from error

@@ -28,7 +28,8 @@ _state = SimpleNamespace(first_s=None, program="")
 
 def end_at_once_when_interrupted() -> None:
     """Have Ctrl-C end this process at once, from now on; nothing changes where it is ignored or handled by others."""
-    if _free_to_handle():
+    is_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
+    if is_main and signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end):
         if signal.getsignal(signal.SIGINT) is not _end:
             atexit.register(_deaf)  # before all others, and so the last that is called
         signal.signal(signal.SIGINT, _end)
@@ -37,11 +38,7 @@ def end_at_once_when_interrupted() -> None:
 
 @contextlib.contextmanager
 def raised_when_interrupted(program: str) -> Iterator[None]:
-    """While the context is open, Ctrl-C raises KeyboardInterrupt, once; only where it ended the process before.
-
-    Args:
-        program: The file that runs commands; what it is called by may be an import.
-    """
+    """While the context is open, Ctrl-C raises KeyboardInterrupt, once; only where it ended the process before."""
     _state.program = program
     if signal.getsignal(signal.SIGINT) is not _end:
         yield
@@ -56,12 +53,6 @@ def raised_when_interrupted(program: str) -> Iterator[None]:
 def was_interrupted() -> bool:
     """Tell whether Ctrl-C has raised KeyboardInterrupt, which may have come out as another exception."""
     return _state.first_s is not None
-
-
-def _free_to_handle() -> bool:
-    """Tell whether this thread may set handlers, and Ctrl-C has Python's own."""
-    is_main = threading.current_thread() is threading.main_thread()
-    return is_main and signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end)
 
 
 def _deaf() -> None:
@@ -91,7 +82,6 @@ def _is_the_same() -> bool:
 
 
 def _exit(line: str) -> None:
-    """End this process at once; what it has started ends with it."""
     with contextlib.suppress(OSError):
         os.write(2, (_SHOWN_CURSOR if os.isatty(2) else b"") + line.encode())
     os._exit(INTERRUPTED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +12,12 @@ from triton_ops._paths import expanded
 from triton_ops.base import is_file
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.terminal.running import be_verbose
+
+
+def option(name: str, text: str, metavar: str | None = None, **settings: Any) -> Any:
+    """An option of a command, with its help and the name of its value; without one it is a flag."""
+    return typer.Option(name, metavar=metavar, help=text, **settings)
+
 
 Verbose = Annotated[
     bool,
@@ -23,22 +29,16 @@ Verbose = Annotated[
         expose_value=False,
     ),
 ]
-Shape = Annotated[
-    str | None, typer.Option("--shape", metavar="MxN", help="The problem; for a function one per argument: MxN,N.")
-]
-Dtype = Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp32, fp8.")]
+Shape = Annotated[str | None, option("--shape", "The problem; for a function one per argument: MxN,N.", "MxN")]
+Dtype = Annotated[str | None, option("--dtype", "Such as bf16, fp16, fp32, fp8.", "DTYPE")]
 Space = Annotated[
-    list[str] | None,
-    typer.Option("--space", metavar="NAME=V,V", help="Values of a tunable; repeat it, or give a JSON file."),
+    list[str] | None, option("--space", "Values of a tunable; repeat it, or give a JSON file.", "NAME=V,V")
 ]
-Device = Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout, and no table.")]
-CacheDir = Annotated[
-    str | None,
-    typer.Option("--cache-dir", metavar="DIR", help="Folder of records; default TRITON_OPS_CACHE_DIR."),
-]
-OneShape = Annotated[str | None, typer.Option("--shape", metavar="MxN", help="The problem.")]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="End with an error if another process measures on the GPU.")]
+Device = Annotated[str | None, option("--device", "cpu, cuda or cuda:N.", "DEVICE")]
+Json = Annotated[bool, option("--json", "Print one JSON document to stdout, and no table.")]
+CacheDir = Annotated[str | None, option("--cache-dir", "Folder of records; default TRITON_OPS_CACHE_DIR.", "DIR")]
+OneShape = Annotated[str | None, option("--shape", "The problem.", "MxN")]
+NoWait = Annotated[bool, option("--no-wait", "End with an error if another process measures on the GPU.")]
 
 
 def group(help_text: str, name: str | None = None, epilog: str | None = None) -> typer.Typer:
@@ -55,11 +55,7 @@ def program_version(context: typer.Context) -> str:
 
 
 def folder_of(cache_dir: str | None) -> Path:
-    """The folder of records of a command; it need not exist.
-
-    Raises:
-        CacheError: The path, or one of its parents, is a file.
-    """
+    """The folder of records of a command, which need not exist; `CacheError` if the path or a parent is a file."""
     folder = (settings.cache_dir() if cache_dir is None else expanded(cache_dir)).absolute()
     for path in (folder, *folder.parents):
         if is_file(path):
@@ -68,11 +64,7 @@ def folder_of(cache_dir: str | None) -> Path:
 
 
 def pairs(texts: list[str] | None, option: str, example: str) -> dict[str, str]:
-    """The values of an option that is NAME=VALUE.
-
-    Raises:
-        SettingsError: One is not, or names a name again.
-    """
+    """The values of an option that is NAME=VALUE; `SettingsError` if one is not, or names a name again."""
     values: dict[str, str] = {}
     for text in texts or []:
         name, equals, value = text.partition("=")

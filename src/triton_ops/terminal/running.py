@@ -18,8 +18,7 @@ import contextlib
 import logging
 import textwrap
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import typer
 from typer.core import TyperGroup
@@ -54,13 +53,7 @@ def be_verbose(value: bool) -> None:
 
 
 def run(program: Callable[[], TyperGroup], arguments: Sequence[str], version: str) -> int:
-    """Run one of the program's commands, and return the exit code.
-
-    Args:
-        program: Makes the program's commands.
-        arguments: The words after the program's name.
-        version: The program's version, for commands that tell it.
-    """
+    """Run one of the program's commands by the words after its name, and return the exit code."""
     with_open_streams()
     with _messages():
         return _run(program, list(arguments), version)
@@ -93,7 +86,6 @@ def _run(program: Callable[[], TyperGroup], arguments: list[str], version: str) 
 
 @contextlib.contextmanager
 def _messages() -> Iterator[None]:
-    """Inside the block, warnings of this package are lines on stderr; `-v` is reset when the block begins."""
     _State.verbose = False
     log, handler = logging.getLogger("triton_ops"), _ToStderr()
     before = log.propagate
@@ -107,7 +99,6 @@ def _messages() -> Iterator[None]:
 
 
 def _exit_code(error: BaseException) -> int:
-    """The documented exit code of an error."""
     if isinstance(error, TuningFailedError):
         return 1
     if isinstance(error, (DeviceError, MissingDependencyError)):
@@ -130,15 +121,14 @@ def _report(error: Exception) -> int:
     code = _exit_code(error)
     if isinstance(error, TuningFailedError):
         failures = zip(error.failures, error.traces, strict=True)
-        tell_failures((_config_text(config), reason, trace) for (config, reason), trace in failures)
+        tell_failures(
+            (" ".join(f"{name}={value}" for name, value in config.items()) or "(empty)", reason, trace)
+            for (config, reason), trace in failures
+        )
     elif _State.verbose and not isinstance(error, _USAGE_ERROR):
         _tell_trace("".join(traceback.format_exception(error)))
     tell(_text(error, code), "error", "red")
     return code
-
-
-def _config_text(config: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in config.items()) or "(empty)"
 
 
 def is_verbose() -> bool:
@@ -176,5 +166,4 @@ class _ToStderr(logging.Handler):
     """A log handler that writes each message as one line, `warning: …`."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the message of a log record."""
         tell(record.getMessage(), record.levelname.lower(), "yellow")

@@ -12,7 +12,7 @@ from benchmarks.search.tunables_only import stripped
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.cost_model import recorded_model
+from triton_ops.lab.recording import recorded_model
 
 INFINITE = float("inf")
 CACHE = {

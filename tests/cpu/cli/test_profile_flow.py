@@ -8,9 +8,8 @@ import pytest
 
 from triton_ops.benchmark import Times
 from triton_ops.cli.app import main
-from triton_ops.lab.command_profile import Flow, say_flow
-from triton_ops.lab.profile_command import CallPart as Part
-from triton_ops.lab.profile_command import idle_share
+from triton_ops.lab.command_profile import CallPart as Part
+from triton_ops.lab.command_profile import Flow, idle_share, say_flow
 
 pytestmark = pytest.mark.triton
 WORK = """

@@ -20,11 +20,12 @@ from triton_ops.backend import (  # noqa: E402
     described,
 )
 from triton_ops.backend.front_end import kernel_work  # noqa: E402
-from triton_ops.cost_model import (  # noqa: E402
+from triton_ops.cost_model.in_words import work_in_words  # noqa: E402
+from triton_ops.cost_model.inferred_rows import (  # noqa: E402
     least_bytes,
-    work_in_words,
+    passes_of,
+    walk_of,
 )
-from triton_ops.cost_model.inferred_rows import passes_of, walk_of  # noqa: E402
 from triton_ops.device import named_target  # noqa: E402
 from triton_ops.kernel_ir import KernelWork  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402

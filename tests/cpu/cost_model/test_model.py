@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops import AttentionTiles, ConfigSpace, ElementTiles, GemmTiles, IntRange, RowTiles, Work
-from triton_ops.cost_model import Model, ModelPrior, recorded_model, recorded_work, work_json
+from triton_ops.cost_model import Model, ModelPrior
 from triton_ops.cost_model.gemm_tiles import operand_bytes, warp_grid
-from triton_ops.cost_model.recorded_works import work_of
 from triton_ops.cost_model.waves import Wave, schedule
 from triton_ops.cost_model.waves import overlap_ns as overlapped
 from triton_ops.device import DeviceSpec, machine_of, spec_named
 from triton_ops.exceptions import SpaceError
+from triton_ops.lab.recording import recorded_model, recorded_work, work_json, work_of
 from triton_ops.search import make_searcher
 from triton_ops.values import Compiled, Footprint, Resources, Schedule, Status, TilePlan, tile_side
 

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops.exceptions import RecordingError
-from triton_ops.lab import sensitivity
 from triton_ops.lab.expectation import Waves
 from triton_ops.lab.recording import read_recording
-from triton_ops.lab.sensitivities import ShapePoint, Sweep, cliffs
+from triton_ops.lab.sensitivities import ShapePoint, Sweep, cliffs, sensitivity
 from triton_ops.space import Config
 
 SPACE = {"BLOCK": [64, 128, 256], "num_warps": [2, 4, 8], "num_stages": [1, 2], "KIND": ["a", "b"]}
@@ -131,7 +130,7 @@ def test_a_wave_that_is_added_and_mostly_empty_is_a_cliff():
         blocks_per_unit=1,
         points=(point(1, 90), point(2, 100), point(3, 110), point(4, 190), point(5, 205)),
     )
-    assert [(one.before.extent, one.after.extent) for one in found.cliffs] == [(2, 3), (4, 5)]
+    assert [(before.extent, after.extent) for before, after in found.cliffs] == [(2, 3), (4, 5)]
     many = Sweep(config=Config(), axis="M", blocks_per_unit=1, points=(point(1, 1990), point(2, 2010)))
     assert many.cliffs == []  # a twenty-first wave costs little
 

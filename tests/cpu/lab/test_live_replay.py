@@ -12,9 +12,15 @@ from triton_ops.cost_model import Readings
 from triton_ops.exceptions import SpaceError
 from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, LoopWork
 from triton_ops.kernel_ir.kernel_work import Argument
-from triton_ops.lab.many_replays import summarise_live
 from triton_ops.lab.recording import read_recording
-from triton_ops.lab.replayed_search import LiveConditions, SimulatedCompilers, VirtualClock, live_replay, priors_for
+from triton_ops.lab.replayed_search import (
+    LiveConditions,
+    SimulatedCompilers,
+    VirtualClock,
+    live_replay,
+    priors_for,
+    summarise_live,
+)
 from triton_ops.request import Budget
 from triton_ops.request.effort import PRESETS
 from triton_ops.search import make_searcher

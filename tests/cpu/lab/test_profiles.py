@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from triton_ops.device.datasheets import LIMITS
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError
-from triton_ops.lab import profile_command as command
+from triton_ops.lab import command_profile as command
 from triton_ops.lab import read_profile
+from triton_ops.lab.command_profile import NcuRequest
 from triton_ops.lab.expectation import Waves
 from triton_ops.lab.kernel_verdicts import COMPUTE, LATENCY, LAUNCH, MEMORY, UNDECIDED, kernel_kind
 from triton_ops.lab.kernel_verdicts import judgement_of as judged
-from triton_ops.lab.profile_command import NcuRequest
 from triton_ops.lab.profile_reading import KernelProfile, figures_of, has_decimal_comma, parse_ncu, quantity, read_ncu
 
 FACTS = {"ID": "0", "Process ID": "71", "Process Name": "python", "Host Name": "here"}

@@ -7,9 +7,8 @@ import pytest
 
 from tests.runs import ID, begun
 from triton_ops.exceptions import RecordingError
-from triton_ops.lab.many_replays import summarise
 from triton_ops.lab.recording import read_recording
-from triton_ops.lab.replayed_search import PreviewAllowance, ReplayRun, priors_for, replay, transfers_for
+from triton_ops.lab.replayed_search import PreviewAllowance, ReplayRun, priors_for, replay, summarise, transfers_for
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.run_log import SpaceFacts
 from triton_ops.search import make_searcher
@@ -341,7 +340,9 @@ class TestPreviews:
 
     def test_the_command_can_leave_the_model_out(self, cli, tmp_path, monkeypatch):
         asked = []
-        monkeypatch.setattr("triton_ops.lab.many_replays.priors_for", lambda target, _: asked.append(target.file) or [])
+        monkeypatch.setattr(
+            "triton_ops.lab.replayed_search.priors_for", lambda target, _: asked.append(target.file) or []
+        )
         words = ("replay", str(rows_file(tmp_path)), "--seeds", "1", "--trials", "3", "--jobs", "1")
         cli(*words, "--no-model")
         assert asked == []

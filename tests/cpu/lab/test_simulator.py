@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.runs import begun
-from triton_ops.cost_model import spearman, textbook_work
+from triton_ops.cost_model import spearman
 from triton_ops.device import machine_of, spec_named
 from triton_ops.exceptions import RecordingError
 from triton_ops.kernels import load
-from triton_ops.lab.recorded_overlay import overlay_of
+from triton_ops.lab.recording import textbook_work
 from triton_ops.lab.simulated_ranking import LESSON, WORKLOADS, least_sides
 from triton_ops.lab.simulated_ranking import ranking_of as ranked
-from triton_ops.lab.simulation import series, simulate, whole_space
+from triton_ops.lab.simulation import overlay_of, series, simulate, whole_space
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.space import Config
 from triton_ops.values import Key, Measurement, Status, Trial

@@ -18,11 +18,10 @@ import pytest
 
 from tests.browser import opened_browser, serious_faults
 from tests.records import ENVIRONMENT
-from triton_ops.lab.recorded_overlay import overlay_of
-from triton_ops.lab.simulated_ranking import WORKLOADS, config_text, known_devices
-from triton_ops.lab.simulation import simulate, whole_space
-from triton_ops.lab.simulator_page import answers_of, grid_of, page_of
-from triton_ops.report.server import PageServer
+from triton_ops.lab.command_simulate import answers_of, grid_of, page_of
+from triton_ops.lab.simulated_ranking import WORKLOADS, config_text, known_devices, reasons
+from triton_ops.lab.simulation import overlay_of, simulate, whole_space
+from triton_ops.terminal import PageServer
 
 from .test_simulator import RECORDINGS
 
@@ -176,7 +175,7 @@ def agrees(shown, simulation):
     for row, one in zip(shown["rows"], standings, strict=True):
         assert row["cells"] == one.cells
         assert row["score"] == pytest.approx(one.score, rel=1e-4)
-        assert list(map(tuple, row["reasons"])) == simulation.reasons(one)
+        assert list(map(tuple, row["reasons"])) == reasons(one, simulation.machine)
     for knob, dial in zip(shown["knobs"], simulation.dials, strict=True):
         assert (knob["name"], knob["range"]) == (dial.name, pytest.approx(dial.range, rel=1e-4))
         for turned, turn in zip(knob["turns"], dial.turns, strict=True):

@@ -65,7 +65,7 @@ def test_local_loads_and_stores_are_counted_with_their_widths_and_their_loops():
 def test_changes_come_in_order_and_each_goes_on_from_its_own_last_step():
     found = changes(BEFORE, SPACE, named_target("sm_90"), lambda config: config["BM"] * config["BN"])
     assert [change.name for change in found] == ["smaller tile", "more warps", "fewer stages"]
-    smaller, wider, shallower = ([dict(step) for step in change.steps()] for change in found)
+    smaller, wider, shallower = ([dict(step) for step in change.steps] for change in found)
     assert [(step["BM"], step["BN"]) for step in smaller] == [(128, 128), (128, 64), (64, 64)]
     assert [step["num_warps"] for step in wider] == [8, 16, 32]
     assert [step["num_stages"] for step in shallower] == [2, 1]
@@ -73,20 +73,20 @@ def test_changes_come_in_order_and_each_goes_on_from_its_own_last_step():
 
 def test_a_tile_that_cannot_be_told_is_not_made_smaller():
     found = changes(BEFORE, SPACE, named_target("sm_90"), lambda _: None)
-    assert list(found[0].steps()) == []
+    assert list(found[0].steps) == []
     assert tried(name="smaller tile").verdict == "not possible"
 
 
 def test_wavefronts_of_64_lanes_leave_fewer_warps_to_try():
     (_, wider, _) = changes(BEFORE, SPACE, named_target("gfx942"), lambda _: None)
-    assert [step["num_warps"] for step in wider.steps()] == [8, 16]
+    assert [step["num_warps"] for step in wider.steps] == [8, 16]
 
 
 def test_a_limit_of_registers_of_the_configs_own_is_taken_back_first():
     limited = Config(BEFORE, maxnreg=64)
     found = changes(limited, SPACE, named_target("sm_90"), lambda _: None)
     assert found[0].name == "no limit of registers"
-    assert [step["maxnreg"] for step in found[0].steps()] == [None]
+    assert [step["maxnreg"] for step in found[0].steps] == [None]
 
 
 @pytest.mark.parametrize(

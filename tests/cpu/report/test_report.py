@@ -21,9 +21,9 @@ from triton_ops.records import Finalist, Head, RunLog, read_run
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.lockfile import loads
 from triton_ops.records.run_log import CeilingFacts, Environment, RoofFacts
+from triton_ops.report.command_report import escape as escaped
 from triton_ops.report.report_page import page_of
 from triton_ops.report.run_facts import Report, paste_lines
-from triton_ops.report.writers import escape as escaped
 from triton_ops.request import Task, chosen_effort
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Measurement, Problem, Resources, Status, Trial, Work

@@ -23,10 +23,10 @@ from tests.runs import begun
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.report import live as growing
 from triton_ops.report import live as watching
-from triton_ops.report import server
 from triton_ops.report.live import GrowingReport
-from triton_ops.report.server import PageServer
 from triton_ops.space import Config
+from triton_ops.terminal import PageServer
+from triton_ops.terminal import page_server as server
 from triton_ops.values import Measurement, Status, Trial
 
 TOKEN = "a-token-of-its-own"

@@ -23,8 +23,10 @@ from typing import Any
 
 from triton_ops.exceptions import SettingsError
 
-Answer = tuple[HTTPStatus, str, str]
-"""A status, a text and its media type."""
+_Answer = tuple[HTTPStatus, str, str]  # a status, a text and its media type
+HOST = "127.0.0.1"
+_LARGEST_PORT = 65_535
+_LOOK_S = 0.1
 MOST_CONNECTIONS = 24  # of who knows the token
 MOST_STRANGERS = 64
 REQUEST_S = 5.0  # that a stranger has for a request
@@ -41,14 +43,7 @@ _HEADERS = {
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves a page and its data on a socket that already listens, under `/TOKEN/`.
-
-    Args:
-        listening: The socket.
-        token: What the address of the page holds.
-        answer: Path and query below the token to the answer; None if there is no such thing.
-        clock: A monotonic clock in seconds.
-    """
+    """Serves a page and its data under `/TOKEN/`; `answer` answers path and query below it, or None."""
 
     daemon_threads = True
     block_on_close = False
@@ -57,7 +52,7 @@ class PageServer(ThreadingHTTPServer):
         self,
         listening: socket.socket,
         token: str,
-        answer: Callable[[str], Answer | None],
+        answer: Callable[[str], _Answer | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(listening.getsockname(), _Answers, bind_and_activate=False)
@@ -69,6 +64,40 @@ class PageServer(ThreadingHTTPServer):
         self._strangers: dict[socket.socket, float] = {}  # until when, the oldest first
         self._readers: set[socket.socket] = set()
         self._changed = threading.Condition()
+
+    @classmethod
+    def serve(cls, answer: Callable[[str], _Answer | None], port: int, tell: Callable[[str], None]) -> None:
+        """Serve a page until this process is interrupted, as with a port that `listening` takes; `tell` its address."""
+        with cls.listening(port, "--port") as bound, cls(bound, cls.new_token(), answer) as server:
+            tell(f"open {cls.address_of(bound, server.token)} in a browser; Ctrl-C ends it")
+            server.serve_forever(_LOOK_S)
+
+    @staticmethod
+    def listening(port: int, option: str) -> socket.socket:
+        """A socket that listens on a port of this machine alone, 0 for a free one; an error names the `option`."""
+        if not 0 <= port <= _LARGEST_PORT:
+            raise SettingsError(f"{option} {port} is no port", hint=f"give 1 to {_LARGEST_PORT}, or 0 for a free one")
+        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind((HOST, port))
+            bound.listen()
+        except OSError as error:
+            bound.close()
+            raise SettingsError(
+                f"port {port} of {HOST} cannot be used: {error.strerror or error}", hint=f"leave {option} out"
+            ) from error
+        return bound
+
+    @staticmethod
+    def new_token() -> str:
+        """A token that nobody can guess."""
+        return secrets.token_urlsafe(24)
+
+    @staticmethod
+    def address_of(bound: socket.socket, token: str) -> str:
+        """The address of the page that is served on a socket."""
+        return f"http://{HOST}:{bound.getsockname()[1]}/{token}/"
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread."""
@@ -125,15 +154,12 @@ class PageServer(ThreadingHTTPServer):
 
 
 class _Answers(BaseHTTPRequestHandler):
-    """Answers one request and closes the connection."""
-
     server: PageServer
     server_version = "triton-ops"
     sys_version = ""
     timeout = _IDLE_S
 
     def do_GET(self) -> None:
-        """Answer who knows the token."""
         if (name := self._path_below_token()) is None:
             return
         answer = self.server.answer(name)
@@ -182,59 +208,3 @@ class _Answers(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
         """Keep no log: nobody reads it, and addresses hold the token."""
-
-
-HOST = "127.0.0.1"
-_LARGEST_PORT = 65_535
-_TOKEN_BYTES = 24
-_LOOK_S = 0.1
-
-
-def serve_page(answer: Callable[[str], Answer | None], port: int, tell: Callable[[str], None]) -> None:
-    """Serve a page until this process is interrupted.
-
-    Args:
-        answer: As `PageServer` takes it.
-        port: The port on 127.0.0.1; 0 takes one that is free.
-        tell: Is given the address of the page.
-
-    Raises:
-        SettingsError: The port is out of range or taken.
-        KeyboardInterrupt: Ctrl-C was pressed.
-    """
-    with listening(port, "--port") as bound:
-        token = new_token()
-        with PageServer(bound, token, answer) as server:
-            tell(f"open {address_of(bound, token)} in a browser; Ctrl-C ends it")
-            server.serve_forever(_LOOK_S)
-
-
-def listening(port: int, option: str) -> socket.socket:
-    """A socket that listens on a port of this machine alone.
-
-    Raises:
-        SettingsError: The port, which `option` gave, is out of range or taken.
-    """
-    if not 0 <= port <= _LARGEST_PORT:
-        raise SettingsError(f"{option} {port} is no port", hint=f"give 1 to {_LARGEST_PORT}, or 0 for a free one")
-    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((HOST, port))
-        bound.listen()
-    except OSError as error:
-        bound.close()
-        raise SettingsError(
-            f"port {port} of {HOST} cannot be used: {error.strerror or error}", hint=f"leave {option} out"
-        ) from error
-    return bound
-
-
-def new_token() -> str:
-    """A token that nobody can guess."""
-    return secrets.token_urlsafe(_TOKEN_BYTES)
-
-
-def address_of(bound: socket.socket, token: str) -> str:
-    """The address of the page that is serve on a socket."""
-    return f"http://{HOST}:{bound.getsockname()[1]}/{token}/"
