@@ -82,9 +82,15 @@ a name that stays.
 _FORMER_MODULES = {
     "dtype_name": "triton_ops.tensors",
     **dict.fromkeys(("matrix_descriptor", "_made", "_laid_out"), "triton_ops.backend.descriptors"),
+    "add_up": "triton_ops.kernels.column_sums",
+    "corner": "triton_ops.kernels.gluon_parts",
+    **dict.fromkeys(
+        ("inner_kernel", "logarithms_of", "dq_walked", "dq_kernel", "dkv_walked", "dkv_kernel"),
+        "triton_ops.kernels.attention.backward_kernel",
+    ),
 }
-"""The helpers of shipped kernels that lie outside of them, by name: each counts as of the module that it was in when
-the first winners were shipped, wherever it lies now.
+"""Parts of shipped kernels by name: each counts as of the module that it was in when the first winners were shipped,
+wherever it lies now.
 """
 
 
@@ -94,7 +100,7 @@ def label(value: Any) -> str:
     if not isinstance(name, str):
         value, name = type(value), type(value).__qualname__
     module = str(getattr(value, "__module__", ""))
-    if module.startswith("triton_ops.") and not module.startswith("triton_ops.kernels."):
+    if module.startswith("triton_ops."):
         module = _FORMER_MODULES.get(name, _BESIDE.get(module, module))
     return f"{module}.{name}"
 

@@ -11,7 +11,7 @@ from triton_ops.cost_model import Model, ProductTiles, work_json
 from triton_ops.cost_model.recorded_works import work_of
 from triton_ops.device import machine_of, spec_named
 from triton_ops.kernels import load
-from triton_ops.kernels.matmul.space import plain_space
+from triton_ops.kernels.matmul.problems import plain_space
 
 pytestmark = pytest.mark.triton
 

@@ -33,8 +33,8 @@ from triton_ops.dispatch import operations
 from triton_ops.dispatch.ledger import forget_decisions
 from triton_ops.exceptions import DeviceError
 from triton_ops.kernels import choice
-from triton_ops.kernels.fp8_gemm import linear
-from triton_ops.kernels.fp8_gemm.linear import copies
+from triton_ops.kernels import modules as linear
+from triton_ops.kernels.modules import copies
 from triton_ops.tuner import session
 from triton_ops.values import KernelMetrics
 
@@ -133,7 +133,7 @@ def captured(where):
     layer(x)
     kept = copies()[layer.weight][1].data_ptr()
     patch.setattr(linear, where, lambda *_weight: True)
-    inside = linear.quantise(layer.weight)[0].data_ptr()
+    inside = linear.quantised_weight(layer.weight)[0].data_ptr()
     layer(x)
     left = layer.weight in copies()
     patch.undo()

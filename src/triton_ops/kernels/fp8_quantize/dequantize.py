@@ -10,18 +10,18 @@ from triton_ops.base import require
 from triton_ops.dispatch import compilable
 from triton_ops.kernels import call, rows
 from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.fp8_format import FP8Format
-from triton_ops.kernels.fp8_quantize.contract import check_float8_device, check_output_dtype, scale_groups
+from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, check_output_dtype, scale_groups
 from triton_ops.kernels.fp8_quantize.kernel import fp8_rescale_kernel, rescale_grid
 from triton_ops.kernels.fp8_quantize.problems import (
     DEQUANTIZE_PROBLEMS,
     DTYPES,
     dequantize_arguments,
     group_columns,
+    rescale_default,
+    rescale_space,
     work,
 )
 from triton_ops.kernels.fp8_quantize.reference import fp8_dequantize_reference
-from triton_ops.kernels.fp8_quantize.space import rescale_default, rescale_space
 from triton_ops.kernels.jit import INTERPRETED
 
 if TYPE_CHECKING:

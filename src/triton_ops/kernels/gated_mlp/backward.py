@@ -11,13 +11,15 @@ from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.gated_mlp.kernel import gated_mlp_backward_kernel, gradient_grid
 from triton_ops.kernels.gated_mlp.problems import (
     DTYPES,
+    GRADIENT_OWN,
     GRADIENT_PROBLEMS,
     gradient_arguments,
+    gradient_default,
+    gradient_space,
     gradient_unit,
     gradient_work,
 )
 from triton_ops.kernels.gated_mlp.reference import gated_mlp_backward_reference
-from triton_ops.kernels.gated_mlp.space import GRADIENT_OWN, gradient_default, gradient_space
 
 _KERNEL = TritonKernel(gated_mlp_backward_kernel, gradient_grid, outputs=("dgate", "dup"))
 operation = Operation(

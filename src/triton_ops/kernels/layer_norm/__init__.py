@@ -10,15 +10,22 @@ from triton_ops.backend import Operation, TritonKernel
 from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
-from triton_ops.kernels.call import validate_eps
+from triton_ops.kernels.call import differentiable, validate_eps
 from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.gradient import differentiable
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.layer_norm.backward import gradient
 from triton_ops.kernels.layer_norm.kernel import grid, layer_norm_kernel
-from triton_ops.kernels.layer_norm.problems import DEFAULT_EPS, DTYPES, PROBLEMS, arguments, work
+from triton_ops.kernels.layer_norm.problems import (
+    DEFAULT_EPS,
+    DTYPES,
+    OWN,
+    PROBLEMS,
+    arguments,
+    config_space,
+    default_config,
+    work,
+)
 from triton_ops.kernels.layer_norm.reference import layer_norm_reference
-from triton_ops.kernels.layer_norm.space import OWN, config_space, default_config
 
 if TYPE_CHECKING:
     import torch

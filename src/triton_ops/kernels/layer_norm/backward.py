@@ -9,15 +9,23 @@ from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.base import require
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.column_sums import add_up
+from triton_ops.kernels.jit import add_up
 from triton_ops.kernels.layer_norm.kernel import (
     layer_norm_backward_columns_kernel,
     layer_norm_backward_kernel,
     layer_norm_backward_statistics_kernel,
 )
-from triton_ops.kernels.layer_norm.problems import DEFAULT_EPS, DTYPES, PROBLEMS, gradient_arguments, gradient_work
+from triton_ops.kernels.layer_norm.problems import (
+    DEFAULT_EPS,
+    DTYPES,
+    GRADIENT_OWN,
+    PROBLEMS,
+    gradient_arguments,
+    gradient_default,
+    gradient_space,
+    gradient_work,
+)
 from triton_ops.kernels.layer_norm.reference import layer_norm_backward_reference
-from triton_ops.kernels.layer_norm.space import GRADIENT_OWN, gradient_default, gradient_space
 
 _TILE_ROWS, _TILE_COLUMNS, _TILE_WARPS = 4, 512, 4  # by columns: 16 elements of each input for a thread, 1 KiB of a row
 

@@ -9,11 +9,19 @@ from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.base import require
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.column_sums import add_up
+from triton_ops.kernels.jit import add_up
 from triton_ops.kernels.rmsnorm_rope.kernel import rmsnorm_rope_backward_kernel
-from triton_ops.kernels.rmsnorm_rope.problems import DEFAULT_EPS, DTYPES, PROBLEMS, gradient_arguments, gradient_work
+from triton_ops.kernels.rmsnorm_rope.problems import (
+    DEFAULT_EPS,
+    DTYPES,
+    GRADIENT_OWN,
+    PROBLEMS,
+    gradient_arguments,
+    gradient_default,
+    gradient_space,
+    gradient_work,
+)
 from triton_ops.kernels.rmsnorm_rope.reference import rmsnorm_rope_backward_reference
-from triton_ops.kernels.rmsnorm_rope.space import GRADIENT_OWN, gradient_default, gradient_space
 
 
 def launch(

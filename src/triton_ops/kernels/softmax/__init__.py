@@ -9,14 +9,13 @@ from triton_ops.backend import Operation, TritonKernel
 from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call, rows
+from triton_ops.kernels.call import differentiable
 from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.gradient import differentiable
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.softmax.backward import gradient
 from triton_ops.kernels.softmax.kernel import grid, softmax_kernel
-from triton_ops.kernels.softmax.problems import DTYPES, PROBLEMS, arguments, work
+from triton_ops.kernels.softmax.problems import DTYPES, PROBLEMS, arguments, config_space, work
 from triton_ops.kernels.softmax.reference import softmax_reference
-from triton_ops.kernels.softmax.space import config_space
 
 if TYPE_CHECKING:
     import torch

@@ -15,9 +15,16 @@ from triton_ops.kernels.softmax.kernel import (
     softmax_backward_kernel,
     softmax_backward_rest_kernel,
 )
-from triton_ops.kernels.softmax.problems import DTYPES, PROBLEMS, gradient_arguments, gradient_work
+from triton_ops.kernels.softmax.problems import (
+    DTYPES,
+    GRADIENT_OWN,
+    PROBLEMS,
+    gradient_arguments,
+    gradient_default,
+    gradient_space,
+    gradient_work,
+)
 from triton_ops.kernels.softmax.reference import softmax_backward_reference
-from triton_ops.kernels.softmax.space import GRADIENT_OWN, gradient_default, gradient_space
 
 _KERNEL = StagedKernel(
     TritonKernel(softmax_backward_kernel, gradient_grid, outputs=("dx",)),
