@@ -76,7 +76,7 @@ NAMES = {
         "WrongResultError",
     ],
     "triton_ops.kernels.attention": ["flash_attention", "flash_attention_with_lse"],
-    "triton_ops.kernels.choice": ["tuning"],
+    "triton_ops.dispatch.shipped_config": ["tuning"],
     "triton_ops.kernels.fp8_format": ["FP8Format"],
     "triton_ops.kernels.fp8_gemm": ["fp8_gemm"],
     "triton_ops.kernels.fp8_quantize": ["dequantize_fp8", "quantize_fp8", "quantize_fp8_with_overflow_handling"],

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from triton_ops.kernels.call import validate_eps as validate_eps
     from triton_ops.kernels.call import validate_head_dim as validate_head_dim
     from triton_ops.kernels.call import validate_positive_dimensions as validate_positive_dimensions
-    from triton_ops.kernels.choice import tuning as tuning
     from triton_ops.kernels.choosers import chooser as chooser
     from triton_ops.kernels.fp8_format import FP8Format as FP8Format
     from triton_ops.kernels.fp8_quantize import quantize_fp8 as quantize_fp8

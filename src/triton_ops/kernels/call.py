@@ -10,12 +10,21 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache, partial
-from typing import Any, TypeAlias
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 from triton_ops.backend import Arguments, CompilesAtLaunch, is_tensor, with_scratch
 from triton_ops.base import require
-from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.space import Config
+from triton_ops.exceptions import (
+    ConfigValueError,
+    DeviceError,
+    KernelTypeError,
+    SettingsError,
+    ShapeMismatchError,
+    UnknownTunableError,
+    UnsupportedDtypeError,
+)
+from triton_ops.space import Config, Tunable
 from triton_ops.values import contiguous_stride, is_fake
 
 Forward: TypeAlias = Callable[[bool], tuple[Any, Sequence[Any]]]
@@ -104,6 +113,86 @@ def validate_eps(eps: Any) -> None:
     """
     if isinstance(eps, bool) or not isinstance(eps, (int, float)) or not (math.isfinite(eps) and eps >= 0):
         raise SettingsError(f"eps is {eps!r}; it must be finite and 0 or more")
+
+
+class ValueRule(NamedTuple):
+    """A test of a tunable's value, with its words: what the value must be."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+_FLAG = ValueRule("true or false", lambda value: type(value) is bool)
+_POWER_OF_TWO = ValueRule(
+    "a power of two, such as 64", lambda value: type(value) is int and value > 0 and value & (value - 1) == 0
+)
+
+
+def whole_from(least: int) -> ValueRule:
+    """Whole numbers from `least` on."""
+    return ValueRule(f"a whole number from {least}", lambda value: type(value) is int and value >= least)
+
+
+def one_of(values: Sequence[Any]) -> ValueRule:
+    """These values alone."""
+    return ValueRule(
+        f"one of {', '.join(map(str, values))}",
+        lambda value: any(type(value) is type(each) and value == each for each in values),
+    )
+
+
+def _rule_of(tunable: Tunable) -> ValueRule:
+    """The rule where a kernel's space has `tunable`: numbers may lie beyond those that are worth trying."""
+    kinds = set(map(type, tunable))
+    if kinds == {bool}:
+        return _FLAG
+    if kinds != {int}:
+        return one_of(tunable.values)
+    if tunable.ordered and all(map(_POWER_OF_TWO.holds, tunable)):
+        return _POWER_OF_TWO
+    return whole_from(min(1, *tunable))
+
+
+class OwnConfigs:
+    """The configs that a kernel takes from its callers.
+
+    Args:
+        tunables: The tunables of the kernel's space.
+        optional: Names that a config may leave out.
+        rules: Rules of tunables of which the kernel takes more, or less, than the kind of their values tells.
+    """
+
+    def __init__(
+        self,
+        tunables: Mapping[str, Tunable],
+        optional: Collection[str] = (),
+        rules: Mapping[str, ValueRule] = MappingProxyType({}),
+    ) -> None:
+        self._rules = {name: rules.get(name) or _rule_of(tunable) for name, tunable in tunables.items()}
+        self._optional = tuple(optional)
+        self._essentials = tuple(name for name in tunables if name not in optional)
+
+    def checked(self, config: Mapping[str, Any], kernel: str) -> Config:
+        """`config` as a `Config` that the kernel of this name takes.
+
+        Raises:
+            UnknownTunableError: A tunable is missing, or a name is no tunable of the kernel.
+            ConfigValueError: A value is none that the kernel takes, or of a type that no config can hold.
+        """
+        unknown = [name for name in config if name not in self._rules]
+        absent = [name for name in self._essentials if name not in config]
+        if unknown or absent:
+            wrong = [f"has no tunable {name!r}" for name in unknown]
+            wrong += [f"needs a value for {name!r}" for name in absent]
+            rest = f", and if you like {', '.join(self._optional)}" if self._optional else ""
+            raise UnknownTunableError(
+                f"{kernel} {', '.join(wrong)}", hint=f"give exactly {', '.join(self._essentials)}{rest}"
+            )
+        checked = config if isinstance(config, Config) else Config(config)
+        for name, value in checked.items():
+            if not self._rules[name].holds(value):
+                raise ConfigValueError(f"{kernel}: {name} is {value!r}; it must be {self._rules[name].words}")
+        return checked
 
 
 _UNITS_UNKNOWN = 132

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from triton_ops.kernels.choice import OwnConfigs
+from triton_ops.kernels.call import OwnConfigs
 from triton_ops.space import Config, ConfigSpace, Constraint, PowerOfTwo, Tunable
 
 TUNABLES: dict[str, Tunable] = {

@@ -17,7 +17,7 @@ from triton_ops.benchmark import timing
 from triton_ops.device import Others
 from triton_ops.device.turns import takes_turns
 from triton_ops.device.vendors import open_sensors
-from triton_ops.dispatch import decided
+from triton_ops.dispatch.operations import decided
 from triton_ops.evaluation import station
 from triton_ops.records import recall
 from triton_ops.timing.guard import SensorGuard

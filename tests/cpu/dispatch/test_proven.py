@@ -13,7 +13,8 @@ from triton_ops import operation, tune
 from triton_ops.backend import FunctionKernel
 from triton_ops.base import sealed
 from triton_ops.cli.app import main
-from triton_ops.dispatch import decided, ledger, would_run
+from triton_ops.dispatch import ledger
+from triton_ops.dispatch.operations import decided, would_run
 from triton_ops.exceptions import TargetError
 from triton_ops.records import FinishedTrial as Tried
 from triton_ops.records import Lockfile, LockPlan, Record, Runs, Timing, lock_of, open_store, read_lockfile, read_run

@@ -32,7 +32,6 @@ from triton_ops import (
 from triton_ops.dispatch import operations
 from triton_ops.dispatch.ledger import forget_decisions
 from triton_ops.exceptions import DeviceError
-from triton_ops.kernels import choice
 from triton_ops.kernels import modules as linear
 from triton_ops.kernels.modules import copies
 from triton_ops.tuner import session
@@ -264,7 +263,6 @@ def everything_called():
     patch.setattr(operations, "tune", tuned)
     patch.setattr(session, "Tuning", tuned)
     patch.setattr(session, "tune_request", tuned)
-    choice.forget()
     forget_decisions()
     before = launched_so_far()  # other tests launch in this process, too
     x, angles = drawn(2, 5, 32).requires_grad_(), (drawn(5, 8), drawn(5, 8))
@@ -287,7 +285,7 @@ def everything_called():
         operation(**dict(operation.materialise(problem, "cpu").keyword))
     found = set(launched_so_far() - before)
     patch.undo()
-    choice.forget()
+    forget_decisions()
     return found
 
 

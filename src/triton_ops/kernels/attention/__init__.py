@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.base import require
-from triton_ops.dispatch import Gradient, compilable
+from triton_ops.dispatch import Gradient, compilable, config_for
 from triton_ops.exceptions import ConfigValueError, SettingsError, ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.attention.backward import gradient
@@ -28,7 +28,6 @@ from triton_ops.kernels.attention.problems import (
 )
 from triton_ops.kernels.attention.reference import attention_reference
 from triton_ops.kernels.call import differentiable
-from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads, check_reach, describable
 from triton_ops.values import TensorSpec, contiguous_stride, dtype_name
@@ -332,7 +331,7 @@ def _forward(
         summed = are_summed(values)
         choice = config_for(
             operation, values, lambda: default_config(rows, extents.keys, many, dim, dtype_name(q.dtype), summed),
-            config=config, own=OWN, tune=tune,
+            config=config, check=OWN.checked, tune=tune,
         )  # fmt: skip
         if config is not None:
             check_own_config(choice, q, k, v)

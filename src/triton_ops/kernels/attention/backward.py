@@ -13,6 +13,7 @@ from typing import Any
 
 from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.base import require
+from triton_ops.dispatch import config_for
 from triton_ops.kernels import call
 from triton_ops.kernels.attention.kernel import LOG2_E, rows_of, tile_at
 from triton_ops.kernels.attention.problems import (
@@ -26,7 +27,6 @@ from triton_ops.kernels.attention.problems import (
     gradient_work,
 )
 from triton_ops.kernels.attention.reference import attention_backward_reference
-from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.jit import widened
 from triton_ops.kernels.tiles import padded
 from triton_ops.values import dtype_name
@@ -329,7 +329,7 @@ def gradient(
         size = max(q.shape[3], v.shape[3])
         summed = are_summed(values)
         config = config_for(
-            operation, values, lambda: gradient_default(size, dtype_name(q.dtype), summed), own=GRADIENT_OWN
+            operation, values, lambda: gradient_default(size, dtype_name(q.dtype), summed), check=GRADIENT_OWN.checked
         )
         call.launch_all(launch, config, values, q.device)
     return tuple(each if need else None for each, need in zip(gradients.values(), needs, strict=True))  # type: ignore[return-value]

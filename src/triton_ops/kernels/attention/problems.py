@@ -21,7 +21,7 @@ from typing import Any
 from triton_ops.cost_model import AttentionTiles
 from triton_ops.device import Machine
 from triton_ops.exceptions import ShapeMismatchError
-from triton_ops.kernels.choice import OwnConfigs, whole_from
+from triton_ops.kernels.call import OwnConfigs, whole_from
 from triton_ops.kernels.tiles import DESCRIBABLE, describable, padded, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, TilePlan, Work

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import FormsKernel, Operation, TritonKernel
 from triton_ops.base import require
-from triton_ops.dispatch import compilable
+from triton_ops.dispatch import compilable, config_for
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError
 from triton_ops.kernels import call
-from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, check_output_dtype
 from triton_ops.kernels.fp8_gemm.kernel import fp8_gemm_kernel, grid, host_descriptors
 from triton_ops.kernels.fp8_gemm.problems import (
@@ -198,7 +197,7 @@ def fp8_gemm(
     if call.launches(out):
         choice = config_for(
             operation, values, lambda: default_config(M, N, K),
-            config=config, own=OWN, tune=tune,
+            config=config, check=OWN.checked, tune=tune,
         )  # fmt: skip
         if config is not None:
             check_loads(choice, lambda: takes_descriptors(TensorSpec.of(a), TensorSpec.of(b)), "neighbours along K")

@@ -17,7 +17,7 @@ from typing import Any
 from triton_ops.backend import TritonKernel
 from triton_ops.cost_model import GemmTiles, ProductTiles
 from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
-from triton_ops.kernels.choice import OwnConfigs, ValueRule, one_of
+from triton_ops.kernels.call import OwnConfigs, ValueRule, one_of
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.tiles import HALVED_SIDE, LOADS, check_reach, describable, padded, suits, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import Operation, TritonKernel
 from triton_ops.base import require
-from triton_ops.dispatch import compilable
+from triton_ops.dispatch import compilable, config_for
 from triton_ops.exceptions import NumericalOverflowError, SettingsError, ShapeMismatchError
 from triton_ops.kernels import call, rows
-from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, scale_groups
 from triton_ops.kernels.fp8_quantize.dequantize import dequantize_fp8, rescale
 from triton_ops.kernels.fp8_quantize.kernel import fp8_quantize_kernel, grid, largest_kernel
@@ -154,7 +153,9 @@ def _in_groups(
         "x": tensor.view(-1, columns), "out": out.view(-1, columns), "scale": scale.view(-1, per_row),
         "groups": scale.numel(), "COLUMNS": columns, "GROUP": group,
     }  # fmt: skip
-    choice = config_for(operation, values, lambda: rows.default_config(group), config=config, own=rows.OWN, tune=tune)
+    choice = config_for(
+        operation, values, lambda: rows.default_config(group), config=config, check=rows.OWN.checked, tune=tune
+    )
     call.launch(_KERNEL, choice, values, tensor.device)
     return out, scale
 

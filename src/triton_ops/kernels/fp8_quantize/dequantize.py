@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import Operation, TritonKernel
 from triton_ops.base import require
-from triton_ops.dispatch import compilable
+from triton_ops.dispatch import compilable, config_for
 from triton_ops.kernels import call, rows
-from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, check_output_dtype, scale_groups
 from triton_ops.kernels.fp8_quantize.kernel import fp8_rescale_kernel, rescale_grid
 from triton_ops.kernels.fp8_quantize.problems import (
@@ -104,6 +103,8 @@ def rescale(
         "columns": columns, "scale_columns": scale_columns, "GROUP_ROWS": group_rows,
         "GROUP_COLUMNS": group_columns(scale_columns, group), "DIVIDE": divide,
     }  # fmt: skip
-    choice = config_for(operation, values, lambda: rescale_default(columns), config=config, own=rows.OWN, tune=tune)
+    choice = config_for(
+        operation, values, lambda: rescale_default(columns), config=config, check=rows.OWN.checked, tune=tune
+    )
     call.launch(_KERNEL, choice, values, tensor.device)
     return out

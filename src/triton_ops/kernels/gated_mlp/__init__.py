@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import Operation, TritonKernel
 from triton_ops.base import require
-from triton_ops.dispatch import Gradient, compilable
+from triton_ops.dispatch import Gradient, compilable, config_for
 from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.call import differentiable
-from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.gated_mlp.backward import gradient
 from triton_ops.kernels.gated_mlp.kernel import distance, gated_mlp_kernel, grid, host_descriptors
 from triton_ops.kernels.gated_mlp.problems import (
@@ -240,7 +239,7 @@ def _forward(
         }  # fmt: skip
         choice = config_for(
             operation, values, lambda: default_config(tokens, intermediate, hidden, dtype_name(x.dtype)),
-            config=config, own=OWN, tune=tune,
+            config=config, check=OWN.checked, tune=tune,
         )  # fmt: skip
         if config is None:
             choice = _as_called(choice, weights, saving)

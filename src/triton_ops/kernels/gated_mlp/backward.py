@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from triton_ops.backend import Operation, TritonKernel
+from triton_ops.dispatch import config_for
 from triton_ops.kernels import call
-from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.gated_mlp.kernel import gated_mlp_backward_kernel, gradient_grid
 from triton_ops.kernels.gated_mlp.problems import (
     DTYPES,
@@ -54,7 +54,7 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], activatio
         "UNIT": gradient_unit(gate.numel(), gate.element_size()),
     }  # fmt: skip
     if call.launches(gate):
-        config = config_for(operation, values, gradient_default, own=GRADIENT_OWN)
+        config = config_for(operation, values, gradient_default, check=GRADIENT_OWN.checked)
         call.launch(_KERNEL, config, values, gate.device)
     dx = (dgate @ gate_weight).addmm_(dup, up_weight).view(*grad.shape[:-1], x.shape[-1]) if needs[0] else None
     return dx, dgate.mT @ x if needs[1] else None, dup.mT @ x if needs[2] else None

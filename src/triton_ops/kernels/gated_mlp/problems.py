@@ -14,7 +14,7 @@ from typing import Any
 
 from triton_ops.cost_model import ElementTiles, GemmTiles, ProductTiles
 from triton_ops.device import Machine
-from triton_ops.kernels.choice import OwnConfigs
+from triton_ops.kernels.call import OwnConfigs
 from triton_ops.kernels.tiles import (
     DESCRIBABLE,
     HALVED_SIDE,

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import Operation, TritonKernel
-from triton_ops.dispatch import compilable
+from triton_ops.dispatch import compilable, config_for
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
-from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.grouped_matmul.kernel import grid, grouped_matmul_kernel
 from triton_ops.kernels.grouped_matmul.problems import (
     DTYPES,
@@ -141,7 +140,7 @@ def grouped_matmul(
         }  # fmt: skip
         choice = config_for(
             operation, values, lambda: default_config(M, N, K, groups, dtype_name(x.dtype)),
-            config=config, own=OWN, tune=tune,
+            config=config, check=OWN.checked, tune=tune,
         )  # fmt: skip
         if config is not None:
             check_loads(choice, lambda: takes_descriptors(TensorSpec.of(x), TensorSpec.of(weight)))

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from triton_ops.cost_model import GemmTiles
 from triton_ops.exceptions import ShapeMismatchError
-from triton_ops.kernels.choice import OwnConfigs
+from triton_ops.kernels.call import OwnConfigs
 from triton_ops.kernels.tiles import K_STEP_BYTES, check_reach, describable, fitting, padded
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work

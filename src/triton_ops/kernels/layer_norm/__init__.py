@@ -7,11 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import Operation, TritonKernel
-from triton_ops.dispatch import Gradient, compilable
+from triton_ops.dispatch import Gradient, compilable, config_for
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.call import differentiable, validate_eps
-from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.layer_norm.backward import gradient
 from triton_ops.kernels.layer_norm.kernel import grid, layer_norm_kernel
@@ -138,6 +137,6 @@ def _forward(
         "x": flat, "weight": weight, "bias": bias, "out": flat_out, "rows": len(flat), "eps": DEFAULT_EPS,
         "COLUMNS": columns,
     }  # fmt: skip
-    choice = config_for(operation, values, lambda: default_config(columns), config=config, own=OWN, tune=tune)
+    choice = config_for(operation, values, lambda: default_config(columns), config=config, check=OWN.checked, tune=tune)
     call.launch(_KERNEL, choice, {**values, "eps": eps}, x.device)
     return out

@@ -7,8 +7,8 @@ from typing import Any
 
 from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.base import require
+from triton_ops.dispatch import config_for
 from triton_ops.kernels import call
-from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.jit import add_up
 from triton_ops.kernels.layer_norm.kernel import (
     layer_norm_backward_columns_kernel,
@@ -121,7 +121,7 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: floa
             "x": x.view(-1, columns), "weight": weight, "grad": grad.contiguous().view(-1, columns),
             "dx": dx.view(-1, columns), "dweight": dweight, "dbias": dbias, "eps": DEFAULT_EPS, "COLUMNS": columns,
         }  # fmt: skip
-        config = config_for(operation, values, lambda: gradient_default(columns), own=GRADIENT_OWN)
+        config = config_for(operation, values, lambda: gradient_default(columns), check=GRADIENT_OWN.checked)
         with call.on_device(x.device):
             launch(**{**values, "eps": eps, **config})
     return tuple(each if need else None for each, need in zip((dx, dweight, dbias), needs, strict=True))  # type: ignore[return-value]

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from triton_ops.cost_model import RowTiles
 from triton_ops.kernels import rows
-from triton_ops.kernels.choice import OwnConfigs, whole_from
+from triton_ops.kernels.call import OwnConfigs, whole_from
 from triton_ops.kernels.jit import SUM_COLUMNS
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import Problem, TensorSpec, Work

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import Operation, StagedKernel, TritonKernel
 from triton_ops.base import require
-from triton_ops.dispatch import compilable
+from triton_ops.dispatch import compilable, config_for
 from triton_ops.kernels import call
-from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.matmul.kernel import (
     CHUNK,
@@ -229,7 +228,7 @@ def _multiply(
     if call.launches(out):
         choice = config_for(
             operation, values, lambda: default_config(M, N, K, dtype),
-            config=config, own=OWN, tune=tune,
+            config=config, check=OWN.checked, tune=tune,
         )  # fmt: skip
         if config is not None:
             check_loads_of(choice, {"a": a, "b": b, "c": out}, K)

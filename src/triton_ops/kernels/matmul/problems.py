@@ -12,7 +12,7 @@ from math import ceil
 from typing import Any
 
 from triton_ops.cost_model import GemmTiles, ProductTiles
-from triton_ops.kernels.choice import OwnConfigs, whole_from
+from triton_ops.kernels.call import OwnConfigs, whole_from
 from triton_ops.kernels.tiles import HALVED_SIDE, K_STEP_BYTES, LOADS, check_reach, describable, padded, suits, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work

@@ -7,11 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import Operation, TritonKernel
-from triton_ops.dispatch import Gradient, compilable
+from triton_ops.dispatch import Gradient, compilable, config_for
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.call import differentiable, validate_eps
-from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.rmsnorm_rope.backward import gradient
 from triton_ops.kernels.rmsnorm_rope.kernel import grid, rmsnorm_rope_kernel
@@ -215,7 +214,7 @@ def _forward(
         }  # fmt: skip
         choice = config_for(
             operation, values, lambda: default_config(hidden, dtype_name(x.dtype)),
-            config=config, own=OWN, tune=tune,
+            config=config, check=OWN.checked, tune=tune,
         )  # fmt: skip
         call.launch(_KERNEL, choice, {**values, "eps": eps}, x.device)
     return out

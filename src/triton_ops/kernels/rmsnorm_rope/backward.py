@@ -7,8 +7,8 @@ from typing import Any
 
 from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.base import require
+from triton_ops.dispatch import config_for
 from triton_ops.kernels import call
-from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.jit import add_up
 from triton_ops.kernels.rmsnorm_rope.kernel import rmsnorm_rope_backward_kernel
 from triton_ops.kernels.rmsnorm_rope.problems import (
@@ -104,7 +104,7 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: floa
             "x": x, "weight": weight, "cos": cos, "sin": sin, "grad": grad.contiguous(), "dx": dx, "dweight": dweight,
             "seq_len": seq_len, "eps": DEFAULT_EPS, "HIDDEN": hidden, "HEAD_DIM": head_dim,
         }  # fmt: skip
-        config = config_for(operation, values, lambda: gradient_default(hidden), own=GRADIENT_OWN)
+        config = config_for(operation, values, lambda: gradient_default(hidden), check=GRADIENT_OWN.checked)
         with call.on_device(x.device):
             launch(**{**values, "eps": eps, **config})
     return dx if needs[0] else None, dweight if needs[1] else None

@@ -12,7 +12,7 @@ from functools import lru_cache
 from triton_ops.cost_model import RowTiles
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import rows
-from triton_ops.kernels.choice import OwnConfigs, whole_from
+from triton_ops.kernels.call import OwnConfigs, whole_from
 from triton_ops.kernels.jit import SUM_COLUMNS
 from triton_ops.space import Config, ConfigSpace, Constraint, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import Operation, TritonKernel
-from triton_ops.dispatch import Gradient, compilable
+from triton_ops.dispatch import Gradient, compilable, config_for
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call, rows
 from triton_ops.kernels.call import differentiable
-from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.softmax.backward import gradient
 from triton_ops.kernels.softmax.kernel import grid, softmax_kernel
@@ -82,7 +81,7 @@ def _forward(x: torch.Tensor, config: Mapping[str, Any] | None, tune: bool) -> t
         flat, flat_out = x.view(-1, columns), out.view(-1, columns)
         values = {"x": flat, "out": flat_out, "rows": len(flat), "COLUMNS": columns}
         choice = config_for(
-            operation, values, lambda: rows.default_config(columns), config=config, own=rows.OWN, tune=tune
+            operation, values, lambda: rows.default_config(columns), config=config, check=rows.OWN.checked, tune=tune
         )
         call.launch(_KERNEL, choice, values, x.device)
     return out, [out]

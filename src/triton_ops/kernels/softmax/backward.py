@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from triton_ops.backend import Operation, StagedKernel, TritonKernel
+from triton_ops.dispatch import config_for
 from triton_ops.kernels import call
-from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.softmax.kernel import (
     gradient_grid,
     is_split,
@@ -58,6 +58,6 @@ def gradient(tensors: Sequence[Any], grad: Any, _needs: Sequence[bool]) -> tuple
         "out": flat, "grad": grad.contiguous().view(-1, columns), "dx": dx.view(-1, columns),
         "rows": len(flat), "COLUMNS": columns,
     }  # fmt: skip
-    config = config_for(operation, values, lambda: gradient_default(len(flat), columns), own=GRADIENT_OWN)
+    config = config_for(operation, values, lambda: gradient_default(len(flat), columns), check=GRADIENT_OWN.checked)
     call.launch(_KERNEL, config, values, out.device)
     return (dx,)

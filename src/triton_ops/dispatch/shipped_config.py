@@ -1,4 +1,4 @@
-"""The config with which a shipped kernel runs: the caller's own, or what the ladder of `dispatch` answers.
+"""The config with which a shipped kernel runs: the caller's own, or what the ladder answers.
 
 The ladder is lockfile, record, record of a problem nearby, default. It is asked once for each problem, folder and
 process. Nothing is ever tuned unless the caller asks for it: by `tune=True`, inside `with tuning():`, or by the policy
@@ -8,113 +8,22 @@ process. Nothing is ever tuned unless the caller asks for it: by `tune=True`, in
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from triton_ops.backend import Operation
-from triton_ops.dispatch import (
-    DEFAULT,
-    FALLBACK,
-    RECORD,
-    TUNE,
-    Decision,
-    Found,
-    decided,
-    ladder_of,
-    ledger,
-    policy_of,
-    told,
-    tune_options,
-    within,
-)
+from triton_ops.dispatch import ledger
+from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found
+from triton_ops.dispatch.ladder import ladder_of
+from triton_ops.dispatch.operations import decided, told
+from triton_ops.dispatch.options import DEFAULT, TUNE, policy_of, within
+from triton_ops.dispatch.tuner import tune_options
 from triton_ops.exceptions import ConfigValueError, SettingsError, TritonKernelError, UnknownTunableError, UntunedError
 from triton_ops.records import cache_folder, recall
-from triton_ops.space import Config, Tunable
-
-
-class ValueRule(NamedTuple):
-    """A test of a tunable's value, with its words: what the value must be."""
-
-    words: str
-    holds: Callable[[Any], bool]
-
-
-_FLAG = ValueRule("true or false", lambda value: type(value) is bool)
-_POWER_OF_TWO = ValueRule(
-    "a power of two, such as 64", lambda value: type(value) is int and value > 0 and value & (value - 1) == 0
-)
-
-
-def whole_from(least: int) -> ValueRule:
-    """Whole numbers from `least` on."""
-    return ValueRule(f"a whole number from {least}", lambda value: type(value) is int and value >= least)
-
-
-def one_of(values: Sequence[Any]) -> ValueRule:
-    """These values alone."""
-    return ValueRule(
-        f"one of {', '.join(map(str, values))}",
-        lambda value: any(type(value) is type(each) and value == each for each in values),
-    )
-
-
-def _rule_of(tunable: Tunable) -> ValueRule:
-    """The rule where a kernel's space has `tunable`: numbers may lie beyond those that are worth trying."""
-    kinds = set(map(type, tunable))
-    if kinds == {bool}:
-        return _FLAG
-    if kinds != {int}:
-        return one_of(tunable.values)
-    if tunable.ordered and all(map(_POWER_OF_TWO.holds, tunable)):
-        return _POWER_OF_TWO
-    return whole_from(min(1, *tunable))
-
-
-class OwnConfigs:
-    """The configs that a kernel takes from its callers.
-
-    Args:
-        tunables: The tunables of the kernel's space.
-        optional: Names that a config may leave out.
-        rules: Rules of tunables of which the kernel takes more, or less, than the kind of their values tells.
-    """
-
-    def __init__(
-        self,
-        tunables: Mapping[str, Tunable],
-        optional: Collection[str] = (),
-        rules: Mapping[str, ValueRule] = MappingProxyType({}),
-    ) -> None:
-        self._rules = {name: rules.get(name) or _rule_of(tunable) for name, tunable in tunables.items()}
-        self._optional = tuple(optional)
-        self._essentials = tuple(name for name in tunables if name not in optional)
-
-    def checked(self, config: Mapping[str, Any], kernel: str) -> Config:
-        """`config` as a `Config` that the kernel of this name takes.
-
-        Raises:
-            UnknownTunableError: A tunable is missing, or a name is no tunable of the kernel.
-            ConfigValueError: A value is none that the kernel takes, or of a type that no config can hold.
-        """
-        unknown = [name for name in config if name not in self._rules]
-        absent = [name for name in self._essentials if name not in config]
-        if unknown or absent:
-            wrong = [f"has no tunable {name!r}" for name in unknown]
-            wrong += [f"needs a value for {name!r}" for name in absent]
-            rest = f", and if you like {', '.join(self._optional)}" if self._optional else ""
-            raise UnknownTunableError(
-                f"{kernel} {', '.join(wrong)}", hint=f"give exactly {', '.join(self._essentials)}{rest}"
-            )
-        checked = config if isinstance(config, Config) else Config(config)
-        for name, value in checked.items():
-            if not self._rules[name].holds(value):
-                raise ConfigValueError(f"{kernel}: {name} is {value!r}; it must be {self._rules[name].words}")
-        return checked
-
+from triton_ops.space import Config
 
 _log = logging.getLogger("triton_ops")
 _tuning: ContextVar[Mapping[str, Any] | None] = ContextVar("triton_ops_tuning", default=None)
@@ -158,16 +67,13 @@ class _Choices:
 
     @property
     def decisions(self) -> list[Decision]:
-        """The decisions so far."""
         return list(self._by_problem.values())
-
-    def begin_anew(self) -> None:
-        """Forget every decision: in a forked child."""
-        self._by_problem.clear()
 
     def forget(self) -> None:
         """Have every problem decided again."""
         self._by_problem.clear()
+
+    begin_anew = forget
 
     def of(self, place: Any, to_tune: bool, decide: Callable[[], Decision]) -> Decision:
         """The decision of a problem: the one before if it holds, and, where a winner is wanted, if it is one."""
@@ -192,18 +98,14 @@ def config_for(
     default: Callable[[], Config],
     *,
     config: Mapping[str, Any] | None = None,
-    own: OwnConfigs,
+    check: Callable[[Mapping[str, Any], str], Config],
     tune: bool = False,
 ) -> Config:
     """The config of one call.
 
-    Args:
-        operation: The operation of the kernel.
-        values: The arguments that decide which config is best, by name, in the order of the kernel's parameters.
-        default: Gives the untuned config of the problem.
-        config: The caller's own config; None asks the ladder.
-        own: The configs that the kernel takes from callers.
-        tune: Whether to tune a problem without a winner, as inside `with tuning():`.
+    `check` makes a config of the caller's own one that the kernel takes; `config` None asks the ladder. `values` are
+    the arguments that decide which config is best, in the order of the kernel's parameters. `tune` tunes a problem
+    without a winner, as inside `with tuning():`.
 
     Raises:
         UnknownTunableError, ConfigValueError: `config` does not fit the kernel.
@@ -211,7 +113,7 @@ def config_for(
         TuningFailedError and others: What `tune` raises, if it is asked for.
     """
     if config is not None:
-        return own.checked(config, operation.name)
+        return check(config, operation.name)
     options = _tuning.get()
     options = {} if tune and options is None else options
     folder = (options or {}).get("cache_dir")
@@ -220,14 +122,9 @@ def config_for(
 
     def decide() -> Decision:
         decision = _decision(operation, values, default(), TUNE if to_tune else None, options)
-        return _of_other_space(operation, values, decision, folder, own) if decision.missed else decision
+        return _of_other_space(operation, values, decision, folder, check) if decision.missed else decision
 
     return _choices.of(place, to_tune, decide).found.config
-
-
-def forget() -> None:
-    """Look every winner up again: for a process that should see what others have tuned since."""
-    _choices.forget()
 
 
 def _decision(
@@ -251,7 +148,11 @@ def _decision(
 
 
 def _of_other_space(
-    operation: Operation, values: Mapping[str, Any], miss: Decision, folder: Any, own: OwnConfigs
+    operation: Operation,
+    values: Mapping[str, Any],
+    miss: Decision,
+    folder: Any,
+    check: Callable[[Mapping[str, Any], str], Config],
 ) -> Decision:
     """The winner of a record that was found in another space, such as the documented one, if the kernel takes it."""
     if ladder_of(folder).only_lockfile or miss.key is None:
@@ -260,7 +161,7 @@ def _of_other_space(
     if record is None:
         return miss
     try:
-        config = own.checked(record.winner, operation.name)
+        config = check(record.winner, operation.name)
     except (UnknownTunableError, ConfigValueError):
         return miss
     winner = Found(config=config, rung=RECORD, why="a record of another space", record=record.id)
