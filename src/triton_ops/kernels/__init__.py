@@ -51,7 +51,7 @@ _MODULES = {
     "fp8_gemm": "fp8_gemm",
     "fp8_quantize": "fp8_quantize",
     "gated_mlp": "gated_mlp",
-    "gated_mlp_backward": "gated_mlp.backward",
+    "gated_mlp_backward": "gated_mlp:gradient_operation",
     "grouped_matmul": "grouped_matmul",
     "layer_norm": "layer_norm",
     "layer_norm_backward": "layer_norm.backward",
@@ -59,7 +59,7 @@ _MODULES = {
     "rmsnorm_rope": "rmsnorm_rope",
     "rmsnorm_rope_backward": "rmsnorm_rope.backward",
     "softmax": "softmax",
-    "softmax_backward": "softmax.backward",
+    "softmax_backward": "softmax:gradient_operation",
 }
 WINNERS = Path(__file__).parent / "winners"
 for _path in sorted(WINNERS.glob("*.lock.json")):
@@ -81,4 +81,5 @@ def load(name: str) -> Operation:
     if name not in _MODULES:
         choices = ", ".join(_MODULES)
         raise TargetError(f"no shipped kernel is called {name!r}; there are {choices}", hint="use one of these names")
-    return cast("Operation", importlib.import_module(f"{__name__}.{_MODULES[name]}").operation)
+    module, _, attribute = _MODULES[name].partition(":")
+    return cast("Operation", getattr(importlib.import_module(f"{__name__}.{module}"), attribute or "operation"))

@@ -12,21 +12,34 @@ from triton_ops.dispatch import Gradient, compilable, config_for
 from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.call import differentiable
-from triton_ops.kernels.gated_mlp.backward import gradient
-from triton_ops.kernels.gated_mlp.kernel import distance, gated_mlp_kernel, grid, host_descriptors
+from triton_ops.kernels.gated_mlp.kernel import (
+    distance,
+    gated_mlp_backward_kernel,
+    gated_mlp_kernel,
+    gradient_grid,
+    grid,
+    host_descriptors,
+)
 from triton_ops.kernels.gated_mlp.problems import (
     ACTIVATIONS,
     DTYPES,
+    GRADIENT_OWN,
+    GRADIENT_PROBLEMS,
     OWN,
     PROBLEMS,
     arguments,
     config_space,
     default_config,
     extents,
+    gradient_arguments,
+    gradient_default,
+    gradient_space,
+    gradient_unit,
+    gradient_work,
     unit,
     work,
 )
-from triton_ops.kernels.gated_mlp.reference import gated_mlp_reference
+from triton_ops.kernels.gated_mlp.reference import gated_mlp_backward_reference, gated_mlp_reference
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads, describable
 from triton_ops.space import Config
@@ -34,6 +47,45 @@ from triton_ops.values import ALIGNMENT_BYTES, TensorSpec, contiguous_stride, dt
 
 if TYPE_CHECKING:
     import torch
+
+
+_GRADIENT_KERNEL = TritonKernel(gated_mlp_backward_kernel, gradient_grid, outputs=("dgate", "dup"))
+gradient_operation = Operation(
+    name="gated_mlp_backward",
+    kernel=_GRADIENT_KERNEL,
+    space=gradient_space,
+    arguments=gradient_arguments,
+    reference=gated_mlp_backward_reference,
+    work=gradient_work,
+    dtypes=DTYPES,
+    problems=GRADIENT_PROBLEMS,
+    device="cuda",
+)
+
+
+def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], activation: str) -> tuple[Any, Any, Any]:
+    """The gradients of x and both weights, None for one that is not needed.
+
+    The gradients of the two products come from one kernel; the products with x and the weights are torch's.
+
+    Args:
+        tensors: x as [tokens, hidden], both weights, and the two products, [tokens, intermediate].
+        grad: The gradient of the result.
+        needs: Which of x, gate_weight and up_weight need theirs.
+        activation: `silu` or `gelu`.
+    """
+    x, gate_weight, up_weight, gate, up = tensors
+    dgate, dup = gate.new_empty(gate.shape), up.new_empty(up.shape)
+    values = {
+        "gate": gate, "up": up, "grad": grad.contiguous().view(gate.shape), "dgate": dgate, "dup": dup,
+        "elements": gate.numel(), "ACTIVATION": activation,
+        "UNIT": gradient_unit(gate.numel(), gate.element_size()),
+    }  # fmt: skip
+    if call.launches(gate):
+        config = config_for(gradient_operation, values, gradient_default, check=GRADIENT_OWN.checked)
+        call.launch(_GRADIENT_KERNEL, config, values, gate.device)
+    dx = (dgate @ gate_weight).addmm_(dup, up_weight).view(*grad.shape[:-1], x.shape[-1]) if needs[0] else None
+    return dx, dgate.mT @ x if needs[1] else None, dup.mT @ x if needs[2] else None
 
 
 def validate_gated_mlp_inputs(
