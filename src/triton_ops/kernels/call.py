@@ -292,10 +292,7 @@ def check_shape(name: str, actual: Iterable[int], expected: tuple[int, ...], why
     """
     if tuple(actual) != expected:
         raise ShapeMismatchError(
-            f"{name} has shape {tuple(actual)} instead of {expected}: {why}",
-            expected,
-            tuple(actual),
-            name,
+            f"{name} has shape {tuple(actual)} instead of {expected}: {why}", expected, tuple(actual), name
         )
 
 

@@ -179,8 +179,6 @@ def fp8_linear(x: Any, weight: Any, bias: Any = None, fast_accum: bool = False) 
     return differentiable((x, weight, bias), run, linear_gradient)
 
 
-
-
 class FP8Linear(base_class("torch.nn", "Module", "FP8Linear")):  # type: ignore[misc]
     """x @ weight.T + bias with both factors in E4M3: a scale for each token, and one for each output.
 
@@ -283,13 +281,7 @@ class FusedGatedMLP(base_class("torch.nn", "Module", "FusedGatedMLP")):  # type:
     """
 
     def __init__(
-        self,
-        hidden_dim: int,
-        intermediate_dim: int,
-        activation: str = "silu",
-        *,
-        device: Any = None,
-        dtype: Any = None,
+        self, hidden_dim: int, intermediate_dim: int, activation: str = "silu", *, device: Any = None, dtype: Any = None
     ) -> None:
         super().__init__()
         torch = require("torch", "FusedGatedMLP")

@@ -98,9 +98,7 @@ TUNABLES: dict[str, Tunable] = {
     "num_stages": IntRange(2, 4),
 }
 OWN = OwnConfigs(
-    TUNABLES,
-    optional=("GROUP_HEADS", "SPLITS", "DESCRIPTORS", "WARP_SPECIALIZE"),
-    rules={"SPLITS": whole_from(1)},
+    TUNABLES, optional=("GROUP_HEADS", "SPLITS", "DESCRIPTORS", "WARP_SPECIALIZE"), rules={"SPLITS": whole_from(1)}
 )
 GRADIENT_TUNABLES: dict[str, Tunable] = {
     "Q_ROWS": PowerOfTwo(32, 128),

@@ -65,14 +65,7 @@ def inside_groups(lane, first, there, COLUMNS: tl.constexpr, GROUP: tl.constexpr
 
 @triton.jit
 def fp8_quantize_kernel(
-    x,
-    out,
-    scale,
-    groups,
-    COLUMNS: tl.constexpr,
-    GROUP: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
+    x, out, scale, groups, COLUMNS: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, BLOCK_SIZE: tl.constexpr
 ):
     """Quantise each group of GROUP neighbours in a row of COLUMNS with its own scale, 448 by its largest magnitude."""
     GROUPS_PER_ROW: tl.constexpr = (COLUMNS + GROUP - 1) // GROUP

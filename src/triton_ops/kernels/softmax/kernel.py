@@ -39,14 +39,7 @@ def part_sums(meta, programs):
 
 
 @triton.jit
-def softmax_kernel(
-    x,
-    out,
-    rows,
-    COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-):
+def softmax_kernel(x, out, rows, COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK_SIZE: tl.constexpr):
     """out[row] = exp(x[row] - max) / sum(exp(x[row] - max)), in float32 or float64, rounded once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     in_rows = (row < rows)[:, None]
