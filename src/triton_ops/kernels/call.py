@@ -37,12 +37,9 @@ Backward: TypeAlias = Callable[[Sequence[Any], Any, Sequence[bool]], Sequence[An
 
 
 def differentiable(tensors: Sequence[Any], forward: Forward, backward: Backward) -> Any:
-    """The result of a kernel, with a gradient if one of `tensors` needs it.
+    """The result of a kernel, with a gradient if one of `tensors` needs it; None stands for an input that was left out.
 
-    Args:
-        tensors: The inputs that have a gradient, in order; None for an input that was left out.
-        forward: Runs the kernel.
-        backward: Computes the gradients. It runs under `torch.no_grad`, so that there are no second derivatives.
+    `backward` runs under `torch.no_grad`, so that there are no second derivatives.
     """
     torch = require("torch", "running a kernel")
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
@@ -156,10 +153,8 @@ def _rule_of(tunable: Tunable) -> ValueRule:
 class OwnConfigs:
     """The configs that a kernel takes from its callers.
 
-    Args:
-        tunables: The tunables of the kernel's space.
-        optional: Names that a config may leave out.
-        rules: Rules of tunables of which the kernel takes more, or less, than the kind of their values tells.
+    `optional` are names that a config may leave out, and `rules` those of tunables of which the kernel takes more, or
+    less, than the kind of their values tells.
     """
 
     def __init__(
@@ -201,14 +196,8 @@ _UNITS_UNKNOWN = 132
 def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
     """Check that all are tensors, on a GPU, on the same GPU, with strides and their values as they are, in this order.
 
-    Args:
-        tensors: Name to tensor.
-        on_cpu: Whether the kernel runs on a CPU too, as under `TRITON_INTERPRET=1`.
-
-    Raises:
-        KernelTypeError: An argument is not a tensor, or is sparse or nested, or has torch's bit for negation, as
-            `z.conj().imag`.
-        DeviceError: A tensor is not on a CUDA device, or not on the device of the first tensor.
+    With `on_cpu` the kernel runs on a CPU too, as under `TRITON_INTERPRET=1`. Sparse and nested tensors are refused,
+    and those with torch's bit for negation, as `z.conj().imag`.
     """
     for name, tensor in tensors.items():
         if not is_tensor(tensor):
@@ -251,11 +240,7 @@ def _check_kind(name: str, tensor: Any) -> None:
 
 
 def check_dtypes(tensors: Mapping[str, Any], dtypes: Collection[str]) -> None:
-    """Check that every tensor has one of the `dtypes` dtypes, which are given by their long names.
-
-    Raises:
-        UnsupportedDtypeError: A tensor has another dtype.
-    """
+    """Check that every tensor has one of the `dtypes`, which are given by their long names."""
     for name, tensor in tensors.items():
         if str(tensor.dtype).removeprefix("torch.") not in dtypes:
             raise UnsupportedDtypeError(
@@ -268,11 +253,7 @@ def check_dtypes(tensors: Mapping[str, Any], dtypes: Collection[str]) -> None:
 
 
 def check_contiguous(tensors: Mapping[str, Any]) -> None:
-    """Check that every tensor is stored row-major without gaps.
-
-    Raises:
-        ShapeMismatchError: A tensor is not; `expected` and `actual` of the error are strides.
-    """
+    """Check that every tensor is stored row-major without gaps; `expected` and `actual` of the error are strides."""
     for name, tensor in tensors.items():
         if not tensor.is_contiguous():
             raise ShapeMismatchError(
@@ -285,11 +266,7 @@ def check_contiguous(tensors: Mapping[str, Any]) -> None:
 
 
 def check_shape(name: str, actual: Iterable[int], expected: tuple[int, ...], why: str) -> None:
-    """Check that the shape `actual` is `expected`.
-
-    Raises:
-        ShapeMismatchError: The shapes differ; the message ends with `why`.
-    """
+    """Check that the shape `actual` is `expected`; the message of the error ends with `why`."""
     if tuple(actual) != expected:
         raise ShapeMismatchError(
             f"{name} has shape {tuple(actual)} instead of {expected}: {why}", expected, tuple(actual), name
@@ -297,22 +274,14 @@ def check_shape(name: str, actual: Iterable[int], expected: tuple[int, ...], why
 
 
 def check_rank(name: str, actual: Iterable[int], axes: str) -> None:
-    """Check that `actual` has as many axes as `axes` names, such as `[M, K]`.
-
-    Raises:
-        ShapeMismatchError: The shape has more or fewer axes.
-    """
+    """Check that `actual` has as many axes as `axes` names, such as `[M, K]`."""
     shape = tuple(actual)
     if len(shape) != axes.count(",") + 1:
         raise ShapeMismatchError(f"{name} has shape {shape}; it must be {axes}", axes, shape, name)
 
 
 def check_activation(activation: str, choices: Collection[str]) -> None:
-    """Check that the activation is known.
-
-    Raises:
-        SettingsError: It is not.
-    """
+    """Check that the activation is known."""
     if activation not in choices:
         raise SettingsError(f"activation is {activation!r}; it must be {' or '.join(map(repr, choices))}")
 
@@ -320,9 +289,7 @@ def check_activation(activation: str, choices: Collection[str]) -> None:
 def check_apart(out: Any, inputs: Mapping[str, Any]) -> None:
     """Check that every element of a result has memory of its own, which no input reaches into.
 
-    Raises:
-        ShapeMismatchError: Elements of `out` share memory.
-        KernelTypeError: The memory from the first to the last element of `out` overlaps that of an input.
+    What counts is the memory from the first to the last element of `out`.
     """
     if is_fake(out) or out.numel() == 0:
         return
@@ -350,11 +317,7 @@ def _reach(tensor: Any) -> tuple[int, int]:
 
 
 def check_constant(tensors: Mapping[str, Any], kernel: str) -> None:
-    """Check that no tensor waits for a gradient that a kernel does not compute.
-
-    Raises:
-        KernelTypeError: A tensor requires a gradient, and torch is recording.
-    """
+    """Check that no tensor waits, while torch is recording, for a gradient that a kernel does not compute."""
     recording = require("torch", "running a kernel").is_grad_enabled()
     for name, tensor in tensors.items():
         if recording and tensor.requires_grad:
@@ -364,10 +327,7 @@ def check_constant(tensors: Mapping[str, Any], kernel: str) -> None:
 
 
 def launch(kernel: CompilesAtLaunch, config: Config, values: Mapping[str, Any], device: Any) -> None:
-    """Run `kernel` once with `values` by name, on the current stream of the torch device `device`.
-
-    Cost: asynchronous; the first launch of a config with arguments of these types compiles.
-    """
+    """Run `kernel` once with `values` by name, asynchronously, on the current stream of the torch device `device`."""
     with on_device(device):
         kernel.executable(config).launch(Arguments(keyword=values))
 

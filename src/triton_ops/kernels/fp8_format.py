@@ -108,11 +108,7 @@ def _check_floats(tensor: Any) -> None:
 
 
 def check_output_dtype(dtype: Any, dtypes: tuple[str, ...]) -> None:
-    """Check the dtype that is asked for.
-
-    Raises:
-        UnsupportedDtypeError: It is not allowed, or no dtype of torch's.
-    """
+    """Check the dtype that is asked for: one of `dtypes`, as torch's and not as text."""
     if isinstance(dtype, str) or dtype_name(dtype) not in dtypes:
         raise UnsupportedDtypeError(
             f"output_dtype is {dtype!r}; it must be {' or '.join(dtypes)}",
@@ -124,11 +120,7 @@ def check_output_dtype(dtype: Any, dtypes: tuple[str, ...]) -> None:
 
 
 def check_float8_device(tensor: Any) -> None:
-    """Check that the device of a tensor has 8-bit floats; the interpreter always does.
-
-    Raises:
-        DeviceError: Its compute capability is below 8.9.
-    """
+    """Check that the device of a tensor has 8-bit floats, from capability 8.9 on; the interpreter always does."""
     if tensor.device.type != "cuda":
         return
     capability = require("torch", "8-bit floats").cuda.get_device_capability(tensor.device)

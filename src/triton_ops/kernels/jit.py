@@ -147,12 +147,9 @@ _TILE, _WARPS = 8192, 8  # elements that a program takes at once: 32 loads of a 
 
 
 def add_up(partial: Any, results: tuple[Any, ...], sum_columns: int) -> None:
-    """Write the sums of partial[i] over its rows to results[i].
+    """Write the sums of partial[i], [results, rows, columns], over its rows to results[i], one or two of [columns].
 
-    Args:
-        partial: [results, rows, columns].
-        results: One or two tensors [columns].
-        sum_columns: The value of the tunable.
+    torch's sums take a launch for each result and another one that rounds it; this is one for all of them.
     """
     count, rows, columns = partial.shape
     second = results[1] if count > 1 else None

@@ -125,13 +125,7 @@ def forget_weight(weight: Any) -> None:
 
 
 def linear_gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool]) -> tuple[Any, Any, Any]:
-    """The gradients of the linear layer with the unquantised factors, in the dtype of the weight.
-
-    Args:
-        tensors: x and the weight.
-        grad: The gradient of the result.
-        needs: Which of x, weight and bias need theirs.
-    """
+    """The gradients of x, weight and bias with the unquantised factors, in the dtype of the weight."""
     x, weight = tensors
     flat = grad.reshape(-1, weight.shape[0])
     wide = flat.to(weight.dtype)
@@ -153,12 +147,6 @@ def _saved_values(inputs: Mapping[str, Any], _results: Any) -> tuple[list[Any], 
 )
 def fp8_linear(x: Any, weight: Any, bias: Any = None, fast_accum: bool = False) -> Any:
     """X @ weight.T + bias with both factors in E4M3, as `FP8Linear` computes it; the weight's codes are kept.
-
-    Args:
-        x: [..., in features].
-        weight: [out features, in features].
-        bias: [out features], or None.
-        fast_accum: As for `fp8_gemm`.
 
     Raises:
         KernelTypeError, DeviceError, UnsupportedDtypeError: As `fp8_gemm`.

@@ -79,21 +79,13 @@ def validate_attention_inputs(
 
 
 def check_causal(causal: Any) -> None:
-    """Check that the mask is asked for by a bool: a tensor would make the host wait, and a text is always true.
-
-    Raises:
-        SettingsError: It is not.
-    """
+    """Check that the mask is asked for by a bool: a tensor would make the host wait, and a text is always true."""
     if not isinstance(causal, bool):
         raise SettingsError(f"causal is {causal!r}; it must be True or False")
 
 
 def check_own_config(config: Mapping[str, Any], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    """Check that a config of the caller's own asks for descriptors and roles of warps only where results are right.
-
-    Raises:
-        ConfigValueError: It does.
-    """
+    """Check that a config of the caller's own asks for descriptors and roles of warps only where results are right."""
     check_loads(config, lambda: describable(TensorSpec.of(k), TensorSpec.of(v)))
     if not config.get("WARP_SPECIALIZE", False):
         return
@@ -104,11 +96,7 @@ def check_own_config(config: Mapping[str, Any], q: torch.Tensor, k: torch.Tensor
 
 
 def check_scale(scale: float | None) -> None:
-    """Check that scores are multiplied with a number above 0 of float32, or that the scale is left out.
-
-    Raises:
-        SettingsError: It is not.
-    """
+    """Check that scores are multiplied with a number above 0 of float32, or that the scale is left out."""
     if scale is None:
         return
     number: Any = scale

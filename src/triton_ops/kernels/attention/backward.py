@@ -247,27 +247,10 @@ def launch(
     num_warps: int,
     num_stages: int,
 ) -> None:
-    """Write dq, dk and dv, in three launches.
+    """Write dq, dk and dv, contiguous, in three launches.
 
-    Args:
-        q: [batch, heads, queries, head size], neighbours along the last axis, as `out` and `grad`.
-        k: [batch, kv heads, keys, head size], as `q`.
-        v: [batch, kv heads, keys, value size], as `q`.
-        out: The result, [batch, heads, queries, value size].
-        lse: The logarithms, [batch, heads, queries], contiguous.
-        grad: The gradient of the result.
-        dq: Shape of `q`, contiguous, as `dk` and `dv`; written.
-        dk: Shape of `k`; written.
-        dv: Shape of `v`; written.
-        scale: As in the forward pass, like `CAUSAL` and `PRECISION`.
-        CAUSAL: Whether the last query sees all keys, and each one before it one key less.
-        PRECISION: How float32 is multiplied.
-        Q_ROWS: Rows of a program that makes dq.
-        Q_KEYS: Keys of its steps.
-        K_KEYS: Keys of a program that makes dk and dv.
-        K_ROWS: Rows of its steps.
-        num_warps: Warps of these programs.
-        num_stages: Steps in flight, and one.
+    `lse` is contiguous; other inputs have neighbours along their last axis. A program makes Q_ROWS rows of dq in steps
+    of Q_KEYS keys, or K_KEYS keys of dk and dv in steps of K_ROWS rows; num_stages are the steps in flight, and one.
     """
     torch = require("torch", "the gradient of attention")
     (batch, heads, queries, head_dim), (kv_heads, keys), value_dim = q.shape, k.shape[1:3], v.shape[3]
@@ -311,12 +294,7 @@ def gradient(
 ) -> tuple[Any, Any, Any]:
     """The gradients of q, k and v, None for one that is not needed.
 
-    Args:
-        tensors: q, k, v, the result, and the logarithms of its sums.
-        grad: The gradient of the result.
-        needs: Which of q, k and v need theirs.
-        causal: As in the forward pass.
-        scale: As in the forward pass.
+    `tensors` are q, k, v, the result and the logarithms of its sums.
     """
     q, k, v, out, lse = tensors
     gradients = dict(zip(("dq", "dk", "dv"), (each.new_zeros(each.shape) for each in (q, k, v)), strict=True))

@@ -44,37 +44,13 @@ def walked(
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_V: tl.constexpr,
     DESCRIPTORS: tl.constexpr, WARP_SPECIALIZE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The sums after the keys from `first` to `last`.
+    """The sums after the keys from `first` to `last`: of values, [BLOCK_M, BLOCK_V], of weights and the largest score.
 
-    Args:
-        total: The weighted sum of values, [BLOCK_M, BLOCK_V].
-        weight: The sum of weights, [BLOCK_M].
-        highest: The largest score times `factor`, [BLOCK_M]; never minus infinity, so that no difference is NaN.
-        queries: The first BLOCK_D elements of each row, [BLOCK_M, BLOCK_D].
-        rest: The elements after them, [BLOCK_M, BLOCK_R]; None without them.
-        k: Keys of the head, or None with descriptors; as `v`.
-        v: Values of the head.
-        k_tiles: A descriptor of the keys, or None; as `rest_tiles` and `v_tiles`.
-        rest_tiles: A descriptor of the keys' elements from BLOCK_D on.
-        v_tiles: A descriptor of the values.
-        first: The first key.
-        last: The end of the keys.
-        seen_to: How many keys each row sees, [BLOCK_M]; asked where CAUSAL and MASKED are set.
-        keys: Keys of the head in all.
-        stride_kn: Elements from one key to the next.
-        stride_vn: Elements from one value to the next.
-        factor: The scale times log2(e).
-        MASKED: Whether some rows do not see some of the keys.
-        CAUSAL: Whether a row sees keys up to its own position only.
-        HEAD_DIM: Elements of a key.
-        VALUE_DIM: Elements of a value.
-        BLOCK_N: Keys of a step.
-        BLOCK_D: HEAD_DIM, padded, or the first part of it.
-        BLOCK_R: What follows, padded; 0 for nothing.
-        BLOCK_V: VALUE_DIM, padded.
-        DESCRIPTORS: Whether tiles are loaded by descriptors.
-        WARP_SPECIALIZE: Whether some warps load what others multiply.
-        PRECISION: How float32 is multiplied.
+    `highest` is the largest score times `factor`, never minus infinity, so that no difference is NaN; `factor` is the
+    scale times log2(e). `queries` has the first BLOCK_D elements of each row, and `rest` those after them, BLOCK_R
+    padded, or None. With DESCRIPTORS tiles are loaded by `k_tiles`, `rest_tiles` and `v_tiles`, and `k` and `v` are not
+    used. `seen_to` says how many keys each row sees, and is asked where CAUSAL and MASKED are set: MASKED where some
+    rows do not see some of the keys.
     """
     for start in tl.range(first, last, BLOCK_N, warp_specialize=WARP_SPECIALIZE):
         if DESCRIPTORS:
@@ -329,23 +305,8 @@ def launch(
 ):
     """Write `out`, and `lse` unless it is None: one launch, or with SPLITS a second one that adds the parts up.
 
-    Args:
-        q: [batch, heads, queries, head size], neighbours along the last axis.
-        k: [batch, kv heads, keys, head size].
-        v: [batch, kv heads, keys, value size].
-        out: [batch, heads, queries, value size]; written.
-        lse: [batch, heads, queries], contiguous, or None; written.
-        scale: What scores are multiplied with, above 0.
-        CAUSAL: Whether the last query sees all keys, and each one before it one key less.
-        PRECISION: How float32 is multiplied.
-        BLOCK_M: Rows of a program.
-        BLOCK_N: Keys of a step.
-        num_warps: Warps of a program.
-        num_stages: Steps in flight, and one.
-        GROUP_HEADS: Heads of keys that programs walk through before they step to the next tile of queries.
-        SPLITS: Parts of the keys, each with programs of its own.
-        DESCRIPTORS: Whether K and V are loaded by tensor descriptors.
-        WARP_SPECIALIZE: Whether some warps load what others multiply.
+    Tensors are as in `attention.problems.arguments`. GROUP_HEADS heads of keys are walked through before the next tile
+    of queries; num_stages are the steps in flight, and one.
     """
     torch = require("torch", "attention")
     (batch, heads, queries, head_dim), (kv_heads, keys), value_dim = q.shape, k.shape[1:3], v.shape[3]

@@ -122,20 +122,12 @@ _ENOUGH = 1024  # programs with which every device is busy
 
 
 def config_space(problem: Problem) -> ConfigSpace:
-    """The space for the problem's extents and layout.
-
-    Args:
-        problem: A problem with the specs q, k and v, and PRECISION.
-    """
+    """The space for the problem's extents and layout."""
     return _space(problem, TUNABLES)
 
 
 def wide_space(problem: Problem) -> ConfigSpace:
-    """The same with roles of warps, which Triton 3.6 compiles rightly in few kernels, and which no GPU has proven here.
-
-    Args:
-        problem: As of `config_space`.
-    """
+    """The same with roles of warps, which Triton 3.6 compiles rightly in few kernels, and no GPU has proven here."""
     return _space(problem, {**TUNABLES, "WARP_SPECIALIZE": Flag()})
 
 
@@ -208,15 +200,10 @@ def _splitting(rows: int, keys: int, many: int) -> tuple[Constraint, ...]:
 def default_config(rows: int, keys: int, many: int, dim: int, dtype: str, summed: bool) -> Config:
     """The untuned config: tiles of 128 rows and 64 keys, others for narrow and wide heads, smaller for small problems.
 
-    Source: the fastest of those tried on an H200 with Triton 3.6.0 whose shared memory most devices have.
+    `rows` are queries times heads that share a head of keys, `many` are heads of keys in all sequences, and `dim` is
+    the larger size of a key or a value. Where `summed`, products are summed up term by term.
 
-    Args:
-        rows: Rows of a head of keys: queries times heads that share it.
-        keys: Keys of a head.
-        many: Heads of keys in all sequences.
-        dim: Elements of a key or a value.
-        dtype: Of all tensors.
-        summed: Whether products are summed up term by term.
+    Source: the fastest of those tried on an H200 with Triton 3.6.0 whose shared memory most devices have.
     """
     most_rows, most_keys, warps, stages = tile(dim) if summed else _tile(rows, padded(dim, 16) * ITEM_BYTES[dtype])
     block_rows, block_keys = min(padded(rows, 16), most_rows), min(padded(keys, 32), most_keys)
@@ -237,11 +224,7 @@ def _tile(rows: int, wide: int) -> tuple[int, int, int, int]:
 
 
 def gradient_space(problem: Problem) -> ConfigSpace:
-    """The space of the gradient, whose programs hold two tiles of scores beside their sums.
-
-    Args:
-        problem: A problem with the specs q and v, and PRECISION.
-    """
+    """The space of the gradient, whose programs hold two tiles of scores beside their sums."""
     q, v = problem.specs["q"], problem.specs["v"]
     size, value_size = padded(q.shape[3], 16), padded(v.shape[3], 16)
     rules: tuple[Constraint, ...] = (
@@ -312,16 +295,7 @@ def arguments(
 ) -> dict[str, TensorSpec | float | bool | str | None]:
     """The arguments of the launch, by name, in the order of its parameters; the logarithms of sums are not asked for.
 
-    Args:
-        batch: Sequences.
-        heads: Heads of queries, a multiple of `kv_heads`.
-        kv_heads: Heads of keys and values.
-        queries: Queries of a sequence.
-        keys: Keys of a sequence.
-        head_dim: Elements of a query and of a key.
-        value_dim: Elements of a value.
-        mask: 1 where every query sees all keys, 2 where the last one does, and each one before it one key less.
-        dtype: Of all tensors.
+    `mask` is 1 where every query sees all keys, 2 where the last one does, and each one before it one key less.
 
     Raises:
         ShapeMismatchError: `heads` is no multiple of `kv_heads`, or `mask` is none of these.
@@ -402,11 +376,7 @@ def gradient_arguments(
     mask: int = 2,
     dtype: str = "bfloat16",
 ) -> dict[str, TensorSpec | float | bool | str | None]:
-    """The arguments of the gradient's launch; `out` and `lse` stand for a result and logarithms, and hold any numbers.
-
-    Raises:
-        ShapeMismatchError: As `arguments`.
-    """
+    """The arguments of the gradient's launch; `out` and `lse`, a result and logarithms, hold any numbers."""
     inputs = arguments(batch, heads, kv_heads, queries, keys, head_dim, value_dim, mask, dtype)
     result = TensorSpec((batch, heads, queries, value_dim), dtype)
     outputs = {name: replace(inputs[name[1]], fill="empty") for name in ("dq", "dk", "dv")}  # type: ignore[type-var]

@@ -85,11 +85,7 @@ _MOST_UNROLLED = 16  # stages of all unrolled steps
 
 
 def config_space(problem: Problem) -> ConfigSpace:
-    """The space for the problem's extents, layout and precision; some thousand configs.
-
-    Args:
-        problem: A problem with the specs of the tensors, the extents M, N and K, and the flags of the kernel.
-    """
+    """The space for the problem's extents, layout and precision; some thousand configs."""
     M, N, K, specs, blocked = problem["M"], problem["N"], problem["K"], problem.specs, problem["BLOCKED"]
     has_descriptors = takes_descriptors(specs["a"], specs["b"])
     fast, result = bool(problem["FAST"]), bool(problem["C_DESCRIBED"])
@@ -253,13 +249,9 @@ def _turned(b: TensorSpec) -> TensorSpec:
 def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
     """A config of the caller's own as its form runs it: in Gluon with as many buffers as the result leaves room for.
 
-    Args:
-        config: The config, whose names and values the kernel takes.
-        space: Gives the space of the problem.
-
     Raises:
-        ConfigValueError: The form in Gluon has no such config, or cannot have the problem, or
-            BUFFERS or APART are given without it.
+        ConfigValueError: The form in Gluon has no such config, or cannot have the problem.
+        ConfigValueError: BUFFERS or APART are given without it.
     """
     form = config.get("FORM", FORMS[0])
     if form == "triton":
@@ -320,14 +312,8 @@ def arguments(
     """The kernel's arguments, by name, in the order of its parameters; `dtype` is that of the product.
 
     A is row-major, and B column-major, as a transposed weight is: Hopper's tensor cores read 8-bit floats along K only.
-
-    Args:
-        M: Rows of A and C.
-        N: Columns of B and C.
-        K: Columns of A, rows of B.
-        scaling: 1 for a scale for each tensor, 2 for each row of A and column of B, 3 for blocks of 128; 4 is 1 with
-            the faster sums, which are not promoted.
-        dtype: Of C.
+    `scaling` is 1 for a scale for each tensor, 2 for each row of A and column of B, 3 for blocks of 128; 4 is 1 with
+    the faster sums, which are not promoted.
 
     Raises:
         ShapeMismatchError: Elements of one tile would lie 2^31 or more elements apart, or `scaling` is none of these.
@@ -359,11 +345,7 @@ def scale_shapes(M: int, N: int, K: int) -> dict[str, tuple[tuple[int, int], tup
 
 
 def extents(shape: tuple[int, int, int], a: Sequence[int], b: Sequence[int]) -> dict[str, int]:
-    """The kernel's scalar arguments: M, N and K from `shape`, and the strides of A and B in elements.
-
-    Raises:
-        ShapeMismatchError: Elements of one tile would lie 2^31 or more elements apart.
-    """
+    """The kernel's scalar arguments: M, N and K from `shape`, and the strides of A and B in elements."""
     M, N, K = shape
     for name, axes, stride in (("a", (M, K), a), ("b", (K, N), b)):
         check_reach(name, axes, tuple(stride))

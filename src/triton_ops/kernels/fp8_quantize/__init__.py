@@ -83,7 +83,7 @@ def quantize_fp8(
     """
     torch = require("torch", "quantize_fp8")
     validate_fp8_quantize_inputs(tensor, scale)
-    check_granularity(granularity)
+    _check_granularity(granularity)
     plain = tensor.detach()
     if scale is None and granularity in ("row", "block"):
         return _in_groups(plain, granularity, config, tune)
@@ -201,12 +201,7 @@ def validate_fp8_quantize_inputs(tensor: torch.Tensor, scale: torch.Tensor | Non
         scale_groups(tensor, scale)
 
 
-def check_granularity(granularity: str) -> None:
-    """Check that it is one of those that are known.
-
-    Raises:
-        SettingsError: It is not.
-    """
+def _check_granularity(granularity: str) -> None:
     if granularity not in GRANULARITIES:
         choices = ", ".join(map(repr, GRANULARITIES))
         raise SettingsError(f"granularity is {granularity!r}; it must be one of {choices}")

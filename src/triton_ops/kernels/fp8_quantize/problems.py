@@ -16,20 +16,12 @@ _CHUNK = 1024
 
 
 def config_space(problem: Problem) -> ConfigSpace:
-    """The space for the problem's group length.
-
-    Args:
-        problem: A problem with the extent GROUP.
-    """
+    """The space for the problem's group length."""
     return rows.config_space(problem["GROUP"])
 
 
 def rescale_space(problem: Problem) -> ConfigSpace:
-    """The space of applying scales, in which several rows at once may be of parts of a row.
-
-    Args:
-        problem: A problem with the extent `columns`.
-    """
+    """The space of applying scales, in which several rows at once may be of parts of a row."""
     columns = problem["columns"]
     rules = tuple(rule for rule in rows.config_space(columns).constraints if rule.name != "chunked")
     return ConfigSpace(rows.TUNABLES, rules, rescale_default(columns))

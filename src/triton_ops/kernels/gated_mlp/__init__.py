@@ -66,13 +66,8 @@ gradient_operation = Operation(
 def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], activation: str) -> tuple[Any, Any, Any]:
     """The gradients of x and both weights, None for one that is not needed.
 
-    The gradients of the two products come from one kernel; the products with x and the weights are torch's.
-
-    Args:
-        tensors: x as [tokens, hidden], both weights, and the two products, [tokens, intermediate].
-        grad: The gradient of the result.
-        needs: Which of x, gate_weight and up_weight need theirs.
-        activation: `silu` or `gelu`.
+    The gradients of the two products come from one kernel; the products with x and the weights are torch's. `tensors`
+    are x as [tokens, hidden], both weights, and the two products, [tokens, intermediate].
     """
     x, gate_weight, up_weight, gate, up = tensors
     dgate, dup = gate.new_empty(gate.shape), up.new_empty(up.shape)
@@ -126,11 +121,7 @@ def _check_rows(x: torch.Tensor) -> None:
 
 
 def check_own_config(config: Mapping[str, Any], tensors: Sequence[Any]) -> None:
-    """Check what a config of the caller's own asks of descriptors.
-
-    Args:
-        config: The config, whose values the kernel takes.
-        tensors: x, both weights and the result.
+    """Check what a config of the caller's own asks of descriptors, for x, both weights and the result.
 
     Raises:
         ConfigValueError: Descriptors cannot be made of the tensors, or of such narrow tiles, or JOINED or HALVES are

@@ -57,11 +57,7 @@ def host_descriptors(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def joined_descriptor(gate_weight: Any, up_weight: Any, block: tuple[int, int]) -> dict[str, Any]:
-    """One descriptor of both weights, that with the lower address first, and whether that is `up_weight`.
-
-    Raises:
-        ConfigValueError: No descriptor can show both.
-    """
+    """One descriptor of both weights, that with the lower address first, and whether that is `up_weight`."""
     apart = distance(gate_weight, up_weight)
     if not apart:
         raise ConfigValueError(

@@ -54,11 +54,7 @@ _RESULTS, _CACHE_BYTES = 2, 128 * 2**20  # of the gradient; as many bytes as the
 
 
 def config_space(problem: Problem) -> ConfigSpace:
-    """The space for the problem's extents and layout.
-
-    Args:
-        problem: A problem with the specs of the tensors and the extents M, N and K.
-    """
+    """The space for the problem's extents and layout."""
     M, N, K, specs = problem["M"], problem["N"], problem["K"], problem.specs
     gate_weight, up_weight, dtype = specs["gate_weight"], specs["up_weight"], specs["x"].dtype
     has_descriptors = K > 0 and describable(specs["x"], gate_weight, up_weight, specs["out"])
@@ -132,11 +128,7 @@ def default_config(M: int, N: int, K: int, dtype: str) -> Config:
 
 
 def gradient_space(problem: Problem) -> ConfigSpace:
-    """The space of the gradient's kernel, which maps elements.
-
-    Args:
-        problem: A problem with the spec `gate` and the extent `elements`.
-    """
+    """The space of the gradient's kernel, which maps elements."""
     written_bytes = _RESULTS * problem["elements"] * ITEM_BYTES[problem.specs["gate"].dtype]
     lanes = Constraint(
         "threads",
@@ -188,11 +180,7 @@ def arguments(
 
 
 def extents(shape: tuple[int, int, int], x: Sequence[int], gate: Sequence[int], up: Sequence[int]) -> dict[str, int]:
-    """The kernel's scalar arguments: M, N and K from `shape`, and the strides of x and the weights in elements.
-
-    Raises:
-        ShapeMismatchError: Elements of one tile would lie 2^31 or more elements apart.
-    """
+    """The kernel's scalar arguments: M, N and K from `shape`, and the strides of x and the weights in elements."""
     M, N, K = shape
     for name, axes, stride in (("x", (M, K), x), ("gate_weight", (N, K), gate), ("up_weight", (N, K), up)):
         check_reach(name, axes, tuple(stride))
@@ -208,12 +196,8 @@ def unit(hidden: int, strides: Sequence[Sequence[int]], item_bytes: int) -> int:
     """Neighbours along K that may be copied at once: in 16 bytes at most, and 1 where K has no neighbours.
 
     Triton itself sees it only of extents and strides that are multiples of 16. Rows of 516 elements of 16 bits, for
-    example, begin at multiples of 8 bytes, which the hardware copies past the registers; 2 bytes it does not.
-
-    Args:
-        hidden: K.
-        strides: Those of x and of both weights, in elements.
-        item_bytes: Bytes of an element.
+    example, begin at multiples of 8 bytes, which the hardware copies past the registers; 2 bytes it does not. `strides`
+    are those of x and of both weights, in elements.
     """
     if any(stride[1] != 1 for stride in strides):
         return 1

@@ -39,13 +39,8 @@ def arguments(
 ) -> dict[str, TensorSpec | int | bool | str | None]:
     """The kernel's arguments, by name, in the order of its parameters; groups have random sizes, and rows no index.
 
-    Args:
-        M: Rows of all groups.
-        groups: Groups, each with a weight.
-        N: Columns of the product.
-        K: Columns of x.
-        layout: 1 for weights [groups, K, N] in memory, 2 for [groups, N, K], as linear layers have them.
-        dtype: Of x, the weights and the product.
+    `M` are the rows of all groups. `layout` is 1 for weights [groups, K, N] in memory, 2 for [groups, N, K], as linear
+    layers have them.
 
     Raises:
         ShapeMismatchError: Elements of one tile would lie 2^31 or more elements apart, or `layout` is none of these.
@@ -62,11 +57,7 @@ def arguments(
 
 
 def extents(M: int, weight: Sequence[int], x_stride: Sequence[int], w_stride: Sequence[int]) -> dict[str, int | bool]:
-    """The kernel's scalar arguments: extents from M and the weights' shape, strides in elements, and what follows.
-
-    Raises:
-        ShapeMismatchError: Elements of one tile would lie 2^31 or more elements apart.
-    """
+    """The kernel's scalar arguments: extents from M and the weights' shape, strides in elements, and what follows."""
     groups, K, N = weight
     check_reach("x", (1, K), (0, x_stride[1]))
     check_reach("weight", (K, N), (w_stride[1], w_stride[2]))
@@ -114,11 +105,7 @@ _UNEVEN = 2  # a group may well have twice as many rows as the mean
 
 
 def config_space(problem: Problem) -> ConfigSpace:
-    """The space for the problem's extents and layout.
-
-    Args:
-        problem: A problem with the specs x, weight and out, and the extents M, N, K and GROUPS.
-    """
+    """The space for the problem's extents and layout."""
     specs, M, N, K = problem.specs, problem["M"], problem["N"], problem["K"]
     mean = mean_rows(M, problem["GROUPS"])
     rows, least_rows, least_columns = (

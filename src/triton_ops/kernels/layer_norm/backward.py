@@ -48,22 +48,9 @@ def launch(
 ) -> None:
     """Write dx, dweight and dbias: programs that walk over the rows, and a sum of their partial sums.
 
-    Args:
-        x: [rows, COLUMNS].
-        weight: [COLUMNS], or None.
-        grad: As `x`.
-        dx: As `x`; written.
-        dweight: [COLUMNS]; written.
-        dbias: [COLUMNS]; written.
-        eps: As in the forward pass.
-        COLUMNS: Elements of a row.
-        ROWS: Rows that a program takes at once.
-        BLOCK_SIZE: Columns that it takes at once. If it holds no whole row, a launch reads the rows' statistics, and
-            another one writes dx and sums by columns.
-        PROGRAMS: Programs for each multiprocessor, which add up over rows.
-        STAGES: Loads of so many rows are on their way while a program works; 1 loads a row when it is its turn.
-        SUM_COLUMNS: Columns that a program of the last launch adds up.
-        num_warps: Warps of a program.
+    If BLOCK_SIZE columns hold no whole row, a launch reads the rows' statistics, and another one writes dx and sums by
+    columns. PROGRAMS are for each multiprocessor; loads of STAGES rows are on their way while a program works, and 1
+    loads a row when it is its turn.
     """
     torch = require("torch", "the gradient of layer_norm")
     rows, wide = x.shape[0], torch.promote_types(x.dtype, torch.float32)
@@ -107,11 +94,7 @@ operation = Operation(
 def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: float) -> tuple[Any, Any, Any]:
     """The gradients of x, weight and bias, None for one that is not needed.
 
-    Args:
-        tensors: x, and weight if there is one.
-        grad: The gradient of the result.
-        needs: Which of x, weight and bias need theirs.
-        eps: As in the forward pass.
+    `tensors` are x, and weight if there is one.
     """
     x, weight = tensors[0], tensors[1] if len(tensors) > 1 else None
     columns, like = x.shape[-1], x if weight is None else weight

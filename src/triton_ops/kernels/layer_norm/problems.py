@@ -43,11 +43,7 @@ _FEW_COLUMNS = 4096  # up to which fewer programs than a large GPU has multiproc
 
 
 def config_space(problem: Problem) -> ConfigSpace:
-    """The space for the problem's row length.
-
-    Args:
-        problem: A problem with the extent COLUMNS.
-    """
+    """The space for the problem's row length."""
     columns = problem["COLUMNS"]
     spread = Constraint(
         "spread", lambda SPREAD, ROWS: not SPREAD or ROWS > 1, "a tile of {ROWS} row reads the weights once in any case"
@@ -68,11 +64,7 @@ def default_config(columns: int) -> Config:
 
 
 def gradient_space(problem: Problem) -> ConfigSpace:
-    """The space of the gradient; PROGRAMS counts the programs for each multiprocessor.
-
-    Args:
-        problem: A problem with the extent COLUMNS.
-    """
+    """The space of the gradient; PROGRAMS counts the programs for each multiprocessor."""
     columns = problem["COLUMNS"]
     widest = rows.padded(columns)
     whole = widest <= _MOST

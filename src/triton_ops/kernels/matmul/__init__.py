@@ -85,11 +85,7 @@ def validate_matmul_inputs(
 
 
 def check_loads_of(config: Config, tensors: Mapping[str, Any], K: int) -> None:
-    """Check that a config asks for tensor descriptors only where they can be made of `a`, `b` and `c`.
-
-    Raises:
-        ConfigValueError: It does not.
-    """
+    """Check that a config asks for tensor descriptors only where they can be made of `a`, `b` and `c`."""
     check_loads(
         config,
         lambda: takes_descriptors({name: TensorSpec.of(tensor) for name, tensor in tensors.items()}, K),

@@ -54,11 +54,7 @@ _FEWEST_STEPS = 4  # of a part: with fewer, filling the pipeline takes longer th
 
 
 def config_space(problem: Problem) -> ConfigSpace:
-    """The space of every algorithm that the problem's extents, layout and dtype allow; about 2,000 configs.
-
-    Args:
-        problem: A problem with the specs `a`, `b` and `c`, and the extents M, N and K.
-    """
+    """The space of every algorithm that the problem's extents, layout and dtype allow; about 2,000 configs."""
     M, N, K, dtype = problem["M"], problem["N"], problem["K"], problem["a"].dtype
     has_descriptors = takes_descriptors(problem.specs, K)
     rules = (*_tile_rules(M, N, K), *_descriptor_rules(has_descriptors, ITEM_BYTES[dtype]), *_algorithm_rules(M, N, K))
@@ -66,11 +62,7 @@ def config_space(problem: Problem) -> ConfigSpace:
 
 
 def plain_space(problem: Problem) -> ConfigSpace:
-    """The 480 configs of one program for each tile and pointer loads, less those too wide for a small problem.
-
-    Args:
-        problem: As for `config_space`.
-    """
+    """The 480 configs of one program for each tile and pointer loads, less those too wide for a small problem."""
     M, N, K = problem["M"], problem["N"], problem["K"]
     default = default_config(M, N, K, problem["a"].dtype)
     rows, columns, step = widest(M, 16), widest(N, 32), widest(K, 32)
@@ -86,10 +78,6 @@ def takes_descriptors(tensors: Mapping[str, Any], K: int) -> bool:
     """Tell whether the hardware can describe A, B and C as they lie in memory, and multiply tiles of that order.
 
     8-bit floats are multiplied along K only; another order costs a transposition in registers.
-
-    Args:
-        tensors: The specs of `a`, `b` and `c` by name.
-        K: Terms of a sum.
     """
     a, b, c = (tensors[name] for name in "abc")
     if ITEM_BYTES[a.dtype] == 1 and not (along_k(a.strides, 1) and along_k(b.strides, 0)):
@@ -252,11 +240,7 @@ def arguments(M: int, N: int, K: int, dtype: str = "bfloat16") -> dict[str, Tens
 
 
 def extents(shape: tuple[int, int, int], a: Sequence[int], b: Sequence[int], c: Sequence[int]) -> dict[str, int]:
-    """The kernel's arguments that say how its tensors lie: extents from `shape`, strides in elements, and orders.
-
-    Raises:
-        ShapeMismatchError: Elements of one tile would lie 2^31 or more elements apart.
-    """
+    """The kernel's arguments that say how its tensors lie: extents from `shape`, strides in elements, and orders."""
     M, N, K = shape
     for name, axes, stride in (("a", (M, K), a), ("b", (K, N), b), ("c", (M, N), c)):
         check_reach(name, axes, tuple(stride))

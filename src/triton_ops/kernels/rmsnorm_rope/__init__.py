@@ -95,11 +95,7 @@ def _check_heads(hidden: int, head_dim: int, num_heads: int | None) -> None:
 
 
 def check_halves_equal(tables: Mapping[str, torch.Tensor], head_dim: int) -> None:
-    """Check that the half of each table that is not read repeats the other one; this waits for the device.
-
-    Raises:
-        ShapeMismatchError: The halves of a table differ.
-    """
+    """Check that the half of each table that is not read repeats the other one; this waits for the device."""
     for name, table in tables.items():
         half = head_dim // 2
         if not table[..., :half].equal(table[..., half:]):

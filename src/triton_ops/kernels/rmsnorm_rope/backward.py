@@ -44,23 +44,8 @@ def launch(
 ) -> None:
     """Write dx and dweight: programs that walk over the rows, and a sum of their partial sums.
 
-    Args:
-        x: [batch, seq_len, HIDDEN].
-        weight: [HIDDEN].
-        cos: [seq_len, HEAD_DIM] or [1, seq_len, 1, HEAD_DIM].
-        sin: As `cos`.
-        grad: As `x`.
-        dx: As `x`; written.
-        dweight: As `weight`; written.
-        seq_len: Positions of a sequence.
-        eps: As in the forward pass.
-        HIDDEN: Elements of a row.
-        HEAD_DIM: Elements of a head.
-        BLOCK_SIZE: Pairs that a program takes at once.
-        PROGRAMS: Programs for each multiprocessor.
-        STAGES: Loads of so many rows are on their way while a program works; 1 loads a row when it is its turn.
-        SUM_COLUMNS: Columns that a program of the last launch adds up.
-        num_warps: Warps of a program.
+    BLOCK_SIZE counts pairs. PROGRAMS are for each multiprocessor; loads of STAGES rows are on their way while a program
+    works, and 1 loads a row when it is its turn.
     """
     torch = require("torch", "the gradient of rmsnorm_rope")
     rows = x.numel() // HIDDEN
@@ -87,15 +72,7 @@ operation = Operation(
 
 
 def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: float, head_dim: int) -> tuple[Any, Any]:
-    """The gradients of x and weight, None for one that is not needed.
-
-    Args:
-        tensors: x, weight, cos and sin.
-        grad: The gradient of the result.
-        needs: Whether x and weight need theirs.
-        eps: As in the forward pass.
-        head_dim: Elements of a head.
-    """
+    """The gradients of x and weight, None for one that is not needed; `tensors` are x, weight, cos and sin."""
     x, weight, cos, sin = tensors
     _, seq_len, hidden = x.shape
     dx, dweight = x.new_empty(x.shape), weight.new_zeros(weight.shape)

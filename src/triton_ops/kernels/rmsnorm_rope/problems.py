@@ -43,11 +43,7 @@ _WARP_BYTES = 32 * _LOAD_BYTES  # bytes that a warp loads at once
 
 
 def config_space(problem: Problem) -> ConfigSpace:
-    """The space of chunks and whole rows for the problem's row length, with the default for its dtype.
-
-    Args:
-        problem: A problem with the spec `x` and the extent HIDDEN.
-    """
+    """The space of chunks and whole rows for the problem's row length, with the default for its dtype."""
     hidden = problem["HIDDEN"]
     widest = rows.padded(hidden // 2)
     at_once = math.gcd(problem["HEAD_DIM"] // 2, _LOAD_BYTES // ITEM_BYTES[problem["x"].dtype])  # pairs, with one mask
@@ -103,11 +99,7 @@ def default_config(hidden: int, dtype: str) -> Config:
 
 
 def gradient_space(problem: Problem) -> ConfigSpace:
-    """The space of the gradient; PROGRAMS counts the programs for each multiprocessor.
-
-    Args:
-        problem: A problem with the extent HIDDEN.
-    """
+    """The space of the gradient; PROGRAMS counts the programs for each multiprocessor."""
     hidden = problem["HIDDEN"]
     widest = rows.padded(hidden // 2)
     whole = widest <= _WHOLE
@@ -167,11 +159,7 @@ PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
 def arguments(
     batch: int = 4, seq: int = 4096, hidden: int = 4096, heads: int = 32, dtype: str = "bfloat16"
 ) -> dict[str, TensorSpec | int | float]:
-    """The kernel's arguments for x[batch, seq, hidden] with `heads` heads, by name, in the order of its parameters.
-
-    Raises:
-        ShapeMismatchError: `heads` does not divide `hidden`, or a head is of odd size.
-    """
+    """The kernel's arguments for x[batch, seq, hidden] with `heads` heads, by name, in the order of its parameters."""
     head_dim = checked_head_dim(hidden, heads)
     rows, table = (batch, seq, hidden), (seq, head_dim)
     return {
@@ -190,11 +178,7 @@ def arguments(
 def gradient_arguments(
     batch: int = 4, seq: int = 4096, hidden: int = 4096, heads: int = 32, dtype: str = "bfloat16"
 ) -> dict[str, TensorSpec | int | float]:
-    """The arguments of the gradient's launch, by name, in the order of its parameters.
-
-    Raises:
-        ShapeMismatchError: As `arguments`.
-    """
+    """The arguments of the gradient's launch, by name, in the order of its parameters."""
     inputs = arguments(batch, seq, hidden, heads, dtype)
     x = TensorSpec((batch, seq, hidden), dtype)
     return {

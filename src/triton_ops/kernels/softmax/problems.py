@@ -29,20 +29,12 @@ _MOST_SPLIT = 2048  # programs from which on no GPU waits for more
 
 
 def config_space(problem: Problem) -> ConfigSpace:
-    """The space for the problem's row length.
-
-    Args:
-        problem: A problem with the extent COLUMNS.
-    """
+    """The space for the problem's row length."""
     return rows.config_space(problem["COLUMNS"])
 
 
 def gradient_space(problem: Problem) -> ConfigSpace:
-    """The space of the gradient, which holds two blocks of a row at once.
-
-    Args:
-        problem: A problem with the extents `rows` and COLUMNS.
-    """
+    """The space of the gradient, which holds two blocks of a row at once."""
     count, columns = problem["rows"], problem["COLUMNS"]
     widest = rows.padded(columns)
     rules = (
