@@ -95,45 +95,13 @@ def rows_of(row, rows, batch, head, stride_b, stride_h, stride_m, GROUP: tl.cons
 
 @triton.jit
 def attention_kernel(
-    q,
-    k,
-    v,
-    out,
-    lse,
-    batch_heads,
-    walks,
-    queries,
-    keys,
-    stride_qb,
-    stride_qh,
-    stride_qm,
-    stride_kb,
-    stride_kh,
-    stride_kn,
-    stride_vb,
-    stride_vh,
-    stride_vn,
-    stride_ob,
-    stride_oh,
-    stride_om,
-    factor,
-    CAUSAL: tl.constexpr,
-    RAGGED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    GROUP: tl.constexpr,
-    SHARING: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    VALUE_DIM: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK_R: tl.constexpr,
-    BLOCK_V: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    GROUP_HEADS: tl.constexpr,
-    SPLITS: tl.constexpr,
-    DESCRIPTORS: tl.constexpr,
-    WARP_SPECIALIZE: tl.constexpr,
-):
+    q, k, v, out, lse, batch_heads, walks, queries, keys, stride_qb, stride_qh, stride_qm, stride_kb, stride_kh,
+    stride_kn, stride_vb, stride_vh, stride_vn, stride_ob, stride_oh, stride_om, factor,
+    CAUSAL: tl.constexpr, RAGGED: tl.constexpr, PRECISION: tl.constexpr, GROUP: tl.constexpr, SHARING: tl.constexpr,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_V: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_HEADS: tl.constexpr,
+    SPLITS: tl.constexpr, DESCRIPTORS: tl.constexpr, WARP_SPECIALIZE: tl.constexpr,
+):  # fmt: skip
     """Write `out`, and `lse` unless it is None, of BLOCK_M rows of one head of keys; strides in elements.
 
     A sequence has `walks` walks along the keys, each for GROUP heads of queries, and SHARING walks are along the same
@@ -233,21 +201,9 @@ def attention_kernel(
 
 @triton.jit
 def parts_kernel(
-    parts,
-    logarithms,
-    out,
-    lse,
-    rows,
-    heads,
-    queries,
-    stride_ob,
-    stride_oh,
-    stride_om,
-    VALUE_DIM: tl.constexpr,
-    BLOCK_V: tl.constexpr,
-    SPLITS: tl.constexpr,
-    ROWS: tl.constexpr,
-):
+    parts, logarithms, out, lse, rows, heads, queries, stride_ob, stride_oh, stride_om,
+    VALUE_DIM: tl.constexpr, BLOCK_V: tl.constexpr, SPLITS: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
     """Add up parts [SPLITS, rows, VALUE_DIM] with logarithms [SPLITS, rows] of base 2; a row is of batch, head, query.
 
     The parts are added in their order, with the largest logarithm found first, so that equal calls give equal bits.
@@ -286,23 +242,9 @@ def parts_of(head_dim):
 
 
 def launch(
-    q,
-    k,
-    v,
-    out,
-    lse,
-    scale,
-    CAUSAL,
-    PRECISION,
-    BLOCK_M,
-    BLOCK_N,
-    num_warps,
-    num_stages,
-    GROUP_HEADS=1,
-    SPLITS=1,
-    DESCRIPTORS=False,
-    WARP_SPECIALIZE=False,
-):
+    q, k, v, out, lse, scale, CAUSAL, PRECISION, BLOCK_M, BLOCK_N, num_warps, num_stages, GROUP_HEADS=1, SPLITS=1,
+    DESCRIPTORS=False, WARP_SPECIALIZE=False,
+):  # fmt: skip
     """Write `out`, and `lse` unless it is None: one launch, or with SPLITS a second one that adds the parts up.
 
     Tensors are as in `attention.problems.arguments`. GROUP_HEADS heads of keys are walked through before the next tile

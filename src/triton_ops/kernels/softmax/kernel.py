@@ -71,17 +71,11 @@ def softmax_kernel(x, out, rows, COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOC
 
 @triton.jit
 def softmax_backward_kernel(
-    out,
-    grad,
-    dx,
-    rows,
-    COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    EVICT: tl.constexpr = "none",
+    out, grad, dx, rows,
+    COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK_SIZE: tl.constexpr, EVICT: tl.constexpr = "none",
     SPLIT: tl.constexpr = 1,
     parts=None,
-):
+):  # fmt: skip
     """dx[row] = out[row] * (grad[row] - sum(out[row] * grad[row])), in float32 or float64, rounded once.
 
     With SPLIT above 1 it writes the sum of one part of a row to parts[row, part], and dx is left to
@@ -111,17 +105,10 @@ def softmax_backward_kernel(
 
 @triton.jit
 def softmax_backward_rest_kernel(
-    out,
-    grad,
-    dx,
-    rows,
-    parts,
-    COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    SPLIT: tl.constexpr,
+    out, grad, dx, rows, parts,
+    COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK_SIZE: tl.constexpr, SPLIT: tl.constexpr,
     EVICT: tl.constexpr = "none",
-):
+):  # fmt: skip
     """Write dx of one part of a row, from the sums of all parts. The last rows come first: L2 still holds them."""
     place = tl.num_programs(0) - 1 - tl.program_id(0)
     row = (place // SPLIT).to(tl.int64) * ROWS + tl.arange(0, ROWS)
