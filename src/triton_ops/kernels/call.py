@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from triton_ops.backend import Arguments, CompilesAtLaunch, is_tensor, with_scratch
+from triton_ops.backend import Arguments, CompilesAtLaunch, Kernel, Operation, is_tensor, with_scratch
 from triton_ops.base import require
 from triton_ops.exceptions import (
     ConfigValueError,
@@ -24,8 +24,8 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UnsupportedDtypeError,
 )
-from triton_ops.space import Config, Tunable
-from triton_ops.values import contiguous_stride, is_fake
+from triton_ops.space import Config, ConfigSpace, Tunable
+from triton_ops.values import Problem, TensorSpec, Work, contiguous_stride, is_fake
 
 Forward: TypeAlias = Callable[[bool], tuple[Any, Sequence[Any]]]
 """Runs the kernel; told whether a gradient will be asked for. Returns the result, and the tensors to keep for it.
@@ -110,6 +110,26 @@ def validate_eps(eps: Any) -> None:
     """
     if isinstance(eps, bool) or not isinstance(eps, (int, float)) or not (math.isfinite(eps) and eps >= 0):
         raise SettingsError(f"eps is {eps!r}; it must be finite and 0 or more")
+
+
+class TunedProblems(Protocol):
+    """A kernel's file `problems`: what tuners know of it."""
+
+    PROBLEMS: dict[str, tuple[tuple[int, ...], str]]
+    arguments: Callable[..., Mapping[str, TensorSpec | bool | int | float | str | None]]
+    config_space: Callable[[Problem], ConfigSpace]
+    work: Callable[[Problem], Work]
+
+    @property
+    def DTYPES(self) -> tuple[str, ...]: ...  # noqa: D102, N802 - a constant of the module
+
+
+def operation_of(name: str, kernel: Kernel, problems: TunedProblems, reference: Callable[..., Any]) -> Operation:
+    """The operation of a shipped kernel for tuners."""
+    return Operation(
+        name, kernel, problems.config_space, problems.arguments, reference=reference, work=problems.work,
+        dtypes=problems.DTYPES, problems=problems.PROBLEMS, device="cuda",
+    )  # fmt: skip
 
 
 class ValueRule(NamedTuple):

@@ -7,25 +7,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from triton_ops.backend import LauncherKernel, Operation
+from triton_ops.backend import LauncherKernel
 from triton_ops.base import require
 from triton_ops.dispatch import Gradient, compilable, config_for
 from triton_ops.exceptions import ConfigValueError, SettingsError, ShapeMismatchError
 from triton_ops.kernels import call
+from triton_ops.kernels.attention import problems
 from triton_ops.kernels.attention.backward import gradient
 from triton_ops.kernels.attention.kernel import launch
-from triton_ops.kernels.attention.problems import (
-    DTYPES,
-    OWN,
-    PROBLEMS,
-    ROLES_NEED,
-    WITH_ROLES,
-    are_summed,
-    arguments,
-    config_space,
-    default_config,
-    work,
-)
 from triton_ops.kernels.attention.reference import attention_reference
 from triton_ops.kernels.call import differentiable
 from triton_ops.kernels.jit import INTERPRETED
@@ -62,7 +51,7 @@ def validate_attention_inputs(
     """
     tensors = {"q": q, "k": k, "v": v}
     call.check_placement(tensors, on_cpu=INTERPRETED)
-    call.check_dtypes({"q": q}, DTYPES)
+    call.check_dtypes({"q": q}, problems.DTYPES)
     call.check_dtypes({"k": k, "v": v}, (dtype_name(q.dtype),))
     for name, tensor in tensors.items():
         call.check_rank(name, tensor.shape, "[batch, heads, length, head size]")
@@ -91,8 +80,8 @@ def check_own_config(config: Mapping[str, Any], q: torch.Tensor, k: torch.Tensor
         return
     form = {"SPLITS": 1, "DESCRIPTORS": False, **config}
     names = ("BLOCK_M", "SPLITS", "DESCRIPTORS", "num_warps", "num_stages")
-    if tuple(form[name] for name in names) != WITH_ROLES or not describable(TensorSpec.of(q)):
-        raise ConfigValueError(f"WARP_SPECIALIZE is {config['WARP_SPECIALIZE']!r}: {ROLES_NEED}")
+    if tuple(form[name] for name in names) != problems.WITH_ROLES or not describable(TensorSpec.of(q)):
+        raise ConfigValueError(f"WARP_SPECIALIZE is {config['WARP_SPECIALIZE']!r}: {problems.ROLES_NEED}")
 
 
 def check_scale(scale: float | None) -> None:
@@ -142,17 +131,7 @@ def _check_sizes(**sizes: int) -> None:
 __all__ = ["flash_attention", "flash_attention_with_lse", "operation"]
 
 _KERNEL = LauncherKernel(launch, outputs=("out",))
-operation = Operation(
-    name="attention",
-    kernel=_KERNEL,
-    space=config_space,
-    arguments=arguments,
-    reference=attention_reference,
-    work=work,
-    dtypes=DTYPES,
-    problems=PROBLEMS,
-    device="cuda",
-)
+operation = call.operation_of("attention", _KERNEL, problems, attention_reference)
 
 
 def _saved_values(inputs: Mapping[str, Any], results: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -316,10 +295,11 @@ def _forward(
         }  # fmt: skip
         rows, many = extents.queries * (extents.heads // extents.kv_heads), extents.batch * extents.kv_heads
         dim = max(extents.head_dim, extents.value_dim)
-        summed = are_summed(values)
+        summed = problems.are_summed(values)
         choice = config_for(
-            operation, values, lambda: default_config(rows, extents.keys, many, dim, dtype_name(q.dtype), summed),
-            config=config, check=OWN.checked, tune=tune,
+            operation, values,
+            lambda: problems.default_config(rows, extents.keys, many, dim, dtype_name(q.dtype), summed),
+            config=config, check=problems.OWN.checked, tune=tune,
         )  # fmt: skip
         if config is not None:
             check_own_config(choice, q, k, v)

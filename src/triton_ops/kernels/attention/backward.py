@@ -15,17 +15,8 @@ from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.base import require
 from triton_ops.dispatch import config_for
 from triton_ops.kernels import call
+from triton_ops.kernels.attention import problems
 from triton_ops.kernels.attention.kernel import LOG2_E, rows_of, tile_at
-from triton_ops.kernels.attention.problems import (
-    DTYPES,
-    GRADIENT_OWN,
-    GRADIENT_PROBLEMS,
-    are_summed,
-    gradient_arguments,
-    gradient_default,
-    gradient_space,
-    gradient_work,
-)
 from triton_ops.kernels.attention.reference import attention_backward_reference
 from triton_ops.kernels.jit import widened
 from triton_ops.kernels.tiles import padded
@@ -279,12 +270,12 @@ def launch(
 operation = Operation(
     name="attention_backward",
     kernel=LauncherKernel(launch, outputs=("dq", "dk", "dv")),
-    space=gradient_space,
-    arguments=gradient_arguments,
+    space=problems.gradient_space,
+    arguments=problems.gradient_arguments,
     reference=attention_backward_reference,
-    work=gradient_work,
-    dtypes=DTYPES,
-    problems=GRADIENT_PROBLEMS,
+    work=problems.gradient_work,
+    dtypes=problems.DTYPES,
+    problems=problems.GRADIENT_PROBLEMS,
     device="cuda",
 )
 
@@ -305,9 +296,12 @@ def gradient(
             "scale": scale or 1 / math.sqrt(q.shape[3]), "CAUSAL": causal, "PRECISION": call.precision_of(q),
         }  # fmt: skip
         size = max(q.shape[3], v.shape[3])
-        summed = are_summed(values)
+        summed = problems.are_summed(values)
         config = config_for(
-            operation, values, lambda: gradient_default(size, dtype_name(q.dtype), summed), check=GRADIENT_OWN.checked
+            operation,
+            values,
+            lambda: problems.gradient_default(size, dtype_name(q.dtype), summed),
+            check=problems.GRADIENT_OWN.checked,
         )
         call.launch_all(launch, config, values, q.device)
     return tuple(each if need else None for each, need in zip(gradients.values(), needs, strict=True))  # type: ignore[return-value]

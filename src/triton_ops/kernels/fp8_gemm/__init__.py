@@ -5,29 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import FormsKernel, Operation, TritonKernel
+from triton_ops.backend import FormsKernel, TritonKernel
 from triton_ops.base import require
 from triton_ops.dispatch import compilable, config_for
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, check_output_dtype
+from triton_ops.kernels.fp8_gemm import problems
 from triton_ops.kernels.fp8_gemm.kernel import fp8_gemm_kernel, grid, host_descriptors
-from triton_ops.kernels.fp8_gemm.problems import (
-    OUTPUT_DTYPES,
-    OWN,
-    PROBLEMS,
-    arguments,
-    as_its_form,
-    config_space,
-    default_config,
-    extents,
-    gluon_form,
-    result_described,
-    scale_shapes,
-    scale_strides,
-    takes_descriptors,
-    work,
-)
 from triton_ops.kernels.fp8_gemm.reference import fp8_gemm_reference
 from triton_ops.kernels.fp8_quantize import quantize_fp8
 from triton_ops.kernels.jit import INTERPRETED
@@ -63,7 +48,7 @@ def validate_fp8_gemm_inputs(
     check_float8_device(a)
     call.check_dtypes({"a": a, "b": b}, (FP8Format.name, *_FLOATS))
     call.check_dtypes(scales, ("float32",))
-    check_output_dtype(torch.float16 if output_dtype is None else output_dtype, OUTPUT_DTYPES)
+    check_output_dtype(torch.float16 if output_dtype is None else output_dtype, problems.DTYPES)
     call.check_rank("a", a.shape, "[M, K]")
     call.check_rank("b", b.shape, "[K, N]")
     (M, K), N = a.shape, b.shape[1]
@@ -85,7 +70,7 @@ def checked_scales(
     Raises:
         ShapeMismatchError: A scale has another shape, or only one of them is by block.
     """
-    forms = scale_shapes(*shape)
+    forms = problems.scale_shapes(*shape)
     a, b = (scale.reshape(1, 1) if scale.numel() == 1 else scale for scale in (a_scale, b_scale))
     shapes = tuple(a.shape), tuple(b.shape)
     plain = [tuple(each[place] for each in (forms["tensor"], forms["row"])) for place in (0, 1)]
@@ -106,21 +91,11 @@ def checked_scales(
 __all__ = ["fp8_gemm", "operation"]
 
 _KERNEL = FormsKernel(
-    {"triton": TritonKernel(fp8_gemm_kernel, grid, outputs=("c",), made=host_descriptors), **gluon_form()},
+    {"triton": TritonKernel(fp8_gemm_kernel, grid, outputs=("c",), made=host_descriptors), **problems.gluon_form()},
     default="triton",
     others=("BUFFERS", "APART"),
 )
-operation = Operation(
-    name="fp8_gemm",
-    kernel=_KERNEL,
-    space=config_space,
-    arguments=arguments,
-    reference=fp8_gemm_reference,
-    work=work,
-    dtypes=OUTPUT_DTYPES,
-    problems=PROBLEMS,
-    device="cuda",
-)
+operation = call.operation_of("fp8_gemm", _KERNEL, problems, fp8_gemm_reference)
 
 
 @compilable(
@@ -190,18 +165,20 @@ def fp8_gemm(
     out = a.new_empty((M, N), dtype=torch.float16 if output_dtype is None else output_dtype)
     values = {
         "a": a, "b": b, "c": out, "a_scale": a_scale, "b_scale": b_scale, "bias": None,
-        **extents((M, N, K), a.stride(), b.stride()),
-        **scale_strides((a_scale.shape, b_scale.shape), a_scale.stride(), b_scale.stride()),
-        "BLOCKED": blocked, "FAST": bool(fast_accum), "C_DESCRIBED": result_described(N, out.element_size()),
+        **problems.extents((M, N, K), a.stride(), b.stride()),
+        **problems.scale_strides((a_scale.shape, b_scale.shape), a_scale.stride(), b_scale.stride()),
+        "BLOCKED": blocked, "FAST": bool(fast_accum), "C_DESCRIBED": problems.result_described(N, out.element_size()),
     }  # fmt: skip
     if call.launches(out):
         choice = config_for(
-            operation, values, lambda: default_config(M, N, K),
-            config=config, check=OWN.checked, tune=tune,
+            operation, values, lambda: problems.default_config(M, N, K),
+            config=config, check=problems.OWN.checked, tune=tune,
         )  # fmt: skip
         if config is not None:
-            check_loads(choice, lambda: takes_descriptors(TensorSpec.of(a), TensorSpec.of(b)), "neighbours along K")
-            choice = as_its_form(choice, lambda: config_space(_problem_of(values)))
+            check_loads(
+                choice, lambda: problems.takes_descriptors(TensorSpec.of(a), TensorSpec.of(b)), "neighbours along K"
+            )
+            choice = problems.as_its_form(choice, lambda: problems.config_space(_problem_of(values)))
         call.launch(_KERNEL, choice, {**values, "bias": None if bias is None else bias.detach()}, a.device)
     return out
 
@@ -223,6 +200,6 @@ def _codes_and_scale(matrix: torch.Tensor, scale: torch.Tensor | None) -> tuple[
 
 def _check_bias(bias: torch.Tensor, a: torch.Tensor, columns: int) -> None:
     call.check_placement({"a": a, "bias": bias}, on_cpu=True)  # a's own place has been checked
-    call.check_dtypes({"bias": bias}, OUTPUT_DTYPES)
+    call.check_dtypes({"bias": bias}, problems.DTYPES)
     call.check_contiguous({"bias": bias})
     call.check_shape("bias", bias.shape, (columns,), "b has this number of columns")

@@ -288,7 +288,7 @@ def default_config(M: int, N: int, K: int) -> Config:
     )  # fmt: skip
 
 
-OUTPUT_DTYPES = ("bfloat16", "float16", "float32")
+DTYPES = ("bfloat16", "float16", "float32")
 SCALINGS = {1: "tensor", 2: "row", 3: "block", 4: "tensor"}
 """How scales lie over the inputs, by the number that stands in a shape."""
 _FAST = 4  # as 1, with sums that are not promoted

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import Operation, TritonKernel
+from triton_ops.backend import TritonKernel
 from triton_ops.base import require
 from triton_ops.dispatch import compilable, config_for
 from triton_ops.exceptions import NumericalOverflowError, SettingsError, ShapeMismatchError
 from triton_ops.kernels import call, rows
 from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, scale_groups
+from triton_ops.kernels.fp8_quantize import problems
 from triton_ops.kernels.fp8_quantize.dequantize import dequantize_fp8, rescale
 from triton_ops.kernels.fp8_quantize.kernel import fp8_quantize_kernel, grid, largest_kernel
-from triton_ops.kernels.fp8_quantize.problems import DTYPES, PROBLEMS, arguments, config_space, work
 from triton_ops.kernels.fp8_quantize.reference import fp8_quantize_reference
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.values import is_fake
@@ -27,17 +27,7 @@ __all__ = ["dequantize_fp8", "operation", "quantize_fp8", "quantize_fp8_with_ove
 _KERNEL = TritonKernel(fp8_quantize_kernel, grid, outputs=("out", "scale"))
 GRANULARITIES = ("tensor", "row", "block", "tile")
 _LARGEST_BLOCK, _PROGRAMS = 4096, 4  # elements of a program's step, and programs for each multiprocessor
-operation = Operation(
-    name="fp8_quantize",
-    kernel=_KERNEL,
-    space=config_space,
-    arguments=arguments,
-    reference=fp8_quantize_reference,
-    work=work,
-    dtypes=DTYPES,
-    problems=PROBLEMS,
-    device="cuda",
-)
+operation = call.operation_of("fp8_quantize", _KERNEL, problems, fp8_quantize_reference)
 
 
 @compilable(
@@ -193,7 +183,7 @@ def validate_fp8_quantize_inputs(tensor: torch.Tensor, scale: torch.Tensor | Non
     tensors = {"tensor": tensor} if scale is None else {"tensor": tensor, "scale": scale}
     call.check_placement(tensors, on_cpu=INTERPRETED)
     check_float8_device(tensor)
-    call.check_dtypes({"tensor": tensor}, DTYPES)
+    call.check_dtypes({"tensor": tensor}, problems.DTYPES)
     if scale is not None:
         call.check_dtypes({"scale": scale}, ("float32",))
     call.check_contiguous(tensors)

@@ -12,33 +12,7 @@ from triton_ops.dispatch import Gradient, compilable, config_for
 from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.call import differentiable
-from triton_ops.kernels.gated_mlp.kernel import (
-    distance,
-    gated_mlp_backward_kernel,
-    gated_mlp_kernel,
-    gradient_grid,
-    grid,
-    host_descriptors,
-)
-from triton_ops.kernels.gated_mlp.problems import (
-    ACTIVATIONS,
-    DTYPES,
-    GRADIENT_OWN,
-    GRADIENT_PROBLEMS,
-    OWN,
-    PROBLEMS,
-    arguments,
-    config_space,
-    default_config,
-    extents,
-    gradient_arguments,
-    gradient_default,
-    gradient_space,
-    gradient_unit,
-    gradient_work,
-    unit,
-    work,
-)
+from triton_ops.kernels.gated_mlp import kernel, problems
 from triton_ops.kernels.gated_mlp.reference import gated_mlp_backward_reference, gated_mlp_reference
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads, describable
@@ -49,16 +23,16 @@ if TYPE_CHECKING:
     import torch
 
 
-_GRADIENT_KERNEL = TritonKernel(gated_mlp_backward_kernel, gradient_grid, outputs=("dgate", "dup"))
+_GRADIENT_KERNEL = TritonKernel(kernel.gated_mlp_backward_kernel, kernel.gradient_grid, outputs=("dgate", "dup"))
 gradient_operation = Operation(
     name="gated_mlp_backward",
     kernel=_GRADIENT_KERNEL,
-    space=gradient_space,
-    arguments=gradient_arguments,
+    space=problems.gradient_space,
+    arguments=problems.gradient_arguments,
     reference=gated_mlp_backward_reference,
-    work=gradient_work,
-    dtypes=DTYPES,
-    problems=GRADIENT_PROBLEMS,
+    work=problems.gradient_work,
+    dtypes=problems.DTYPES,
+    problems=problems.GRADIENT_PROBLEMS,
     device="cuda",
 )
 
@@ -74,10 +48,10 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], activatio
     values = {
         "gate": gate, "up": up, "grad": grad.contiguous().view(gate.shape), "dgate": dgate, "dup": dup,
         "elements": gate.numel(), "ACTIVATION": activation,
-        "UNIT": gradient_unit(gate.numel(), gate.element_size()),
+        "UNIT": problems.gradient_unit(gate.numel(), gate.element_size()),
     }  # fmt: skip
     if call.launches(gate):
-        config = config_for(gradient_operation, values, gradient_default, check=GRADIENT_OWN.checked)
+        config = config_for(gradient_operation, values, problems.gradient_default, check=problems.GRADIENT_OWN.checked)
         call.launch(_GRADIENT_KERNEL, config, values, gate.device)
     dx = (dgate @ gate_weight).addmm_(dup, up_weight).view(*grad.shape[:-1], x.shape[-1]) if needs[0] else None
     return dx, dgate.mT @ x if needs[1] else None, dup.mT @ x if needs[2] else None
@@ -96,10 +70,10 @@ def validate_gated_mlp_inputs(
     """
     tensors = {"x": x, "gate_weight": gate_weight, "up_weight": up_weight}
     call.check_placement(tensors, on_cpu=INTERPRETED)
-    call.check_dtypes({"x": x}, DTYPES)
+    call.check_dtypes({"x": x}, problems.DTYPES)
     call.check_dtypes({"gate_weight": gate_weight, "up_weight": up_weight}, (dtype_name(x.dtype),))
     _check_rows(x)
-    call.check_activation(activation, ACTIVATIONS)
+    call.check_activation(activation, problems.ACTIVATIONS)
     call.check_rank("x", x.shape, "[batch, seq, hidden]")
     call.check_rank("gate_weight", gate_weight.shape, "[intermediate, hidden]")
     intermediate, hidden = gate_weight.shape[0], x.shape[2]
@@ -149,18 +123,8 @@ def _check_widths(config: Mapping[str, Any], item_bytes: int) -> None:
 
 __all__ = ["fused_gated_mlp", "operation"]
 
-_KERNEL = TritonKernel(gated_mlp_kernel, grid, outputs=("out",), made=host_descriptors)
-operation = Operation(
-    name="gated_mlp",
-    kernel=_KERNEL,
-    space=config_space,
-    arguments=arguments,
-    reference=gated_mlp_reference,
-    work=work,
-    dtypes=DTYPES,
-    problems=PROBLEMS,
-    device="cuda",
-)
+_KERNEL = TritonKernel(kernel.gated_mlp_kernel, kernel.grid, outputs=("out",), made=kernel.host_descriptors)
+operation = call.operation_of("gated_mlp", _KERNEL, problems, gated_mlp_reference)
 
 
 def _saved_values(inputs: Mapping[str, Any], results: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -276,13 +240,13 @@ def _forward(
         strides = [tensor.stride() for tensor in (x, *weights)]
         values = {
             "x": x, "gate_weight": weights[0], "up_weight": weights[1], "out": out, "gate": None, "up": None,
-            **extents((tokens, intermediate, hidden), *strides),
+            **problems.extents((tokens, intermediate, hidden), *strides),
             "ACTIVATION": activation, "PRECISION": call.precision_of(x),
-            "UNIT": unit(hidden, strides, x.element_size()),
+            "UNIT": problems.unit(hidden, strides, x.element_size()),
         }  # fmt: skip
         choice = config_for(
-            operation, values, lambda: default_config(tokens, intermediate, hidden, dtype_name(x.dtype)),
-            config=config, check=OWN.checked, tune=tune,
+            operation, values, lambda: problems.default_config(tokens, intermediate, hidden, dtype_name(x.dtype)),
+            config=config, check=problems.OWN.checked, tune=tune,
         )  # fmt: skip
         if config is None:
             choice = _as_called(choice, weights, saving)
@@ -297,6 +261,6 @@ def _as_called(winner: Config, weights: tuple[torch.Tensor, torch.Tensor], savin
 
     What keeps them takes shared memory, which programs that walk have filled with the next tile by then.
     """
-    apart = winner.get("JOINED", False) and not distance(*weights)
+    apart = winner.get("JOINED", False) and not kernel.distance(*weights)
     walking = saving and winner.get("PROGRAMS", 0)
     return Config(winner, **({"JOINED": False} if apart else {}), **({"PROGRAMS": 0} if walking else {}))

@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import Operation, TritonKernel
+from triton_ops.backend import TritonKernel
 from triton_ops.dispatch import compilable, config_for
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
+from triton_ops.kernels.grouped_matmul import problems
 from triton_ops.kernels.grouped_matmul.kernel import grid, grouped_matmul_kernel
-from triton_ops.kernels.grouped_matmul.problems import (
-    DTYPES,
-    OWN,
-    PROBLEMS,
-    arguments,
-    config_space,
-    default_config,
-    extents,
-    takes_descriptors,
-    work,
-)
 from triton_ops.kernels.grouped_matmul.reference import grouped_matmul_reference
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads
@@ -46,7 +36,7 @@ def validate_grouped_matmul_inputs(
     """
     indices = {"ends": ends} if gather is None else {"ends": ends, "gather": gather}
     call.check_placement({"x": x, "weight": weight, **indices}, on_cpu=INTERPRETED)
-    call.check_dtypes({"x": x}, DTYPES)
+    call.check_dtypes({"x": x}, problems.DTYPES)
     call.check_dtypes({"weight": weight}, (dtype_name(x.dtype),))
     call.check_dtypes(indices, _WHOLE)
     call.check_contiguous(indices)
@@ -71,17 +61,7 @@ def validate_grouped_matmul_inputs(
 __all__ = ["grouped_matmul", "operation"]
 
 _KERNEL = TritonKernel(grouped_matmul_kernel, grid, outputs=("out",))
-operation = Operation(
-    name="grouped_matmul",
-    kernel=_KERNEL,
-    space=config_space,
-    arguments=arguments,
-    reference=grouped_matmul_reference,
-    work=work,
-    dtypes=DTYPES,
-    problems=PROBLEMS,
-    device="cuda",
-)
+operation = call.operation_of("grouped_matmul", _KERNEL, problems, grouped_matmul_reference)
 
 
 @compilable('(Tensor x, Tensor weight, Tensor ends, Tensor? gather=None, str config="", bool tune=False) -> Tensor')
@@ -136,13 +116,13 @@ def grouped_matmul(
     if call.launches(out):
         values = {
             "x": x, "weight": weight, "out": out, "ends": ends, "gather": gather,
-            **extents(M, weight.shape, x.stride(), weight.stride()), "PRECISION": call.precision_of(x),
+            **problems.extents(M, weight.shape, x.stride(), weight.stride()), "PRECISION": call.precision_of(x),
         }  # fmt: skip
         choice = config_for(
-            operation, values, lambda: default_config(M, N, K, groups, dtype_name(x.dtype)),
-            config=config, check=OWN.checked, tune=tune,
+            operation, values, lambda: problems.default_config(M, N, K, groups, dtype_name(x.dtype)),
+            config=config, check=problems.OWN.checked, tune=tune,
         )  # fmt: skip
         if config is not None:
-            check_loads(choice, lambda: takes_descriptors(TensorSpec.of(x), TensorSpec.of(weight)))
+            check_loads(choice, lambda: problems.takes_descriptors(TensorSpec.of(x), TensorSpec.of(weight)))
         call.launch(_KERNEL, choice, values, x.device)
     return out

@@ -10,20 +10,11 @@ from triton_ops.base import require
 from triton_ops.dispatch import config_for
 from triton_ops.kernels import call
 from triton_ops.kernels.jit import add_up
+from triton_ops.kernels.layer_norm import problems
 from triton_ops.kernels.layer_norm.kernel import (
     layer_norm_backward_columns_kernel,
     layer_norm_backward_kernel,
     layer_norm_backward_statistics_kernel,
-)
-from triton_ops.kernels.layer_norm.problems import (
-    DEFAULT_EPS,
-    DTYPES,
-    GRADIENT_OWN,
-    PROBLEMS,
-    gradient_arguments,
-    gradient_default,
-    gradient_space,
-    gradient_work,
 )
 from triton_ops.kernels.layer_norm.reference import layer_norm_backward_reference
 
@@ -81,12 +72,12 @@ def launch(
 operation = Operation(
     name="layer_norm_backward",
     kernel=LauncherKernel(launch, outputs=("dx", "dweight", "dbias")),
-    space=gradient_space,
-    arguments=gradient_arguments,
+    space=problems.gradient_space,
+    arguments=problems.gradient_arguments,
     reference=layer_norm_backward_reference,
-    work=gradient_work,
-    dtypes=DTYPES,
-    problems=PROBLEMS,
+    work=problems.gradient_work,
+    dtypes=problems.DTYPES,
+    problems=problems.PROBLEMS,
     device="cuda",
 )
 
@@ -102,9 +93,12 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: floa
     if call.launches(dx):
         values = {
             "x": x.view(-1, columns), "weight": weight, "grad": grad.contiguous().view(-1, columns),
-            "dx": dx.view(-1, columns), "dweight": dweight, "dbias": dbias, "eps": DEFAULT_EPS, "COLUMNS": columns,
+            "dx": dx.view(-1, columns), "dweight": dweight, "dbias": dbias, "eps": problems.DEFAULT_EPS,
+            "COLUMNS": columns,
         }  # fmt: skip
-        config = config_for(operation, values, lambda: gradient_default(columns), check=GRADIENT_OWN.checked)
+        config = config_for(
+            operation, values, lambda: problems.gradient_default(columns), check=problems.GRADIENT_OWN.checked
+        )
         with call.on_device(x.device):
             launch(**{**values, "eps": eps, **config})
     return tuple(each if need else None for each, need in zip((dx, dweight, dbias), needs, strict=True))  # type: ignore[return-value]

@@ -207,6 +207,7 @@ def default_config(M: int, N: int, K: int, dtype: str) -> Config:
 
 OUTPUT_DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "float8_e4m3fn": "bfloat16"}
 """The dtype of the product by the dtype of the inputs."""
+DTYPES = tuple(OUTPUT_DTYPES)
 BIAS_DTYPES = ("bfloat16", "float16", "float32")
 ACTIVATIONS = ("none", "relu", "gelu", "silu")
 

@@ -6,24 +6,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import Operation, TritonKernel
+from triton_ops.backend import TritonKernel
 from triton_ops.dispatch import Gradient, compilable, config_for
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.call import differentiable, validate_eps
 from triton_ops.kernels.jit import INTERPRETED
+from triton_ops.kernels.rmsnorm_rope import problems
 from triton_ops.kernels.rmsnorm_rope.backward import gradient
 from triton_ops.kernels.rmsnorm_rope.kernel import grid, rmsnorm_rope_kernel
-from triton_ops.kernels.rmsnorm_rope.problems import (
-    DEFAULT_EPS,
-    DTYPES,
-    OWN,
-    PROBLEMS,
-    arguments,
-    config_space,
-    default_config,
-    work,
-)
 from triton_ops.kernels.rmsnorm_rope.reference import rmsnorm_rope_reference
 from triton_ops.values import dtype_name
 
@@ -36,7 +27,7 @@ def validate_rmsnorm_rope_inputs(
     weight: torch.Tensor,
     cos: torch.Tensor,
     sin: torch.Tensor,
-    eps: float = DEFAULT_EPS,
+    eps: float = problems.DEFAULT_EPS,
     num_heads: int | None = None,
 ) -> tuple[int, int, int, int, int]:
     """Check all arguments of `fused_rmsnorm_rope`: placement, dtypes, layout, shapes, then `eps`.
@@ -50,7 +41,7 @@ def validate_rmsnorm_rope_inputs(
     """
     tensors = {"x": x, "weight": weight, "cos": cos, "sin": sin}
     call.check_placement(tensors, on_cpu=INTERPRETED)
-    call.check_dtypes(tensors, DTYPES)
+    call.check_dtypes(tensors, problems.DTYPES)
     call.check_contiguous(tensors)
     call.check_rank("x", x.shape, "[batch, seq, hidden]")
     batch, seq_len, hidden = x.shape
@@ -111,17 +102,7 @@ def check_halves_equal(tables: Mapping[str, torch.Tensor], head_dim: int) -> Non
 __all__ = ["fused_rmsnorm_rope", "operation"]
 
 _KERNEL = TritonKernel(rmsnorm_rope_kernel, grid, outputs=("out",))
-operation = Operation(
-    name="rmsnorm_rope",
-    kernel=_KERNEL,
-    space=config_space,
-    arguments=arguments,
-    reference=rmsnorm_rope_reference,
-    work=work,
-    dtypes=DTYPES,
-    problems=PROBLEMS,
-    device="cuda",
-)
+operation = call.operation_of("rmsnorm_rope", _KERNEL, problems, rmsnorm_rope_reference)
 
 
 def _saved_values(inputs: Mapping[str, Any], _results: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -142,7 +123,7 @@ def fused_rmsnorm_rope(
     weight: torch.Tensor,
     cos: torch.Tensor,
     sin: torch.Tensor,
-    eps: float = DEFAULT_EPS,
+    eps: float = problems.DEFAULT_EPS,
     num_heads: int | None = None,
     *,
     config: Mapping[str, Any] | None = None,
@@ -206,11 +187,11 @@ def _forward(
     if call.launches(out):
         values = {
             "x": x, "weight": weight, "cos": cos, "sin": sin, "out": out,
-            "seq_len": seq_len, "eps": DEFAULT_EPS, "HIDDEN": hidden, "HEAD_DIM": head_dim,
+            "seq_len": seq_len, "eps": problems.DEFAULT_EPS, "HIDDEN": hidden, "HEAD_DIM": head_dim,
         }  # fmt: skip
         choice = config_for(
-            operation, values, lambda: default_config(hidden, dtype_name(x.dtype)),
-            config=config, check=OWN.checked, tune=tune,
+            operation, values, lambda: problems.default_config(hidden, dtype_name(x.dtype)),
+            config=config, check=problems.OWN.checked, tune=tune,
         )  # fmt: skip
         call.launch(_KERNEL, choice, {**values, "eps": eps}, x.device)
     return out

@@ -10,17 +10,8 @@ from triton_ops.base import require
 from triton_ops.dispatch import config_for
 from triton_ops.kernels import call
 from triton_ops.kernels.jit import add_up
+from triton_ops.kernels.rmsnorm_rope import problems
 from triton_ops.kernels.rmsnorm_rope.kernel import rmsnorm_rope_backward_kernel
-from triton_ops.kernels.rmsnorm_rope.problems import (
-    DEFAULT_EPS,
-    DTYPES,
-    GRADIENT_OWN,
-    PROBLEMS,
-    gradient_arguments,
-    gradient_default,
-    gradient_space,
-    gradient_work,
-)
 from triton_ops.kernels.rmsnorm_rope.reference import rmsnorm_rope_backward_reference
 
 
@@ -61,12 +52,12 @@ def launch(
 operation = Operation(
     name="rmsnorm_rope_backward",
     kernel=LauncherKernel(launch, outputs=("dx", "dweight")),
-    space=gradient_space,
-    arguments=gradient_arguments,
+    space=problems.gradient_space,
+    arguments=problems.gradient_arguments,
     reference=rmsnorm_rope_backward_reference,
-    work=gradient_work,
-    dtypes=DTYPES,
-    problems=PROBLEMS,
+    work=problems.gradient_work,
+    dtypes=problems.DTYPES,
+    problems=problems.PROBLEMS,
     device="cuda",
 )
 
@@ -79,9 +70,11 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: floa
     if call.launches(dx):
         values = {
             "x": x, "weight": weight, "cos": cos, "sin": sin, "grad": grad.contiguous(), "dx": dx, "dweight": dweight,
-            "seq_len": seq_len, "eps": DEFAULT_EPS, "HIDDEN": hidden, "HEAD_DIM": head_dim,
+            "seq_len": seq_len, "eps": problems.DEFAULT_EPS, "HIDDEN": hidden, "HEAD_DIM": head_dim,
         }  # fmt: skip
-        config = config_for(operation, values, lambda: gradient_default(hidden), check=GRADIENT_OWN.checked)
+        config = config_for(
+            operation, values, lambda: problems.gradient_default(hidden), check=problems.GRADIENT_OWN.checked
+        )
         with call.on_device(x.device):
             launch(**{**values, "eps": eps, **config})
     return dx if needs[0] else None, dweight if needs[1] else None

@@ -11,27 +11,7 @@ from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call, rows
 from triton_ops.kernels.call import differentiable
 from triton_ops.kernels.jit import INTERPRETED
-from triton_ops.kernels.softmax.kernel import (
-    gradient_grid,
-    grid,
-    is_split,
-    part_sums,
-    softmax_backward_kernel,
-    softmax_backward_rest_kernel,
-    softmax_kernel,
-)
-from triton_ops.kernels.softmax.problems import (
-    DTYPES,
-    GRADIENT_OWN,
-    PROBLEMS,
-    arguments,
-    config_space,
-    gradient_arguments,
-    gradient_default,
-    gradient_space,
-    gradient_work,
-    work,
-)
+from triton_ops.kernels.softmax import kernel, problems
 from triton_ops.kernels.softmax.reference import softmax_backward_reference, softmax_reference
 
 if TYPE_CHECKING:
@@ -39,21 +19,21 @@ if TYPE_CHECKING:
 
 
 _GRADIENT_KERNEL = StagedKernel(
-    TritonKernel(softmax_backward_kernel, gradient_grid, outputs=("dx",)),
-    TritonKernel(softmax_backward_rest_kernel, gradient_grid, outputs=("dx",)),
-    when=is_split,
+    TritonKernel(kernel.softmax_backward_kernel, kernel.gradient_grid, outputs=("dx",)),
+    TritonKernel(kernel.softmax_backward_rest_kernel, kernel.gradient_grid, outputs=("dx",)),
+    when=kernel.is_split,
     scratch="parts",
-    elements=part_sums,
+    elements=kernel.part_sums,
 )
 gradient_operation = Operation(
     name="softmax_backward",
     kernel=_GRADIENT_KERNEL,
-    space=gradient_space,
-    arguments=gradient_arguments,
+    space=problems.gradient_space,
+    arguments=problems.gradient_arguments,
     reference=softmax_backward_reference,
-    work=gradient_work,
-    dtypes=DTYPES,
-    problems=PROBLEMS,
+    work=problems.gradient_work,
+    dtypes=problems.DTYPES,
+    problems=problems.PROBLEMS,
     device="cuda",
 )
 
@@ -71,7 +51,10 @@ def gradient(tensors: Sequence[Any], grad: Any, _needs: Sequence[bool]) -> tuple
         "rows": len(flat), "COLUMNS": columns,
     }  # fmt: skip
     config = config_for(
-        gradient_operation, values, lambda: gradient_default(len(flat), columns), check=GRADIENT_OWN.checked
+        gradient_operation,
+        values,
+        lambda: problems.gradient_default(len(flat), columns),
+        check=problems.GRADIENT_OWN.checked,
     )
     call.launch(_GRADIENT_KERNEL, config, values, out.device)
     return (dx,)
@@ -79,18 +62,8 @@ def gradient(tensors: Sequence[Any], grad: Any, _needs: Sequence[bool]) -> tuple
 
 __all__ = ["operation", "softmax"]
 
-_KERNEL = TritonKernel(softmax_kernel, grid, outputs=("out",))
-operation = Operation(
-    name="softmax",
-    kernel=_KERNEL,
-    space=config_space,
-    arguments=arguments,
-    reference=softmax_reference,
-    work=work,
-    dtypes=DTYPES,
-    problems=PROBLEMS,
-    device="cuda",
-)
+_KERNEL = TritonKernel(kernel.softmax_kernel, kernel.grid, outputs=("out",))
+operation = call.operation_of("softmax", _KERNEL, problems, softmax_reference)
 
 
 @compilable(
@@ -123,7 +96,7 @@ def softmax(x: torch.Tensor, *, config: Mapping[str, Any] | None = None, tune: b
     Source: chunked rows by Milakov, Gimelshein, arXiv:1805.02867.
     """
     call.check_placement({"x": x}, on_cpu=INTERPRETED)
-    call.check_dtypes({"x": x}, DTYPES)
+    call.check_dtypes({"x": x}, problems.DTYPES)
     call.check_contiguous({"x": x})
     if x.ndim == 0:
         raise ShapeMismatchError("x has no axis to take the softmax over", "[..., columns]", (), "x")
