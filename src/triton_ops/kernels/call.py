@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache, partial
-from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from types import MappingProxyType, ModuleType
+from typing import Any, NamedTuple, TypeAlias
 
 from triton_ops.backend import Arguments, CompilesAtLaunch, Kernel, Operation, is_tensor, with_scratch
 from triton_ops.base import require
@@ -24,8 +24,8 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UnsupportedDtypeError,
 )
-from triton_ops.space import Config, ConfigSpace, Tunable
-from triton_ops.values import Problem, TensorSpec, Work, contiguous_stride, is_fake
+from triton_ops.space import Config, Tunable
+from triton_ops.values import contiguous_stride, is_fake
 
 Forward: TypeAlias = Callable[[bool], tuple[Any, Sequence[Any]]]
 """Runs the kernel; told whether a gradient will be asked for. Returns the result, and the tensors to keep for it.
@@ -112,20 +112,8 @@ def validate_eps(eps: Any) -> None:
         raise SettingsError(f"eps is {eps!r}; it must be finite and 0 or more")
 
 
-class TunedProblems(Protocol):
-    """A kernel's file `problems`: what tuners know of it."""
-
-    PROBLEMS: dict[str, tuple[tuple[int, ...], str]]
-    arguments: Callable[..., Mapping[str, TensorSpec | bool | int | float | str | None]]
-    config_space: Callable[[Problem], ConfigSpace]
-    work: Callable[[Problem], Work]
-
-    @property
-    def DTYPES(self) -> tuple[str, ...]: ...  # noqa: D102, N802 - a constant of the module
-
-
-def operation_of(name: str, kernel: Kernel, problems: TunedProblems, reference: Callable[..., Any]) -> Operation:
-    """The operation of a shipped kernel for tuners."""
+def operation_of(name: str, kernel: Kernel, problems: ModuleType, reference: Callable[..., Any]) -> Operation:
+    """The operation of a shipped kernel for tuners, of its file `problems`."""
     return Operation(
         name, kernel, problems.config_space, problems.arguments, reference=reference, work=problems.work,
         dtypes=problems.DTYPES, problems=problems.PROBLEMS, device="cuda",
