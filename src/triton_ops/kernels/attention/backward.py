@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import triton_ops.kernels.attention.problems as problems
 from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.base import require
 from triton_ops.dispatch import config_for
 from triton_ops.kernels import call
-from triton_ops.kernels.attention import problems
 from triton_ops.kernels.attention.kernel import LOG2_E, dkv_kernel, dq_kernel, inner_kernel
 from triton_ops.kernels.attention.reference import attention_backward_reference
 from triton_ops.kernels.tiles import padded

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import triton_ops.kernels.fp8_quantize.problems as problems
 from triton_ops.backend import Operation, TritonKernel
 from triton_ops.base import require
 from triton_ops.dispatch import compilable, config_for
 from triton_ops.kernels import call, rows
 from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, check_output_dtype, scale_groups
-from triton_ops.kernels.fp8_quantize import problems
 from triton_ops.kernels.fp8_quantize.kernel import fp8_rescale_kernel, rescale_grid
 from triton_ops.kernels.fp8_quantize.reference import fp8_dequantize_reference
 from triton_ops.kernels.jit import INTERPRETED

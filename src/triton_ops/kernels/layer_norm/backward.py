@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import triton_ops.kernels.layer_norm.problems as problems
 from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.base import require
 from triton_ops.dispatch import config_for
 from triton_ops.kernels import call
 from triton_ops.kernels.jit import add_up
-from triton_ops.kernels.layer_norm import problems
 from triton_ops.kernels.layer_norm.kernel import (
     layer_norm_backward_columns_kernel,
     layer_norm_backward_kernel,
