@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from triton_ops.dispatch import parse_printed as parse_printed
     from triton_ops.dispatch import replaying as replaying
     from triton_ops.dispatch import serve as serve
+    from triton_ops.dispatch import tuning as tuning
     from triton_ops.dispatch import uninstall as uninstall
     from triton_ops.dispatch import use_lockfile as use_lockfile
     from triton_ops.exceptions import CacheError as CacheError
@@ -98,7 +99,6 @@ if TYPE_CHECKING:
     from triton_ops.kernels import fused_rmsnorm_rope as fused_rmsnorm_rope
     from triton_ops.kernels import quantize_fp8 as quantize_fp8
     from triton_ops.kernels import quantize_fp8_with_overflow_handling as quantize_fp8_with_overflow_handling
-    from triton_ops.kernels import tuning as tuning
     from triton_ops.kernels.fp8_gemm import fp8_gemm as fp8_gemm
     from triton_ops.kernels.grouped_matmul import grouped_matmul as grouped_matmul
     from triton_ops.kernels.layer_norm import layer_norm as layer_norm

@@ -28,4 +28,4 @@ __all__ = ["validate_eps", "validate_head_dim", "validate_positive_dimensions", 
 def __getattr__(name: str) -> Any:
     if name not in _CONTRACTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"triton_ops.kernels.{_CONTRACTS[name]}.contract"), name)
+    return getattr(import_module(f"triton_ops.kernels.{_CONTRACTS[name]}"), name)

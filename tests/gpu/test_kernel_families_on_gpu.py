@@ -299,7 +299,7 @@ def test_gradients_are_those_of_float64(dtype):
 def test_gradcheck_of_the_row_kernels_in_float64():
     from functools import partial
 
-    from triton_ops.kernels.gradient import differentiable
+    from triton_ops.kernels.call import differentiable
     from triton_ops.kernels.layer_norm import _forward as normalised
     from triton_ops.kernels.layer_norm.backward import gradient
 

@@ -182,6 +182,7 @@ _BESIDE = {"triton_ops.base.optional": "triton_ops._optional", "triton_ops.excep
 Shipped kernels refer to them, and their winners must outlive a changed hint, and a module that moves: each counts under
 a name that stays.
 """
+_KERNELS = "triton_ops.kernels."
 _FORMER_MODULES = {
     "dtype_name": "triton_ops.tensors",
     **dict.fromkeys(("matrix_descriptor", "_made", "_laid_out"), "triton_ops.backend.descriptors"),
@@ -189,6 +190,15 @@ _FORMER_MODULES = {
 """The helpers of shipped kernels that lie outside of them, by name: each counts as of the module that it was in when
 the first winners were shipped, wherever it lies now.
 """
+_FORMER_FILES = {
+    "add_up": "column_sums",
+    "corner": "gluon_parts",
+    **dict.fromkeys(
+        ("inner_kernel", "logarithms_of", "dq_walked", "dq_kernel", "dkv_walked", "dkv_kernel"),
+        "attention.backward_kernel",
+    ),
+}
+"""The same of parts of shipped kernels, by the file below theirs."""
 
 
 def label(value: Any) -> str:
@@ -197,7 +207,9 @@ def label(value: Any) -> str:
     if not isinstance(name, str):
         value, name = type(value), type(value).__qualname__
     module = str(getattr(value, "__module__", ""))
-    if module.startswith("triton_ops.") and not module.startswith("triton_ops.kernels."):
+    if module.startswith(_KERNELS):
+        module = _KERNELS + _FORMER_FILES.get(name, module.removeprefix(_KERNELS))
+    elif module.startswith("triton_ops."):
         module = _FORMER_MODULES.get(name, _BESIDE.get(module, module))
     return f"{module}.{name}"
 

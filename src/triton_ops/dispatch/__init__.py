@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.decision import RECORD as RECORD
     from triton_ops.dispatch.decision import TUNED as TUNED
     from triton_ops.dispatch.decision import Decision as Decision
-    from triton_ops.dispatch.decision import Found as Found
     from triton_ops.dispatch.decision import origin_of as origin_of
     from triton_ops.dispatch.decorator import autotune as autotune
     from triton_ops.dispatch.decorator import made_again as made_again
@@ -22,23 +21,19 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.implementation import Implementation as Implementation
     from triton_ops.dispatch.installing import install as install
     from triton_ops.dispatch.installing import uninstall as uninstall
-    from triton_ops.dispatch.ladder import ladder_of as ladder_of
     from triton_ops.dispatch.ladder import replaying as replaying
     from triton_ops.dispatch.ladder import use_lockfile as use_lockfile
     from triton_ops.dispatch.ledger import LaunchedConfig as LaunchedConfig
     from triton_ops.dispatch.ledger import launches as launches
     from triton_ops.dispatch.ledger import read_report as read_report
-    from triton_ops.dispatch.operations import Choices as Choices
     from triton_ops.dispatch.operations import would_run as would_run
-    from triton_ops.dispatch.options import DEFAULT as DEFAULT
-    from triton_ops.dispatch.options import TUNE as TUNE
     from triton_ops.dispatch.options import capturing as capturing
     from triton_ops.dispatch.options import check_tune_options as check_tune_options
     from triton_ops.dispatch.options import on_miss as on_miss
-    from triton_ops.dispatch.options import policy_of as policy_of
-    from triton_ops.dispatch.options import within as within
     from triton_ops.dispatch.override import serve as serve
     from triton_ops.dispatch.printed import PrintedTune as PrintedTune
     from triton_ops.dispatch.printed import parse_printed as parse_printed
+    from triton_ops.dispatch.shipped_config import config_for as config_for
+    from triton_ops.dispatch.shipped_config import tuning as tuning
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -1,9 +1,9 @@
 """The shipped kernels: one folder per kernel, imported when it is asked for.
 
-Every folder has the same files: `kernel` (Triton code and grid), `space` (tunables, constraints and default config),
-`reference` (plain PyTorch), `problems` (arguments, work and named shapes), and `__init__` with the public function and
-the `operation` for tuners. Where a kernel has a gradient, `backward` has it, an operation of its own; where it has an
-`nn.Module`, `module` has that. The import of this package imports neither torch nor Triton.
+Every folder has the same files: `kernel` (Triton code and grid), `problems` (arguments, work, named shapes and config
+spaces), `reference` (plain PyTorch), and `__init__` with the public function, the checks of its arguments and the
+`operation` for tuners. Where a kernel has a gradient, `backward` has it, an operation of its own. The import of this
+package imports neither torch nor Triton.
 
 The folder `winners` holds the winners that come with the package: a lockfile for each device.
 """
@@ -26,19 +26,18 @@ if TYPE_CHECKING:
     from triton_ops.kernels.call import validate_eps as validate_eps
     from triton_ops.kernels.call import validate_head_dim as validate_head_dim
     from triton_ops.kernels.call import validate_positive_dimensions as validate_positive_dimensions
-    from triton_ops.kernels.choice import tuning as tuning
     from triton_ops.kernels.choosers import chooser as chooser
     from triton_ops.kernels.fp8_format import FP8Format as FP8Format
-    from triton_ops.kernels.fp8_gemm.module import FP8Linear as FP8Linear
     from triton_ops.kernels.fp8_quantize import quantize_fp8 as quantize_fp8
     from triton_ops.kernels.fp8_quantize import (
         quantize_fp8_with_overflow_handling as quantize_fp8_with_overflow_handling,
     )
     from triton_ops.kernels.fp8_quantize.dequantize import dequantize_fp8 as dequantize_fp8
     from triton_ops.kernels.gated_mlp import fused_gated_mlp as fused_gated_mlp
-    from triton_ops.kernels.gated_mlp.module import FusedGatedMLP as FusedGatedMLP
+    from triton_ops.kernels.modules import FP8Linear as FP8Linear
+    from triton_ops.kernels.modules import FusedGatedMLP as FusedGatedMLP
+    from triton_ops.kernels.modules import FusedRMSNormRoPE as FusedRMSNormRoPE
     from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
-    from triton_ops.kernels.rmsnorm_rope.module import FusedRMSNormRoPE as FusedRMSNormRoPE
     from triton_ops.kernels.typed_target import load_object as load_object
     from triton_ops.kernels.typed_target import load_operation as load_operation
     from triton_ops.kernels.typed_target import load_target as load_target
@@ -52,7 +51,7 @@ _MODULES = {
     "fp8_gemm": "fp8_gemm",
     "fp8_quantize": "fp8_quantize",
     "gated_mlp": "gated_mlp",
-    "gated_mlp_backward": "gated_mlp.backward",
+    "gated_mlp_backward": "gated_mlp:gradient_operation",
     "grouped_matmul": "grouped_matmul",
     "layer_norm": "layer_norm",
     "layer_norm_backward": "layer_norm.backward",
@@ -60,7 +59,7 @@ _MODULES = {
     "rmsnorm_rope": "rmsnorm_rope",
     "rmsnorm_rope_backward": "rmsnorm_rope.backward",
     "softmax": "softmax",
-    "softmax_backward": "softmax.backward",
+    "softmax_backward": "softmax:gradient_operation",
 }
 WINNERS = Path(__file__).parent / "winners"
 for _path in sorted(WINNERS.glob("*.lock.json")):
@@ -82,4 +81,5 @@ def load(name: str) -> Operation:
     if name not in _MODULES:
         choices = ", ".join(_MODULES)
         raise TargetError(f"no shipped kernel is called {name!r}; there are {choices}", hint="use one of these names")
-    return cast("Operation", importlib.import_module(f"{__name__}.{_MODULES[name]}").operation)
+    module, _, attribute = _MODULES[name].partition(":")
+    return cast("Operation", getattr(importlib.import_module(f"{__name__}.{module}"), attribute or "operation"))

@@ -7,16 +7,68 @@ The checks neither use a device nor import torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from types import MappingProxyType, ModuleType
+from typing import Any, NamedTuple, TypeAlias
 
-from triton_ops.backend import Arguments, CompilesAtLaunch, ScratchAllocator, is_tensor
+from triton_ops.backend import Arguments, CompilesAtLaunch, Kernel, Operation, ScratchAllocator, is_tensor
 from triton_ops.base import require
-from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.space import Config
+from triton_ops.exceptions import (
+    ConfigValueError,
+    DeviceError,
+    KernelTypeError,
+    SettingsError,
+    ShapeMismatchError,
+    UnknownTunableError,
+    UnsupportedDtypeError,
+)
+from triton_ops.space import Config, Tunable
 from triton_ops.values import contiguous_stride, is_fake
+
+Forward: TypeAlias = Callable[[bool], tuple[Any, Sequence[Any]]]
+"""Runs the kernel; told whether a gradient will be asked for. Returns the result, and the tensors to keep for it.
+
+Of several results, in a tuple, the first one has a gradient.
+"""
+Backward: TypeAlias = Callable[[Sequence[Any], Any, Sequence[bool]], Sequence[Any]]
+"""From the tensors that were kept, the gradient of the result, and which inputs need theirs, to theirs in order."""
+
+
+def differentiable(tensors: Sequence[Any], forward: Forward, backward: Backward) -> Any:
+    """The result of a kernel, with a gradient if one of `tensors` needs it; None stands for an input that was left out.
+
+    `backward` runs under `torch.no_grad`, so that there are no second derivatives.
+    """
+    torch = require("torch", "running a kernel")
+    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
+        return _function().apply(forward, backward, *tensors)
+    return forward(False)[0]
+
+
+@cache
+def _function() -> Any:
+    torch = require("torch", "gradients of kernels")
+
+    class Differentiable(torch.autograd.Function):  # type: ignore[misc, name-defined]
+        """A kernel's forward and backward pass."""
+
+        @staticmethod
+        def forward(ctx: Any, kernel: Forward, gradient: Backward, *_tensors: Any) -> Any:
+            results, tensors = kernel(True)
+            if isinstance(results, tuple):
+                ctx.mark_non_differentiable(*results[1:])
+            ctx.gradient = gradient
+            ctx.save_for_backward(*tensors)
+            return results
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+        def backward(ctx: Any, grad: Any, *_others: Any) -> Any:
+            return (None, None, *ctx.gradient(ctx.saved_tensors, grad, ctx.needs_input_grad[2:]))
+
+    return Differentiable
 
 
 def validate_positive_dimensions(**dimensions: Any) -> None:
@@ -60,20 +112,100 @@ def validate_eps(eps: Any) -> None:
         raise SettingsError(f"eps is {eps!r}; it must be finite and 0 or more")
 
 
+def operation_of(name: str, kernel: Kernel, problems: ModuleType, reference: Callable[..., Any]) -> Operation:
+    """The operation of a shipped kernel for tuners, of its file `problems`."""
+    return Operation(
+        name, kernel, problems.config_space, problems.arguments, reference=reference, work=problems.work,
+        dtypes=problems.DTYPES, problems=problems.PROBLEMS, device="cuda",
+    )  # fmt: skip
+
+
+class ValueRule(NamedTuple):
+    """A test of a tunable's value, with its words: what the value must be."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+_FLAG = ValueRule("true or false", lambda value: type(value) is bool)
+_POWER_OF_TWO = ValueRule(
+    "a power of two, such as 64", lambda value: type(value) is int and value > 0 and value & (value - 1) == 0
+)
+
+
+def whole_from(least: int) -> ValueRule:
+    """Whole numbers from `least` on."""
+    return ValueRule(f"a whole number from {least}", lambda value: type(value) is int and value >= least)
+
+
+def one_of(values: Sequence[Any]) -> ValueRule:
+    """These values alone."""
+    return ValueRule(
+        f"one of {', '.join(map(str, values))}",
+        lambda value: any(type(value) is type(each) and value == each for each in values),
+    )
+
+
+def _rule_of(tunable: Tunable) -> ValueRule:
+    """The rule where a kernel's space has `tunable`: numbers may lie beyond those that are worth trying."""
+    kinds = set(map(type, tunable))
+    if kinds == {bool}:
+        return _FLAG
+    if kinds != {int}:
+        return one_of(tunable.values)
+    if tunable.ordered and all(map(_POWER_OF_TWO.holds, tunable)):
+        return _POWER_OF_TWO
+    return whole_from(min(1, *tunable))
+
+
+class OwnConfigs:
+    """The configs that a kernel takes from its callers.
+
+    `optional` are names that a config may leave out, and `rules` those of tunables of which the kernel takes more, or
+    less, than the kind of their values tells.
+    """
+
+    def __init__(
+        self,
+        tunables: Mapping[str, Tunable],
+        optional: Collection[str] = (),
+        rules: Mapping[str, ValueRule] = MappingProxyType({}),
+    ) -> None:
+        self._rules = {name: rules.get(name) or _rule_of(tunable) for name, tunable in tunables.items()}
+        self._optional = tuple(optional)
+        self._essentials = tuple(name for name in tunables if name not in optional)
+
+    def checked(self, config: Mapping[str, Any], kernel: str) -> Config:
+        """`config` as a `Config` that the kernel of this name takes.
+
+        Raises:
+            UnknownTunableError: A tunable is missing, or a name is no tunable of the kernel.
+            ConfigValueError: A value is none that the kernel takes, or of a type that no config can hold.
+        """
+        unknown = [name for name in config if name not in self._rules]
+        absent = [name for name in self._essentials if name not in config]
+        if unknown or absent:
+            wrong = [f"has no tunable {name!r}" for name in unknown]
+            wrong += [f"needs a value for {name!r}" for name in absent]
+            rest = f", and if you like {', '.join(self._optional)}" if self._optional else ""
+            raise UnknownTunableError(
+                f"{kernel} {', '.join(wrong)}", hint=f"give exactly {', '.join(self._essentials)}{rest}"
+            )
+        checked = config if isinstance(config, Config) else Config(config)
+        for name, value in checked.items():
+            if not self._rules[name].holds(value):
+                raise ConfigValueError(f"{kernel}: {name} is {value!r}; it must be {self._rules[name].words}")
+        return checked
+
+
 _UNITS_UNKNOWN = 132
 
 
 def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
     """Check that all are tensors, on a GPU, on the same GPU, with strides and their values as they are, in this order.
 
-    Args:
-        tensors: Name to tensor.
-        on_cpu: Whether the kernel runs on a CPU too, as under `TRITON_INTERPRET=1`.
-
-    Raises:
-        KernelTypeError: An argument is not a tensor, or is sparse or nested, or has torch's bit for negation, as
-            `z.conj().imag`.
-        DeviceError: A tensor is not on a CUDA device, or not on the device of the first tensor.
+    With `on_cpu` the kernel runs on a CPU too, as under `TRITON_INTERPRET=1`. Sparse and nested tensors are refused,
+    and those with torch's bit for negation, as `z.conj().imag`.
     """
     for name, tensor in tensors.items():
         if not is_tensor(tensor):
@@ -116,11 +248,7 @@ def _check_kind(name: str, tensor: Any) -> None:
 
 
 def check_dtypes(tensors: Mapping[str, Any], dtypes: Collection[str]) -> None:
-    """Check that every tensor has one of the `dtypes` dtypes, which are given by their long names.
-
-    Raises:
-        UnsupportedDtypeError: A tensor has another dtype.
-    """
+    """Check that every tensor has one of the `dtypes`, which are given by their long names."""
     for name, tensor in tensors.items():
         if str(tensor.dtype).removeprefix("torch.") not in dtypes:
             raise UnsupportedDtypeError(
@@ -133,11 +261,7 @@ def check_dtypes(tensors: Mapping[str, Any], dtypes: Collection[str]) -> None:
 
 
 def check_contiguous(tensors: Mapping[str, Any]) -> None:
-    """Check that every tensor is stored row-major without gaps.
-
-    Raises:
-        ShapeMismatchError: A tensor is not; `expected` and `actual` of the error are strides.
-    """
+    """Check that every tensor is stored row-major without gaps; `expected` and `actual` of the error are strides."""
     for name, tensor in tensors.items():
         if not tensor.is_contiguous():
             raise ShapeMismatchError(
@@ -150,37 +274,22 @@ def check_contiguous(tensors: Mapping[str, Any]) -> None:
 
 
 def check_shape(name: str, actual: Iterable[int], expected: tuple[int, ...], why: str) -> None:
-    """Check that the shape `actual` is `expected`.
-
-    Raises:
-        ShapeMismatchError: The shapes differ; the message ends with `why`.
-    """
+    """Check that the shape `actual` is `expected`; the message of the error ends with `why`."""
     if tuple(actual) != expected:
         raise ShapeMismatchError(
-            f"{name} has shape {tuple(actual)} instead of {expected}: {why}",
-            expected,
-            tuple(actual),
-            name,
+            f"{name} has shape {tuple(actual)} instead of {expected}: {why}", expected, tuple(actual), name
         )
 
 
 def check_rank(name: str, actual: Iterable[int], axes: str) -> None:
-    """Check that `actual` has as many axes as `axes` names, such as `[M, K]`.
-
-    Raises:
-        ShapeMismatchError: The shape has more or fewer axes.
-    """
+    """Check that `actual` has as many axes as `axes` names, such as `[M, K]`."""
     shape = tuple(actual)
     if len(shape) != axes.count(",") + 1:
         raise ShapeMismatchError(f"{name} has shape {shape}; it must be {axes}", axes, shape, name)
 
 
 def check_activation(activation: str, choices: Collection[str]) -> None:
-    """Check that the activation is known.
-
-    Raises:
-        SettingsError: It is not.
-    """
+    """Check that the activation is known."""
     if activation not in choices:
         raise SettingsError(f"activation is {activation!r}; it must be {' or '.join(map(repr, choices))}")
 
@@ -188,9 +297,7 @@ def check_activation(activation: str, choices: Collection[str]) -> None:
 def check_apart(out: Any, inputs: Mapping[str, Any]) -> None:
     """Check that every element of a result has memory of its own, which no input reaches into.
 
-    Raises:
-        ShapeMismatchError: Elements of `out` share memory.
-        KernelTypeError: The memory from the first to the last element of `out` overlaps that of an input.
+    What counts is the memory from the first to the last element of `out`.
     """
     if is_fake(out) or out.numel() == 0:
         return
@@ -218,11 +325,7 @@ def _reach(tensor: Any) -> tuple[int, int]:
 
 
 def check_constant(tensors: Mapping[str, Any], kernel: str) -> None:
-    """Check that no tensor waits for a gradient that a kernel does not compute.
-
-    Raises:
-        KernelTypeError: A tensor requires a gradient, and torch is recording.
-    """
+    """Check that no tensor waits, while torch is recording, for a gradient that a kernel does not compute."""
     recording = require("torch", "running a kernel").is_grad_enabled()
     for name, tensor in tensors.items():
         if recording and tensor.requires_grad:
@@ -232,10 +335,7 @@ def check_constant(tensors: Mapping[str, Any], kernel: str) -> None:
 
 
 def launch(kernel: CompilesAtLaunch, config: Config, values: Mapping[str, Any], device: Any) -> None:
-    """Run `kernel` once with `values` by name, on the current stream of the torch device `device`.
-
-    Cost: asynchronous; the first launch of a config with arguments of these types compiles.
-    """
+    """Run `kernel` once with `values` by name, asynchronously, on the current stream of the torch device `device`."""
     with on_device(device):
         kernel.executable(config).launch(Arguments(keyword=values))
 

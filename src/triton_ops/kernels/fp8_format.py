@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 from triton_ops.base import require
-from triton_ops.exceptions import KernelTypeError, ShapeMismatchError
+from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.values import dtype_name
 
+_LEAST_CAPABILITY = (8, 9)
 _LARGEST_SCALE = 3.4028234663852886e38  # of float32: the scale of values below 1.3e-36
 
 
@@ -102,3 +105,53 @@ def _nothing(tensor: Any) -> Any:
 def _check_floats(tensor: Any) -> None:
     if not (hasattr(tensor, "dtype") and getattr(tensor.dtype, "is_floating_point", False)):
         raise KernelTypeError(f"a {type(tensor).__name__} is no tensor of floats", hint="convert it: tensor.float()")
+
+
+def check_output_dtype(dtype: Any, dtypes: tuple[str, ...]) -> None:
+    """Check the dtype that is asked for: one of `dtypes`, as torch's and not as text."""
+    if isinstance(dtype, str) or dtype_name(dtype) not in dtypes:
+        raise UnsupportedDtypeError(
+            f"output_dtype is {dtype!r}; it must be {' or '.join(dtypes)}",
+            dtype,
+            list(dtypes),
+            "output_dtype",
+            hint=f"pass torch.{dtypes[0]}",
+        )
+
+
+def check_float8_device(tensor: Any) -> None:
+    """Check that the device of a tensor has 8-bit floats, from capability 8.9 on; the interpreter always does."""
+    if tensor.device.type != "cuda":
+        return
+    capability = require("torch", "8-bit floats").cuda.get_device_capability(tensor.device)
+    if capability < _LEAST_CAPABILITY:
+        raise DeviceError(
+            f"{tensor.device} has compute capability {capability[0]}.{capability[1]}; 8-bit floats need 8.9 or higher",
+            "compute capability 8.9",
+            f"compute capability {capability[0]}.{capability[1]}",
+            hint="use matmul or torch in bfloat16 there",
+        )
+
+
+def scale_groups(tensor: Any, scale: Any) -> tuple[int, int, int]:
+    """Numbers of rows and of columns that share a scale, and of scales of a row.
+
+    Raises:
+        ShapeMismatchError: The scales do not lie over the tensor in one of the ways of `quantize_fp8`.
+    """
+    columns = tensor.shape[-1] if tensor.ndim else 1
+    rows = math.prod(tensor.shape[:-1])
+    blocks = -(-columns // FP8Format.block)
+    if scale.numel() == 1:
+        return max(rows, 1), max(columns, 1), 1
+    if scale.ndim == tensor.ndim and scale.shape[:-1] == tensor.shape[:-1] and scale.shape[-1] in (1, blocks):
+        return 1, max(columns, 1) if scale.shape[-1] == 1 else FP8Format.block, scale.shape[-1]
+    if tensor.ndim == 2 and tuple(scale.shape) == (-(-rows // FP8Format.block), blocks):
+        return FP8Format.block, FP8Format.block, blocks
+    raise ShapeMismatchError(
+        f"scale has shape {tuple(scale.shape)} for a tensor of shape {tuple(tensor.shape)}",
+        "1, [..., 1], [..., ceil(columns / 128)], or [ceil(rows / 128), ceil(columns / 128)]",
+        tuple(scale.shape),
+        "scale",
+        hint="pass the scale that quantize_fp8 returned",
+    )

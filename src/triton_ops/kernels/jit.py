@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from triton_ops.base import require
+from triton_ops.space import Choice
 
 triton = require("triton", "the shipped kernels")
 tl = require("triton.language", "the shipped kernels")
@@ -136,3 +139,21 @@ def multiplicand(codes):
         return from_e4m3(codes)
     else:
         return codes
+
+
+SUM_COLUMNS = Choice([16, 64])
+"""The tunable: columns that a program of the last launch adds up. Fewer make more programs, with shorter walks."""
+_TILE, _WARPS = 8192, 8  # elements that a program takes at once: 32 loads of a thread are on their way
+
+
+def add_up(partial: Any, results: tuple[Any, ...], sum_columns: int) -> None:
+    """Write the sums of partial[i], [results, rows, columns], over its rows to results[i], one or two of [columns].
+
+    torch's sums take a launch for each result and another one that rounds it; this is one for all of them.
+    """
+    count, rows, columns = partial.shape
+    second = results[1] if count > 1 else None
+    column_sums_kernel[(-(-columns // sum_columns), count)](
+        partial, results[0], second, rows, columns,
+        ROWS=_TILE // sum_columns, SUM_COLUMNS=sum_columns, num_warps=_WARPS,
+    )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from triton_ops.kernels.choice import OwnConfigs
+from triton_ops.kernels.call import OwnConfigs
 from triton_ops.space import Config, ConfigSpace, Constraint, PowerOfTwo, Tunable
 
 TUNABLES: dict[str, Tunable] = {
@@ -30,12 +30,7 @@ def padded(columns: int) -> int:
 
 
 def config_space(columns: int, tensors: int = 1) -> ConfigSpace:
-    """The space for rows of so many columns.
-
-    Args:
-        columns: Elements of a row.
-        tensors: How many blocks of the row's size a program holds at once, such as two for a gradient.
-    """
+    """The space for rows of so many columns; a program holds `tensors` blocks of the row's size at once."""
     widest, most = padded(columns), _MOST_PER_THREAD // tensors
     return ConfigSpace(
         TUNABLES,

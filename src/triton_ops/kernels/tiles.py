@@ -23,10 +23,7 @@ _TILE_REACH = 2**31  # offsets inside a tile have 32 bits in the kernels
 def programs_for(tiles: int, meta: Mapping[str, Any], tensor: str) -> tuple[int]:
     """The grid: one program for each tile, or PROGRAMS for each multiprocessor, which walk over the tiles.
 
-    Args:
-        tiles: The number of tiles.
-        meta: What a grid function is given; PROGRAMS is 0 for one program for each tile.
-        tensor: The name of an argument on the device that is asked.
+    PROGRAMS is 0 for one program for each tile; `tensor` names an argument on the device that is asked.
     """
     each = meta.get("PROGRAMS", 0)
     return (min(tiles, each * multiprocessors(meta[tensor].device)) if each else tiles,)
@@ -66,12 +63,7 @@ def describable(*specs: TensorSpec) -> bool:
 def fitting(M: int, N: int, K: int, *, least: tuple[int, int, int], has_descriptors: bool) -> tuple[Constraint, ...]:
     """The constraints of tiles of BLOCK_M by BLOCK_N in steps of BLOCK_K over a product of these extents.
 
-    Args:
-        M: Rows of the result.
-        N: Columns of the result.
-        K: Terms of a sum.
-        least: The least values of the three tunables, which are always allowed.
-        has_descriptors: Whether tensor descriptors can be made of the matrices.
+    `least` are the least values of the three tunables, which are always allowed.
     """
     rows, columns, step = (widest(extent, small) for extent, small in zip((M, N, K), least, strict=True))
     return (
@@ -89,15 +81,10 @@ def fitting(M: int, N: int, K: int, *, least: tuple[int, int, int], has_descript
 
 
 def check_loads(config: Mapping[str, Any], possible: Callable[[], bool], need: str = DESCRIBABLE) -> None:
-    """Check that a config asks for tensor descriptors only where they can be made: others read the wrong memory.
+    """Check that a config asks, by LOADS or DESCRIPTORS, for tensor descriptors only where they can be made.
 
-    Args:
-        config: A config of the caller's own, whose values the kernel takes; it asks by LOADS or by DESCRIPTORS.
-        possible: Tells whether they can be made of the tensors of the call.
-        need: What they need, for the error.
-
-    Raises:
-        ConfigValueError: It does, or it asks for halves of a transposed result, which is stored as a whole.
+    Others read the wrong memory. A config that asks for halves of a transposed result, which is stored as a whole, is
+    refused too. `need` is what descriptors need, for the error.
     """
     name = "DESCRIPTORS" if "DESCRIPTORS" in config else "LOADS"
     loads = config.get(name, "pointers")
@@ -111,11 +98,7 @@ def check_loads(config: Mapping[str, Any], possible: Callable[[], bool], need: s
 
 
 def check_reach(name: str, shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
-    """Check that no two elements of one tile lie 2^31 or more elements apart.
-
-    Raises:
-        ShapeMismatchError: They do.
-    """
+    """Check that no two elements of one tile lie 2^31 or more elements apart."""
     reach = sum((min(n, _LARGEST_TILE) - 1) * step for n, step in zip(shape, stride, strict=True))
     if reach >= _TILE_REACH:
         raise ShapeMismatchError(

@@ -18,10 +18,8 @@ from triton_ops.request import TARGET_FORMS, named_object
 def load_target(text: str, among: Mapping[str, Any] | None = None) -> Operation | Callable[..., Any]:
     """The operation or callable that TARGET names.
 
-    Args:
-        text: The TARGET.
-        among: Where a file holds the TARGET, the objects that it may name beside shipped kernels, by the TARGET of
-            each. None imports what is named, since somebody typed it.
+    Where a file holds the TARGET, `among` has the objects that it may name beside shipped kernels, by the TARGET of
+    each. None imports what is named, since somebody typed it.
 
     Raises:
         NotLoadedError: It is not among these objects.
@@ -41,24 +39,12 @@ def load_target(text: str, among: Mapping[str, Any] | None = None) -> Operation 
 
 
 def load_object(text: str) -> Any:
-    """The object that TARGET names, whatever it is: an operation, a function, a kernel with or without a decorator.
-
-    Raises:
-        TargetError: It does not exist, or cannot be imported.
-    """
+    """The object that TARGET names, whatever it is: an operation, a function, a kernel with or without a decorator."""
     return named_object(text) if ":" in text else _shipped(text)
 
 
 def load_operation(text: str, lack: str) -> Operation:
-    """The operation that TARGET names.
-
-    Args:
-        text: The TARGET.
-        lack: What a function is, and lacks, in the words of the error.
-
-    Raises:
-        TargetError: It is a function, does not exist, or cannot be imported.
-    """
+    """The operation that TARGET names; `lack` is what a function is, and lacks, in the words of the error."""
     target = load_target(text)
     if not isinstance(target, Operation):
         raise TargetError(f"{text} is a function{lack}", hint="name an Operation")

@@ -33,7 +33,7 @@ from triton_ops.backend import (  # noqa: E402  # noqa: E402
 )
 from triton_ops.device import named_target  # noqa: E402
 from triton_ops.kernels.fp8_gemm import operation as fp8_gemm  # noqa: E402
-from triton_ops.kernels.fp8_gemm.forms import gluon_form  # noqa: E402
+from triton_ops.kernels.fp8_gemm.problems import gluon_form  # noqa: E402
 from triton_ops.space import Choice, Config  # noqa: E402
 from triton_ops.values import Resources  # noqa: E402
 

@@ -10,7 +10,7 @@ from triton_ops import GemmTiles, Work
 from triton_ops.cost_model import Model, ProductTiles
 from triton_ops.device import machine_of, spec_named
 from triton_ops.kernels import load
-from triton_ops.kernels.matmul.space import plain_space
+from triton_ops.kernels.matmul.problems import plain_space
 from triton_ops.lab.recording import work_json, work_of
 
 pytestmark = pytest.mark.triton

@@ -18,9 +18,9 @@ from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.records import ENVIRONMENT  # noqa: E402
 from tests.tuned_kernels import add, grid  # noqa: E402
 from triton_ops import settings  # noqa: E402
-from triton_ops.dispatch import FALLBACK, RECORD, Decision, Found  # noqa: E402
 from triton_ops.dispatch import deciding as ranks  # noqa: E402
 from triton_ops.dispatch.deciding import Meeting  # noqa: E402
+from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found  # noqa: E402
 from triton_ops.exceptions import SettingsError  # noqa: E402
 from triton_ops.records.misses import flush_misses  # noqa: E402
 from triton_ops.space import Config  # noqa: E402

@@ -11,10 +11,12 @@ import triton
 from tests.near import drawn
 from triton_ops import Choice, Flag, IntRange, PowerOfTwo, kernels, launches, matmul, on_miss, tune
 from triton_ops.benchmark import GATED_MLP_CONFIGS
-from triton_ops.dispatch import operations
+from triton_ops.dispatch import operations, shipped_config, tuning
+from triton_ops.dispatch.ledger import forget_decisions
+from triton_ops.dispatch.shipped_config import config_for
 from triton_ops.exceptions import ConfigValueError, SettingsError, UnknownTunableError, UntunedError
-from triton_ops.kernels import choice, fused_gated_mlp, rows, tuning
-from triton_ops.kernels.choice import OwnConfigs, config_for, forget, one_of, whole_from
+from triton_ops.kernels import fused_gated_mlp, rows
+from triton_ops.kernels.call import OwnConfigs, one_of, whole_from
 from triton_ops.kernels.gated_mlp import operation as gated_mlp
 from triton_ops.kernels.rows import default_config
 from triton_ops.kernels.softmax import operation, softmax
@@ -27,13 +29,13 @@ pytestmark = pytest.mark.triton
 def with_folder(cache_dir, function, *args):
     """In the interpreter's process; its own environment names another folder."""
     os.environ["TRITON_OPS_CACHE_DIR"] = cache_dir
-    forget()
+    forget_decisions()
     return function(*args)
 
 
 def chosen(x, **more):
     values = {"x": x, "out": torch.empty_like(x), "rows": len(x), "COLUMNS": x.shape[-1]}
-    return config_for(operation, values, lambda: default_config(x.shape[-1]), own=rows.OWN, **more)
+    return config_for(operation, values, lambda: default_config(x.shape[-1]), check=rows.OWN.checked, **more)
 
 
 def tuned_and_recalled():
@@ -44,8 +46,12 @@ def tuned_and_recalled():
         right = torch.softmax(x, -1)
         torch.testing.assert_close(softmax(x), right)
         inside = chosen(x)
-    forget()
-    return before == default_config(100), inside == chosen(x), [not known.missed for known in choice._choices.decisions]
+    forget_decisions()
+    return (
+        before == default_config(100),
+        inside == chosen(x),
+        [not known.missed for known in shipped_config._choices.decisions],
+    )
 
 
 def test_a_tune_that_is_asked_for_makes_a_record_which_later_calls_find(interpreted, tmp_path):
@@ -57,7 +63,7 @@ def tuned_by_an_argument():
     """The options of `tuning` around it keep the tune of the argument as short."""
     with tuning(trials=1, budget_s=2.0):
         chosen(drawn(3, 90), tune=True, config=None)
-    return [not known.missed for known in choice._choices.decisions]
+    return [not known.missed for known in shipped_config._choices.decisions]
 
 
 def test_an_argument_asks_for_a_tune_too(interpreted, tmp_path):
@@ -67,7 +73,7 @@ def test_an_argument_asks_for_a_tune_too(interpreted, tmp_path):
 def test_nothing_is_tuned_unless_asked_for(monkeypatch):
     monkeypatch.setattr(operations, "tune", lambda *args, **kwargs: pytest.fail("tuned"))
     monkeypatch.setattr(session, "Tuning", lambda *args, **kwargs: pytest.fail("tuned"))
-    forget()
+    forget_decisions()
     assert chosen(drawn(4, 80)) == default_config(80)
     flush_misses()  # its warning is no other test's
 
@@ -80,14 +86,14 @@ def test_the_ladder_is_asked_once_for_a_problem(monkeypatch):
         return decided(*args, **kwargs)
 
     monkeypatch.setattr(operations, "decided", counted)
-    forget()
+    forget_decisions()
     for x in (drawn(4, 80), drawn(4, 80), drawn(4, 80, dtype=torch.float16), drawn(4, 160)[:, ::2], drawn(8, 80)):
         chosen(x)
     assert len(asked) == 4
 
 
 def test_launches_say_which_config_ran_and_why():
-    forget()
+    forget_decisions()
     chosen(drawn(4, 81))
     chosen(drawn(4, 81))
     (row,) = [row for row in launches() if row.kernel == "softmax" and "81" in row.problem]
@@ -96,7 +102,7 @@ def test_launches_say_which_config_ran_and_why():
 
 
 def test_a_miss_may_be_an_error():
-    forget()
+    forget_decisions()
     with pytest.raises(UntunedError, match="no winner is known for softmax"), on_miss("error"):
         chosen(drawn(4, 82))
 
@@ -104,7 +110,7 @@ def test_a_miss_may_be_an_error():
 def test_a_folder_that_cannot_be_used_does_not_stop_a_kernel(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "file"))
-    forget()
+    forget_decisions()
     assert chosen(drawn(4, 80)) == default_config(80)
 
 
@@ -113,9 +119,9 @@ def of_documented_space():
     x, weight = drawn(1, 4, 32), drawn(48, 32)
     space = {name: values[:1] for name, values in GATED_MLP_CONFIGS.items()}
     tune(gated_mlp, kwargs=gated_values(x, weight), space=space, isolate=False, budget_s=2.0)
-    forget()
+    forget_decisions()
     fused_gated_mlp(x, weight, weight)
-    (decision,) = [each for each in choice._choices.decisions if each.kernel == "gated_mlp"]
+    (decision,) = [each for each in shipped_config._choices.decisions if each.kernel == "gated_mlp"]
     return decision.found.rung, dict(decision.found.config)
 
 

@@ -32,9 +32,8 @@ from triton_ops import (
 from triton_ops.dispatch import operations
 from triton_ops.dispatch.ledger import forget_decisions
 from triton_ops.exceptions import DeviceError
-from triton_ops.kernels import choice
-from triton_ops.kernels.fp8_gemm import linear
-from triton_ops.kernels.fp8_gemm.linear import copies
+from triton_ops.kernels import modules as linear
+from triton_ops.kernels.modules import copies
 from triton_ops.tuner import session
 from triton_ops.values import KernelMetrics
 
@@ -133,7 +132,7 @@ def captured(where):
     layer(x)
     kept = copies()[layer.weight][1].data_ptr()
     patch.setattr(linear, where, lambda *_weight: True)
-    inside = linear.quantise(layer.weight)[0].data_ptr()
+    inside = linear.quantised_weight(layer.weight)[0].data_ptr()
     layer(x)
     left = layer.weight in copies()
     patch.undo()
@@ -264,7 +263,6 @@ def everything_called():
     patch.setattr(operations, "tune", tuned)
     patch.setattr(session, "Tuning", tuned)
     patch.setattr(session, "tune_request", tuned)
-    choice.forget()
     forget_decisions()
     before = launched_so_far()  # other tests launch in this process, too
     x, angles = drawn(2, 5, 32).requires_grad_(), (drawn(5, 8), drawn(5, 8))
@@ -287,7 +285,7 @@ def everything_called():
         operation(**dict(operation.materialise(problem, "cpu").keyword))
     found = set(launched_so_far() - before)
     patch.undo()
-    choice.forget()
+    forget_decisions()
     return found
 
 

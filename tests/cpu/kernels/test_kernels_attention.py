@@ -14,16 +14,13 @@ from triton_ops.benchmark import CorrectnessVerifier
 from triton_ops.device import named_target
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.kernels import flash_attention, flash_attention_with_lse
-from triton_ops.kernels.attention import _forward, operation
+from triton_ops.kernels.attention import AttentionExtents, _forward, operation
 from triton_ops.kernels.attention.backward import gradient
 from triton_ops.kernels.attention.backward import operation as backward_operation
-from triton_ops.kernels.attention.contract import AttentionExtents
-from triton_ops.kernels.attention.float32_tiles import are_summed
 from triton_ops.kernels.attention.kernel import parts_of
-from triton_ops.kernels.attention.problems import seen_pairs
+from triton_ops.kernels.attention.problems import are_summed, default_config, seen_pairs, wide_space
 from triton_ops.kernels.attention.reference import attention_reference
-from triton_ops.kernels.attention.space import default_config, wide_space
-from triton_ops.kernels.gradient import differentiable
+from triton_ops.kernels.call import differentiable
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton

@@ -19,10 +19,10 @@ from triton_ops.kernels import (
     quantize_fp8_with_overflow_handling,
 )
 from triton_ops.kernels.fp8_gemm import fp8_gemm
-from triton_ops.kernels.fp8_gemm.linear import copies
 from triton_ops.kernels.grouped_matmul import grouped_matmul
 from triton_ops.kernels.layer_norm import layer_norm
 from triton_ops.kernels.matmul import matmul
+from triton_ops.kernels.modules import copies
 from triton_ops.kernels.softmax import operation as softmax_operation
 from triton_ops.kernels.softmax import softmax
 

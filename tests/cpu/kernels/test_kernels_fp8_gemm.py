@@ -13,9 +13,10 @@ from triton_ops.backend import Arguments
 from triton_ops.benchmark import FP8_GEMM_CONFIGS, generate_configs, get_default_config
 from triton_ops.exceptions import DeviceError, ShapeMismatchError
 from triton_ops.kernels import FP8Linear, dequantize_fp8, quantize_fp8
-from triton_ops.kernels.fp8_gemm import fp8_gemm, linear, operation
+from triton_ops.kernels import modules as linear
+from triton_ops.kernels.fp8_gemm import fp8_gemm, operation
+from triton_ops.kernels.fp8_gemm.problems import as_its_form
 from triton_ops.kernels.fp8_gemm.reference import fp8_gemm_reference
-from triton_ops.kernels.fp8_gemm.space import as_its_form
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton

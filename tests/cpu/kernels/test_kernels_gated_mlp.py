@@ -19,13 +19,11 @@ from triton_ops.compilation.tiers import examine
 from triton_ops.device import machine_of, named_target, spec_named
 from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.kernels import FusedGatedMLP, fused_gated_mlp, gated_mlp
-from triton_ops.kernels.gated_mlp import _forward, operation
-from triton_ops.kernels.gated_mlp.backward import gradient
-from triton_ops.kernels.gated_mlp.backward import operation as backward_operation
+from triton_ops.kernels.call import differentiable
+from triton_ops.kernels.gated_mlp import _forward, gradient, operation
+from triton_ops.kernels.gated_mlp import gradient_operation as backward_operation
 from triton_ops.kernels.gated_mlp.kernel import gated_mlp_backward_kernel
-from triton_ops.kernels.gated_mlp.problems import gradient_unit, unit
-from triton_ops.kernels.gated_mlp.space import default_config
-from triton_ops.kernels.gradient import differentiable
+from triton_ops.kernels.gated_mlp.problems import default_config, gradient_unit, unit
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
 

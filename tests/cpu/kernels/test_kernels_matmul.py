@@ -20,8 +20,7 @@ from triton_ops.exceptions import (
 )
 from triton_ops.kernels import call, tiles
 from triton_ops.kernels.matmul import matmul, operation
-from triton_ops.kernels.matmul.problems import ACTIVATIONS, extents
-from triton_ops.kernels.matmul.space import default_config, plain_space, takes_descriptors
+from triton_ops.kernels.matmul.problems import ACTIVATIONS, default_config, extents, plain_space, takes_descriptors
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
 

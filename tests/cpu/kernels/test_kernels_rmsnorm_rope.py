@@ -20,11 +20,11 @@ from triton_ops.exceptions import (
     UnsupportedDtypeError,
 )
 from triton_ops.kernels import FusedRMSNormRoPE, call, fused_rmsnorm_rope
-from triton_ops.kernels.gradient import differentiable
+from triton_ops.kernels.call import differentiable
 from triton_ops.kernels.rmsnorm_rope import _forward, operation
 from triton_ops.kernels.rmsnorm_rope.backward import gradient
 from triton_ops.kernels.rmsnorm_rope.backward import operation as backward_operation
-from triton_ops.kernels.rmsnorm_rope.space import default_config
+from triton_ops.kernels.rmsnorm_rope.problems import default_config
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton

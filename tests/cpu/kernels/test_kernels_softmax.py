@@ -9,12 +9,11 @@ import torch
 from tests.near import drawn, error_of, off, widened
 from triton_ops.device import machine_of, spec_named
 from triton_ops.exceptions import DeviceError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.kernels.gradient import differentiable
+from triton_ops.kernels.call import differentiable
 from triton_ops.kernels.rows import default_config
-from triton_ops.kernels.softmax import operation, softmax
-from triton_ops.kernels.softmax.backward import gradient
-from triton_ops.kernels.softmax.backward import operation as backward_operation
-from triton_ops.kernels.softmax.space import gradient_default
+from triton_ops.kernels.softmax import gradient, operation, softmax
+from triton_ops.kernels.softmax import gradient_operation as backward_operation
+from triton_ops.kernels.softmax.problems import gradient_default
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton

@@ -182,7 +182,7 @@ def test_a_lockfile_that_cannot_be_read_is_one_warning(tmp_path, caplog):
 
 def called_with_package_winner(path):
     """In the interpreter's process, on a device that stands in for an H200: the rung and config of a call."""
-    from triton_ops.kernels import choice
+    from triton_ops.dispatch import shipped_config
     from triton_ops.kernels.softmax import operation, softmax
 
     patch = pytest.MonkeyPatch()
@@ -193,11 +193,11 @@ def called_with_package_winner(path):
     winner = list(operation.space_for(operation.problem((6, 100), "float32")))[3]
     made = Record(key=key, winner=winner, timing=Timing(1.0, 0.9, 1.1, 50), created="2026-11-22")
     share(path, made)
-    choice.forget()
+    ledger.forget_decisions()
     right = softmax(x).sub(x.softmax(-1)).abs().max().item() < 1e-6
-    (decision,) = [each for each in choice._choices.decisions if each.kernel == "softmax"]
+    (decision,) = [each for each in shipped_config._choices.decisions if each.kernel == "softmax"]
     patch.undo()
-    choice.forget()
+    ledger.forget_decisions()
     return right, decision.found.rung, decision.found.config == winner
 
 

@@ -5,41 +5,133 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from triton_ops.backend import LauncherKernel, Operation
+from triton_ops.backend import LauncherKernel
 from triton_ops.base import require
-from triton_ops.dispatch import Gradient, compilable
+from triton_ops.dispatch import Gradient, compilable, config_for
+from triton_ops.exceptions import ConfigValueError, SettingsError, ShapeMismatchError
 from triton_ops.kernels import call
+from triton_ops.kernels.attention import problems
 from triton_ops.kernels.attention.backward import gradient
-from triton_ops.kernels.attention.contract import AttentionExtents, check_own_config, validate_attention_inputs
-from triton_ops.kernels.attention.float32_tiles import are_summed
 from triton_ops.kernels.attention.kernel import launch
-from triton_ops.kernels.attention.problems import DTYPES, PROBLEMS, arguments, work
 from triton_ops.kernels.attention.reference import attention_reference
-from triton_ops.kernels.attention.space import OWN, config_space, default_config
-from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.gradient import differentiable
-from triton_ops.values import dtype_name
+from triton_ops.kernels.call import differentiable
+from triton_ops.kernels.jit import INTERPRETED
+from triton_ops.kernels.tiles import check_loads, check_reach, describable
+from triton_ops.values import TensorSpec, contiguous_stride, dtype_name
 
 if TYPE_CHECKING:
     import torch
 
 
+LARGEST_HEAD = 256
+LARGEST_SCALE = 2.0**126  # log2(e) times it is a number of float32
+
+
+class AttentionExtents(NamedTuple):
+    """The extents of attention."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    head_dim: int
+    value_dim: int
+
+
+def validate_attention_inputs(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None = None, causal: bool = False
+) -> AttentionExtents:
+    """Check all arguments of `flash_attention`: placement, dtypes, ranks, layout, shapes, then the scale and the mask.
+
+    Raises:
+        KernelTypeError, DeviceError, UnsupportedDtypeError, ShapeMismatchError, SettingsError: As `flash_attention`.
+    """
+    tensors = {"q": q, "k": k, "v": v}
+    call.check_placement(tensors, on_cpu=INTERPRETED)
+    call.check_dtypes({"q": q}, problems.DTYPES)
+    call.check_dtypes({"k": k, "v": v}, (dtype_name(q.dtype),))
+    for name, tensor in tensors.items():
+        call.check_rank(name, tensor.shape, "[batch, heads, length, head size]")
+        _check_layout(name, tensor)
+    batch, heads, queries, head_dim = q.shape
+    kv_heads, keys, value_dim = k.shape[1], k.shape[2], v.shape[3]
+    call.check_shape("k", k.shape, (batch, kv_heads, keys, head_dim), "q has this batch size and head size")
+    call.check_shape("v", v.shape, (batch, kv_heads, keys, value_dim), "k has these heads and keys")
+    _check_heads(heads, kv_heads)
+    _check_sizes(q=head_dim, v=value_dim)
+    check_scale(scale)
+    check_causal(causal)
+    return AttentionExtents(batch, heads, kv_heads, queries, keys, head_dim, value_dim)
+
+
+def check_causal(causal: Any) -> None:
+    """Check that the mask is asked for by a bool: a tensor would make the host wait, and a text is always true."""
+    if not isinstance(causal, bool):
+        raise SettingsError(f"causal is {causal!r}; it must be True or False")
+
+
+def check_own_config(config: Mapping[str, Any], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    """Check that a config of the caller's own asks for descriptors and roles of warps only where results are right."""
+    check_loads(config, lambda: describable(TensorSpec.of(k), TensorSpec.of(v)))
+    if not config.get("WARP_SPECIALIZE", False):
+        return
+    form = {"SPLITS": 1, "DESCRIPTORS": False, **config}
+    names = ("BLOCK_M", "SPLITS", "DESCRIPTORS", "num_warps", "num_stages")
+    if tuple(form[name] for name in names) != problems.WITH_ROLES or not describable(TensorSpec.of(q)):
+        raise ConfigValueError(f"WARP_SPECIALIZE is {config['WARP_SPECIALIZE']!r}: {problems.ROLES_NEED}")
+
+
+def check_scale(scale: float | None) -> None:
+    """Check that scores are multiplied with a number above 0 of float32, or that the scale is left out."""
+    if scale is None:
+        return
+    number: Any = scale
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number <= LARGEST_SCALE:
+        raise SettingsError(
+            f"scale is {scale!r}; it must be above 0 and at most 2^126", hint="negate q where a scale is negative"
+        )
+
+
+def _check_layout(name: str, tensor: torch.Tensor) -> None:
+    if tensor.shape[3] > 1 and tensor.stride(3) != 1:
+        raise ShapeMismatchError(
+            f"{name} has the strides {tuple(tensor.stride())}: the elements of a head are no neighbours",
+            contiguous_stride(tensor.shape),
+            tuple(tensor.stride()),
+            name,
+            hint=f"pass {name}.contiguous(); an exchange of heads and positions is no obstacle",
+        )
+    check_reach(name, tuple(tensor.shape[2:]), (tensor.stride(2), 1))
+
+
+def _check_heads(heads: int, kv_heads: int) -> None:
+    if kv_heads == 0 or heads % kv_heads:
+        raise ShapeMismatchError(
+            f"q has {heads} heads, and k {kv_heads}: each head of k must serve as many heads of q",
+            f"a divisor of {heads}",
+            kv_heads,
+            "k",
+        )
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if not 1 <= size <= LARGEST_HEAD:
+            raise ShapeMismatchError(
+                f"the heads of {name} have {size} elements; they must have 1 to {LARGEST_HEAD}",
+                f"1 to {LARGEST_HEAD}",
+                size,
+                name,
+            )
+
+
 __all__ = ["flash_attention", "flash_attention_with_lse", "operation"]
 
 _KERNEL = LauncherKernel(launch, outputs=("out",))
-operation = Operation(
-    name="attention",
-    kernel=_KERNEL,
-    space=config_space,
-    arguments=arguments,
-    reference=attention_reference,
-    work=work,
-    dtypes=DTYPES,
-    problems=PROBLEMS,
-    device="cuda",
-)
+operation = call.operation_of("attention", _KERNEL, problems, attention_reference)
 
 
 def _saved_values(inputs: Mapping[str, Any], results: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -203,10 +295,11 @@ def _forward(
         }  # fmt: skip
         rows, many = extents.queries * (extents.heads // extents.kv_heads), extents.batch * extents.kv_heads
         dim = max(extents.head_dim, extents.value_dim)
-        summed = are_summed(values)
+        summed = problems.are_summed(values)
         choice = config_for(
-            operation, values, lambda: default_config(rows, extents.keys, many, dim, dtype_name(q.dtype), summed),
-            config=config, own=OWN, tune=tune,
+            operation, values,
+            lambda: problems.default_config(rows, extents.keys, many, dim, dtype_name(q.dtype), summed),
+            config=config, check=problems.OWN.checked, tune=tune,
         )  # fmt: skip
         if config is not None:
             check_own_config(choice, q, k, v)

@@ -6,16 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import triton_ops.kernels.attention.problems as problems
 from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.base import require
+from triton_ops.dispatch import config_for
 from triton_ops.kernels import call
-from triton_ops.kernels.attention.backward_kernel import dkv_kernel, dq_kernel, inner_kernel
-from triton_ops.kernels.attention.float32_tiles import are_summed
-from triton_ops.kernels.attention.kernel import LOG2_E
-from triton_ops.kernels.attention.problems import DTYPES, GRADIENT_PROBLEMS, gradient_arguments, gradient_work
+from triton_ops.kernels.attention.kernel import LOG2_E, dkv_kernel, dq_kernel, inner_kernel
 from triton_ops.kernels.attention.reference import attention_backward_reference
-from triton_ops.kernels.attention.space import GRADIENT_OWN, gradient_default, gradient_space
-from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.tiles import padded
 from triton_ops.values import dtype_name
 
@@ -42,27 +39,10 @@ def launch(
     num_warps: int,
     num_stages: int,
 ) -> None:
-    """Write dq, dk and dv, in three launches.
+    """Write dq, dk and dv, contiguous, in three launches.
 
-    Args:
-        q: [batch, heads, queries, head size], neighbours along the last axis, as `out` and `grad`.
-        k: [batch, kv heads, keys, head size], as `q`.
-        v: [batch, kv heads, keys, value size], as `q`.
-        out: The result, [batch, heads, queries, value size].
-        lse: The logarithms, [batch, heads, queries], contiguous.
-        grad: The gradient of the result.
-        dq: Shape of `q`, contiguous, as `dk` and `dv`; written.
-        dk: Shape of `k`; written.
-        dv: Shape of `v`; written.
-        scale: As in the forward pass, like `CAUSAL` and `PRECISION`.
-        CAUSAL: Whether the last query sees all keys, and each one before it one key less.
-        PRECISION: How float32 is multiplied.
-        Q_ROWS: Rows of a program that makes dq.
-        Q_KEYS: Keys of its steps.
-        K_KEYS: Keys of a program that makes dk and dv.
-        K_ROWS: Rows of its steps.
-        num_warps: Warps of these programs.
-        num_stages: Steps in flight, and one.
+    `lse` is contiguous; other inputs have neighbours along their last axis. A program makes Q_ROWS rows of dq in steps
+    of Q_KEYS keys, or K_KEYS keys of dk and dv in steps of K_ROWS rows; num_stages are the steps in flight, and one.
     """
     torch = require("torch", "the gradient of attention")
     (batch, heads, queries, head_dim), (kv_heads, keys), value_dim = q.shape, k.shape[1:3], v.shape[3]
@@ -91,12 +71,12 @@ def launch(
 operation = Operation(
     name="attention_backward",
     kernel=LauncherKernel(launch, outputs=("dq", "dk", "dv")),
-    space=gradient_space,
-    arguments=gradient_arguments,
+    space=problems.gradient_space,
+    arguments=problems.gradient_arguments,
     reference=attention_backward_reference,
-    work=gradient_work,
-    dtypes=DTYPES,
-    problems=GRADIENT_PROBLEMS,
+    work=problems.gradient_work,
+    dtypes=problems.DTYPES,
+    problems=problems.GRADIENT_PROBLEMS,
     device="cuda",
 )
 
@@ -106,12 +86,7 @@ def gradient(
 ) -> tuple[Any, Any, Any]:
     """The gradients of q, k and v, None for one that is not needed.
 
-    Args:
-        tensors: q, k, v, the result, and the logarithms of its sums.
-        grad: The gradient of the result.
-        needs: Which of q, k and v need theirs.
-        causal: As in the forward pass.
-        scale: As in the forward pass.
+    `tensors` are q, k, v, the result and the logarithms of its sums.
     """
     q, k, v, out, lse = tensors
     gradients = dict(zip(("dq", "dk", "dv"), (each.new_zeros(each.shape) for each in (q, k, v)), strict=True))
@@ -122,9 +97,12 @@ def gradient(
             "scale": scale or 1 / math.sqrt(q.shape[3]), "CAUSAL": causal, "PRECISION": call.precision_of(q),
         }  # fmt: skip
         size = max(q.shape[3], v.shape[3])
-        summed = are_summed(values)
+        summed = problems.are_summed(values)
         config = config_for(
-            operation, values, lambda: gradient_default(size, dtype_name(q.dtype), summed), own=GRADIENT_OWN
+            operation,
+            values,
+            lambda: problems.gradient_default(size, dtype_name(q.dtype), summed),
+            check=problems.GRADIENT_OWN.checked,
         )
         call.launch_all(launch, config, values, q.device)
     return tuple(each if need else None for each, need in zip(gradients.values(), needs, strict=True))  # type: ignore[return-value]

@@ -6,6 +6,10 @@ and a head, in this order, so that the tile of a short sequence is full and K an
 walk has two loops: keys that all rows see, and keys at the end, some of which are masked.
 
 Exponentials are of base 2, and the factor log2(e) is part of the scale.
+
+The gradient computes the weights anew from the logarithms of their sums. One of its kernels has the sums of grad * out
+of all rows; one walks for a tile of queries along the keys and makes dq; one walks for a tile of keys along the rows of
+all queries that share them, and makes dk and dv. No sum has two writers, so there are no locks and no atomics.
 """
 
 from __future__ import annotations
@@ -44,37 +48,13 @@ def walked(
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_V: tl.constexpr,
     DESCRIPTORS: tl.constexpr, WARP_SPECIALIZE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The sums after the keys from `first` to `last`.
+    """The sums after the keys from `first` to `last`: of values, [BLOCK_M, BLOCK_V], of weights and the largest score.
 
-    Args:
-        total: The weighted sum of values, [BLOCK_M, BLOCK_V].
-        weight: The sum of weights, [BLOCK_M].
-        highest: The largest score times `factor`, [BLOCK_M]; never minus infinity, so that no difference is NaN.
-        queries: The first BLOCK_D elements of each row, [BLOCK_M, BLOCK_D].
-        rest: The elements after them, [BLOCK_M, BLOCK_R]; None without them.
-        k: Keys of the head, or None with descriptors; as `v`.
-        v: Values of the head.
-        k_tiles: A descriptor of the keys, or None; as `rest_tiles` and `v_tiles`.
-        rest_tiles: A descriptor of the keys' elements from BLOCK_D on.
-        v_tiles: A descriptor of the values.
-        first: The first key.
-        last: The end of the keys.
-        seen_to: How many keys each row sees, [BLOCK_M]; asked where CAUSAL and MASKED are set.
-        keys: Keys of the head in all.
-        stride_kn: Elements from one key to the next.
-        stride_vn: Elements from one value to the next.
-        factor: The scale times log2(e).
-        MASKED: Whether some rows do not see some of the keys.
-        CAUSAL: Whether a row sees keys up to its own position only.
-        HEAD_DIM: Elements of a key.
-        VALUE_DIM: Elements of a value.
-        BLOCK_N: Keys of a step.
-        BLOCK_D: HEAD_DIM, padded, or the first part of it.
-        BLOCK_R: What follows, padded; 0 for nothing.
-        BLOCK_V: VALUE_DIM, padded.
-        DESCRIPTORS: Whether tiles are loaded by descriptors.
-        WARP_SPECIALIZE: Whether some warps load what others multiply.
-        PRECISION: How float32 is multiplied.
+    `highest` is the largest score times `factor`, never minus infinity, so that no difference is NaN; `factor` is the
+    scale times log2(e). `queries` has the first BLOCK_D elements of each row, and `rest` those after them, BLOCK_R
+    padded, or None. With DESCRIPTORS tiles are loaded by `k_tiles`, `rest_tiles` and `v_tiles`, and `k` and `v` are not
+    used. `seen_to` says how many keys each row sees, and is asked where CAUSAL and MASKED are set: MASKED where some
+    rows do not see some of the keys.
     """
     for start in tl.range(first, last, BLOCK_N, warp_specialize=WARP_SPECIALIZE):
         if DESCRIPTORS:
@@ -119,45 +99,13 @@ def rows_of(row, rows, batch, head, stride_b, stride_h, stride_m, GROUP: tl.cons
 
 @triton.jit
 def attention_kernel(
-    q,
-    k,
-    v,
-    out,
-    lse,
-    batch_heads,
-    walks,
-    queries,
-    keys,
-    stride_qb,
-    stride_qh,
-    stride_qm,
-    stride_kb,
-    stride_kh,
-    stride_kn,
-    stride_vb,
-    stride_vh,
-    stride_vn,
-    stride_ob,
-    stride_oh,
-    stride_om,
-    factor,
-    CAUSAL: tl.constexpr,
-    RAGGED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    GROUP: tl.constexpr,
-    SHARING: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    VALUE_DIM: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK_R: tl.constexpr,
-    BLOCK_V: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    GROUP_HEADS: tl.constexpr,
-    SPLITS: tl.constexpr,
-    DESCRIPTORS: tl.constexpr,
-    WARP_SPECIALIZE: tl.constexpr,
-):
+    q, k, v, out, lse, batch_heads, walks, queries, keys, stride_qb, stride_qh, stride_qm, stride_kb, stride_kh,
+    stride_kn, stride_vb, stride_vh, stride_vn, stride_ob, stride_oh, stride_om, factor,
+    CAUSAL: tl.constexpr, RAGGED: tl.constexpr, PRECISION: tl.constexpr, GROUP: tl.constexpr, SHARING: tl.constexpr,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_V: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_HEADS: tl.constexpr,
+    SPLITS: tl.constexpr, DESCRIPTORS: tl.constexpr, WARP_SPECIALIZE: tl.constexpr,
+):  # fmt: skip
     """Write `out`, and `lse` unless it is None, of BLOCK_M rows of one head of keys; strides in elements.
 
     A sequence has `walks` walks along the keys, each for GROUP heads of queries, and SHARING walks are along the same
@@ -257,21 +205,9 @@ def attention_kernel(
 
 @triton.jit
 def parts_kernel(
-    parts,
-    logarithms,
-    out,
-    lse,
-    rows,
-    heads,
-    queries,
-    stride_ob,
-    stride_oh,
-    stride_om,
-    VALUE_DIM: tl.constexpr,
-    BLOCK_V: tl.constexpr,
-    SPLITS: tl.constexpr,
-    ROWS: tl.constexpr,
-):
+    parts, logarithms, out, lse, rows, heads, queries, stride_ob, stride_oh, stride_om,
+    VALUE_DIM: tl.constexpr, BLOCK_V: tl.constexpr, SPLITS: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
     """Add up parts [SPLITS, rows, VALUE_DIM] with logarithms [SPLITS, rows] of base 2; a row is of batch, head, query.
 
     The parts are added in their order, with the largest logarithm found first, so that equal calls give equal bits.
@@ -301,6 +237,195 @@ def parts_kernel(
         tl.store(lse + row, found, mask=in_rows)
 
 
+@triton.jit
+def inner_kernel(
+    out, grad, inner, rows, heads, queries,
+    stride_ob, stride_oh, stride_om, stride_gb, stride_gh, stride_gm,
+    VALUE_DIM: tl.constexpr, BLOCK_V: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """inner[row] = sum(out[row] * grad[row]); a row is of batch, head and query."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    e = tl.arange(0, BLOCK_V)
+    inside = (row < rows)[:, None] & (e < VALUE_DIM)[None, :]
+    batch, head, query = row // (heads * queries), row // queries % heads, row % queries
+    o_rows = batch * stride_ob + head * stride_oh + query * stride_om
+    g_rows = batch * stride_gb + head * stride_gh + query * stride_gm
+    found = widened(tl.load(out + o_rows[:, None] + e[None, :], mask=inside, other=0.0))
+    found = found * widened(tl.load(grad + g_rows[:, None] + e[None, :], mask=inside, other=0.0))
+    tl.store(inner + row, tl.sum(found, 1), mask=row < rows)
+
+
+@triton.jit
+def logarithms_of(lse, places, inside):
+    """Logarithms of base 2; plus infinity, which makes all weights 0, for rows that see nothing or are none."""
+    found = tl.load(lse + places, mask=inside, other=float("inf"))
+    return tl.where(found == float("-inf"), float("inf"), found * 1.4426950408889634)
+
+
+@triton.jit
+def dq_walked(
+    dq, q_tile, g_tile, logarithm, inner, k, v, first, last, seen_to, keys, stride_kn, stride_vn, factor,
+    MASKED: tl.constexpr, CAUSAL: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The sum dq, [BLOCK_M, BLOCK_D], after the keys from `first` to `last`."""
+    for start in tl.range(first, last, BLOCK_N):
+        k_tile = tile_at(k, start, keys, stride_kn, BLOCK_N, BLOCK_D, HEAD_DIM, MASKED)
+        v_tile = tile_at(v, start, keys, stride_vn, BLOCK_N, BLOCK_V, VALUE_DIM, MASKED)
+        scores = tl.dot(q_tile, k_tile.T, input_precision=PRECISION, out_dtype=dq.dtype)
+        p = tl.exp2(scores * factor - logarithm[:, None])
+        dp = tl.dot(g_tile, v_tile.T, input_precision=PRECISION, out_dtype=dq.dtype)
+        ds = p * (dp - inner[:, None])
+        if MASKED:
+            column = start + tl.arange(0, BLOCK_N)
+            seen = column[None, :] < seen_to[:, None] if CAUSAL else (column < keys)[None, :]
+            ds = tl.where(seen, ds, 0.0)
+        dq = tl.dot(ds.to(k_tile.dtype), k_tile, dq, input_precision=PRECISION, out_dtype=dq.dtype)
+    return dq
+
+
+@triton.jit
+def dq_kernel(
+    q, k, v, grad, lse, inner, dq, kv_heads, queries, keys,
+    stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
+    stride_gb, stride_gh, stride_gm, scale, factor,
+    CAUSAL: tl.constexpr, RAGGED: tl.constexpr, PRECISION: tl.constexpr, GROUP: tl.constexpr,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Write dq of BLOCK_M rows of one head of keys; `dq` is [batch, heads, queries, HEAD_DIM], row-major."""
+    rows = queries * GROUP
+    tiles = tl.cdiv(rows, BLOCK_M)
+    at, tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
+    if CAUSAL:
+        tile = tiles - 1 - tile  # the longest walks first
+    batch, head = at // kv_heads, at % kv_heads
+    row = tile * BLOCK_M + tl.arange(0, BLOCK_M)
+    d, e = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
+    in_rows = row < rows
+    q_rows = rows_of(row, rows, batch, head, stride_qb, stride_qh, stride_qm, GROUP)
+    g_rows = rows_of(row, rows, batch, head, stride_gb, stride_gh, stride_gm, GROUP)
+    l_rows = rows_of(row, rows, batch, head, kv_heads * GROUP * queries, queries, 1, GROUP)
+    q_tile = tl.load(q + q_rows[:, None] + d[None, :], mask=in_rows[:, None] & (d < HEAD_DIM)[None, :], other=0.0)
+    g_tile = tl.load(grad + g_rows[:, None] + e[None, :], mask=in_rows[:, None] & (e < VALUE_DIM)[None, :], other=0.0)
+    logarithm = logarithms_of(lse, l_rows, in_rows)
+    own = tl.load(inner + l_rows, mask=in_rows, other=0.0)
+    k_head = k + batch.to(tl.int64) * stride_kb + head.to(tl.int64) * stride_kh
+    v_head = v + batch.to(tl.int64) * stride_vb + head.to(tl.int64) * stride_vh
+
+    seen_to = row // GROUP + (keys - queries + 1)
+    limit = keys
+    whole = keys
+    if CAUSAL:
+        limit = tl.minimum(keys, (tile * BLOCK_M + BLOCK_M - 1) // GROUP + (keys - queries + 1))
+        whole = tl.minimum(keys, tile * BLOCK_M // GROUP + (keys - queries + 1))
+    whole = tl.maximum(whole, 0) // BLOCK_N * BLOCK_N
+    found = widened(tl.zeros((BLOCK_M, BLOCK_D), dtype=q.dtype.element_ty))
+    found = dq_walked(
+        found, q_tile, g_tile, logarithm, own, k_head, v_head, 0, whole, seen_to, keys, stride_kn, stride_vn, factor,
+        False, CAUSAL, HEAD_DIM, VALUE_DIM, BLOCK_N, BLOCK_D, BLOCK_V, PRECISION,
+    )  # fmt: skip
+    if CAUSAL or RAGGED:
+        found = dq_walked(
+            found, q_tile, g_tile, logarithm, own, k_head, v_head, whole, limit, seen_to, keys, stride_kn, stride_vn,
+            factor, True, CAUSAL, HEAD_DIM, VALUE_DIM, BLOCK_N, BLOCK_D, BLOCK_V, PRECISION,
+        )  # fmt: skip
+    blind = logarithm == float("inf")
+    if CAUSAL:
+        blind = blind | (seen_to <= 0)
+    found = tl.where(blind[:, None], 0.0, found)  # whatever the hidden keys and values hold
+    places = (l_rows * HEAD_DIM)[:, None] + d[None, :]
+    inside = in_rows[:, None] & (d < HEAD_DIM)[None, :]
+    tl.store(dq + places, (found * scale).to(dq.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def dkv_walked(
+    dk, dv, k_tile, v_tile, q, grad, lse, inner, first, last, sees_from, rows, batch, head, kv_heads, queries,
+    stride_qb, stride_qh, stride_qm, stride_gb, stride_gh, stride_gm, factor,
+    MASKED: tl.constexpr, RAGGED: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The sums dk and dv, [BLOCK_N, …], after the rows from `first` to `last`.
+
+    Scores are computed as [BLOCK_N, BLOCK_M], so that no product is turned before the next one. RAGGED says that the
+    last step has rows that do not exist: their queries are 0, which times an infinite key or value is NaN.
+    """
+    d, e = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
+    for start in tl.range(first, last, BLOCK_M):
+        row = start + tl.arange(0, BLOCK_M)
+        in_rows = row < rows
+        q_rows = rows_of(row, rows, batch, head, stride_qb, stride_qh, stride_qm, GROUP)
+        g_rows = rows_of(row, rows, batch, head, stride_gb, stride_gh, stride_gm, GROUP)
+        l_rows = rows_of(row, rows, batch, head, kv_heads * GROUP * queries, queries, 1, GROUP)
+        q_tile = tl.load(q + q_rows[:, None] + d[None, :], mask=in_rows[:, None] & (d < HEAD_DIM)[None, :], other=0.0)
+        inside = in_rows[:, None] & (e < VALUE_DIM)[None, :]
+        g_tile = tl.load(grad + g_rows[:, None] + e[None, :], mask=inside, other=0.0)
+        scores = tl.dot(k_tile, q_tile.T, input_precision=PRECISION, out_dtype=dk.dtype)
+        p = tl.exp2(scores * factor - logarithms_of(lse, l_rows, in_rows)[None, :])
+        if MASKED:
+            p = tl.where((row // GROUP)[None, :] >= sees_from[:, None], p, 0.0)
+        if RAGGED:
+            p = tl.where(in_rows[None, :], p, 0.0)
+        dv = tl.dot(p.to(g_tile.dtype), g_tile, dv, input_precision=PRECISION, out_dtype=dv.dtype)
+        dp = tl.dot(v_tile, g_tile.T, input_precision=PRECISION, out_dtype=dk.dtype)
+        ds = p * (dp - tl.load(inner + l_rows, mask=in_rows, other=0.0)[None, :])
+        if RAGGED:
+            ds = tl.where(in_rows[None, :], ds, 0.0)
+        dk = tl.dot(ds.to(q_tile.dtype), q_tile, dk, input_precision=PRECISION, out_dtype=dk.dtype)
+    return dk, dv
+
+
+@triton.jit
+def dkv_kernel(
+    q, k, v, grad, lse, inner, dk, dv, kv_heads, queries, keys,
+    stride_qb, stride_qh, stride_qm, stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn,
+    stride_gb, stride_gh, stride_gm, scale, factor,
+    CAUSAL: tl.constexpr, RAGGED: tl.constexpr, PRECISION: tl.constexpr, GROUP: tl.constexpr,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Write dk and dv of BLOCK_N keys of one head; both are row-major, [batch, kv heads, keys, …]."""
+    rows = queries * GROUP
+    tiles = tl.cdiv(keys, BLOCK_N)
+    at, tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
+    batch, head = at // kv_heads, at % kv_heads
+    n0 = tile * BLOCK_N
+    k_head = k + batch.to(tl.int64) * stride_kb + head.to(tl.int64) * stride_kh
+    v_head = v + batch.to(tl.int64) * stride_vb + head.to(tl.int64) * stride_vh
+    k_tile = tile_at(k_head, n0, keys, stride_kn, BLOCK_N, BLOCK_D, HEAD_DIM, True)
+    v_tile = tile_at(v_head, n0, keys, stride_vn, BLOCK_N, BLOCK_V, VALUE_DIM, True)
+
+    key = n0 + tl.arange(0, BLOCK_N)
+    sees_from = key - (keys - queries)  # the first position that sees a key
+    begin = 0
+    whole = 0
+    if CAUSAL:
+        begin = tl.maximum(n0 - (keys - queries), 0) * GROUP // BLOCK_M * BLOCK_M
+        whole = tl.cdiv(tl.maximum(n0 + BLOCK_N - 1 - (keys - queries), 0) * GROUP, BLOCK_M) * BLOCK_M
+        whole = tl.maximum(tl.minimum(whole, tl.cdiv(rows, BLOCK_M) * BLOCK_M), begin)
+    dk_tile = widened(tl.zeros((BLOCK_N, BLOCK_D), dtype=k.dtype.element_ty))
+    dv_tile = widened(tl.zeros((BLOCK_N, BLOCK_V), dtype=k.dtype.element_ty))
+    if CAUSAL:
+        dk_tile, dv_tile = dkv_walked(
+            dk_tile, dv_tile, k_tile, v_tile, q, grad, lse, inner, begin, whole, sees_from, rows, batch, head, kv_heads,
+            queries, stride_qb, stride_qh, stride_qm, stride_gb, stride_gh, stride_gm, factor,
+            True, RAGGED, GROUP, HEAD_DIM, VALUE_DIM, BLOCK_M, BLOCK_D, BLOCK_V, PRECISION,
+        )  # fmt: skip
+    dk_tile, dv_tile = dkv_walked(
+        dk_tile, dv_tile, k_tile, v_tile, q, grad, lse, inner, whole, rows, sees_from, rows, batch, head, kv_heads,
+        queries, stride_qb, stride_qh, stride_qm, stride_gb, stride_gh, stride_gm, factor,
+        False, RAGGED, GROUP, HEAD_DIM, VALUE_DIM, BLOCK_M, BLOCK_D, BLOCK_V, PRECISION,
+    )  # fmt: skip
+    d, e = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
+    place = at.to(tl.int64) * keys + key
+    k_inside = (key < keys)[:, None] & (d < HEAD_DIM)[None, :]
+    v_inside = (key < keys)[:, None] & (e < VALUE_DIM)[None, :]
+    k_places, v_places = (place * HEAD_DIM)[:, None] + d[None, :], (place * VALUE_DIM)[:, None] + e[None, :]
+    tl.store(dk + k_places, (dk_tile * scale).to(dk.dtype.element_ty), mask=k_inside)
+    tl.store(dv + v_places, dv_tile.to(dv.dtype.element_ty), mask=v_inside)
+
+
 def parts_of(head_dim):
     """Two powers of two that hold a head, the second one 0 where they save nothing, as 128 and 64 for 192."""
     first = 1 << (head_dim.bit_length() - 1)
@@ -310,42 +435,13 @@ def parts_of(head_dim):
 
 
 def launch(
-    q,
-    k,
-    v,
-    out,
-    lse,
-    scale,
-    CAUSAL,
-    PRECISION,
-    BLOCK_M,
-    BLOCK_N,
-    num_warps,
-    num_stages,
-    GROUP_HEADS=1,
-    SPLITS=1,
-    DESCRIPTORS=False,
-    WARP_SPECIALIZE=False,
-):
+    q, k, v, out, lse, scale, CAUSAL, PRECISION, BLOCK_M, BLOCK_N, num_warps, num_stages, GROUP_HEADS=1, SPLITS=1,
+    DESCRIPTORS=False, WARP_SPECIALIZE=False,
+):  # fmt: skip
     """Write `out`, and `lse` unless it is None: one launch, or with SPLITS a second one that adds the parts up.
 
-    Args:
-        q: [batch, heads, queries, head size], neighbours along the last axis.
-        k: [batch, kv heads, keys, head size].
-        v: [batch, kv heads, keys, value size].
-        out: [batch, heads, queries, value size]; written.
-        lse: [batch, heads, queries], contiguous, or None; written.
-        scale: What scores are multiplied with, above 0.
-        CAUSAL: Whether the last query sees all keys, and each one before it one key less.
-        PRECISION: How float32 is multiplied.
-        BLOCK_M: Rows of a program.
-        BLOCK_N: Keys of a step.
-        num_warps: Warps of a program.
-        num_stages: Steps in flight, and one.
-        GROUP_HEADS: Heads of keys that programs walk through before they step to the next tile of queries.
-        SPLITS: Parts of the keys, each with programs of its own.
-        DESCRIPTORS: Whether K and V are loaded by tensor descriptors.
-        WARP_SPECIALIZE: Whether some warps load what others multiply.
+    Tensors are as in `attention.problems.arguments`. GROUP_HEADS heads of keys are walked through before the next tile
+    of queries; num_stages are the steps in flight, and one.
     """
     torch = require("torch", "attention")
     (batch, heads, queries, head_dim), (kv_heads, keys), value_dim = q.shape, k.shape[1:3], v.shape[3]

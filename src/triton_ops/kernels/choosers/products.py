@@ -170,8 +170,7 @@ def bmm_chooser() -> Chooser:
             _folded, applies=lambda a, b: b.stride(0) == 0 or b.shape[0] == 1 or "the second matrices differ"
         ),
         "one_by_one": Implementation(
-            _one_by_one,
-            applies=lambda a, b: a.shape[0] <= _MOST_LOOPS or f"there are more than {_MOST_LOOPS} matrices",
+            _one_by_one, applies=lambda a, b: a.shape[0] <= _MOST_LOOPS or f"there are more than {_MOST_LOOPS} matrices"
         ),
         "transposed": Implementation(_batch_transposed),
     }

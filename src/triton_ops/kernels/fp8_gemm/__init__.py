@@ -5,26 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import FormsKernel, Operation, TritonKernel
+from triton_ops.backend import FormsKernel, TritonKernel
 from triton_ops.base import require
-from triton_ops.dispatch import compilable
+from triton_ops.dispatch import compilable, config_for
+from triton_ops.exceptions import KernelTypeError, ShapeMismatchError
 from triton_ops.kernels import call
-from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.fp8_gemm.contract import checked_scales, validate_fp8_gemm_inputs
-from triton_ops.kernels.fp8_gemm.forms import gluon_form
+from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, check_output_dtype
+from triton_ops.kernels.fp8_gemm import problems
 from triton_ops.kernels.fp8_gemm.kernel import fp8_gemm_kernel, grid, host_descriptors
-from triton_ops.kernels.fp8_gemm.problems import (
-    OUTPUT_DTYPES,
-    PROBLEMS,
-    arguments,
-    extents,
-    result_described,
-    scale_strides,
-    work,
-)
 from triton_ops.kernels.fp8_gemm.reference import fp8_gemm_reference
-from triton_ops.kernels.fp8_gemm.space import OWN, as_its_form, config_space, default_config, takes_descriptors
 from triton_ops.kernels.fp8_quantize import quantize_fp8
+from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads
 from triton_ops.request import spec_of
 from triton_ops.values import Problem, TensorSpec
@@ -33,24 +24,78 @@ if TYPE_CHECKING:
     import torch
 
 
+_FLOATS = ("bfloat16", "float16", "float32")
+
+
+def validate_fp8_gemm_inputs(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    a_scale: torch.Tensor | None = None,
+    b_scale: torch.Tensor | None = None,
+    output_dtype: Any = None,
+) -> tuple[int, int, int]:
+    """Check the arguments of `fp8_gemm`: placement, dtypes, shapes, then the scales, which are not read.
+
+    Returns:
+        M, N and K.
+
+    Raises:
+        KernelTypeError, DeviceError, UnsupportedDtypeError, ShapeMismatchError: As `fp8_gemm`.
+    """
+    torch = require("torch", "fp8_gemm")
+    scales = {name: scale for name, scale in (("a_scale", a_scale), ("b_scale", b_scale)) if scale is not None}
+    call.check_placement({"a": a, "b": b, **scales}, on_cpu=INTERPRETED)
+    check_float8_device(a)
+    call.check_dtypes({"a": a, "b": b}, (FP8Format.name, *_FLOATS))
+    call.check_dtypes(scales, ("float32",))
+    check_output_dtype(torch.float16 if output_dtype is None else output_dtype, problems.DTYPES)
+    call.check_rank("a", a.shape, "[M, K]")
+    call.check_rank("b", b.shape, "[K, N]")
+    (M, K), N = a.shape, b.shape[1]
+    call.check_shape("b", b.shape, (K, N), "its rows must match a's columns")
+    for name, matrix in (("a", a), ("b", b)):
+        if matrix.dtype == torch.float8_e4m3fn and f"{name}_scale" not in scales:
+            raise KernelTypeError(
+                f"{name} is stored in 8 bits, and {name}_scale is missing",
+                hint="pass the scale that quantize_fp8 returned with it",
+            )
+    return M, N, K
+
+
+def checked_scales(
+    shape: tuple[int, int, int], a_scale: torch.Tensor, b_scale: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, bool]:
+    """Both scales as matrices, and whether they are by block.
+
+    Raises:
+        ShapeMismatchError: A scale has another shape, or only one of them is by block.
+    """
+    forms = problems.scale_shapes(*shape)
+    a, b = (scale.reshape(1, 1) if scale.numel() == 1 else scale for scale in (a_scale, b_scale))
+    shapes = tuple(a.shape), tuple(b.shape)
+    plain = [tuple(each[place] for each in (forms["tensor"], forms["row"])) for place in (0, 1)]
+    if shapes[0] in plain[0] and shapes[1] in plain[1]:
+        return a, b, False
+    if shapes == forms["block"]:
+        return a, b, True
+    wrong = 0 if shapes[0] not in (*plain[0], forms["block"][0]) else 1
+    raise ShapeMismatchError(
+        f"the scales have the shapes {shapes[0]} and {shapes[1]}, which do not lie over a product of {shape}",
+        f"one number, {forms['row'][0]} and {forms['row'][1]}, or {forms['block'][0]} and {forms['block'][1]}",
+        shapes[wrong],
+        ("a_scale", "b_scale")[wrong],
+        hint="turn the scale as the matrix: scale.t()",
+    )
+
+
 __all__ = ["fp8_gemm", "operation"]
 
 _KERNEL = FormsKernel(
-    {"triton": TritonKernel(fp8_gemm_kernel, grid, outputs=("c",), made=host_descriptors), **gluon_form()},
+    {"triton": TritonKernel(fp8_gemm_kernel, grid, outputs=("c",), made=host_descriptors), **problems.gluon_form()},
     default="triton",
     others=("BUFFERS", "APART"),
 )
-operation = Operation(
-    name="fp8_gemm",
-    kernel=_KERNEL,
-    space=config_space,
-    arguments=arguments,
-    reference=fp8_gemm_reference,
-    work=work,
-    dtypes=OUTPUT_DTYPES,
-    problems=PROBLEMS,
-    device="cuda",
-)
+operation = call.operation_of("fp8_gemm", _KERNEL, problems, fp8_gemm_reference)
 
 
 @compilable(
@@ -120,18 +165,20 @@ def fp8_gemm(
     out = a.new_empty((M, N), dtype=torch.float16 if output_dtype is None else output_dtype)
     values = {
         "a": a, "b": b, "c": out, "a_scale": a_scale, "b_scale": b_scale, "bias": None,
-        **extents((M, N, K), a.stride(), b.stride()),
-        **scale_strides((a_scale.shape, b_scale.shape), a_scale.stride(), b_scale.stride()),
-        "BLOCKED": blocked, "FAST": bool(fast_accum), "C_DESCRIBED": result_described(N, out.element_size()),
+        **problems.extents((M, N, K), a.stride(), b.stride()),
+        **problems.scale_strides((a_scale.shape, b_scale.shape), a_scale.stride(), b_scale.stride()),
+        "BLOCKED": blocked, "FAST": bool(fast_accum), "C_DESCRIBED": problems.result_described(N, out.element_size()),
     }  # fmt: skip
     if call.launches(out):
         choice = config_for(
-            operation, values, lambda: default_config(M, N, K),
-            config=config, own=OWN, tune=tune,
+            operation, values, lambda: problems.default_config(M, N, K),
+            config=config, check=problems.OWN.checked, tune=tune,
         )  # fmt: skip
         if config is not None:
-            check_loads(choice, lambda: takes_descriptors(TensorSpec.of(a), TensorSpec.of(b)), "neighbours along K")
-            choice = as_its_form(choice, lambda: config_space(_problem_of(values)))
+            check_loads(
+                choice, lambda: problems.takes_descriptors(TensorSpec.of(a), TensorSpec.of(b)), "neighbours along K"
+            )
+            choice = problems.as_its_form(choice, lambda: problems.config_space(_problem_of(values)))
         call.launch(_KERNEL, choice, {**values, "bias": None if bias is None else bias.detach()}, a.device)
     return out
 
@@ -153,6 +200,6 @@ def _codes_and_scale(matrix: torch.Tensor, scale: torch.Tensor | None) -> tuple[
 
 def _check_bias(bias: torch.Tensor, a: torch.Tensor, columns: int) -> None:
     call.check_placement({"a": a, "bias": bias}, on_cpu=True)  # a's own place has been checked
-    call.check_dtypes({"bias": bias}, OUTPUT_DTYPES)
+    call.check_dtypes({"bias": bias}, problems.DTYPES)
     call.check_contiguous({"bias": bias})
     call.check_shape("bias", bias.shape, (columns,), "b has this number of columns")

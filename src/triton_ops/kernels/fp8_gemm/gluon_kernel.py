@@ -18,7 +18,6 @@ from typing import Any
 
 from triton_ops.backend import matrix_descriptor
 from triton_ops.base import require
-from triton_ops.kernels.gluon_parts import copy_in, copy_out, corner, together
 from triton_ops.kernels.tiles import programs_for
 
 triton = require("triton", "the fp8_gemm kernel in Gluon")
@@ -28,6 +27,21 @@ _hopper = require("triton.experimental.gluon.language.nvidia.hopper", "the fp8_g
 fence_async_shared, mbarrier, tma = _hopper.fence_async_shared, _hopper.mbarrier, _hopper.tma
 capability_from = require("triton.language.target_info", "the fp8_gemm kernel in Gluon").cuda_capability_geq
 warpgroup_mma, warpgroup_mma_wait = _hopper.warpgroup_mma, _hopper.warpgroup_mma_wait
+
+# Triton 3.7 and 3.9 have other names than 3.6 for the barrier and for the bulk copies.
+together = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier
+copy_in = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
+copy_out = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
+
+
+@gluon.jit
+def corner(tile, M, N, BM: gl.constexpr, BN: gl.constexpr, GROUP: gl.constexpr):
+    """Row and column of a tile's first element; consecutive tiles walk down GROUP tile rows."""
+    tile_rows, tile_columns = gl.cdiv(M, BM), gl.cdiv(N, BN)
+    first = tile // (GROUP * tile_columns) * GROUP
+    rows = gl.minimum(tile_rows - first, GROUP)
+    place = tile % (GROUP * tile_columns)
+    return (first + place % rows) * BM, place // rows * BN
 
 
 @gluon.jit

@@ -237,41 +237,14 @@ def product(
 
 @triton.jit
 def fp8_gemm_kernel(
-    a,
-    b,
-    c,
-    a_scale,
-    b_scale,
-    bias,
-    M,
-    N,
-    K,
-    stride_am,
-    stride_ak,
-    stride_bk,
-    stride_bn,
-    stride_asm,
-    stride_ask,
-    stride_bsk,
-    stride_bsn,
-    BLOCKED: tl.constexpr,
-    FAST: tl.constexpr,
-    C_DESCRIBED: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_SIZE_M: tl.constexpr = 8,
-    PROMOTE: tl.constexpr = 0,
-    LOADS: tl.constexpr = "pointers",
-    SWAPPED: tl.constexpr = False,
-    PROGRAMS: tl.constexpr = 0,
-    HALVES: tl.constexpr = False,
-    SUMS: tl.constexpr = 1,
+    a, b, c, a_scale, b_scale, bias, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_asm, stride_ask,
+    stride_bsk, stride_bsn,
+    BLOCKED: tl.constexpr, FAST: tl.constexpr, C_DESCRIBED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr = 8, PROMOTE: tl.constexpr = 0, LOADS: tl.constexpr = "pointers",
+    SWAPPED: tl.constexpr = False, PROGRAMS: tl.constexpr = 0, HALVES: tl.constexpr = False, SUMS: tl.constexpr = 1,
     AHEAD: tl.constexpr = 0,
-    a_tiles=None,
-    b_tiles=None,
-    c_tiles=None,
-):
+    a_tiles=None, b_tiles=None, c_tiles=None,
+):  # fmt: skip
     """C[M, N] = (A[M, K] / a_scale) @ (B[K, N] / b_scale) + bias, rounded once; C is row-major; strides in elements.
 
     Not BLOCKED: a scale for each row of A and each column of B, where a stride of 0 shares one. BLOCKED: a scale for

@@ -1,16 +1,294 @@
-"""The problems of the product of 8-bit floats: arguments from extents, least work, named shapes."""
+"""The problems of the product of 8-bit floats, each with the space of configs that are worth trying.
+
+The documented space, `FP8_GEMM_CONFIGS`, is part of the space here but for steps of 32, which this leaves out: they
+fill a quarter of a row of shared memory. `tune(operation, space=FP8_GEMM_CONFIGS)` takes it alone. Shared memory is no
+constraint here: the compiler and the device tell which configs fit, and on which device the form in Gluon runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
 
+from triton_ops.backend import TritonKernel
 from triton_ops.cost_model import GemmTiles, ProductTiles
-from triton_ops.exceptions import ShapeMismatchError
+from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
+from triton_ops.kernels.call import OwnConfigs, ValueRule, one_of
 from triton_ops.kernels.fp8_format import FP8Format
-from triton_ops.kernels.tiles import check_reach
+from triton_ops.kernels.tiles import HALVED_SIDE, LOADS, check_reach, describable, padded, suits, widest
+from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, Work
 
-OUTPUT_DTYPES = ("bfloat16", "float16", "float32")
+_log = logging.getLogger("triton_ops")
+
+
+def gluon_form() -> dict[str, TritonKernel]:
+    """The form by its name; empty, with a line in the log, where the installed Triton has no Gluon for Hopper."""
+    try:
+        own = importlib.import_module("triton_ops.kernels.fp8_gemm.gluon_kernel")
+    except (ImportError, AttributeError) as error:  # a Triton of another vendor's may lack a module, or a name in it
+        _log.info("fp8_gemm has no form in Gluon here: %s", error)
+        return {}
+    kernel = TritonKernel(own.gluon_fp8_kernel, own.gluon_grid, outputs=("c",), made=own.gluon_descriptors)
+    return {"gluon": kernel}
+
+
+FORMS = ("triton", "gluon")
+_BUFFERS = (0, 3, 4)  # 0 is for the form in Triton
+
+TUNABLES: dict[str, Tunable] = {
+    "FORM": Choice(FORMS),
+    "BUFFERS": Choice(_BUFFERS),
+    "APART": Flag(),
+    "LOADS": Choice(LOADS),
+    "SWAPPED": Flag(),
+    "PROGRAMS": Choice([0, 1, 2]),
+    "BLOCK_M": PowerOfTwo(16, 256),
+    "BLOCK_N": PowerOfTwo(16, 256),
+    "BLOCK_K": PowerOfTwo(64, 256),
+    "GROUP_SIZE_M": Choice([4, 8, 16]),
+    "PROMOTE": Choice([0, 64, 128]),
+    "HALVES": Flag(),
+    "SUMS": Choice([1, 2]),
+    "AHEAD": Choice([0, 1, 2, 4]),
+    "num_warps": PowerOfTwo(4, 8),
+    "num_stages": IntRange(2, 8),
+}
+OWN = OwnConfigs(
+    TUNABLES,
+    optional=(
+        "GROUP_SIZE_M", "PROMOTE", "LOADS", "SWAPPED", "PROGRAMS", "HALVES", "SUMS", "AHEAD", "FORM", "BUFFERS",
+        "APART",
+    ),
+    rules={
+        "SUMS": one_of((1, 2)),
+        "AHEAD": ValueRule("a whole number from 0; true is 1", lambda value: isinstance(value, int) and value >= 0),
+    },
+)  # fmt: skip
+_GLUON_TILE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "num_warps": 4}
+_GLUON_HAS = {
+    "LOADS": "host", "SWAPPED": False, "PROGRAMS": 1, "PROMOTE": 0, "HALVES": False, "SUMS": 2, "AHEAD": 0,
+    "num_stages": 4,
+}  # fmt: skip
+"""What the form in Gluon always does, by the tunables of the other; its `num_stages` are its BUFFERS."""
+_WIDE_BYTES = 4  # of an element of C: half a tile of them leaves room for three buffers
+_MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
+_TWO_FIT = 128 * 128  # elements of a tile of which two programs have room on a multiprocessor
+_SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill the rows of the matrix instructions
+_LONGEST_GROUP = 8  # tile rows of a group of the form in Triton
+_MOST_STAGES = 5  # of tiles whose steps are copied slowly enough to keep the memory busy
+_MOST_UNROLLED = 16  # stages of all unrolled steps
+
+
+def config_space(problem: Problem) -> ConfigSpace:
+    """The space for the problem's extents, layout and precision; some thousand configs."""
+    M, N, K, specs, blocked = problem["M"], problem["N"], problem["K"], problem.specs, problem["BLOCKED"]
+    has_descriptors = takes_descriptors(specs["a"], specs["b"])
+    fast, result = bool(problem["FAST"]), bool(problem["C_DESCRIBED"])
+    whole = has_descriptors and result and not (blocked or fast) and bool(gluon_form())
+    rules = (
+        *_form_rules(whole, 3 if ITEM_BYTES[specs["c"].dtype] == _WIDE_BYTES else 4),
+        *_tile_rules(M, N, K),
+        *_copy_rules(has_descriptors, result),
+        *_promotion(blocked, fast),
+        Constraint(
+            "blocks",
+            lambda BLOCK_K: not blocked or FP8Format.block >= BLOCK_K,
+            "a step of {BLOCK_K} has terms of several scales; there is one for each 128",
+        ),
+    )
+    return ConfigSpace(TUNABLES, rules, default_config(M, N, K))
+
+
+def _form_rules(whole: bool, buffers: int) -> tuple[Constraint, ...]:
+    """The form in Gluon where it can compute the problem, with as many buffers as shared memory holds."""
+    return (
+        Constraint(
+            "gluon", lambda FORM: FORM == "triton" or whole,
+            "the form in Gluon promotes its sums, has no scales by block, and reads and writes by descriptors alone; "
+            "a Triton without Gluon for Hopper lacks it",
+        ),
+        Constraint(
+            "buffers", lambda FORM, BUFFERS: (buffers if FORM == "gluon" else 0) == BUFFERS,
+            f"{{BUFFERS}} buffers: the form in Gluon has {buffers} for this result, and the other none of its own",
+        ),
+        Constraint(
+            "apart", lambda FORM, APART: FORM == "gluon" or not APART,
+            "only the form in Gluon has groups of warps that begin apart",
+        ),
+        Constraint(
+            "long_groups", lambda FORM, GROUP_SIZE_M: FORM == "gluon" or GROUP_SIZE_M <= _LONGEST_GROUP,
+            "groups of {GROUP_SIZE_M} tile rows are for the form in Gluon",
+        ),
+        *(_of_gluon(name, value) for name, value in {**_GLUON_TILE, **_GLUON_HAS}.items()),
+    )  # fmt: skip
+
+
+def _of_gluon(name: str, value: object) -> Constraint:
+    """The form in Gluon has one value of a tunable."""
+
+    def holds(FORM: str, **others: object) -> bool:
+        return FORM == "triton" or others[name] == value
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    signed: Any = holds
+    signed.__signature__ = inspect.Signature([inspect.Parameter(each, keyword) for each in ("FORM", name)])
+    return Constraint(f"gluon_{name.lower()}", holds, f"the form in Gluon has {name}={value}, not {{{name}}}")
+
+
+def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
+    step = widest(K, 64)
+    return (
+        Constraint(
+            "rows", lambda BLOCK_M, SWAPPED: suits(N if SWAPPED else M, BLOCK_M),
+            f"{{BLOCK_M}} rows are too few or too many for {M} rows, or for {N} with swapped operands",
+        ),
+        Constraint(
+            "columns", lambda BLOCK_N, SWAPPED: suits(M if SWAPPED else N, BLOCK_N)
+            or (not SWAPPED and M <= _SWAPPED_UP_TO and N >= BLOCK_N),
+            f"{{BLOCK_N}} columns are too few or too many for {N} columns, or for {M} with swapped operands",
+        ),
+        Constraint("step", lambda BLOCK_K: step >= BLOCK_K, f"a step of {{BLOCK_K}} is over twice the padded K of {K}"),
+        Constraint(
+            "swapped", lambda SWAPPED: not SWAPPED or min(M, N) == M <= _SWAPPED_UP_TO,
+            f"swapped operands are for up to {_SWAPPED_UP_TO} rows; {M} rows fill those of the matrix instructions",
+        ),
+        Constraint(
+            "accumulator", lambda FORM, BLOCK_M, BLOCK_N, num_warps: FORM == "gluon"  # twice the warps multiply
+            or _MOST_SUMS * num_warps >= 8 * BLOCK_M * BLOCK_N,
+            "an accumulator of {BLOCK_M} by {BLOCK_N} takes over 128 registers of each thread of {num_warps} warps",
+        ),
+        Constraint(
+            "order", lambda GROUP_SIZE_M, BLOCK_M, SWAPPED: GROUP_SIZE_M == _LONGEST_GROUP
+            or (N if SWAPPED else M) > min(GROUP_SIZE_M, _LONGEST_GROUP) * BLOCK_M,
+            "groups of {GROUP_SIZE_M} tile rows are groups of 8 where there are no more",
+        ),
+        Constraint(
+            "two_programs", lambda PROGRAMS, BLOCK_M, BLOCK_N: PROGRAMS < 2 or BLOCK_M * BLOCK_N <= _TWO_FIT,
+            "two programs with accumulators of {BLOCK_M} by {BLOCK_N} do not fit on a multiprocessor",
+        ),
+        Constraint(
+            "deep", lambda num_stages, BLOCK_N, SWAPPED, PROGRAMS: num_stages <= _MOST_STAGES
+            or (max(BLOCK_N, M) <= _SWAPPED_UP_TO and not SWAPPED and PROGRAMS == 0),
+            f"over {_MOST_STAGES} stages are for the small steps of few rows, here {M}, and columns",
+        ),
+    )  # fmt: skip
+
+
+def _copy_rules(has_descriptors: bool, result: bool) -> tuple[Constraint, ...]:
+    return (
+        Constraint(
+            "descriptors", lambda LOADS: has_descriptors or LOADS == "pointers",
+            "a tensor descriptor needs rows whose elements are neighbours and that start at multiples of 16 bytes",
+        ),
+        Constraint(
+            "box", lambda LOADS, BLOCK_K: LOADS == "pointers" or FP8Format.block <= BLOCK_K,
+            "a step of {BLOCK_K} fills no row of 128 bytes of shared memory",
+        ),
+        Constraint(
+            "described", lambda LOADS, PROGRAMS: LOADS != "device" or PROGRAMS > 0,
+            "a program of one tile would make its descriptors for that alone; the host makes them for all",
+        ),
+        Constraint(
+            "walk", lambda PROGRAMS, LOADS: PROGRAMS == 0 or has_descriptors == (LOADS != "pointers"),
+            "programs that walk over tiles copy them by descriptors, where there can be any: pointers take registers",
+        ),
+        Constraint(
+            "halves",
+            lambda HALVES, SUMS, LOADS, SWAPPED, BLOCK_M, BLOCK_N: not HALVES
+            or (result and LOADS != "pointers" and not SWAPPED and min(BLOCK_M, BLOCK_N // 2) >= HALVED_SIDE
+                and SUMS == 1),
+            "halves of a tile of C are stored by descriptors, one after the other, if each has 64 rows and columns; "
+            "two sums are stored so anyway",
+        ),
+    )  # fmt: skip
+
+
+def _promotion(blocked: bool, fast: bool) -> tuple[Constraint, ...]:
+    ahead = Constraint(
+        "ahead",
+        lambda AHEAD, SUMS, PROGRAMS, num_stages: (
+            AHEAD == 0
+            or (blocked and SUMS == 1 and (AHEAD == 1 or (PROGRAMS == 0 and AHEAD * num_stages <= _MOST_UNROLLED)))
+        ),
+        "scales are read {AHEAD} steps ahead if they are by block, of one sum; over one step if no program walks, "
+        "and {AHEAD} unrolled steps of {num_stages} stages are not too many",
+    )
+    sums = Constraint(
+        "sums",
+        lambda SUMS, PROMOTE, LOADS, SWAPPED, BLOCK_N, BLOCK_K: SUMS == 1
+        or (not (fast and not blocked) and PROMOTE == 0 and FP8Format.block >= BLOCK_K
+            and LOADS != "pointers" and not SWAPPED and BLOCK_N // 2 >= HALVED_SIDE),
+        "two sums are for tiles whose sums are promoted whole, copied by descriptors, of 64 columns each or more",
+    )  # fmt: skip
+    if blocked:
+        none = Constraint("promotion", lambda PROMOTE: PROMOTE == 0, "scales for blocks promote the sum of every step")
+        return ahead, sums, none
+    promotion = Constraint(
+        "promotion",
+        lambda PROMOTE, BLOCK_K: PROMOTE < BLOCK_K,
+        "{PROMOTE} terms are a whole step of {BLOCK_K} or more, which 0 says too",
+    )
+    return ahead, sums, promotion
+
+
+def takes_descriptors(a: TensorSpec, b: TensorSpec) -> bool:
+    """Tell whether the hardware can describe both factors as they lie in memory, along K."""
+    return min(a.shape) > 0 and describable(a, _turned(b))
+
+
+def _turned(b: TensorSpec) -> TensorSpec:
+    """B as the matrix [N, K] that its descriptor shows."""
+    return TensorSpec(b.shape[::-1], b.dtype, b.strides[::-1], aligned=b.aligned)
+
+
+def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
+    """A config of the caller's own as its form runs it: in Gluon with as many buffers as the result leaves room for.
+
+    Raises:
+        ConfigValueError: The form in Gluon has no such config, or cannot have the problem.
+        ConfigValueError: BUFFERS or APART are given without it.
+    """
+    form = config.get("FORM", FORMS[0])
+    if form == "triton":
+        _check_without_gluon(config)
+        return config
+    problem_space = space()
+    own = {"GROUP_SIZE_M": 8, "APART": False, **_GLUON_HAS, **config, "num_stages": 4}
+    counts = [own["BUFFERS"]] if "BUFFERS" in own else [count for count in _BUFFERS if count]
+    reasons = {count: problem_space.why_not(Config({**own, "BUFFERS": count})) for count in counts}
+    if (buffers := next((count for count, why in reasons.items() if why is None), None)) is None:
+        why = min(map(str, reasons.values()), key=lambda why: why.startswith("buffers: "))  # tells most what is amiss
+        raise ConfigValueError(f"FORM is 'gluon', which this call cannot have: {why}", hint="leave FORM out")
+    return Config({**config, "BUFFERS": buffers})
+
+
+def _check_without_gluon(config: Config) -> None:
+    for name in ("BUFFERS", "APART"):
+        if config.get(name, 0):
+            raise ConfigValueError(
+                f"{name} is {config[name]!r}, and only the form in Gluon has it",
+                hint=f"add FORM='gluon', or leave {name} out",
+            )
+
+
+@lru_cache(maxsize=1024)
+def default_config(M: int, N: int, K: int) -> Config:
+    """The untuned config: tiles of 128 by 128, smaller for a smaller product, and steps of 128 terms."""
+    rows, columns = min(padded(M, 16), 128), min(padded(N, 32), 64 if M <= 32 else 128)
+    warps = 8 if rows * columns >= 128 * 128 else 4  # a sum that is promoted takes its registers twice
+    return Config(
+        LOADS="pointers", SWAPPED=False, PROGRAMS=0, BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=min(padded(K, 64), 128),
+        GROUP_SIZE_M=8, PROMOTE=0, HALVES=False, SUMS=1, AHEAD=0, num_warps=warps, num_stages=4,
+        FORM="triton", BUFFERS=0, APART=False,
+    )  # fmt: skip
+
+
+DTYPES = ("bfloat16", "float16", "float32")
 SCALINGS = {1: "tensor", 2: "row", 3: "block", 4: "tensor"}
 """How scales lie over the inputs, by the number that stands in a shape."""
 _FAST = 4  # as 1, with sums that are not promoted
@@ -34,14 +312,8 @@ def arguments(
     """The kernel's arguments, by name, in the order of its parameters; `dtype` is that of the product.
 
     A is row-major, and B column-major, as a transposed weight is: Hopper's tensor cores read 8-bit floats along K only.
-
-    Args:
-        M: Rows of A and C.
-        N: Columns of B and C.
-        K: Columns of A, rows of B.
-        scaling: 1 for a scale for each tensor, 2 for each row of A and column of B, 3 for blocks of 128; 4 is 1 with
-            the faster sums, which are not promoted.
-        dtype: Of C.
+    `scaling` is 1 for a scale for each tensor, 2 for each row of A and column of B, 3 for blocks of 128; 4 is 1 with
+    the faster sums, which are not promoted.
 
     Raises:
         ShapeMismatchError: Elements of one tile would lie 2^31 or more elements apart, or `scaling` is none of these.
@@ -73,11 +345,7 @@ def scale_shapes(M: int, N: int, K: int) -> dict[str, tuple[tuple[int, int], tup
 
 
 def extents(shape: tuple[int, int, int], a: Sequence[int], b: Sequence[int]) -> dict[str, int]:
-    """The kernel's scalar arguments: M, N and K from `shape`, and the strides of A and B in elements.
-
-    Raises:
-        ShapeMismatchError: Elements of one tile would lie 2^31 or more elements apart.
-    """
+    """The kernel's scalar arguments: M, N and K from `shape`, and the strides of A and B in elements."""
     M, N, K = shape
     for name, axes, stride in (("a", (M, K), a), ("b", (K, N), b)):
         check_reach(name, axes, tuple(stride))

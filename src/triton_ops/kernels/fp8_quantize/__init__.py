@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import Operation, TritonKernel
+from triton_ops.backend import TritonKernel
 from triton_ops.base import require
-from triton_ops.dispatch import compilable
+from triton_ops.dispatch import compilable, config_for
 from triton_ops.exceptions import NumericalOverflowError, SettingsError, ShapeMismatchError
 from triton_ops.kernels import call, rows
-from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.fp8_format import FP8Format
-from triton_ops.kernels.fp8_quantize.contract import check_granularity, validate_fp8_quantize_inputs
+from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, scale_groups
+from triton_ops.kernels.fp8_quantize import problems
 from triton_ops.kernels.fp8_quantize.dequantize import dequantize_fp8, rescale
 from triton_ops.kernels.fp8_quantize.kernel import fp8_quantize_kernel, grid, largest_kernel
-from triton_ops.kernels.fp8_quantize.problems import DTYPES, PROBLEMS, arguments, work
 from triton_ops.kernels.fp8_quantize.reference import fp8_quantize_reference
-from triton_ops.kernels.fp8_quantize.space import config_space
+from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.values import is_fake
 
 if TYPE_CHECKING:
@@ -27,18 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["dequantize_fp8", "operation", "quantize_fp8", "quantize_fp8_with_overflow_handling"]
 
 _KERNEL = TritonKernel(fp8_quantize_kernel, grid, outputs=("out", "scale"))
+GRANULARITIES = ("tensor", "row", "block", "tile")
 _LARGEST_BLOCK, _PROGRAMS = 4096, 4  # elements of a program's step, and programs for each multiprocessor
-operation = Operation(
-    name="fp8_quantize",
-    kernel=_KERNEL,
-    space=config_space,
-    arguments=arguments,
-    reference=fp8_quantize_reference,
-    work=work,
-    dtypes=DTYPES,
-    problems=PROBLEMS,
-    device="cuda",
-)
+operation = call.operation_of("fp8_quantize", _KERNEL, problems, fp8_quantize_reference)
 
 
 @compilable(
@@ -84,7 +73,7 @@ def quantize_fp8(
     """
     torch = require("torch", "quantize_fp8")
     validate_fp8_quantize_inputs(tensor, scale)
-    check_granularity(granularity)
+    _check_granularity(granularity)
     plain = tensor.detach()
     if scale is None and granularity in ("row", "block"):
         return _in_groups(plain, granularity, config, tune)
@@ -154,7 +143,9 @@ def _in_groups(
         "x": tensor.view(-1, columns), "out": out.view(-1, columns), "scale": scale.view(-1, per_row),
         "groups": scale.numel(), "COLUMNS": columns, "GROUP": group,
     }  # fmt: skip
-    choice = config_for(operation, values, lambda: rows.default_config(group), config=config, own=rows.OWN, tune=tune)
+    choice = config_for(
+        operation, values, lambda: rows.default_config(group), config=config, check=rows.OWN.checked, tune=tune
+    )
     call.launch(_KERNEL, choice, values, tensor.device)
     return out, scale
 
@@ -181,3 +172,26 @@ def _largest_of_tiles(tensor: torch.Tensor) -> torch.Tensor:
     magnitudes = tensor.abs().nan_to_num(nan=0.0, posinf=0.0)
     wide = torch.nn.functional.pad(magnitudes, (0, columns, 0, rows))
     return wide.unflatten(1, (-1, size)).unflatten(0, (-1, size)).amax((1, 3)).float()  # type: ignore[no-any-return]
+
+
+def validate_fp8_quantize_inputs(tensor: torch.Tensor, scale: torch.Tensor | None = None) -> None:
+    """Check the arguments of `quantize_fp8`: placement, dtypes, layout, then the scale, which is not read.
+
+    Raises:
+        KernelTypeError, DeviceError, UnsupportedDtypeError, ShapeMismatchError: As `quantize_fp8`.
+    """
+    tensors = {"tensor": tensor} if scale is None else {"tensor": tensor, "scale": scale}
+    call.check_placement(tensors, on_cpu=INTERPRETED)
+    check_float8_device(tensor)
+    call.check_dtypes({"tensor": tensor}, problems.DTYPES)
+    if scale is not None:
+        call.check_dtypes({"scale": scale}, ("float32",))
+    call.check_contiguous(tensors)
+    if scale is not None:
+        scale_groups(tensor, scale)
+
+
+def _check_granularity(granularity: str) -> None:
+    if granularity not in GRANULARITIES:
+        choices = ", ".join(map(repr, GRANULARITIES))
+        raise SettingsError(f"granularity is {granularity!r}; it must be one of {choices}")

@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import triton_ops.kernels.fp8_quantize.problems as problems
 from triton_ops.backend import Operation, TritonKernel
 from triton_ops.base import require
-from triton_ops.dispatch import compilable
+from triton_ops.dispatch import compilable, config_for
 from triton_ops.kernels import call, rows
-from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.fp8_format import FP8Format
-from triton_ops.kernels.fp8_quantize.contract import check_float8_device, check_output_dtype, scale_groups
+from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, check_output_dtype, scale_groups
 from triton_ops.kernels.fp8_quantize.kernel import fp8_rescale_kernel, rescale_grid
-from triton_ops.kernels.fp8_quantize.problems import (
-    DEQUANTIZE_PROBLEMS,
-    DTYPES,
-    dequantize_arguments,
-    group_columns,
-    work,
-)
 from triton_ops.kernels.fp8_quantize.reference import fp8_dequantize_reference
-from triton_ops.kernels.fp8_quantize.space import rescale_default, rescale_space
 from triton_ops.kernels.jit import INTERPRETED
 
 if TYPE_CHECKING:
@@ -32,12 +23,12 @@ _KERNEL = TritonKernel(fp8_rescale_kernel, rescale_grid, outputs=("out",))
 operation = Operation(
     name="fp8_dequantize",
     kernel=_KERNEL,
-    space=rescale_space,
-    arguments=dequantize_arguments,
+    space=problems.rescale_space,
+    arguments=problems.dequantize_arguments,
     reference=fp8_dequantize_reference,
-    work=work,
-    dtypes=DTYPES,
-    problems=DEQUANTIZE_PROBLEMS,
+    work=problems.work,
+    dtypes=problems.DTYPES,
+    problems=problems.DEQUANTIZE_PROBLEMS,
     device="cuda",
 )
 
@@ -78,7 +69,7 @@ def dequantize_fp8(
     check_float8_device(tensor)
     call.check_dtypes({"tensor": tensor}, (FP8Format.name,))
     call.check_dtypes({"scale": scale}, ("float32",))
-    check_output_dtype(output_dtype, DTYPES)
+    check_output_dtype(output_dtype, problems.DTYPES)
     call.check_contiguous(tensors)
     return rescale(tensor, scale, output_dtype, divide=True, config=config, tune=tune)
 
@@ -102,8 +93,10 @@ def rescale(
     values = {
         "x": flat, "scale": scale.view(-1, scale_columns), "out": out.view(-1, columns), "rows": len(flat),
         "columns": columns, "scale_columns": scale_columns, "GROUP_ROWS": group_rows,
-        "GROUP_COLUMNS": group_columns(scale_columns, group), "DIVIDE": divide,
+        "GROUP_COLUMNS": problems.group_columns(scale_columns, group), "DIVIDE": divide,
     }  # fmt: skip
-    choice = config_for(operation, values, lambda: rescale_default(columns), config=config, own=rows.OWN, tune=tune)
+    choice = config_for(
+        operation, values, lambda: problems.rescale_default(columns), config=config, check=rows.OWN.checked, tune=tune
+    )
     call.launch(_KERNEL, choice, values, tensor.device)
     return out

@@ -65,14 +65,7 @@ def inside_groups(lane, first, there, COLUMNS: tl.constexpr, GROUP: tl.constexpr
 
 @triton.jit
 def fp8_quantize_kernel(
-    x,
-    out,
-    scale,
-    groups,
-    COLUMNS: tl.constexpr,
-    GROUP: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
+    x, out, scale, groups, COLUMNS: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, BLOCK_SIZE: tl.constexpr
 ):
     """Quantise each group of GROUP neighbours in a row of COLUMNS with its own scale, 448 by its largest magnitude."""
     GROUPS_PER_ROW: tl.constexpr = (COLUMNS + GROUP - 1) // GROUP
@@ -137,18 +130,9 @@ def quotients(values, scales):
 
 @triton.jit
 def fp8_rescale_kernel(
-    x,
-    scale,
-    out,
-    rows,
-    columns,
-    scale_columns,
-    GROUP_ROWS,
-    GROUP_COLUMNS: tl.constexpr,
-    DIVIDE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-):
+    x, scale, out, rows, columns, scale_columns, GROUP_ROWS,
+    GROUP_COLUMNS: tl.constexpr, DIVIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+):  # fmt: skip
     """Out = x / scale for 8-bit x, or x * scale in 8 bits; a scale serves GROUP_ROWS by GROUP_COLUMNS elements.
 
     GROUP_COLUMNS is 0 where a scale serves whole rows. A tile is ROWS by PARTS by LANES: of each part of a row one

@@ -1,10 +1,37 @@
-"""The problems of quantising to 8-bit floats: arguments from extents, least work, named shapes."""
+"""The problems of quantising to 8-bit floats, each with the space of configs that are worth trying.
+
+The documents have no space for these; theirs are those of all kernels over rows (`kernels/rows.py`), where a group of
+neighbours with one scale is a row.
+"""
 
 from __future__ import annotations
 
 from triton_ops.cost_model import RowTiles
+from triton_ops.kernels import rows
 from triton_ops.kernels.fp8_format import FP8Format
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Problem, TensorSpec, Work
+
+_CHUNK = 1024
+
+
+def config_space(problem: Problem) -> ConfigSpace:
+    """The space for the problem's group length."""
+    return rows.config_space(problem["GROUP"])
+
+
+def rescale_space(problem: Problem) -> ConfigSpace:
+    """The space of applying scales, in which several rows at once may be of parts of a row."""
+    columns = problem["columns"]
+    rules = tuple(rule for rule in rows.config_space(columns).constraints if rule.name != "chunked")
+    return ConfigSpace(rows.TUNABLES, rules, rescale_default(columns))
+
+
+def rescale_default(columns: int) -> Config:
+    """The untuned config of applying scales: about 1,024 elements for four warps."""
+    block = min(rows.padded(columns), _CHUNK)
+    return Config(BLOCK_SIZE=block, ROWS=min(16, _CHUNK // block), num_warps=4)
+
 
 DTYPES = ("bfloat16", "float16", "float32")
 

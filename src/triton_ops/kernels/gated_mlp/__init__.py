@@ -2,43 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import Operation, TritonKernel
 from triton_ops.base import require
-from triton_ops.dispatch import Gradient, compilable
+from triton_ops.dispatch import Gradient, compilable, config_for
+from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
 from triton_ops.kernels import call
-from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.gated_mlp.backward import gradient
-from triton_ops.kernels.gated_mlp.contract import check_own_config, validate_gated_mlp_inputs
-from triton_ops.kernels.gated_mlp.kernel import distance, gated_mlp_kernel, grid, host_descriptors
-from triton_ops.kernels.gated_mlp.problems import DTYPES, PROBLEMS, arguments, extents, unit, work
-from triton_ops.kernels.gated_mlp.reference import gated_mlp_reference
-from triton_ops.kernels.gated_mlp.space import OWN, config_space, default_config
-from triton_ops.kernels.gradient import differentiable
+from triton_ops.kernels.call import differentiable
+from triton_ops.kernels.gated_mlp import kernel, problems
+from triton_ops.kernels.gated_mlp.reference import gated_mlp_backward_reference, gated_mlp_reference
+from triton_ops.kernels.jit import INTERPRETED
+from triton_ops.kernels.tiles import check_loads, describable
 from triton_ops.space import Config
-from triton_ops.values import dtype_name
+from triton_ops.values import ALIGNMENT_BYTES, TensorSpec, contiguous_stride, dtype_name
 
 if TYPE_CHECKING:
     import torch
 
 
-__all__ = ["fused_gated_mlp", "operation"]
-
-_KERNEL = TritonKernel(gated_mlp_kernel, grid, outputs=("out",), made=host_descriptors)
-operation = Operation(
-    name="gated_mlp",
-    kernel=_KERNEL,
-    space=config_space,
-    arguments=arguments,
-    reference=gated_mlp_reference,
-    work=work,
-    dtypes=DTYPES,
-    problems=PROBLEMS,
+_GRADIENT_KERNEL = TritonKernel(kernel.gated_mlp_backward_kernel, kernel.gradient_grid, outputs=("dgate", "dup"))
+gradient_operation = Operation(
+    name="gated_mlp_backward",
+    kernel=_GRADIENT_KERNEL,
+    space=problems.gradient_space,
+    arguments=problems.gradient_arguments,
+    reference=gated_mlp_backward_reference,
+    work=problems.gradient_work,
+    dtypes=problems.DTYPES,
+    problems=problems.GRADIENT_PROBLEMS,
     device="cuda",
 )
+
+
+def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], activation: str) -> tuple[Any, Any, Any]:
+    """The gradients of x and both weights, None for one that is not needed.
+
+    The gradients of the two products come from one kernel; the products with x and the weights are torch's. `tensors`
+    are x as [tokens, hidden], both weights, and the two products, [tokens, intermediate].
+    """
+    x, gate_weight, up_weight, gate, up = tensors
+    dgate, dup = gate.new_empty(gate.shape), up.new_empty(up.shape)
+    values = {
+        "gate": gate, "up": up, "grad": grad.contiguous().view(gate.shape), "dgate": dgate, "dup": dup,
+        "elements": gate.numel(), "ACTIVATION": activation,
+        "UNIT": problems.gradient_unit(gate.numel(), gate.element_size()),
+    }  # fmt: skip
+    if call.launches(gate):
+        config = config_for(gradient_operation, values, problems.gradient_default, check=problems.GRADIENT_OWN.checked)
+        call.launch(_GRADIENT_KERNEL, config, values, gate.device)
+    dx = (dgate @ gate_weight).addmm_(dup, up_weight).view(*grad.shape[:-1], x.shape[-1]) if needs[0] else None
+    return dx, dgate.mT @ x if needs[1] else None, dup.mT @ x if needs[2] else None
+
+
+def validate_gated_mlp_inputs(
+    x: torch.Tensor, gate_weight: torch.Tensor, up_weight: torch.Tensor, activation: str = "silu"
+) -> tuple[int, int, int, int]:
+    """Check all arguments of `fused_gated_mlp`: placement, dtypes, layout, activation, then shapes.
+
+    Returns:
+        batch, seq, hidden and intermediate size.
+
+    Raises:
+        KernelTypeError, DeviceError, UnsupportedDtypeError, ShapeMismatchError, SettingsError: As `fused_gated_mlp`.
+    """
+    tensors = {"x": x, "gate_weight": gate_weight, "up_weight": up_weight}
+    call.check_placement(tensors, on_cpu=INTERPRETED)
+    call.check_dtypes({"x": x}, problems.DTYPES)
+    call.check_dtypes({"gate_weight": gate_weight, "up_weight": up_weight}, (dtype_name(x.dtype),))
+    _check_rows(x)
+    call.check_activation(activation, problems.ACTIVATIONS)
+    call.check_rank("x", x.shape, "[batch, seq, hidden]")
+    call.check_rank("gate_weight", gate_weight.shape, "[intermediate, hidden]")
+    intermediate, hidden = gate_weight.shape[0], x.shape[2]
+    call.check_shape("gate_weight", gate_weight.shape, (intermediate, hidden), "x has this hidden size")
+    call.check_shape("up_weight", up_weight.shape, (intermediate, hidden), "it must be as gate_weight")
+    return x.shape[0], x.shape[1], hidden, intermediate
+
+
+def _check_rows(x: torch.Tensor) -> None:
+    """Check that the tokens of all sequences are evenly apart, so that they are the rows of one matrix."""
+    if x.ndim == 3 and min(x.shape[:2]) > 1 and x.stride(0) != x.shape[1] * x.stride(1):
+        raise ShapeMismatchError(
+            f"x has the strides {tuple(x.stride())}: its tokens are not evenly apart",
+            contiguous_stride(x.shape),
+            tuple(x.stride()),
+            "x",
+            hint="pass x.contiguous()",
+        )
+
+
+def check_own_config(config: Mapping[str, Any], tensors: Sequence[Any]) -> None:
+    """Check what a config of the caller's own asks of descriptors, for x, both weights and the result.
+
+    Raises:
+        ConfigValueError: Descriptors cannot be made of the tensors, or of such narrow tiles, or JOINED or HALVES are
+            without descriptors.
+    """
+    loads = config.get("LOADS", "pointers")
+    for name in ("JOINED", "HALVES"):
+        if config.get(name, False) and loads != "host":
+            raise ConfigValueError(f"{name} is for tiles that come by descriptors", hint="add LOADS='host'")
+    check_loads(config, lambda: describable(*map(TensorSpec.of, tensors)))
+    if loads == "host":
+        _check_widths(config, tensors[0].element_size())
+
+
+def _check_widths(config: Mapping[str, Any], item_bytes: int) -> None:
+    """Check that rows of tiles are as long as descriptors need them."""
+    least = ALIGNMENT_BYTES // item_bytes
+    for name, parts in (("BLOCK_K", 1), ("BLOCK_N", 2 if config.get("HALVES", False) else 1)):
+        if config[name] < least * parts:
+            raise ConfigValueError(
+                f"{name} is {config[name]}, and rows of a tile that is described have {ALIGNMENT_BYTES} bytes or more",
+                hint=f"take {least * parts} or more",
+            )
+
+
+__all__ = ["fused_gated_mlp", "operation"]
+
+_KERNEL = TritonKernel(kernel.gated_mlp_kernel, kernel.grid, outputs=("out",), made=kernel.host_descriptors)
+operation = call.operation_of("gated_mlp", _KERNEL, problems, gated_mlp_reference)
 
 
 def _saved_values(inputs: Mapping[str, Any], results: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -154,13 +240,13 @@ def _forward(
         strides = [tensor.stride() for tensor in (x, *weights)]
         values = {
             "x": x, "gate_weight": weights[0], "up_weight": weights[1], "out": out, "gate": None, "up": None,
-            **extents((tokens, intermediate, hidden), *strides),
+            **problems.extents((tokens, intermediate, hidden), *strides),
             "ACTIVATION": activation, "PRECISION": call.precision_of(x),
-            "UNIT": unit(hidden, strides, x.element_size()),
+            "UNIT": problems.unit(hidden, strides, x.element_size()),
         }  # fmt: skip
         choice = config_for(
-            operation, values, lambda: default_config(tokens, intermediate, hidden, dtype_name(x.dtype)),
-            config=config, own=OWN, tune=tune,
+            operation, values, lambda: problems.default_config(tokens, intermediate, hidden, dtype_name(x.dtype)),
+            config=config, check=problems.OWN.checked, tune=tune,
         )  # fmt: skip
         if config is None:
             choice = _as_called(choice, weights, saving)
@@ -175,6 +261,6 @@ def _as_called(winner: Config, weights: tuple[torch.Tensor, torch.Tensor], savin
 
     What keeps them takes shared memory, which programs that walk have filled with the next tile by then.
     """
-    apart = winner.get("JOINED", False) and not distance(*weights)
+    apart = winner.get("JOINED", False) and not kernel.distance(*weights)
     walking = saving and winner.get("PROGRAMS", 0)
     return Config(winner, **({"JOINED": False} if apart else {}), **({"PROGRAMS": 0} if walking else {}))

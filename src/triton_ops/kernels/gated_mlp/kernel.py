@@ -57,11 +57,7 @@ def host_descriptors(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def joined_descriptor(gate_weight: Any, up_weight: Any, block: tuple[int, int]) -> dict[str, Any]:
-    """One descriptor of both weights, that with the lower address first, and whether that is `up_weight`.
-
-    Raises:
-        ConfigValueError: No descriptor can show both.
-    """
+    """One descriptor of both weights, that with the lower address first, and whether that is `up_weight`."""
     apart = distance(gate_weight, up_weight)
     if not apart:
         raise ConfigValueError(
@@ -175,38 +171,13 @@ def store_tile(base, values, m0, n0, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.co
 
 @triton.jit(do_not_specialize=["up_first"])
 def gated_mlp_kernel(
-    x,
-    gate_weight,
-    up_weight,
-    out,
-    gate,
-    up,
-    M,
-    N,
-    K,
-    stride_xm,
-    stride_xk,
-    stride_gn,
-    stride_gk,
-    stride_un,
+    x, gate_weight, up_weight, out, gate, up, M, N, K, stride_xm, stride_xk, stride_gn, stride_gk, stride_un,
     stride_uk,
-    ACTIVATION: tl.constexpr,
-    PRECISION: tl.constexpr,
-    UNIT: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_SIZE_M: tl.constexpr = 8,
-    LOADS: tl.constexpr = "pointers",
-    JOINED: tl.constexpr = False,
-    PROGRAMS: tl.constexpr = 0,
-    HALVES: tl.constexpr = False,
-    up_first=0,
-    x_tiles=None,
-    g_tiles=None,
-    u_tiles=None,
-    out_tiles=None,
-):
+    ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr = 8, LOADS: tl.constexpr = "pointers",
+    JOINED: tl.constexpr = False, PROGRAMS: tl.constexpr = 0, HALVES: tl.constexpr = False,
+    up_first=0, x_tiles=None, g_tiles=None, u_tiles=None, out_tiles=None,
+):  # fmt: skip
     """out[M, N] = act(x[M, K] @ gate_weight[N, K].T) * (x @ up_weight[N, K].T), rounded once; strides in elements.
 
     `out` is row-major. `gate` and `up` are None, or row-major [M, N] and take the two products, for the gradient. The
@@ -244,17 +215,9 @@ def gated_mlp_kernel(
 
 @triton.jit
 def gated_mlp_backward_kernel(
-    gate,
-    up,
-    grad,
-    dgate,
-    dup,
-    elements,
-    ACTIVATION: tl.constexpr,
-    UNIT: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    EVICT: tl.constexpr = "none",
-):
+    gate, up, grad, dgate, dup, elements,
+    ACTIVATION: tl.constexpr, UNIT: tl.constexpr, BLOCK_SIZE: tl.constexpr, EVICT: tl.constexpr = "none",
+):  # fmt: skip
     """Dgate = grad * up * act'(gate) and dup = grad * act(gate), element by element, rounded once.
 
     `elements` is a multiple of UNIT, which the compiler sees by the product below: so many neighbours are read at once.

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import Operation, TritonKernel
-from triton_ops.dispatch import compilable
+from triton_ops.backend import TritonKernel
+from triton_ops.dispatch import compilable, config_for
+from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
-from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.grouped_matmul.contract import validate_grouped_matmul_inputs
+from triton_ops.kernels.grouped_matmul import problems
 from triton_ops.kernels.grouped_matmul.kernel import grid, grouped_matmul_kernel
-from triton_ops.kernels.grouped_matmul.problems import DTYPES, PROBLEMS, arguments, extents, work
 from triton_ops.kernels.grouped_matmul.reference import grouped_matmul_reference
-from triton_ops.kernels.grouped_matmul.space import OWN, config_space, default_config, takes_descriptors
+from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads
 from triton_ops.values import TensorSpec, dtype_name
 
@@ -21,20 +20,48 @@ if TYPE_CHECKING:
     import torch
 
 
+_WHOLE = ("int32", "int64")
+
+
+def validate_grouped_matmul_inputs(
+    x: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor, gather: torch.Tensor | None = None
+) -> tuple[int, int, int, int]:
+    """Check all arguments of `grouped_matmul`: placement, dtypes, layout, then shapes. Nothing waits for the device.
+
+    Returns:
+        M, N, K and the number of groups.
+
+    Raises:
+        KernelTypeError, DeviceError, UnsupportedDtypeError, ShapeMismatchError: As `grouped_matmul`.
+    """
+    indices = {"ends": ends} if gather is None else {"ends": ends, "gather": gather}
+    call.check_placement({"x": x, "weight": weight, **indices}, on_cpu=INTERPRETED)
+    call.check_dtypes({"x": x}, problems.DTYPES)
+    call.check_dtypes({"weight": weight}, (dtype_name(x.dtype),))
+    call.check_dtypes(indices, _WHOLE)
+    call.check_contiguous(indices)
+    call.check_rank("x", x.shape, "[rows, K]")
+    call.check_rank("weight", weight.shape, "[groups, K, N]")
+    groups, _, N = weight.shape
+    rows, K = x.shape
+    call.check_shape("weight", weight.shape, (groups, K, N), "x has this many columns")
+    call.check_shape("ends", ends.shape, (groups,), "there is a weight for each group")
+    if gather is not None:
+        call.check_rank("gather", gather.shape, "[M]")
+        if rows == 0 < gather.shape[0]:
+            raise ShapeMismatchError(
+                f"x has no row, and gather asks for {gather.shape[0]}", "no row", gather.shape[0], "gather"
+            )
+        rows = gather.shape[0]
+    if groups == 0 and rows:
+        raise ShapeMismatchError(f"there are {rows} rows, and no group", "1 or more groups", 0, "weight")
+    return rows, N, K, groups
+
+
 __all__ = ["grouped_matmul", "operation"]
 
 _KERNEL = TritonKernel(grouped_matmul_kernel, grid, outputs=("out",))
-operation = Operation(
-    name="grouped_matmul",
-    kernel=_KERNEL,
-    space=config_space,
-    arguments=arguments,
-    reference=grouped_matmul_reference,
-    work=work,
-    dtypes=DTYPES,
-    problems=PROBLEMS,
-    device="cuda",
-)
+operation = call.operation_of("grouped_matmul", _KERNEL, problems, grouped_matmul_reference)
 
 
 @compilable('(Tensor x, Tensor weight, Tensor ends, Tensor? gather=None, str config="", bool tune=False) -> Tensor')
@@ -89,13 +116,13 @@ def grouped_matmul(
     if call.launches(out):
         values = {
             "x": x, "weight": weight, "out": out, "ends": ends, "gather": gather,
-            **extents(M, weight.shape, x.stride(), weight.stride()), "PRECISION": call.precision_of(x),
+            **problems.extents(M, weight.shape, x.stride(), weight.stride()), "PRECISION": call.precision_of(x),
         }  # fmt: skip
         choice = config_for(
-            operation, values, lambda: default_config(M, N, K, groups, dtype_name(x.dtype)),
-            config=config, own=OWN, tune=tune,
+            operation, values, lambda: problems.default_config(M, N, K, groups, dtype_name(x.dtype)),
+            config=config, check=problems.OWN.checked, tune=tune,
         )  # fmt: skip
         if config is not None:
-            check_loads(choice, lambda: takes_descriptors(TensorSpec.of(x), TensorSpec.of(weight)))
+            check_loads(choice, lambda: problems.takes_descriptors(TensorSpec.of(x), TensorSpec.of(weight)))
         call.launch(_KERNEL, choice, values, x.device)
     return out

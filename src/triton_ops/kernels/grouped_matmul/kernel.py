@@ -85,31 +85,11 @@ def product_described(
 
 @triton.jit
 def grouped_matmul_kernel(
-    x,
-    weight,
-    out,
-    ends,
-    gather,
-    M,
-    N,
-    K,
-    stride_xm,
-    stride_xk,
-    stride_wg,
-    stride_wk,
-    stride_wn,
-    GROUPS: tl.constexpr,
-    BLOCK_G: tl.constexpr,
-    EVEN: tl.constexpr,
-    ALONG_K: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_SIZE_M: tl.constexpr = 8,
-    DESCRIPTORS: tl.constexpr = False,
-    PROGRAMS: tl.constexpr = 0,
-):
+    x, weight, out, ends, gather, M, N, K, stride_xm, stride_xk, stride_wg, stride_wk, stride_wn,
+    GROUPS: tl.constexpr, BLOCK_G: tl.constexpr, EVEN: tl.constexpr, ALONG_K: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr = 8,
+    DESCRIPTORS: tl.constexpr = False, PROGRAMS: tl.constexpr = 0,
+):  # fmt: skip
     """out[m, N] = x[m, K] @ weight[g, K, N] for the rows m of group g, from ends[g - 1] to ends[g]; rounded once.
 
     `out` is row-major. With `gather` row m of the product is row gather[m] of x. BLOCK_G is GROUPS padded, EVEN says

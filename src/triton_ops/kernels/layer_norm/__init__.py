@@ -6,19 +6,16 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import Operation, TritonKernel
-from triton_ops.dispatch import Gradient, compilable
+from triton_ops.backend import TritonKernel
+from triton_ops.dispatch import Gradient, compilable, config_for
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
-from triton_ops.kernels.call import validate_eps
-from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.gradient import differentiable
+from triton_ops.kernels.call import differentiable, validate_eps
 from triton_ops.kernels.jit import INTERPRETED
+from triton_ops.kernels.layer_norm import problems
 from triton_ops.kernels.layer_norm.backward import gradient
 from triton_ops.kernels.layer_norm.kernel import grid, layer_norm_kernel
-from triton_ops.kernels.layer_norm.problems import DEFAULT_EPS, DTYPES, PROBLEMS, arguments, work
 from triton_ops.kernels.layer_norm.reference import layer_norm_reference
-from triton_ops.kernels.layer_norm.space import OWN, config_space, default_config
 
 if TYPE_CHECKING:
     import torch
@@ -27,17 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["layer_norm", "operation"]
 
 _KERNEL = TritonKernel(layer_norm_kernel, grid, outputs=("out",))
-operation = Operation(
-    name="layer_norm",
-    kernel=_KERNEL,
-    space=config_space,
-    arguments=arguments,
-    reference=layer_norm_reference,
-    work=work,
-    dtypes=DTYPES,
-    problems=PROBLEMS,
-    device="cuda",
-)
+operation = call.operation_of("layer_norm", _KERNEL, problems, layer_norm_reference)
 
 
 def _saved_values(inputs: Mapping[str, Any], _results: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -53,7 +40,7 @@ def layer_norm(
     x: torch.Tensor,
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
-    eps: float = DEFAULT_EPS,
+    eps: float = problems.DEFAULT_EPS,
     *,
     config: Mapping[str, Any] | None = None,
     tune: bool = False,
@@ -106,7 +93,7 @@ def _check(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | No
     affine = {name: each for name, each in (("weight", weight), ("bias", bias)) if each is not None}
     tensors = {"x": x, **affine}
     call.check_placement(tensors, on_cpu=INTERPRETED)
-    call.check_dtypes(tensors, DTYPES)
+    call.check_dtypes(tensors, problems.DTYPES)
     call.check_contiguous(tensors)
     if x.ndim == 0:
         raise ShapeMismatchError("x has no axis to normalise", "[..., columns]", (), "x")
@@ -128,9 +115,16 @@ def _forward(
         return out
     flat, flat_out = x.view(-1, columns), out.view(-1, columns)
     values = {
-        "x": flat, "weight": weight, "bias": bias, "out": flat_out, "rows": len(flat), "eps": DEFAULT_EPS,
+        "x": flat, "weight": weight, "bias": bias, "out": flat_out, "rows": len(flat), "eps": problems.DEFAULT_EPS,
         "COLUMNS": columns,
     }  # fmt: skip
-    choice = config_for(operation, values, lambda: default_config(columns), config=config, own=OWN, tune=tune)
+    choice = config_for(
+        operation,
+        values,
+        lambda: problems.default_config(columns),
+        config=config,
+        check=problems.OWN.checked,
+        tune=tune,
+    )
     call.launch(_KERNEL, choice, {**values, "eps": eps}, x.device)
     return out

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import triton_ops.kernels.layer_norm.problems as problems
 from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.base import require
+from triton_ops.dispatch import config_for
 from triton_ops.kernels import call
-from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.column_sums import add_up
+from triton_ops.kernels.jit import add_up
 from triton_ops.kernels.layer_norm.kernel import (
     layer_norm_backward_columns_kernel,
     layer_norm_backward_kernel,
     layer_norm_backward_statistics_kernel,
 )
-from triton_ops.kernels.layer_norm.problems import DEFAULT_EPS, DTYPES, PROBLEMS, gradient_arguments, gradient_work
 from triton_ops.kernels.layer_norm.reference import layer_norm_backward_reference
-from triton_ops.kernels.layer_norm.space import GRADIENT_OWN, gradient_default, gradient_space
 
 _TILE_ROWS, _TILE_COLUMNS, _TILE_WARPS = 4, 512, 4  # by columns: 16 elements of each input for a thread, 1 KiB of a row
 
@@ -40,22 +39,9 @@ def launch(
 ) -> None:
     """Write dx, dweight and dbias: programs that walk over the rows, and a sum of their partial sums.
 
-    Args:
-        x: [rows, COLUMNS].
-        weight: [COLUMNS], or None.
-        grad: As `x`.
-        dx: As `x`; written.
-        dweight: [COLUMNS]; written.
-        dbias: [COLUMNS]; written.
-        eps: As in the forward pass.
-        COLUMNS: Elements of a row.
-        ROWS: Rows that a program takes at once.
-        BLOCK_SIZE: Columns that it takes at once. If it holds no whole row, a launch reads the rows' statistics, and
-            another one writes dx and sums by columns.
-        PROGRAMS: Programs for each multiprocessor, which add up over rows.
-        STAGES: Loads of so many rows are on their way while a program works; 1 loads a row when it is its turn.
-        SUM_COLUMNS: Columns that a program of the last launch adds up.
-        num_warps: Warps of a program.
+    If BLOCK_SIZE columns hold no whole row, a launch reads the rows' statistics, and another one writes dx and sums by
+    columns. PROGRAMS are for each multiprocessor; loads of STAGES rows are on their way while a program works, and 1
+    loads a row when it is its turn.
     """
     torch = require("torch", "the gradient of layer_norm")
     rows, wide = x.shape[0], torch.promote_types(x.dtype, torch.float32)
@@ -86,12 +72,12 @@ def launch(
 operation = Operation(
     name="layer_norm_backward",
     kernel=LauncherKernel(launch, outputs=("dx", "dweight", "dbias")),
-    space=gradient_space,
-    arguments=gradient_arguments,
+    space=problems.gradient_space,
+    arguments=problems.gradient_arguments,
     reference=layer_norm_backward_reference,
-    work=gradient_work,
-    dtypes=DTYPES,
-    problems=PROBLEMS,
+    work=problems.gradient_work,
+    dtypes=problems.DTYPES,
+    problems=problems.PROBLEMS,
     device="cuda",
 )
 
@@ -99,11 +85,7 @@ operation = Operation(
 def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: float) -> tuple[Any, Any, Any]:
     """The gradients of x, weight and bias, None for one that is not needed.
 
-    Args:
-        tensors: x, and weight if there is one.
-        grad: The gradient of the result.
-        needs: Which of x, weight and bias need theirs.
-        eps: As in the forward pass.
+    `tensors` are x, and weight if there is one.
     """
     x, weight = tensors[0], tensors[1] if len(tensors) > 1 else None
     columns, like = x.shape[-1], x if weight is None else weight
@@ -111,9 +93,12 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: floa
     if call.launches(dx):
         values = {
             "x": x.view(-1, columns), "weight": weight, "grad": grad.contiguous().view(-1, columns),
-            "dx": dx.view(-1, columns), "dweight": dweight, "dbias": dbias, "eps": DEFAULT_EPS, "COLUMNS": columns,
+            "dx": dx.view(-1, columns), "dweight": dweight, "dbias": dbias, "eps": problems.DEFAULT_EPS,
+            "COLUMNS": columns,
         }  # fmt: skip
-        config = config_for(operation, values, lambda: gradient_default(columns), own=GRADIENT_OWN)
+        config = config_for(
+            operation, values, lambda: problems.gradient_default(columns), check=problems.GRADIENT_OWN.checked
+        )
         with call.on_device(x.device):
             launch(**{**values, "eps": eps, **config})
     return tuple(each if need else None for each, need in zip((dx, dweight, dbias), needs, strict=True))  # type: ignore[return-value]

@@ -44,18 +44,10 @@ def row_statistics(x, start, in_rows, eps, COLUMNS: tl.constexpr, BLOCK_SIZE: tl
 
 @triton.jit
 def layer_norm_kernel(
-    x,
-    weight,
-    bias,
-    out,
-    rows,
-    eps,
-    COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    EVICT: tl.constexpr = "none",
+    x, weight, bias, out, rows, eps,
+    COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK_SIZE: tl.constexpr, EVICT: tl.constexpr = "none",
     SPREAD: tl.constexpr = False,
-):
+):  # fmt: skip
     """out[row] = (x[row] - mean) / sqrt(variance + eps) * weight + bias, in float32 or float64, rounded once.
 
     weight and bias may be None, which stands for 1 and for 0. What is read for the last time, and what is written,
@@ -104,18 +96,9 @@ def layer_norm_kernel(
 
 @triton.jit
 def layer_norm_backward_kernel(
-    x,
-    weight,
-    grad,
-    dx,
-    partial,
-    rows,
-    eps,
-    COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    x, weight, grad, dx, partial, rows, eps,
+    COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK_SIZE: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """dx, and in partial[0, program] and partial[1, program] what the program's rows add to dweight and dbias.
 
     With n = (x - mean) * scale and g = grad * weight: dx = (g - mean(g) - n * mean(g * n)) * scale, dweight is the sum
@@ -160,17 +143,9 @@ def layer_norm_backward_kernel(
 
 @triton.jit
 def layer_norm_backward_statistics_kernel(
-    x,
-    weight,
-    grad,
-    statistics,
-    rows,
-    eps,
-    COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    x, weight, grad, statistics, rows, eps,
+    COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK_SIZE: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """In statistics[:, row]: the mean of x, its scale, and the means of g and of g * n, of rows in several chunks.
 
     Every lane of the block keeps the means, the squares and the products of the columns that it sees, updated as
@@ -222,18 +197,9 @@ def layer_norm_backward_statistics_kernel(
 
 @triton.jit
 def layer_norm_backward_columns_kernel(
-    x,
-    weight,
-    grad,
-    dx,
-    statistics,
-    partial,
-    rows,
-    COLUMNS: tl.constexpr,
-    TILE_ROWS: tl.constexpr,
-    TILE_COLUMNS: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    x, weight, grad, dx, statistics, partial, rows,
+    COLUMNS: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLUMNS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """dx, and in partial[0, part] and partial[1, part] what one part of the rows adds to dweight and dbias.
 
     It takes what `layer_norm_backward_statistics_kernel` has left. The last rows come first: L2 may still hold them.

@@ -1,9 +1,131 @@
-"""The problems of the layer norm: arguments from extents, least work, named shapes."""
+"""The problems of the layer norm, each with the space of configs that are worth trying.
+
+The documents have no space for a layer norm. Its spaces are those of all kernels over rows (`kernels/rows.py`), with
+what is kept in L2 and how short rows get their weights, and for the gradient with programs that walk over rows.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from triton_ops.cost_model import RowTiles
+from triton_ops.kernels import rows
+from triton_ops.kernels.call import OwnConfigs, whole_from
+from triton_ops.kernels.jit import SUM_COLUMNS
+from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import Problem, TensorSpec, Work
+
+TUNABLES: dict[str, Tunable] = {
+    **rows.TUNABLES,
+    "ROWS": PowerOfTwo(1, 32),
+    "EVICT": Choice(["none", "loads", "all"]),
+    "SPREAD": Flag(),
+}
+OWN = OwnConfigs(TUNABLES, optional=("EVICT", "SPREAD"))
+"""A config that leaves them out evicts nothing, and does not spread the weights."""
+GRADIENT_TUNABLES: dict[str, Tunable] = {
+    "BLOCK_SIZE": PowerOfTwo(64, 8192),
+    "ROWS": PowerOfTwo(1, 32),
+    "PROGRAMS": PowerOfTwo(1, 32),
+    "STAGES": IntRange(1, 3),
+    "SUM_COLUMNS": SUM_COLUMNS,
+    "num_warps": PowerOfTwo(1, 32),
+}
+GRADIENT_OWN = OwnConfigs(GRADIENT_TUNABLES, rules={"PROGRAMS": whole_from(1)})
+_MOST_PER_THREAD = 32  # elements for each thread of the gradient, which take 7 registers each
+_MOST = 8192  # elements of all threads, however many: a multiprocessor has 65,536 registers
+_LEAST_PER_THREAD = 4
+_FULL = 32  # warps of a multiprocessor, from which on more programs wait for registers
+_IDLE = 8  # warps of a multiprocessor, below which it waits for memory most of the time
+_MOST_PER_LANE, _CHUNK_ROWS = 16, 4  # of rows in chunks: each element has four sums of its own
+_TILE_WARPS, _BY_COLUMNS = 4, 4  # of a program that sums by columns, and the fewest such programs
+_FEW_COLUMNS = 4096  # up to which fewer programs than a large GPU has multiprocessors sum 64 columns each
+
+
+def config_space(problem: Problem) -> ConfigSpace:
+    """The space for the problem's row length."""
+    columns = problem["COLUMNS"]
+    spread = Constraint(
+        "spread", lambda SPREAD, ROWS: not SPREAD or ROWS > 1, "a tile of {ROWS} row reads the weights once in any case"
+    )
+    rules = (*rows.config_space(columns).constraints, rows.long_chunks(columns), spread)
+    return ConfigSpace(TUNABLES, rules, default_config(columns))
+
+
+@lru_cache(maxsize=1024)
+def default_config(columns: int) -> Config:
+    """The untuned config for rows of so many columns.
+
+    Nothing is evicted, since the next kernel is likely to read the result. Short rows spread the weights, which takes
+    0.98 of the time at 131,072 rows of 128 elements (H200, Triton 3.6.0).
+    """
+    plain = rows.default_config(columns)
+    return Config(plain, EVICT="none", SPREAD=plain["ROWS"] != 1)
+
+
+def gradient_space(problem: Problem) -> ConfigSpace:
+    """The space of the gradient; PROGRAMS counts the programs for each multiprocessor."""
+    columns = problem["COLUMNS"]
+    widest = rows.padded(columns)
+    whole = widest <= _MOST
+    per_thread = _MOST_PER_THREAD if whole else _MOST_PER_LANE
+    rules = (
+        rows.long_chunks(columns),
+        Constraint(
+            "row", lambda BLOCK_SIZE: widest == BLOCK_SIZE if whole else widest > BLOCK_SIZE,
+            f"{{BLOCK_SIZE}} is over a row of {widest}, or is a part of one that fits into registers",
+        ),
+        Constraint(
+            "chunked", lambda ROWS: whole or ROWS <= _CHUNK_ROWS,
+            f"{{ROWS}} rows at once, over {_CHUNK_ROWS}, are for blocks that hold whole rows",
+        ),
+        Constraint(
+            "registers",
+            lambda BLOCK_SIZE, ROWS, num_warps: min(32 * per_thread * num_warps, _MOST) >= BLOCK_SIZE * ROWS,
+            f"over {per_thread} elements for each thread, or {_MOST} in all, spill",
+        ),
+        Constraint(
+            "threads",
+            lambda BLOCK_SIZE, ROWS, num_warps: num_warps == 1
+            or 32 * _LEAST_PER_THREAD * num_warps <= BLOCK_SIZE * ROWS,
+            f"{{num_warps}} warps have fewer than {_LEAST_PER_THREAD} elements for each thread",
+        ),
+        Constraint(
+            "resident", lambda PROGRAMS, num_warps: not whole or PROGRAMS == 1 or PROGRAMS * num_warps <= _FULL,
+            f"{{PROGRAMS}} programs of {{num_warps}} warps are over {_FULL} warps of a multiprocessor",
+        ),
+        Constraint(
+            "idle", lambda PROGRAMS, num_warps: not whole or PROGRAMS * num_warps >= _IDLE,
+            f"{{PROGRAMS}} programs of {{num_warps}} warps are under {_IDLE} warps of a multiprocessor",
+        ),
+        Constraint(
+            "columns", lambda PROGRAMS: whole or PROGRAMS >= _BY_COLUMNS,
+            f"programs that sum by columns have {_TILE_WARPS} warps each: {{PROGRAMS}} leave a multiprocessor idle",
+        ),
+    )  # fmt: skip
+    return ConfigSpace(GRADIENT_TUNABLES, rules, gradient_default(columns))
+
+
+@lru_cache(maxsize=1024)
+def gradient_default(columns: int) -> Config:
+    """The untuned config of the gradient: whole rows as far as registers go, 16 elements for each thread.
+
+    Sixteen warps for each multiprocessor are the winner at 24,000 rows of 1,280 elements, and eight, each with a row of
+    its own and the next one on its way, at 65,536 of 768 (H200, Triton 3.6.0). Longer rows are read twice, whatever L2
+    holds, and two at once share the weights.
+    """
+    widest = rows.padded(columns)
+    if widest > _MOST:
+        return Config(BLOCK_SIZE=2048, ROWS=2, PROGRAMS=16, STAGES=2, SUM_COLUMNS=64, num_warps=8)
+    sums = 16 if columns <= _FEW_COLUMNS else 64
+    if widest == 32 * _MOST_PER_THREAD:
+        return Config(BLOCK_SIZE=widest, ROWS=1, PROGRAMS=8, STAGES=2, SUM_COLUMNS=sums, num_warps=1)
+    count = min(16, max(1, 2048 // widest))
+    warps = min(16, max(1, widest * count // (32 * 16)))
+    return Config(
+        BLOCK_SIZE=widest, ROWS=count, PROGRAMS=16 // warps, STAGES=1, SUM_COLUMNS=sums, num_warps=warps
+    )  # fmt: skip
+
 
 DTYPES = ("bfloat16", "float16", "float32")
 DEFAULT_EPS = 1e-5

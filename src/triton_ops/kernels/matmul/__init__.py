@@ -6,53 +6,82 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import Operation, StagedKernel, TritonKernel
+from triton_ops.backend import StagedKernel, TritonKernel
 from triton_ops.base import require
-from triton_ops.dispatch import compilable
+from triton_ops.dispatch import compilable, config_for
 from triton_ops.kernels import call
-from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.matmul.contract import check_loads_of, validate_matmul_inputs
-from triton_ops.kernels.matmul.kernel import (
-    CHUNK,
-    grid,
-    host_descriptors,
-    matmul_kernel,
-    parts_elements,
-    shares_tiles,
-    sum_grid,
-    sum_parts_kernel,
-)
-from triton_ops.kernels.matmul.problems import OUTPUT_DTYPES, PROBLEMS, arguments, extents, work
+from triton_ops.kernels.jit import INTERPRETED
+from triton_ops.kernels.matmul import kernel, problems
 from triton_ops.kernels.matmul.reference import matmul_reference
-from triton_ops.kernels.matmul.space import OWN, config_space, default_config, plain_space
-from triton_ops.values import dtype_name
+from triton_ops.kernels.tiles import check_loads
+from triton_ops.space import Config
+from triton_ops.values import TensorSpec, dtype_name
 
 if TYPE_CHECKING:
     import torch
 
 
+def validate_matmul_inputs(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    out: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    activation: str = "none",
+) -> tuple[int, int, int]:
+    """Check the arguments of `matmul`: placement, dtypes, layout, activation, then shapes.
+
+    Returns:
+        M, N and K.
+
+    Raises:
+        KernelTypeError, DeviceError, UnsupportedDtypeError, ShapeMismatchError, SettingsError: As `matmul`.
+    """
+    arguments = {"a": a, "b": b, "out": out, "bias": bias}
+    tensors = {name: value for name, value in arguments.items() if name in "ab" or value is not None}
+    call.check_placement(tensors, on_cpu=INTERPRETED)
+    call.check_dtypes({"a": a}, problems.DTYPES)
+    call.check_dtypes({"b": b}, (dtype_name(a.dtype),))
+    if out is not None:
+        call.check_dtypes({"out": out}, (problems.OUTPUT_DTYPES[dtype_name(a.dtype)],))
+    if bias is not None:
+        call.check_dtypes({"bias": bias}, problems.BIAS_DTYPES)
+        call.check_contiguous({"bias": bias})
+    call.check_activation(activation, problems.ACTIVATIONS)
+    call.check_rank("a", a.shape, "[M, K]")
+    call.check_rank("b", b.shape, "[K, N]")
+    (M, K), N = a.shape, b.shape[1]
+    call.check_shape("b", b.shape, (K, N), "its rows must match a's columns")
+    if out is not None:
+        call.check_shape("out", out.shape, (M, N), "it must be [M, N]")
+        call.check_apart(out, {name: tensor for name, tensor in tensors.items() if name != "out"})
+    if bias is not None:
+        call.check_shape("bias", bias.shape, (N,), "b has this number of columns")
+    call.check_constant({name: tensor for name, tensor in tensors.items() if name != "out"}, "matmul")
+    return M, N, K
+
+
+def check_loads_of(config: Config, tensors: Mapping[str, Any], K: int) -> None:
+    """Check that a config asks for tensor descriptors only where they can be made of `a`, `b` and `c`."""
+    check_loads(
+        config,
+        lambda: problems.takes_descriptors({name: TensorSpec.of(tensor) for name, tensor in tensors.items()}, K),
+        "neighbours along an axis, all else at multiples of 16 bytes, and 8-bit floats those along K",
+    )
+
+
 __all__ = ["matmul", "operation", "plain"]
 
 _KERNEL = StagedKernel(
-    TritonKernel(matmul_kernel, grid, outputs=("c",), made=host_descriptors),
-    TritonKernel(sum_parts_kernel, sum_grid, outputs=("c",)),
-    when=shares_tiles,
+    TritonKernel(kernel.matmul_kernel, kernel.grid, outputs=("c",), made=kernel.host_descriptors),
+    TritonKernel(kernel.sum_parts_kernel, kernel.sum_grid, outputs=("c",)),
+    when=kernel.shares_tiles,
     scratch="parts",
-    elements=parts_elements,
-    options={"CHUNK": CHUNK, "num_warps": 4},
+    elements=kernel.parts_elements,
+    options={"CHUNK": kernel.CHUNK, "num_warps": 4},
 )
-operation = Operation(
-    name="matmul",
-    kernel=_KERNEL,
-    space=config_space,
-    arguments=arguments,
-    reference=matmul_reference,
-    work=work,
-    dtypes=tuple(OUTPUT_DTYPES),
-    problems=PROBLEMS,
-    device="cuda",
-)
-plain = replace(operation, kernel=_KERNEL.first, space=plain_space)
+operation = call.operation_of("matmul", _KERNEL, problems, matmul_reference)
+plain = replace(operation, kernel=_KERNEL.first, space=problems.plain_space)
 """The operation with one program for each tile and pointer loads alone: 480 configs, which run on every GPU."""
 
 
@@ -154,15 +183,15 @@ def _multiply(
     M, N, K = validate_matmul_inputs(a, b, out=out, bias=bias, activation=activation)
     dtype = dtype_name(a.dtype)
     if out is None:
-        out = a.new_empty((M, N), dtype=getattr(require("torch", "matmul"), OUTPUT_DTYPES[dtype]))
+        out = a.new_empty((M, N), dtype=getattr(require("torch", "matmul"), problems.OUTPUT_DTYPES[dtype]))
     values = {
-        "a": a, "b": b, "c": out, "bias": None, **extents((M, N, K), a.stride(), b.stride(), out.stride()),
+        "a": a, "b": b, "c": out, "bias": None, **problems.extents((M, N, K), a.stride(), b.stride(), out.stride()),
         "ACTIVATION": "none",
     }  # fmt: skip
     if call.launches(out):
         choice = config_for(
-            operation, values, lambda: default_config(M, N, K, dtype),
-            config=config, own=OWN, tune=tune,
+            operation, values, lambda: problems.default_config(M, N, K, dtype),
+            config=config, check=problems.OWN.checked, tune=tune,
         )  # fmt: skip
         if config is not None:
             check_loads_of(choice, {"a": a, "b": b, "c": out}, K)

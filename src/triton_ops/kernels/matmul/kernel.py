@@ -264,37 +264,12 @@ def product(
 
 @triton.jit
 def matmul_kernel(
-    a,
-    b,
-    c,
-    bias,
-    M,
-    N,
-    K,
-    stride_am,
-    stride_ak,
-    stride_bk,
-    stride_bn,
-    stride_cm,
-    stride_cn,
-    A_ALONG_K: tl.constexpr,
-    B_ALONG_K: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
-    GROUP_M: tl.constexpr = 8,
-    ALGORITHM: tl.constexpr = "tiles",
-    LOADS: tl.constexpr = "pointers",
-    SWAPPED: tl.constexpr = False,
-    PROGRAMS: tl.constexpr = 1,
-    SPLIT: tl.constexpr = 1,
-    HALVES: tl.constexpr = False,
-    parts=None,
-    a_tiles=None,
-    b_tiles=None,
-    c_tiles=None,
-):
+    a, b, c, bias, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    A_ALONG_K: tl.constexpr, B_ALONG_K: tl.constexpr, ACTIVATION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    BK: tl.constexpr, GROUP_M: tl.constexpr = 8, ALGORITHM: tl.constexpr = "tiles", LOADS: tl.constexpr = "pointers",
+    SWAPPED: tl.constexpr = False, PROGRAMS: tl.constexpr = 1, SPLIT: tl.constexpr = 1, HALVES: tl.constexpr = False,
+    parts=None, a_tiles=None, b_tiles=None, c_tiles=None,
+):  # fmt: skip
     """C[M, N] = act(A[M, K] @ B[K, N] + bias[N]); float32 sums, rounded once to C's dtype; strides in elements.
 
     `bias` is None for 0, `parts` for algorithms that share no tiles, and descriptors unless the host makes them.
@@ -353,25 +328,10 @@ def added(
 
 @triton.jit(do_not_specialize=["programs"])
 def sum_parts_kernel(
-    c,
-    bias,
-    parts,
-    programs,
-    M,
-    N,
-    K,
-    stride_cm,
-    stride_cn,
-    ACTIVATION: tl.constexpr,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    ALGORITHM: tl.constexpr,
-    SWAPPED: tl.constexpr,
-    SPLIT: tl.constexpr,
-    CHUNK: tl.constexpr,
-):
+    c, bias, parts, programs, M, N, K, stride_cm, stride_cn,
+    ACTIVATION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP_M: tl.constexpr,
+    ALGORITHM: tl.constexpr, SWAPPED: tl.constexpr, SPLIT: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
     """The tiles of C that programs of the first launch have shared: their parts, added up in the order of K."""
     ROWS: tl.constexpr = min(BM, CHUNK // BN)
     if SWAPPED:

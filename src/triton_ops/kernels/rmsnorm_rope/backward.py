@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import triton_ops.kernels.rmsnorm_rope.problems as problems
 from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.base import require
+from triton_ops.dispatch import config_for
 from triton_ops.kernels import call
-from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.column_sums import add_up
+from triton_ops.kernels.jit import add_up
 from triton_ops.kernels.rmsnorm_rope.kernel import rmsnorm_rope_backward_kernel
-from triton_ops.kernels.rmsnorm_rope.problems import DEFAULT_EPS, DTYPES, PROBLEMS, gradient_arguments, gradient_work
 from triton_ops.kernels.rmsnorm_rope.reference import rmsnorm_rope_backward_reference
-from triton_ops.kernels.rmsnorm_rope.space import GRADIENT_OWN, gradient_default, gradient_space
 
 
 def launch(
@@ -36,23 +35,8 @@ def launch(
 ) -> None:
     """Write dx and dweight: programs that walk over the rows, and a sum of their partial sums.
 
-    Args:
-        x: [batch, seq_len, HIDDEN].
-        weight: [HIDDEN].
-        cos: [seq_len, HEAD_DIM] or [1, seq_len, 1, HEAD_DIM].
-        sin: As `cos`.
-        grad: As `x`.
-        dx: As `x`; written.
-        dweight: As `weight`; written.
-        seq_len: Positions of a sequence.
-        eps: As in the forward pass.
-        HIDDEN: Elements of a row.
-        HEAD_DIM: Elements of a head.
-        BLOCK_SIZE: Pairs that a program takes at once.
-        PROGRAMS: Programs for each multiprocessor.
-        STAGES: Loads of so many rows are on their way while a program works; 1 loads a row when it is its turn.
-        SUM_COLUMNS: Columns that a program of the last launch adds up.
-        num_warps: Warps of a program.
+    BLOCK_SIZE counts pairs. PROGRAMS are for each multiprocessor; loads of STAGES rows are on their way while a program
+    works, and 1 loads a row when it is its turn.
     """
     torch = require("torch", "the gradient of rmsnorm_rope")
     rows = x.numel() // HIDDEN
@@ -68,35 +52,29 @@ def launch(
 operation = Operation(
     name="rmsnorm_rope_backward",
     kernel=LauncherKernel(launch, outputs=("dx", "dweight")),
-    space=gradient_space,
-    arguments=gradient_arguments,
+    space=problems.gradient_space,
+    arguments=problems.gradient_arguments,
     reference=rmsnorm_rope_backward_reference,
-    work=gradient_work,
-    dtypes=DTYPES,
-    problems=PROBLEMS,
+    work=problems.gradient_work,
+    dtypes=problems.DTYPES,
+    problems=problems.PROBLEMS,
     device="cuda",
 )
 
 
 def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: float, head_dim: int) -> tuple[Any, Any]:
-    """The gradients of x and weight, None for one that is not needed.
-
-    Args:
-        tensors: x, weight, cos and sin.
-        grad: The gradient of the result.
-        needs: Whether x and weight need theirs.
-        eps: As in the forward pass.
-        head_dim: Elements of a head.
-    """
+    """The gradients of x and weight, None for one that is not needed; `tensors` are x, weight, cos and sin."""
     x, weight, cos, sin = tensors
     _, seq_len, hidden = x.shape
     dx, dweight = x.new_empty(x.shape), weight.new_zeros(weight.shape)
     if call.launches(dx):
         values = {
             "x": x, "weight": weight, "cos": cos, "sin": sin, "grad": grad.contiguous(), "dx": dx, "dweight": dweight,
-            "seq_len": seq_len, "eps": DEFAULT_EPS, "HIDDEN": hidden, "HEAD_DIM": head_dim,
+            "seq_len": seq_len, "eps": problems.DEFAULT_EPS, "HIDDEN": hidden, "HEAD_DIM": head_dim,
         }  # fmt: skip
-        config = config_for(operation, values, lambda: gradient_default(hidden), own=GRADIENT_OWN)
+        config = config_for(
+            operation, values, lambda: problems.gradient_default(hidden), check=problems.GRADIENT_OWN.checked
+        )
         with call.on_device(x.device):
             launch(**{**values, "eps": eps, **config})
     return dx if needs[0] else None, dweight if needs[1] else None

@@ -25,18 +25,9 @@ def grid(meta):
 
 @triton.jit
 def rmsnorm_rope_kernel(
-    x,
-    weight,
-    cos,
-    sin,
-    out,
-    seq_len,
-    eps,
-    HIDDEN: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    num_stages: tl.constexpr,
-):
+    x, weight, cos, sin, out, seq_len, eps,
+    HIDDEN: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, num_stages: tl.constexpr,
+):  # fmt: skip
     """out[row] = rope(x[row] / sqrt(mean(x[row]²) + eps) * weight, position of row), in float32, rounded once.
 
     float64 is computed in float64.
@@ -115,21 +106,9 @@ def turned_back(grad, place, angles, c, s, HALF: tl.constexpr, inside):
 
 @triton.jit
 def rmsnorm_rope_backward_kernel(
-    x,
-    weight,
-    cos,
-    sin,
-    grad,
-    dx,
-    partial,
-    rows,
-    seq_len,
-    eps,
-    HIDDEN: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    STAGES: tl.constexpr,
-):
+    x, weight, cos, sin, grad, dx, partial, rows, seq_len, eps,
+    HIDDEN: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
     """dx, and in partial[program] what the program's rows add to dweight.
 
     With n = x * scale, g the gradient of the result turned back, and h = g * weight:

@@ -1,12 +1,144 @@
-"""The problems of the fused RMSNorm and RoPE: arguments from extents, least work, named shapes."""
+"""The problems of the fused RMSNorm and RoPE, each with the space of configs that are worth trying.
+
+The documented space, `RMSNORM_ROPE_CONFIGS`, has chunks of up to 1,024 pairs. The operation's own space holds all of
+it, at every row length, since a block wider than the row is masked. It goes on to more warps and to whole rows.
+"""
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from triton_ops.cost_model import RowTiles
 from triton_ops.exceptions import ShapeMismatchError
-from triton_ops.values import Problem, TensorSpec, Work
+from triton_ops.kernels import rows
+from triton_ops.kernels.call import OwnConfigs, whole_from
+from triton_ops.kernels.jit import SUM_COLUMNS
+from triton_ops.space import Config, ConfigSpace, Constraint, IntRange, PowerOfTwo, Tunable
+from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
+
+TUNABLES: dict[str, Tunable] = {
+    "BLOCK_SIZE": PowerOfTwo(64, 8192),
+    "num_warps": PowerOfTwo(2, 16),
+    "num_stages": IntRange(1, 3),
+}
+OWN = OwnConfigs(TUNABLES)
+GRADIENT_TUNABLES: dict[str, Tunable] = {
+    "BLOCK_SIZE": PowerOfTwo(64, 8192),
+    "PROGRAMS": PowerOfTwo(1, 16),
+    "STAGES": IntRange(1, 2),
+    "SUM_COLUMNS": SUM_COLUMNS,
+    "num_warps": PowerOfTwo(1, 16),
+}
+GRADIENT_OWN = OwnConfigs(GRADIENT_TUNABLES, rules={"PROGRAMS": whole_from(1), "STAGES": whole_from(1)})
+_MOST_PER_THREAD = 32  # pairs of a chunk: 64 registers hold them
+_WHOLE_MOST = 16  # pairs of a whole row, whose weights and angles are in registers too; as many of the gradient's
+_WHOLE = _WHOLE_MOST * 32 * 16  # pairs of the longest row that stays in registers
+_CHUNK = 1024  # pairs of the largest block of the documented space
+_DOCUMENTED_WARPS = 8
+_MASKS = 16  # of a thread's loads that run ahead, from which on NVIDIA's assembler 12.8.93 lost some
+_FULL = 32  # warps of a multiprocessor, from which on more programs of the gradient wait for registers
+_LOAD_BYTES = 16  # of the widest load of a thread
+_WARP_BYTES = 32 * _LOAD_BYTES  # bytes that a warp loads at once
+
+
+def config_space(problem: Problem) -> ConfigSpace:
+    """The space of chunks and whole rows for the problem's row length, with the default for its dtype."""
+    hidden = problem["HIDDEN"]
+    widest = rows.padded(hidden // 2)
+    at_once = math.gcd(problem["HEAD_DIM"] // 2, _LOAD_BYTES // ITEM_BYTES[problem["x"].dtype])  # pairs, with one mask
+    rules = (
+        Constraint(
+            "row", lambda BLOCK_SIZE, num_warps: _documented(BLOCK_SIZE, num_warps) or widest >= BLOCK_SIZE,
+            f"{{BLOCK_SIZE}} is over a row of {widest} pairs",
+        ),
+        Constraint(
+            "registers", lambda BLOCK_SIZE, num_warps: _documented(BLOCK_SIZE, num_warps)
+            or 32 * (_WHOLE_MOST if widest == BLOCK_SIZE else _MOST_PER_THREAD) * num_warps >= BLOCK_SIZE,
+            f"over {_MOST_PER_THREAD} pairs for each thread spill, and {_WHOLE_MOST} of a whole row",
+        ),
+        Constraint(
+            "threads", lambda BLOCK_SIZE, num_warps: _documented(BLOCK_SIZE, num_warps) or 32 * num_warps <= BLOCK_SIZE,
+            "{num_warps} warps have less than one pair for each thread",
+        ),
+        Constraint(
+            "stages", lambda BLOCK_SIZE, num_warps, num_stages: _documented(BLOCK_SIZE, num_warps)
+            or widest > BLOCK_SIZE or num_stages == 1,
+            "a row of one block has no further chunks to load ahead in {num_stages} stages",
+        ),
+        Constraint(
+            "masks", lambda BLOCK_SIZE, num_warps, num_stages: _documented(BLOCK_SIZE, num_warps)
+            or num_stages == 1 or 32 * _MASKS * at_once * num_warps > BLOCK_SIZE,
+            f"loads ahead of {{num_warps}} warps have {_MASKS} masks or more of a thread; NVIDIA's assembler lost some",
+        ),
+    )  # fmt: skip
+    return ConfigSpace(TUNABLES, rules, default_config(hidden, problem["x"].dtype))
+
+
+def _documented(block: int, warps: int) -> bool:
+    """Tell whether the documented space has such a block, which is then allowed at every row length."""
+    return block <= _CHUNK and warps <= _DOCUMENTED_WARPS
+
+
+@lru_cache(maxsize=1024)
+def default_config(hidden: int, dtype: str) -> Config:
+    """The untuned config for rows of `hidden` elements of `dtype`.
+
+    A row of up to 1,024 pairs has as many warps as load each half of it with one 16-byte load per thread, and a longer
+    one half as many. Rows that do not fit into registers are read in chunks.
+
+    Source: 0.97 of the time of chunks of 1,024 pairs at 8x4096x4096 (bfloat16, H200, Triton 3.6.0).
+    """
+    widest = rows.padded(hidden // 2)
+    if _CHUNK < widest <= _WHOLE:
+        warps = min(widest * ITEM_BYTES[dtype] // (2 * _WARP_BYTES), 16)
+        return Config(BLOCK_SIZE=widest, num_warps=warps, num_stages=1)
+    block = min(widest, _CHUNK)
+    warps = min(max(block * ITEM_BYTES[dtype] // _WARP_BYTES, 2), 8)
+    return Config(BLOCK_SIZE=block, num_warps=warps, num_stages=1)
+
+
+def gradient_space(problem: Problem) -> ConfigSpace:
+    """The space of the gradient; PROGRAMS counts the programs for each multiprocessor."""
+    hidden = problem["HIDDEN"]
+    widest = rows.padded(hidden // 2)
+    whole = widest <= _WHOLE
+    rules = (
+        Constraint("row", lambda BLOCK_SIZE: widest >= BLOCK_SIZE, f"{{BLOCK_SIZE}} is over a row of {widest} pairs"),
+        Constraint(
+            "registers",
+            lambda BLOCK_SIZE, num_warps: 32 * _WHOLE_MOST * num_warps >= BLOCK_SIZE,
+            f"over {_WHOLE_MOST} pairs for each thread spill",
+        ),
+        Constraint(
+            "threads",
+            lambda BLOCK_SIZE, num_warps: 32 * num_warps <= BLOCK_SIZE,
+            "{num_warps} warps have less than one pair for each thread",
+        ),
+        Constraint(
+            "parts", lambda BLOCK_SIZE: not whole or widest == BLOCK_SIZE,
+            f"a row of {widest} pairs fits into registers: parts of {{BLOCK_SIZE}} have their sums in memory",
+        ),
+        Constraint("stages", lambda STAGES: whole or STAGES == 1, "{STAGES} stages are for whole rows"),
+        Constraint(
+            "resident", lambda PROGRAMS, num_warps: PROGRAMS == 1 or PROGRAMS * num_warps <= _FULL,
+            f"{{PROGRAMS}} programs of {{num_warps}} warps are over {_FULL} warps of a multiprocessor",
+        ),
+    )  # fmt: skip
+    return ConfigSpace(GRADIENT_TUNABLES, rules, gradient_default(hidden))
+
+
+@lru_cache(maxsize=1024)
+def gradient_default(hidden: int) -> Config:
+    """The untuned config of the gradient: whole rows in registers as far as they go, 8 pairs for each thread.
+
+    Sixteen warps for each multiprocessor and sums by the kernel, as they win in the gradient of the layer norm.
+    """
+    widest = rows.padded(hidden // 2)
+    block = widest if widest <= _WHOLE else _CHUNK
+    warps = min(16, max(1, block // 256))
+    return Config(BLOCK_SIZE=block, PROGRAMS=16 // warps, STAGES=1, SUM_COLUMNS=64, num_warps=warps)
+
 
 DTYPES = ("bfloat16", "float16", "float32")
 DEFAULT_EPS = 1e-6
@@ -27,11 +159,7 @@ PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
 def arguments(
     batch: int = 4, seq: int = 4096, hidden: int = 4096, heads: int = 32, dtype: str = "bfloat16"
 ) -> dict[str, TensorSpec | int | float]:
-    """The kernel's arguments for x[batch, seq, hidden] with `heads` heads, by name, in the order of its parameters.
-
-    Raises:
-        ShapeMismatchError: `heads` does not divide `hidden`, or a head is of odd size.
-    """
+    """The kernel's arguments for x[batch, seq, hidden] with `heads` heads, by name, in the order of its parameters."""
     head_dim = checked_head_dim(hidden, heads)
     rows, table = (batch, seq, hidden), (seq, head_dim)
     return {
@@ -50,11 +178,7 @@ def arguments(
 def gradient_arguments(
     batch: int = 4, seq: int = 4096, hidden: int = 4096, heads: int = 32, dtype: str = "bfloat16"
 ) -> dict[str, TensorSpec | int | float]:
-    """The arguments of the gradient's launch, by name, in the order of its parameters.
-
-    Raises:
-        ShapeMismatchError: As `arguments`.
-    """
+    """The arguments of the gradient's launch, by name, in the order of its parameters."""
     inputs = arguments(batch, seq, hidden, heads, dtype)
     x = TensorSpec((batch, seq, hidden), dtype)
     return {

@@ -2,40 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import Operation, TritonKernel
-from triton_ops.dispatch import Gradient, compilable
+from triton_ops.backend import Operation, StagedKernel, TritonKernel
+from triton_ops.dispatch import Gradient, compilable, config_for
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call, rows
-from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.gradient import differentiable
+from triton_ops.kernels.call import differentiable
 from triton_ops.kernels.jit import INTERPRETED
-from triton_ops.kernels.softmax.backward import gradient
-from triton_ops.kernels.softmax.kernel import grid, softmax_kernel
-from triton_ops.kernels.softmax.problems import DTYPES, PROBLEMS, arguments, work
-from triton_ops.kernels.softmax.reference import softmax_reference
-from triton_ops.kernels.softmax.space import config_space
+from triton_ops.kernels.softmax import kernel, problems
+from triton_ops.kernels.softmax.reference import softmax_backward_reference, softmax_reference
 
 if TYPE_CHECKING:
     import torch
 
 
-__all__ = ["operation", "softmax"]
-
-_KERNEL = TritonKernel(softmax_kernel, grid, outputs=("out",))
-operation = Operation(
-    name="softmax",
-    kernel=_KERNEL,
-    space=config_space,
-    arguments=arguments,
-    reference=softmax_reference,
-    work=work,
-    dtypes=DTYPES,
-    problems=PROBLEMS,
+_GRADIENT_KERNEL = StagedKernel(
+    TritonKernel(kernel.softmax_backward_kernel, kernel.gradient_grid, outputs=("dx",)),
+    TritonKernel(kernel.softmax_backward_rest_kernel, kernel.gradient_grid, outputs=("dx",)),
+    when=kernel.is_split,
+    scratch="parts",
+    elements=kernel.part_sums,
+)
+gradient_operation = Operation(
+    name="softmax_backward",
+    kernel=_GRADIENT_KERNEL,
+    space=problems.gradient_space,
+    arguments=problems.gradient_arguments,
+    reference=softmax_backward_reference,
+    work=problems.gradient_work,
+    dtypes=problems.DTYPES,
+    problems=problems.PROBLEMS,
     device="cuda",
 )
+
+
+def gradient(tensors: Sequence[Any], grad: Any, _needs: Sequence[bool]) -> tuple[Any]:
+    """The gradient of the softmax's input, from its result and the gradient of that."""
+    (out,) = tensors
+    columns = out.shape[-1]
+    dx = out.new_empty(out.shape)
+    if not call.launches(dx):
+        return (dx,)
+    flat = out.view(-1, columns)
+    values = {
+        "out": flat, "grad": grad.contiguous().view(-1, columns), "dx": dx.view(-1, columns),
+        "rows": len(flat), "COLUMNS": columns,
+    }  # fmt: skip
+    config = config_for(
+        gradient_operation,
+        values,
+        lambda: problems.gradient_default(len(flat), columns),
+        check=problems.GRADIENT_OWN.checked,
+    )
+    call.launch(_GRADIENT_KERNEL, config, values, out.device)
+    return (dx,)
+
+
+__all__ = ["operation", "softmax"]
+
+_KERNEL = TritonKernel(kernel.softmax_kernel, kernel.grid, outputs=("out",))
+operation = call.operation_of("softmax", _KERNEL, problems, softmax_reference)
 
 
 @compilable(
@@ -68,7 +96,7 @@ def softmax(x: torch.Tensor, *, config: Mapping[str, Any] | None = None, tune: b
     Source: chunked rows by Milakov, Gimelshein, arXiv:1805.02867.
     """
     call.check_placement({"x": x}, on_cpu=INTERPRETED)
-    call.check_dtypes({"x": x}, DTYPES)
+    call.check_dtypes({"x": x}, problems.DTYPES)
     call.check_contiguous({"x": x})
     if x.ndim == 0:
         raise ShapeMismatchError("x has no axis to take the softmax over", "[..., columns]", (), "x")
@@ -83,7 +111,7 @@ def _forward(x: torch.Tensor, config: Mapping[str, Any] | None, tune: bool) -> t
         flat, flat_out = x.view(-1, columns), out.view(-1, columns)
         values = {"x": flat, "out": flat_out, "rows": len(flat), "COLUMNS": columns}
         choice = config_for(
-            operation, values, lambda: rows.default_config(columns), config=config, own=rows.OWN, tune=tune
+            operation, values, lambda: rows.default_config(columns), config=config, check=rows.OWN.checked, tune=tune
         )
         call.launch(_KERNEL, choice, values, x.device)
     return out, [out]

@@ -39,14 +39,7 @@ def part_sums(meta, programs):
 
 
 @triton.jit
-def softmax_kernel(
-    x,
-    out,
-    rows,
-    COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-):
+def softmax_kernel(x, out, rows, COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK_SIZE: tl.constexpr):
     """out[row] = exp(x[row] - max) / sum(exp(x[row] - max)), in float32 or float64, rounded once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     in_rows = (row < rows)[:, None]
@@ -78,17 +71,11 @@ def softmax_kernel(
 
 @triton.jit
 def softmax_backward_kernel(
-    out,
-    grad,
-    dx,
-    rows,
-    COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    EVICT: tl.constexpr = "none",
+    out, grad, dx, rows,
+    COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK_SIZE: tl.constexpr, EVICT: tl.constexpr = "none",
     SPLIT: tl.constexpr = 1,
     parts=None,
-):
+):  # fmt: skip
     """dx[row] = out[row] * (grad[row] - sum(out[row] * grad[row])), in float32 or float64, rounded once.
 
     With SPLIT above 1 it writes the sum of one part of a row to parts[row, part], and dx is left to
@@ -118,17 +105,10 @@ def softmax_backward_kernel(
 
 @triton.jit
 def softmax_backward_rest_kernel(
-    out,
-    grad,
-    dx,
-    rows,
-    parts,
-    COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    SPLIT: tl.constexpr,
+    out, grad, dx, rows, parts,
+    COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK_SIZE: tl.constexpr, SPLIT: tl.constexpr,
     EVICT: tl.constexpr = "none",
-):
+):  # fmt: skip
     """Write dx of one part of a row, from the sums of all parts. The last rows come first: L2 still holds them."""
     place = tl.num_programs(0) - 1 - tl.program_id(0)
     row = (place // SPLIT).to(tl.int64) * ROWS + tl.arange(0, ROWS)

@@ -1,11 +1,83 @@
-"""The problems of the softmax: arguments from extents, least work, named shapes."""
+"""The problems of the softmax, each with the space of configs that are worth trying.
+
+The documents have no space for a softmax; its space is that of all kernels over rows (`kernels/rows.py`).
+"""
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from triton_ops.cost_model import RowTiles
+from triton_ops.kernels import rows
+from triton_ops.kernels.call import OwnConfigs
+from triton_ops.space import Choice, Config, ConfigSpace, Constraint, PowerOfTwo, Tunable
 from triton_ops.values import Problem, TensorSpec, Tile, Work
+
+GRADIENT_TUNABLES: dict[str, Tunable] = {
+    **rows.TUNABLES,
+    "num_warps": PowerOfTwo(1, 32),  # of rows in chunks, 32 warps have the most bytes on their way
+    "SPLIT": Choice([1, 4, 8, 16, 32]),  # programs that share a row: for few rows
+    "EVICT": Choice(["none", "loads", "all"]),  # which part of rows in chunks leaves L2 first
+}
+GRADIENT_OWN = OwnConfigs(GRADIENT_TUNABLES)
+_TENSORS = 2  # blocks of a row that a program of the gradient holds
+_FEW_ROWS = 128  # below, programs for whole rows leave multiprocessors of large GPUs without work
+_SPLIT, _PART = 8, 4096  # the default's programs for each of few rows, and their blocks
+_CHUNK = 8192  # its blocks of many rows
+_MOST_SPLIT = 2048  # programs from which on no GPU waits for more
+
+
+def config_space(problem: Problem) -> ConfigSpace:
+    """The space for the problem's row length."""
+    return rows.config_space(problem["COLUMNS"])
+
+
+def gradient_space(problem: Problem) -> ConfigSpace:
+    """The space of the gradient, which holds two blocks of a row at once."""
+    count, columns = problem["rows"], problem["COLUMNS"]
+    widest = rows.padded(columns)
+    rules = (
+        *rows.config_space(columns, _TENSORS).constraints,
+        rows.long_chunks(columns),
+        Constraint(
+            "split", lambda SPLIT, BLOCK_SIZE: SPLIT == 1 or (widest > BLOCK_SIZE and widest >= SPLIT * BLOCK_SIZE),
+            f"{{SPLIT}} parts of a row of {widest} are less than a block of {{BLOCK_SIZE}} each",
+        ),
+        Constraint(
+            "few_rows", lambda SPLIT: SPLIT == 1 or count * SPLIT <= _MOST_SPLIT,
+            f"{count} rows in {{SPLIT}} parts each are over {_MOST_SPLIT} programs, which have work without",
+        ),
+        Constraint(
+            "kept", lambda SPLIT, EVICT: SPLIT == 1 or EVICT != "none",
+            "a second launch of {SPLIT} parts reads for the last time"
+        ),
+        Constraint(
+            "once", lambda BLOCK_SIZE, EVICT: widest > BLOCK_SIZE or EVICT == "none",
+            "whole rows are read once: what they evict gains beside a kernel that does so too, and costs beside others"
+        ),
+    )  # fmt: skip
+    return ConfigSpace(GRADIENT_TUNABLES, rules, gradient_default(count, columns))
+
+
+@lru_cache(maxsize=1024)
+def gradient_default(count: int, columns: int) -> Config:
+    """The untuned config of the gradient of so many rows.
+
+    Whole rows evict nothing. Doing so took 0.985 of the time beside kernels that evict nothing, but 1.025 where the
+    kernel alternates with that of torch's compiler, at 16,384 rows of 256 and 65,536 of 128 elements.
+
+    Source: the fastest of some forms on an H200 (Triton 3.6.0). Eight programs for each of 64 rows of 128,256 elements
+    take 0.81 of the time of one. For 2,048 rows of 151,936 elements 32 warps take 0.95 of the time of 16, but 32 warps
+    of 64 threads are more than an AMD GPU runs in a program, and a default runs everywhere.
+    """
+    plain, widest = rows.default_config(columns, _TENSORS), rows.padded(columns)
+    if plain["BLOCK_SIZE"] == widest:
+        return Config(plain, SPLIT=1, EVICT="none")
+    if count < _FEW_ROWS and widest >= _SPLIT * _PART:
+        return Config(BLOCK_SIZE=_PART, ROWS=1, num_warps=8, SPLIT=_SPLIT, EVICT="all")
+    return Config(BLOCK_SIZE=_CHUNK, ROWS=1, num_warps=16, SPLIT=1, EVICT="all")
+
 
 DTYPES = ("bfloat16", "float16", "float32")
 
