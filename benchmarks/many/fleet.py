@@ -34,8 +34,9 @@ from triton_ops import TuneProblem, tune
 from triton_ops.many import ManyResult, RunOptions, run_jobs
 from triton_ops.many.ray_engine import RayEngine
 from triton_ops.many.session import jobs_of
-from triton_ops.records import FinishedTrial as Tried
-from triton_ops.records import Resumed, read_run
+from triton_ops.records import read_run
+from triton_ops.records.run_log import FinishedTrial as Tried
+from triton_ops.records.run_log import Resumed
 from triton_ops.request.effort import PRESETS
 from triton_ops.tuner import Silent
 

@@ -46,7 +46,7 @@ _TRIALS = ", trials"  # in the name of a thread that tries configs for another o
 STEPS: list[tuple[str, Any, str]] = [
     ("start the worker", WorkerProcess, "__init__"),
     ("start the fork server", ForkServer, "__init__"),
-    ("read the kernel", prior, "survey"),
+    ("read the kernel", prior.Survey, "read"),
     ("make the searcher", tuning, "make_searcher"),
     ("first proposals", loop.TuningLoop, "prepare"),
     ("wait for the worker", isolated.Isolated, "open"),

@@ -37,7 +37,7 @@ NAMES = {
     "triton_ops.dispatch.decorator": ["autotune"],
     "triton_ops.dispatch.installing": ["install", "uninstall"],
     "triton_ops.dispatch.ledger": ["LaunchedConfig", "launches"],
-    "triton_ops.dispatch.options": ["on_miss"],
+    "triton_ops.dispatch.policy": ["on_miss"],
     "triton_ops.dispatch.printed": ["PrintedTune", "parse_printed"],
     "triton_ops.dispatch.ladder": ["replaying", "use_lockfile"],
     "triton_ops.backend.triton_process": ["use_ptxas"],

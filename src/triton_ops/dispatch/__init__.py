@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.ledger import launches as launches
     from triton_ops.dispatch.ledger import read_report as read_report
     from triton_ops.dispatch.operations import would_run as would_run
-    from triton_ops.dispatch.options import capturing as capturing
-    from triton_ops.dispatch.options import check_tune_options as check_tune_options
-    from triton_ops.dispatch.options import on_miss as on_miss
     from triton_ops.dispatch.override import serve as serve
+    from triton_ops.dispatch.policy import capturing as capturing
+    from triton_ops.dispatch.policy import check_tune_options as check_tune_options
+    from triton_ops.dispatch.policy import on_miss as on_miss
     from triton_ops.dispatch.printed import PrintedTune as PrintedTune
     from triton_ops.dispatch.printed import parse_printed as parse_printed
     from triton_ops.dispatch.shipped_config import config_for as config_for

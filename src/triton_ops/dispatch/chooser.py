@@ -20,7 +20,7 @@ from triton_ops.dispatch.decision import FALLBACK, Decision, Decisions, Found
 from triton_ops.dispatch.implementation import ChoiceKernel, ChoiceSpace, Implementation, as_implementation, in_order
 from triton_ops.dispatch.ladder import ladder_of
 from triton_ops.dispatch.operations import answered, safely_decided, told
-from triton_ops.dispatch.options import DEFAULT, TUNE, capturing, check_tune_options, policy_of, tune, within
+from triton_ops.dispatch.policy import DEFAULT, TUNE, capturing, check_tune_options, policy_of, tune, within
 from triton_ops.dispatch.traced import described
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
 from triton_ops.request import device_for, make_request

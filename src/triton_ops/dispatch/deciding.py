@@ -35,12 +35,12 @@ from triton_ops.dispatch.calls import CalledWith, written_only
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
 from triton_ops.dispatch.grid_functions import grid_of_call, grids_by_config
 from triton_ops.dispatch.ladder import Answer, Question, ladder_of, left_undecided
-from triton_ops.dispatch.options import (
+from triton_ops.dispatch.options import Options
+from triton_ops.dispatch.policy import (
     DEFAULT,
     ERROR,
     QUEUE,
     TUNE,
-    Options,
     capturing,
     policy_of,
     tune_request,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_ops.dispatch.fast_launch import LaunchCount, values_now
-from triton_ops.dispatch.options import within
+from triton_ops.dispatch.policy import within
 from triton_ops.exceptions import UntunedError
 from triton_ops.space import Config
 from triton_ops.values import Key, TuningResult

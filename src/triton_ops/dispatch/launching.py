@@ -30,7 +30,8 @@ from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Decisions
 from triton_ops.dispatch.fast_launch import Entrance, FastLaunch, Known
 from triton_ops.dispatch.grid_functions import GridWatch, checked_grid, checked_when_called
 from triton_ops.dispatch.ladder import ladder_of
-from triton_ops.dispatch.options import Options, capturing, within
+from triton_ops.dispatch.options import Options
+from triton_ops.dispatch.policy import capturing, within
 from triton_ops.dispatch.printed import BeforeLaunch, from_triton, printed_listener, timings, to_triton
 from triton_ops.dispatch.triton_autotuner import Shown, Winners, standing, triton_key
 from triton_ops.exceptions import SpaceError, TritonKernelError

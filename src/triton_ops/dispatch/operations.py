@@ -16,7 +16,7 @@ from triton_ops.base import require
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found
 from triton_ops.dispatch.ladder import Ladder, Question, ladder_of, left_undecided
-from triton_ops.dispatch.options import DEFAULT, ERROR, TUNE, capturing, policy_of, tune, within
+from triton_ops.dispatch.policy import DEFAULT, ERROR, TUNE, capturing, policy_of, tune, within
 from triton_ops.exceptions import (
     ConfigValueError,
     KernelTypeError,

@@ -14,7 +14,7 @@ from typing import Any
 
 from triton_ops.backend import Operation
 from triton_ops.dispatch.operations import Choices
-from triton_ops.dispatch.options import check_tune_options
+from triton_ops.dispatch.policy import check_tune_options
 from triton_ops.space import Config
 
 _tuning: ContextVar[Mapping[str, Any] | None] = ContextVar("triton_ops_tuning", default=None)

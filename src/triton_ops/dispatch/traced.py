@@ -33,7 +33,7 @@ from typing import Any, ClassVar, TypeAlias
 from triton_ops.backend import Arguments
 from triton_ops.base import fingerprint, require
 from triton_ops.dispatch.calls import Calls
-from triton_ops.dispatch.options import ERROR, TUNE, policy_of
+from triton_ops.dispatch.policy import ERROR, TUNE, policy_of
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.records import Misses, cache_folder
 from triton_ops.values import BucketRule, TensorSpec, contiguous_stride, is_fake

@@ -28,8 +28,9 @@ from triton_ops.compilation import SharedCpus
 from triton_ops.many import JobPlace, RunOptions
 from triton_ops.many.problem import problems_in
 from triton_ops.many.session import jobs_of
-from triton_ops.records import FinishedTrial as Tried
-from triton_ops.records import Resumed, read_run
+from triton_ops.records import read_run
+from triton_ops.records.run_log import FinishedTrial as Tried
+from triton_ops.records.run_log import Resumed
 from triton_ops.request import effort_of
 from triton_ops.tuner import Silent
 from triton_ops.tuner.gate import Leave
