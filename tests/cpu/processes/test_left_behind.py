@@ -72,14 +72,14 @@ SIGNALS = {
 }
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("sent", SIGNALS)
 def test_a_recording_that_is_ended_leaves_no_file(place, sent):
     process = started(place, "record", "--out", str(place / "out.json.gz"))
     for number in SIGNALS[sent]:
         process.send_signal(number)
         time.sleep(0.02)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=30)
     assert process.returncode in (130, -signal.SIGINT) if "INT" in sent else process.returncode < 0, err
     if sent == "INT":
         assert process.returncode == 130
@@ -89,13 +89,13 @@ def test_a_recording_that_is_ended_leaves_no_file(place, sent):
     assert files - litter == {"target.py", "tmp", "begun"}
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("sent", ["TERM", "INT", "KILL"])
 def test_an_isolated_tune_that_is_ended_leaves_no_temporary_file(place, sent):
     process = started(place, "tune", "--isolate")
     [number] = SIGNALS[sent]
     process.send_signal(number)
-    process.communicate(timeout=120)
+    process.communicate(timeout=30)
     used = set((place / "begun").read_text().splitlines())
     assert all(Path(folder).parent == place / "tmp" for folder in used)
     eventually(lambda: not list((place / "tmp").iterdir()), 5)
@@ -166,7 +166,7 @@ def test_an_assembler_that_does_not_end_leaves_no_temporary_file(tmp_path, ended
         process.send_signal(SIGNALS[ended][0])
     elif "killed" in ended:
         os.kill(int(begun.read_text()), signal.SIGKILL)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=30)
     assert out.strip() == {"by its time limit": "timeout", "ptxas is killed": "compile"}.get(ended, ""), err
     eventually(lambda: not list(temporary.iterdir()), 5)
 
