@@ -12,6 +12,7 @@ best configs so far.
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -155,7 +156,7 @@ class Remaining:
         return self.first(self._draws)
 
 
-class OneByOne:
+class OneByOne(ABC):
     """A searcher that proposes its configs one by one."""
 
     def __init__(self, space: ConfigSpace, seed: int) -> None:
@@ -167,8 +168,9 @@ class OneByOne:
         """The next `count` configs."""
         return list(islice(iter(self._next, None), count))
 
+    @abstractmethod
     def _next(self) -> Config | None:
-        raise NotImplementedError
+        """Take the next config; None ends the search."""
 
 
 _CANDIDATES = 100  # configs compared for each proposal

@@ -14,6 +14,7 @@ its parents, and about one tunable of each child changes: by one step if the tun
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 
 from triton_ops.search.sampling import OneByOne
@@ -141,9 +142,9 @@ class Descent(OneByOne):
             return self._remaining.any()
         return config
 
+    @abstractmethod
     def _neighbours(self, config: Config, before: Config | None) -> Iterator[Config]:
         """The configs around one, in the order in which they are tried; `before` is the one that was left for it."""
-        raise NotImplementedError
 
 
 class LocalSearch(Descent):

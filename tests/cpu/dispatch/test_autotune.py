@@ -601,6 +601,7 @@ def test_a_grid_that_follows_the_block_is_not_pointed_out_where_extents_are_equa
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tuned_add()[function](*vectors(16), 16)
+    assert len(launched.made) == 1
 
 
 def test_a_grid_that_need_not_follow_the_config_is_not_pointed_out(launched):
@@ -612,6 +613,7 @@ def test_a_grid_that_need_not_follow_the_config_is_not_pointed_out(launched):
             for kernel in (tuned_kernels.persistent, tuned_kernels.persistent_while):
                 triton_ops.autotune([SMALL, LARGE], ["n"], on_miss="default")(kernel)[each](x, 1024, 8)
             triton_ops.autotune(warps, ["n"], on_miss="default")(tuned_kernels.fill)[each](x, 1024, BLOCK=128)
+    assert len(launched.made) == 6
 
 
 @pytest.mark.parametrize("wrong", [(1.5,), ("a",), lambda meta: (1001 / meta["BLOCK"],), lambda meta: None])

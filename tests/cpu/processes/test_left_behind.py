@@ -21,8 +21,12 @@ from triton_ops.request import Patience
 
 PROJECT = Path(__file__).parents[3]
 NOBODY = 65534
-# As `python -m triton_ops`, with Ctrl-C heard even where this process runs in the background and hears none.
-PROGRAM = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import triton_ops.__main__"
+# As `python -m triton_ops`, which hears Ctrl-C and the end of its terminal even where this process, such as one in the
+# background or under `nohup`, ignores them.
+PROGRAM = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "signal.signal(signal.SIGHUP, signal.SIG_DFL); import triton_ops.__main__"
+)
 LITTERS = '''
 """A call that leaves a temporary file each time, as an assembler does that is killed; the first tells that it began."""
 import os, tempfile, time
