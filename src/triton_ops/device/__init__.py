@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from triton_ops.device.probing import current_device as current_device
     from triton_ops.device.probing import current_gpu as current_gpu
     from triton_ops.device.probing import device_named as device_named
+    from triton_ops.device.probing import device_spec as device_spec
     from triton_ops.device.probing import free_bytes_of as free_bytes_of
     from triton_ops.device.probing import gpu_missing as gpu_missing
     from triton_ops.device.probing import gpus_here as gpus_here

@@ -201,9 +201,11 @@ TARGETS = {
 
 
 def named_target(name: str) -> Target:
-    """The target called `name`, such as `sm_90` or `gfx942`; the `DeviceError` lists the known ones."""
+    """The target called `name`, such as `sm_90`, or of a GPU, such as `H200`; the `DeviceError` lists the known ones."""
     target = TARGETS.get(name.strip().lower())
     if target is None:
+        if (spec := spec_called(name)) is not None:
+            return target_of(spec)
         raise DeviceError(
             f"target {name!r} is not known; known are {', '.join(TARGETS)}",
             ", ".join(TARGETS),
@@ -224,7 +226,7 @@ def target_of(device: DeviceSpec) -> Target:
             f"{device.name} is no target for Triton kernels",
             ", ".join(TARGETS),
             device.arch,
-            hint="name a target: --target sm_90",
+            hint="name a target: --gpu sm_90",
         )
     row, shared = TARGETS.get(device.arch), device.shared_bytes_per_block
     if row is None and shared is None:
@@ -378,11 +380,12 @@ def spec_called(text: str) -> DeviceSpec | None:
     """As `spec_named`, for what a person types: a model in any case, such as `a100` or `rtx 4090`, is enough.
 
     The spec has the driver's name of the device, under which records and calibrations are kept. A model with several
-    variants stands for the largest one of the fastest kind.
+    variants stands for the largest one of the fastest kind, an architecture such as `sm_90` for the first model that
+    the table has of it.
     """
     words = " ".join(text.lower().split())
     for model, row in DATASHEETS.items():
-        if words in (model.lower(), row.name.lower(), *(alias.lower() for alias in row.aliases)):
+        if words in (model.lower(), row.name.lower(), row.arch, *(alias.lower() for alias in row.aliases)):
             return _spec_from(row, row.name)
     return spec_named(text)
 

@@ -31,7 +31,7 @@ from typing import Any
 
 from triton_ops.base import affinity_cpus, available, read_file, require
 from triton_ops.base import proc as _proc
-from triton_ops.device.datasheets import DeviceSpec, datasheet_of
+from triton_ops.device.datasheets import DATASHEETS, DeviceSpec, datasheet_of, spec_called
 from triton_ops.device.vendors import gpus_of, gpus_without_torch
 from triton_ops.exceptions import DeviceError, MissingDependencyError, SettingsError
 
@@ -161,6 +161,24 @@ def probe(device: str | None = None) -> DeviceSpec:
     count = len(unasked) if torch is None else torch.cuda.device_count()
     _check_index(index, count)
     return _with_peaks((unasked if torch is None else _by_torch(torch))[index])
+
+
+def device_spec(gpu: str | None) -> DeviceSpec:
+    """The GPU of a name, or the current one; `DeviceError` if there is none."""
+    if gpu is None:
+        if reason := gpu_missing():
+            raise DeviceError(
+                f"there is no GPU to explain a config for: {reason}", "cuda", hint="name one: --gpu 'NVIDIA H200'"
+            )
+        return probe("cuda")
+    spec = spec_called(gpu)
+    if spec is None:
+        raise DeviceError(
+            f"no device {gpu!r} is in the table; it has {', '.join(DATASHEETS)}",
+            gpu,
+            hint="for example --gpu 'NVIDIA H200'",
+        )
+    return spec
 
 
 def _check_index(index: int, count: int) -> None:

@@ -14,12 +14,8 @@ from triton_ops.cost_model import Model, Readings
 from triton_ops.device import (
     DeviceSpec,
     Machine,
-    gpu_missing,
     load_calibration,
     machine_of,
-    named_devices,
-    probe,
-    spec_called,
     target_of,
 )
 from triton_ops.exceptions import DeviceError, KernelTypeError, SpaceError, TargetError
@@ -125,24 +121,6 @@ def rank(
         return forecasts_of(Model(expected.work, machine), configs, DECLARED, refused)
     readings = read(expected, spec, machine, configs, jobs)
     return forecasts_of(readings.model(machine), configs, INFERRED, refused)
-
-
-def device_spec(gpu: str | None) -> DeviceSpec:
-    """The GPU of a name, or the current one; `DeviceError` if there is none."""
-    if gpu is None:
-        if reason := gpu_missing():
-            raise DeviceError(
-                f"there is no GPU to explain a config for: {reason}", "cuda", hint="name one: --gpu 'NVIDIA H200'"
-            )
-        return probe("cuda")
-    spec = spec_called(gpu)
-    if spec is None:
-        raise DeviceError(
-            f"no device {gpu!r} is in the table; it has {', '.join(named_devices())}",
-            gpu,
-            hint="for example --gpu 'NVIDIA H200'",
-        )
-    return spec
 
 
 def expected_of(

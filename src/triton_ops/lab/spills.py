@@ -21,7 +21,7 @@ from typing import Any
 
 from triton_ops.backend import AheadOfTime, CompilesAhead, Kernel, Operation, described, values_of
 from triton_ops.compilation import CompilePool
-from triton_ops.device import Residents, Target, gpu_missing, named_target, probe, spec_called, target_of
+from triton_ops.device import Residents, Target, gpu_missing, named_target, probe, target_of
 from triton_ops.exceptions import ConfigValueError, TargetError
 from triton_ops.kernel_ir import LocalTraffic
 from triton_ops.lab.expectation import ACCUMULATED_BYTES
@@ -407,8 +407,6 @@ def _config_values(config: Any) -> Mapping[str, Any] | None:
 def _target(arch: str | None) -> Target:
     if arch is None:
         return target_of(probe("cuda") if gpu_missing() is None else probe())
-    if (spec := spec_called(arch)) is not None:
-        return target_of(spec)
     return named_target(arch)
 
 

@@ -253,10 +253,7 @@ def _run_record(target: Any) -> RunRecord:
 
 def compile_target(gpu: str | None) -> Target:
     """The target of an architecture or of a GPU's name; raises DeviceError if neither is known."""
-    if gpu is None:
-        return named_target(COMPILED_FOR)
-    spec = spec_named(gpu)
-    return named_target(gpu) if spec is None else target_of(spec)
+    return named_target(COMPILED_FOR if gpu is None else gpu)
 
 
 def _checked_rules(rules: Sequence[str] | None) -> tuple[Rule, ...]:

@@ -195,6 +195,21 @@ class Trial:
         """True if the config failed; a deferred one was not run, and has not failed."""
         return self.status not in (Status.OK, Status.DEFERRED)
 
+    def over(self, other: Trial) -> float | None:
+        """This trial's time over another's, by times that were taken alike; None where there are none.
+
+        These are times of the last comparison, else those relative to the baseline, else screenings in one mode.
+        """
+        own_ms = other_ms = 0.0
+        if self.final is not None and other.final is not None:
+            own_ms, other_ms = self.final.median_ms, other.final.median_ms
+        elif self.relative is not None and other.relative is not None:
+            own_ms, other_ms = self.relative, other.relative
+        elif self.measurement is not None and other.measurement is not None:
+            if self.measurement.mode == other.measurement.mode:
+                own_ms, other_ms = self.measurement.median_ms, other.measurement.median_ms
+        return own_ms / other_ms if other_ms > 0 else None
+
     @property
     def best_measurement(self) -> Measurement:
         """The times to report: those of the last comparison, or else those of the screening.
