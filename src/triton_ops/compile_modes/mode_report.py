@@ -20,8 +20,8 @@ from triton_ops.compile_modes.compile_mode import (
     settings_of_process,
 )
 from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog
-from triton_ops.compile_modes.mode_process import Entrant, Loaded
-from triton_ops.compile_modes.mode_worker import FirstCalls, break_even
+from triton_ops.compile_modes.mode_process import Entrant
+from triton_ops.compile_modes.mode_worker import FirstCalls, Loaded, break_even
 from triton_ops.exceptions import SettingsError
 from triton_ops.values import Measurement, Status
 
