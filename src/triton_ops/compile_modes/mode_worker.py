@@ -28,7 +28,7 @@ from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from triton_ops.backend import Arguments, CandidateError, Protection, one_line, unpack
-from triton_ops.base import Count, NotNegative, Seconds, fingerprint, require
+from triton_ops.base import Count, NotNegative, fingerprint, require
 from triton_ops.compile_modes.backends import open_gate
 from triton_ops.compile_modes.compile_mode import INDUCTOR, CompileMode
 from triton_ops.compile_modes.compiler_output import CompilerLog
@@ -87,8 +87,8 @@ class Loaded:
     of the workload.
     """
 
-    calls_s: tuple[Seconds, ...]
-    compile_s: Seconds = 0.0
+    calls_s: tuple[NotNegative, ...]
+    compile_s: NotNegative = 0.0
     recordings: Count = 0
     recompiles: Count = 0
     graphs: Count = 0
@@ -236,7 +236,7 @@ class ModeStation:
 
 
 def compile_seconds() -> float:
-    """Seconds that torch's compiler says it has compiled in this process."""
+    """NotNegative that torch's compiler says it has compiled in this process."""
     metrics = getattr(sys.modules.get(_UTILS), "compilation_time_metrics", {})
     return next((float(sum(metrics[name])) for name in _COMPILING if metrics.get(name)), 0.0)
 
@@ -366,17 +366,17 @@ class FirstCalls:
 
     @property
     def first_s(self) -> float:
-        """Seconds of the first call, in which most is compiled."""
+        """NotNegative of the first call, in which most is compiled."""
         return self.calls_s[0] if self.calls_s else 0.0
 
     @property
     def steady_s(self) -> float:
-        """Seconds of a call when nothing is compiled or recorded any more: the median of the last two."""
+        """NotNegative of a call when nothing is compiled or recorded any more: the median of the last two."""
         return statistics.median(self.calls_s[-2:]) if self.calls_s else 0.0
 
     @property
     def one_off_s(self) -> float:
-        """Seconds that are paid once: how much longer the first calls took than steady ones would have."""
+        """NotNegative that are paid once: how much longer the first calls took than steady ones would have."""
         return sum(max(each - self.steady_s, 0.0) for each in self.calls_s)
 
     def naive_ms(self) -> float:
@@ -487,7 +487,7 @@ class ModeContender:
         return errors
 
     def _warmed(self) -> list[float]:
-        """Seconds of the first calls, which are made until they are steady."""
+        """NotNegative of the first calls, which are made until they are steady."""
         self._tell(CALLING)
         calls_s = [self._first_s]
         before, until = self._events(), time.perf_counter() + _WARM_S
