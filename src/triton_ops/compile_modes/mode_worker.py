@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-import math
 import re
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -236,7 +234,7 @@ class ModeStation:
 
 
 def compile_seconds() -> float:
-    """NotNegative that torch's compiler says it has compiled in this process."""
+    """Seconds that torch's compiler says it has compiled in this process."""
     metrics = getattr(sys.modules.get(_UTILS), "compilation_time_metrics", {})
     return next((float(sum(metrics[name])) for name in _COMPILING if metrics.get(name)), 0.0)
 
@@ -355,34 +353,6 @@ LEAST_CALLS = 3
 """With CUDA graphs the first call runs as usual, the second records, and the third is the first that replays."""
 MOST_CALLS = 20
 _ALIKE = 1.25  # times: two calls that differ by less are taken for steady
-_PROTOCOL_CALLS = 50
-
-
-@dataclass(frozen=True)
-class FirstCalls:
-    """The seconds of the first calls, in order, each waited for to its end, and what they tell."""
-
-    calls_s: tuple[float, ...]
-
-    @property
-    def first_s(self) -> float:
-        """NotNegative of the first call, in which most is compiled."""
-        return self.calls_s[0] if self.calls_s else 0.0
-
-    @property
-    def steady_s(self) -> float:
-        """NotNegative of a call when nothing is compiled or recorded any more: the median of the last two."""
-        return statistics.median(self.calls_s[-2:]) if self.calls_s else 0.0
-
-    @property
-    def one_off_s(self) -> float:
-        """NotNegative that are paid once: how much longer the first calls took than steady ones would have."""
-        return sum(max(each - self.steady_s, 0.0) for each in self.calls_s)
-
-    def naive_ms(self) -> float:
-        """The mean, in milliseconds, that 50 calls after a single warm-up call would show."""
-        later = list(self.calls_s[1 : _PROTOCOL_CALLS + 1])
-        return 1e3 * (sum(later) + (_PROTOCOL_CALLS - len(later)) * self.steady_s) / _PROTOCOL_CALLS
 
 
 def is_steady(calls_s: Sequence[float], busy: bool, least: int = LEAST_CALLS) -> bool:
@@ -393,12 +363,6 @@ def is_steady(calls_s: Sequence[float], busy: bool, least: int = LEAST_CALLS) ->
         return True
     low, high = sorted(calls_s[-2:])
     return high <= _ALIKE * low
-
-
-def break_even(one_off_s: float, eager_ms: float, own_ms: float) -> float:
-    """After how many calls the seconds paid once are won back; infinite for a mode that is not faster than eager."""
-    won_ms = eager_ms - own_ms
-    return math.ceil(1e3 * one_off_s / won_ms) if won_ms > 0 else math.inf
 
 
 _SAMPLE_MS = 5.0  # of back-to-back calls, at the end of which the device is waited for
