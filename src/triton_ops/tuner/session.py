@@ -20,7 +20,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops.backend import Arguments, Kernel, Operation, is_kept, not_for_another_process, source_of
-from triton_ops.base import cpu_threads, ensure_folder, folder_within, locked, writable
+from triton_ops.base import Folder, Host
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import Turns, current_gpu
 from triton_ops.evaluation import Stations
@@ -96,7 +96,7 @@ def hit(call: Any, start: float) -> TuningResult | None:
         _stamp(entry.path) != entry.stamp
         or entry.kernel.identity != entry.identity
         or any(source_of(check).fingerprint != fingerprint for check, fingerprint in entry.checks)
-        or cpu_threads() != entry.threads
+        or Host.cpu_threads() != entry.threads
         or not entry.makes_the_same()
     ):
         _hits.pop(call, None)
@@ -137,8 +137,9 @@ def remember(
         return
     fingerprints = tuple((check, source.fingerprint) for check, source in sources)
     entry = _Hit(
-        (target, space), kernel, dict(kernel.identity), fingerprints, path, stamp, cpu_threads(), result, makes_the_same
-    )
+        (target, space), kernel, dict(kernel.identity), fingerprints, path, stamp, Host.cpu_threads(), result,
+        makes_the_same,
+    )  # fmt: skip
     _hits.keep(call, entry)
 
 
@@ -353,7 +354,7 @@ def tune_request(
         return result
     stations = Stations(problem=request, isolate=isolate, reuse=reuse, turns=Turns(request.device_name, wait))
     _check_addresses(request, stations)
-    task, own_folder = request.task(space), ensure_folder(folder) if keep else Path(folder)
+    task, own_folder = request.task(space), Folder(folder).ensure() if keep else Path(folder)
     with cleaned_up_on_sigterm(), _only_one(own_folder if keep else None, key) as (runs, quarantine):
         if (result := known()) is not None:
             return result
@@ -426,17 +427,17 @@ def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]
     def waiting() -> None:
         _log.warning("another process is tuning %s; waiting for it", f"{key.kernel} {key.label}".rstrip())
 
-    with locked(place, f"{key.id}.lock", waiting=waiting) as lock:
+    with Folder(place).locked(f"{key.id}.lock", waiting=waiting) as lock:
         yield Runs(folder, key.id, resumed=lock), Quarantine.of(folder, key)
 
 
 def _make_folder(folder: Path, place: Path) -> bool:
     """Make the folder of run logs; False if it cannot be written, or if another user has placed it."""
-    if not writable(folder):
+    if not Folder(folder).writable:
         _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
         return False
     try:
-        ensure_folder(folder_within(folder, place))
+        Folder(Folder(place).within(folder)).ensure()
     except (OSError, CacheError) as error:
         reason = getattr(error, "strerror", None) or error
         _log.warning("%s is ignored, so that this tune cannot be resumed: %s; move it away", place, reason)
