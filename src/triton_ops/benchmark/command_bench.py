@@ -23,7 +23,19 @@ from triton_ops.kernels import load_target
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
 from triton_ops.request import checked_seed, device_for, operation_of, parse_config, parse_shapes, tensors_of
 from triton_ops.space import Config, ConfigSpace, as_space
-from triton_ops.terminal import CacheDir, Device, Dtype, Facts, NoWait, Shape, folder_of, only_data_on_stdout, option, stderr, tell
+from triton_ops.terminal import (
+    CacheDir,
+    Device,
+    Dtype,
+    Facts,
+    NoWait,
+    Shape,
+    folder_of,
+    only_data_on_stdout,
+    option,
+    stderr,
+    tell,
+)
 from triton_ops.values import Key, Measurement, Problem, dtype_name
 
 _ALL_KERNELS = "kernels"  # the TARGET that stands for all shipped kernels
@@ -252,9 +264,7 @@ def bench_command(
         list[str] | None,
         option("--config-b", "Config of B; default as for A, of A its default.", "NAME=V"),
     ] = None,
-    seconds: Annotated[
-        float, option("--seconds", "No round is started after this time.", "S")
-    ] = 10.0,
+    seconds: Annotated[float, option("--seconds", "No round is started after this time.", "S")] = 10.0,
     warm: Annotated[bool, option("--warm", "On a GPU, leave L2 as the launch before left it.")] = False,
     device: Device = None,
     seed: Annotated[int, option("--seed", "Of the orders and the inputs.", "N")] = 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from triton_ops import __version__, kernels
+from triton_ops import __version__
 from triton_ops.terminal import Program, end_at_once_when_interrupted
 
 _EPILOG = """\b
@@ -91,14 +91,10 @@ _FORMER = {
 }  # fmt: skip
 
 
-def _words(metavar: str) -> Sequence[str]:
-    """The values that complete a word of this kind."""
-    return kernels.names() if metavar.startswith(("TARGET", "KERNEL", "A", "B")) else ()
-
-
 PROGRAM = Program(
     "triton-ops", "Autotune Triton kernels and any callable: measured, verified, remembered.", version=__version__,
-    epilog=_EPILOG, sections=_SECTIONS, groups=_GROUPS, former=_FORMER, words=_words,
+    epilog=_EPILOG, sections=_SECTIONS, groups=_GROUPS, former=_FORMER,
+    words=dict.fromkeys(("TARGET", "TARGET...", "A", "B", "KERNEL", "KERNEL|ID", "KERNELS"), ("kernels", "names")),
 )  # fmt: skip
 
 

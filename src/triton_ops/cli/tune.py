@@ -100,7 +100,7 @@ def tune_command(
         bool, option("--all", "Tune the named problems of each TARGET, or of all shipped kernels.")
     ] = False,
     from_misses: Annotated[
-        bool, option("--from-misses", "Tune what `triton-ops misses` lists; TARGET restricts it.")
+        bool, option("--from-misses", "Tune what `triton-ops cache misses` lists; TARGET restricts it.")
     ] = False,
     kernels: Annotated[
         list[str] | None, option("--kernels", "For a list, a file, module or TARGET to load; repeat it.", "KERNELS")
@@ -179,9 +179,7 @@ def _comparison(text: str) -> Callable[..., Any]:
 def _facts(operation: Operation, result: TuningResult) -> Facts:
     _tell_hints(operation, [trial.status.value for trial in result.failures])
     facts = Facts("tune", lambda: {**result_json(result), "trials": _trials_json(result.trials)})
-    facts.failed += [
-        (str(trial.config), f"{trial.status}: {trial.error}", trial.trace) for trial in result.failures
-    ]
+    facts.failed += [(str(trial.config), f"{trial.status}: {trial.error}", trial.trace) for trial in result.failures]
     if result.unproven and result.stopped != "interrupted":
         tell(f"unproven: {result.unproven}; {_next_step(result)}", "warning", "yellow")
     elif not result.unproven and result.confidence != "ok" and result.noise > 0:  # one config is compared with none

@@ -1,4 +1,4 @@
-"""`triton-ops inductor`: what torch's compiler can be told, what it has kept, and what it has made of a model."""
+"""`triton-ops torch`: what torch's compiler can be told, what it has kept, and what it has made of a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops import settings
-from triton_ops.base import escaped, read_named
+from triton_ops.base import NamedFile, escaped
 from triton_ops.compile_modes.backends import Site, gate_here
 from triton_ops.compile_modes.compile_mode import autotune_options, wrong_variables
 from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog, ProgramGraphs
@@ -90,9 +90,7 @@ def options_command(
 def inductor_cache_command(
     folder: _Folder = None,
     empty: Annotated[bool, option("--clean", "Remove what is provably Inductor's.")] = False,
-    days: Annotated[
-        float, option("--older-than", "With --clean, only what is older.", "DAYS")
-    ] = 0.0,
+    days: Annotated[float, option("--older-than", "With --clean, only what is older.", "DAYS")] = 0.0,
     yes: Annotated[bool, option("--yes", "With --clean, do not ask.")] = False,
 ) -> Facts:
     """Show Inductor's cache folder and what is in it, or clean it; files that are not Inductor's stay."""
@@ -192,7 +190,7 @@ def _cache_facts(content: CacheContent) -> Facts:
 
 def _text_of(file: Path) -> str:
     try:
-        content = read_named(file)
+        content = NamedFile(file).read()
     except OSError as error:
         raise TargetError(f"{file} cannot be read: {error.strerror or error}", hint="name a file") from error
     text = content.decode("utf-8", "replace")

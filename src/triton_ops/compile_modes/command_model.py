@@ -1,4 +1,4 @@
-"""Commands on a model: `triton-ops compile-modes` compares ways to compile it, `advise` judges its speed."""
+"""Commands on a model: `triton-ops torch modes` compares ways to compile it, `advise` judges its speed."""
 
 from __future__ import annotations
 
@@ -186,16 +186,10 @@ def compile_modes_command(
     warm: Annotated[bool, option("--warm", "Let compilers find what earlier ones made.")] = False,
     warmup: Annotated[int, option("--warmup", "Least calls before times count.", "N")] = 3,
     seconds: Annotated[float, option("--seconds", "Seconds of the last comparison.", "S")] = 20.0,
-    budget_s: Annotated[
-        float | None, option("--budget-s", "No further mode is begun after this time.", "S")
-    ] = None,
-    compile_s: Annotated[
-        float | None, option("--compile-s", "Limit of one compilation.", "S")
-    ] = None,
+    budget_s: Annotated[float | None, option("--budget-s", "No further mode is begun after this time.", "S")] = None,
+    compile_s: Annotated[float | None, option("--compile-s", "Limit of one compilation.", "S")] = None,
     fresh: Annotated[bool, option("--fresh", "Do not go on with an interrupted comparison.")] = False,
-    collect: Annotated[
-        Path | None, option("--collect", "Keep each mode's log and traces here.", "DIR")
-    ] = None,
+    collect: Annotated[Path | None, option("--collect", "Keep each mode's log and traces here.", "DIR")] = None,
     log: Annotated[
         list[str] | None,
         option("--log", "Switch on a further log of torch, such as autotuning; repeat it.", "NAME"),

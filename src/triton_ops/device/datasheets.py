@@ -201,7 +201,7 @@ TARGETS = {
 
 
 def named_target(name: str) -> Target:
-    """The target called `name`, such as `sm_90`, or of a GPU, such as `H200`; the `DeviceError` lists the known ones."""
+    """The target called `name`, such as `sm_90`, or that of a GPU such as `H200`; `DeviceError` lists known ones."""
     target = TARGETS.get(name.strip().lower())
     if target is None:
         if (spec := spec_called(name)) is not None:

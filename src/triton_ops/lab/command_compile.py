@@ -126,7 +126,9 @@ def compile_command(
     disk cache.
     """
     _check(jobs, timeout_s, dtype)
-    goals = list({goal.arch: goal for goal in map(named_target, [*(gpus or []), *(archs or [])])}.values()) or [target_of(probe())]
+    goals = list({goal.arch: goal for goal in map(named_target, [*(gpus or []), *(archs or [])])}.values()) or [
+        target_of(probe())
+    ]
     shapes, values = parse_shapes(shape), parse_space(space)
     with only_data_on_stdout():
         operation = _operation(target)

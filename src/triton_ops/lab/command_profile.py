@@ -22,7 +22,7 @@ from typing import Annotated, Any, Protocol
 import typer
 
 from triton_ops.backend import Operation
-from triton_ops.base import read_file, require
+from triton_ops.base import StoredFile, require
 from triton_ops.compile_modes import profiler
 from triton_ops.device import current_device
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError, TargetError
@@ -138,7 +138,7 @@ class NcuRequest:
         process = subprocess.run(self.command(find_ncu()), check=False, stdout=_STDERR)
         out = Path(self.out)
         try:
-            text = read_file(out, _LARGEST_BYTES).decode("utf-8", errors="replace")
+            text = StoredFile(out).read(_LARGEST_BYTES).decode("utf-8", errors="replace")
         except OSError:
             text = ""
         for mark, reason, hint in _SAID:
@@ -157,7 +157,7 @@ def find_ncu() -> str:
     if program is None:
         raise MissingDependencyError(
             "Nsight Compute is not here: there is no `ncu` on the PATH, nor in a CUDA toolkit",
-            hint="it comes with CUDA's toolkit; `triton-ops explain profile command` prints the line for a machine that has it",
+            hint="it comes with CUDA's toolkit; `triton-ops explain profile command` prints the line to run elsewhere",
         )
     return program
 

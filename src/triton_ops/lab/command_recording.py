@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from triton_ops.base import is_folder, usable_cpus
+from triton_ops.base import Folder, Host
 from triton_ops.exceptions import SettingsError
 from triton_ops.kernels import load_target
 from triton_ops.lab.command_compile import TargetName
@@ -112,7 +112,7 @@ def _replay(
         undeclared=undeclared,
         previews=_previews(previews),
     )
-    processes = min(jobs or usable_cpus(), len(plan.recordings) * len(plan.searches) * seeds)
+    processes = min(jobs or Host.usable_cpus(), len(plan.recordings) * len(plan.searches) * seeds)
     if live:
         return _live(plan, effort_of(effort), LiveConditions(noise=noise, compilers=compilers), processes)
     summaries = list(_announce(replay_all(plan, processes)))
@@ -167,9 +167,7 @@ def _previews(text: str) -> PreviewAllowance:
     return PreviewAllowance(int(first), int(each))
 
 
-def _replay_table(
-    summaries: list[SpaceSummary], plan: ReplayPlan
-) -> tuple[list[str], list[list[str]], list[str]]:
+def _replay_table(summaries: list[SpaceSummary], plan: ReplayPlan) -> tuple[list[str], list[list[str]], list[str]]:
     """The header, the rows, and the columns of numbers."""
     header = ["search", *map(str, plan.budgets), "to 5%", "to 1%", "ms each", "recording"]
     rows = [_replay_row(summary) for summary in summaries]
@@ -200,7 +198,7 @@ def record_command(
     """Measure every config of TARGET's space for one problem, and write a recording for `triton-ops replay`."""
     if not out.name.endswith(".json.gz"):
         raise SettingsError(f"--out is {out}; a recording's name ends in .json.gz", hint=f"write {out}.json.gz")
-    if not is_folder(out.absolute().parent):
+    if not Folder(out.absolute().parent).exists:
         raise SettingsError(f"{out.absolute().parent} is no folder", hint="make it first")
     shapes, values = parse_shapes(shape), parse_space(space)
     try:

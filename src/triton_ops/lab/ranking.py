@@ -14,6 +14,7 @@ from triton_ops.cost_model import Model, Readings
 from triton_ops.device import (
     DeviceSpec,
     Machine,
+    device_spec,
     load_calibration,
     machine_of,
     target_of,

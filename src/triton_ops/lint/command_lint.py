@@ -12,7 +12,7 @@ import typer
 
 from triton_ops import kernels, settings
 from triton_ops.backend import HasOperation, Operation
-from triton_ops.base import counted, write_named
+from triton_ops.base import NamedFile, counted
 from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependencyError, TargetError
 from triton_ops.lint.engine import BAD, RULES, lint
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
@@ -85,9 +85,7 @@ def lint_command(
             metavar="TARGET...", help="FILE.py, a folder, package.module:kernel, FILE.py:kernel, or a shipped kernel."
         ),
     ],
-    rule: Annotated[
-        list[str] | None, option("--rule", "Only this rule; may be given several times.", "RULE")
-    ] = None,
+    rule: Annotated[list[str] | None, option("--rule", "Only this rule; may be given several times.", "RULE")] = None,
     sarif: Annotated[
         Path | None, option("--sarif", "Write the findings as SARIF 2.1.0, for code hosts.", "FILE")
     ] = None,
@@ -110,7 +108,7 @@ def lint_command(
         raise next(iter(errors.values()))
     report = replace(report, unread={**report.unread, **{text: error.message for text, error in errors.items()}})
     if sarif is not None:
-        write_named(sarif, json.dumps(as_sarif(report, str(context.find_root().obj)), indent=2) + "\n")
+        NamedFile(sarif).write(json.dumps(as_sarif(report, str(context.find_root().obj)), indent=2) + "\n")
     facts = _facts(report)
     if report.findings or report.unread:
         facts.code = ExitCode.CHECK_FAILED if report.findings else ExitCode.BAD_INPUT

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from triton_ops import settings
 from triton_ops.backend import HasOperation, Operation, is_interpreted, one_line
 from triton_ops.base import require
-from triton_ops.device import Target, named_target, spec_named, target_of
+from triton_ops.device import Target, named_target
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.lint.apart import STEPS, LostStepError, lint_apart, run_watched, triton_interprets
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports

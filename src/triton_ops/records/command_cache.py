@@ -18,7 +18,7 @@ import typer
 
 from triton_ops import device
 from triton_ops._paths import expanded
-from triton_ops.base import DamagedError, check_home, counted, is_file, read_named, sealed, unsealed, write_named
+from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, counted
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.command_show import ID_SHOWN, Which, matching, nothing_found, tell_nothing
 from triton_ops.records.directory import open_store
@@ -58,10 +58,10 @@ def export_records(records: Iterable[Record], path: str | os.PathLike[str]) -> i
         by_id.setdefault(record.id, record)
     # The records are turned into text and back, since the checksum must be that of what a reader will see.
     contents = [parse_object(RECORDS.dumps(by_id[record_id])) for record_id in sorted(by_id)]
-    bundle = sealed({"kind": KIND, "schema_version": SCHEMA_VERSION, "records": contents})
+    bundle = Sealed({"kind": KIND, "schema_version": SCHEMA_VERSION, "records": contents})
     target = expanded(path)
     try:
-        write_named(target, json.dumps(bundle, indent=2, ensure_ascii=False) + "\n")
+        NamedFile(target).write(json.dumps(bundle, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
         raise CacheError(
             f"{target} cannot be written: {error.strerror or error}", hint="name a file in a folder that can be written"
@@ -101,7 +101,7 @@ def import_records(path: str | os.PathLike[str], store: Store[Record], *, replac
 def _contents(path: Path) -> list[dict[str, Any]]:
     """The records of an exported file as JSON objects, after the file was checked for damage."""
     try:
-        bundle = parse_object(read_named(path, _LARGEST_BYTES))
+        bundle = parse_object(NamedFile(path).read(_LARGEST_BYTES))
     except OSError as error:
         raise CacheError(f"{path} cannot be read: {error.strerror or error}", hint="name an exported file") from error
     except CacheError as error:
@@ -120,7 +120,7 @@ def _contents(path: Path) -> list[dict[str, Any]]:
     if not isinstance(contents, list) or not all(isinstance(content, dict) for content in contents):
         raise CacheError(f"{path} has no list of records", hint="export it again")
     try:
-        unsealed(bundle)
+        Sealed.opened(bundle)
     except DamagedError as error:
         hint = "export it again, or take the file from where it was exported"
         raise CacheError(f"{path} was changed after it was exported: {error}", hint=hint) from error
@@ -149,7 +149,7 @@ def remove_command(
 def path_command(cache_dir: CacheDir = None) -> Facts:
     """Print the folder of records."""
     folder = folder_of(cache_dir)
-    check_home(folder)
+    Folder(folder).check_home()
     return Facts("folder of records", {"path": str(folder)}).lines(str(folder))
 
 
@@ -161,11 +161,11 @@ def export_command(
     """Write records to one file with a checksum."""
     records = matching(which, cache_dir)
     if not records:  # an export without records would replace a good file
-        raise CacheError(nothing_found(which, cache_dir), hint="`triton-ops show` lists what there is")
+        raise CacheError(nothing_found(which, cache_dir), hint="`triton-ops cache show` lists what there is")
     count = export_records(records, file)
     facts = Facts("exported records", {"exported": count, "file": str(file)})
     text = f"{counted(count, 'record')} to {file}"
-    return facts.lines(text) if is_file(file) else facts.tell(text)  # stdout may be where the records went
+    return facts.lines(text) if StoredFile(file).exists else facts.tell(text)  # stdout may be where the records went
 
 
 def import_command(
@@ -192,7 +192,9 @@ def import_command(
 
 def _to_remove(which: str | None, everything: bool, cache_dir: str | None) -> list[Record]:
     if (which is None) != everything:
-        raise SettingsError("cache rm takes either KERNEL|ID or --all", hint="`triton-ops show` lists the records")
+        raise SettingsError(
+            "cache rm takes either KERNEL|ID or --all", hint="`triton-ops cache show` lists the records"
+        )
     records = matching(which, cache_dir)
     by_id = which is not None and all(record.key.kernel != which for record in records)
     if by_id and len(records) > 1:
@@ -216,7 +218,7 @@ def misses_command(
 ) -> Facts:
     """List the problems that nothing answered, those first that cost most; `tune --from-misses` tunes them."""
     folder = folder_of(cache_dir)
-    check_home(folder)
+    Folder(folder).check_home()
     misses = Misses(folder).clear() if clear and folder.is_dir() else Misses(folder).read()
     facts = Facts("misses", [miss.as_json for miss in misses])
     facts.table(_MISSES_HEADER, list(map(_miss_row, misses)), _MISSES_NUMBERS)

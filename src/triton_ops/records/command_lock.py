@@ -21,8 +21,8 @@ from triton_ops.records.command_show import Which, matching, nothing_found
 from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
 from triton_ops.records.lockfile import Lockfile, read_lockfile
 from triton_ops.records.record import Record
-from triton_ops.space import Config, config_to_json
 from triton_ops.request import parse_pairs
+from triton_ops.space import Config, config_to_json
 from triton_ops.terminal import CacheDir, ExitCode, Facts, tell
 from triton_ops.values import BucketRule, Mapper, Nearest, extents_of, rest_of, unkeyed
 
@@ -413,7 +413,9 @@ def _from_records(
         records = [record for record in records if record.key.device.get("name") == device_name]
     if not records:  # a lockfile without entries would replace a good one
         of_device = f" of {device_name}" if device_name else ""
-        raise CacheError(f"{nothing_found(which, cache_dir)}{of_device}", hint="`triton-ops show` lists what there is")
+        raise CacheError(
+            f"{nothing_found(which, cache_dir)}{of_device}", hint="`triton-ops cache show` lists what there is"
+        )
     lock, rest = lock_of(records, plan)
     _tell_rest(rest, {entry.origin.tune for entry in before.entries})
     if not lock.entries and all(each.record.unproven for each in rest):

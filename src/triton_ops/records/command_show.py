@@ -1,4 +1,4 @@
-"""`triton-ops show`: records found by a kernel's name or the start of an id, with winner, gain, date and device."""
+"""`triton-ops cache show`: records by a kernel's name or the start of an id, with winner, gain, date and device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from triton_ops.base import check_home, gain_text
+from triton_ops.base import Folder, gain_text
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.directory import DirectoryStore
 from triton_ops.records.record import Record
@@ -152,7 +152,7 @@ def _names(which: str) -> set[str]:
 
 
 def _all(folder: Path) -> list[Record]:
-    check_home(folder)
+    Folder(folder).check_home()
     store = DirectoryStore(folder, RECORDS, read_only=True)
     if store.reachable:
         return list(store)

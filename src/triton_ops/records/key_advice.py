@@ -1,4 +1,4 @@
-"""Advice on keys, from records: the parts of a problem that change the winner, as `triton-ops keys` shows them.
+"""Advice on keys, from records: the parts of a problem that change the winner, as `triton-ops lock keys` shows them.
 
 Parts of a problem that always change together, such as `M`, `a[0]` and the stride that follows from it, count as one:
 no record can tell them apart. Two records that differ in one part only are compared: it did not matter if some config

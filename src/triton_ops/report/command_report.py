@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops.base import is_file
+from triton_ops.base import StoredFile
 from triton_ops.exceptions import SettingsError
 from triton_ops.records import Runs, read_run
 from triton_ops.report.report_page import page_of
@@ -20,6 +20,7 @@ from triton_ops.request import named_object
 from triton_ops.ship import as_target
 from triton_ops.terminal import CacheDir, Facts, Json, folder_of, option
 from triton_ops.values import Trial
+
 
 def reports_json(reports: Sequence[Report]) -> dict[str, Any]:
     """All runs, the kernel over its problems (null for one problem), and the comparisons with the first run."""
@@ -158,7 +159,7 @@ def _paths(texts: Sequence[str], folder: Path, *, every: bool) -> list[Path]:
     """The run logs that are meant; a TARGET means the kernel that it names in records."""
     paths = []
     for text in texts:
-        is_target = text.rpartition(":")[0].endswith(".py") and not is_file(Path(text))
+        is_target = text.rpartition(":")[0].endswith(".py") and not StoredFile(Path(text)).exists
         name = as_target(named_object(text)).name if is_target else text
         paths += Runs.newest_of(name, folder) if every else [Runs.find(name, folder)]
     return paths

@@ -75,8 +75,8 @@ def gap_text(gap: Interval | None) -> str:
 
 def place_cells(report: Report, row: TrialRow) -> list[str]:
     """One line of the list of trials: time, gain over the default, what became of it, config."""
-    trial = row.trial
-    return [ms_text(trial), gain_text(report.gain_of(trial)), row.fate, str(trial.config)]
+    trial, over = row.trial, report.over_default(row.trial)
+    return [ms_text(trial), gain_text(1 / over if over else None), row.fate, str(trial.config)]
 
 
 def contender_cells(one: RaceEntry) -> list[str]:
@@ -281,7 +281,7 @@ def add_run(facts: Facts, report: Report, top: int = SHOWN) -> None:
     facts.heading(report.title).listing(headline(report))
     for name, text in report.paste.items():
         if name != "lockfile":
-            facts.code(name, text)
+            facts.paste(name, text)
     compared = {"Last comparison": report.contenders} | {
         f"Compared again, in fresh process {process}": entries for process, entries in report.confirmations.items()
     }

@@ -156,12 +156,11 @@ class Report:
         relative = None if self.best is None else self.best.relative
         return 1 / relative if relative else None
 
-    def gain_of(self, trial: Trial) -> float | None:
-        """The default's time over a trial's; of the best one that is the gain of the run. None where it is not known."""
+    def over_default(self, trial: Trial) -> float | None:
+        """A trial's time over the default's, that of the best one by the gain of the run; None where it is not known."""
         if self.best is not None and trial.config == self.best.config:
-            return self.gain
-        over = trial.over(self.default) if trial.ok and self.default is not None and self.default.ok else None
-        return 1 / over if over else None
+            return 1 / self.gain if self.gain else None
+        return trial.over(self.default) if trial.ok and self.default is not None and self.default.ok else None
 
     @cached_property
     def totals(self) -> dict[str, int]:

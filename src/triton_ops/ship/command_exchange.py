@@ -10,41 +10,29 @@ import typer
 
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import Lockfile, LockPlan, read_lockfile
+from triton_ops.request import parse_pairs
 from triton_ops.ship.formats import FORMATS, format_named
 from triton_ops.ship.table import Names, Table
-from triton_ops.request import parse_pairs
 from triton_ops.terminal import Facts, option, tell
 
 FormatName = Annotated[str, typer.Argument(metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")]
 Kernel = Annotated[str, option("--kernel", "The kernel's name in records.", "NAME")]
-Rows = Annotated[
-    list[str] | None, option("--row", "What names a row, such as M; repeat it.", "EXTENT")
-]
-Facts = Annotated[
-    list[str] | None, option("--set", "What the engine looks a table up by.", "NAME=VALUE")
-]
-Renamed = Annotated[
-    list[str] | None, option("--rename", "What the engine calls a tunable.", "OURS=THEIRS")
-]
+Rows = Annotated[list[str] | None, option("--row", "What names a row, such as M; repeat it.", "EXTENT")]
+TableFacts = Annotated[list[str] | None, option("--set", "What the engine looks a table up by.", "NAME=VALUE")]
+Renamed = Annotated[list[str] | None, option("--rename", "What the engine calls a tunable.", "OURS=THEIRS")]
 LockOption = Annotated[Path, option("--lockfile", "The lockfile.", "FILE")]
 
 
 def export_command(
     format_name: FormatName,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the engine looks for its tables.")],
-    kernel: Annotated[
-        str | None, option("--kernel", "The kernel's name in records.", "NAME")
-    ] = None,
+    kernel: Annotated[str | None, option("--kernel", "The kernel's name in records.", "NAME")] = None,
     lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
-    run: Annotated[
-        Path | None, option("--run", "A run log, all of whose configs are written.", "FILE")
-    ] = None,
+    run: Annotated[Path | None, option("--run", "A run log, all of whose configs are written.", "FILE")] = None,
     row: Rows = None,
-    facts: Facts = None,
+    facts: TableFacts = None,
     rename: Renamed = None,
-    device_alias: Annotated[
-        str | None, option("--device-alias", "The device's alias in the lockfile.", "NAME")
-    ] = None,
+    device_alias: Annotated[str | None, option("--device-alias", "The device's alias in the lockfile.", "NAME")] = None,
 ) -> Facts:
     """Write the entries of a kernel as a table, and check that the engine would find each of them."""
     if (kernel is None) == (run is None):
@@ -70,14 +58,12 @@ def import_command(
     kernel: Kernel,
     lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
     row: Rows = None,
-    facts: Facts = None,
+    facts: TableFacts = None,
     rename: Renamed = None,
     argument: Annotated[
         list[str] | None, option("--argument", "A further argument of each problem.", "NAME=VALUE")
     ] = None,
-    bucket: Annotated[
-        list[str] | None, option("--bucket", "As of `triton-ops lock`.", "EXTENT=RULE")
-    ] = None,
+    bucket: Annotated[list[str] | None, option("--bucket", "As of `triton-ops lock`.", "EXTENT=RULE")] = None,
 ) -> Facts:
     """Take the fastest configs of a table into a lockfile; entries that are there already stay."""
     names = _names(row, rename)
@@ -95,7 +81,7 @@ def look_up_command(
     format_name: FormatName,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the engine looks for its tables.")],
     at: Annotated[list[str] | None, option("--at", "The row, in order; repeat it.", "VALUE")] = None,
-    facts: Facts = None,
+    facts: TableFacts = None,
 ) -> Facts:
     """Print the config that the engine would take, by its own rule."""
     config = format_named(format_name).look_up(folder, _values(facts, "--set"), [_value(text) for text in at or []])

@@ -28,7 +28,8 @@ from triton_ops.tuner import ProgressBar, result_json
 
 _VERDICT_HEADER = ("outcome", "kernel", "problem", "device", "config")
 _NOTHING = (
-    "no entry could be measured, for the reasons above (hint: run it where the device is and has room, or with --static)"
+    "no entry could be measured, for the reasons above "
+    "(hint: run it where the device is and has room, or with --static)"
 )
 _MISS_HEADER = ("count", "kernel", "problem", "median ms", "vs default", "what became of it")
 _MISS_NUMBERS = ("count", "median ms", "vs default")
@@ -63,9 +64,7 @@ def verify_command(
     static: Annotated[
         bool, option("--static", "Only what needs no device: parsed, found, in its space, compiled.")
     ] = False,
-    most_neighbours: Annotated[
-        int, option("--neighbours", "Neighbours that are measured beside each entry.", "N")
-    ] = 8,
+    most_neighbours: Annotated[int, option("--neighbours", "Neighbours that are measured beside each entry.", "N")] = 8,
     held_out: Annotated[int, option("--held-out", "Measure at N further values of each range, too.", "N")] = 0,
     device: Device = None,
     seed: Annotated[int, option("--seed", "Of the order and the inputs.", "N")] = 0,
@@ -130,9 +129,9 @@ def _verdict_json(verdict: Verdict) -> dict[str, Any]:
 def tune_from_misses(run: ListedTune, targets: Sequence[str], most: int | None, kernels: Sequence[str]) -> Facts:
     """Tune the misses of a cache folder, at most so many.
 
-    The exit code is 6 if a kernel that a miss names is not loaded, and 1 if there are misses and none was tuned. The run is what
-    the tunes have in common; a miss has its own device and state of the cache. Only misses of the TARGETs are tuned,
-    where there are some; KERNELS are loaded, and restrict nothing.
+    The exit code is 6 if a kernel that a miss names is not loaded, and 1 if there are misses and none was tuned. The
+    run is what the tunes have in common; a miss has its own device and state of the cache. Only misses of the TARGETs
+    are tuned, where there are some; KERNELS are loaded, and restrict nothing.
     """
     if most is not None and most < 1:
         raise SettingsError(f"--most is {most}; it must be 1 or more", hint="leave it out for all")

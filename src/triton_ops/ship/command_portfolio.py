@@ -1,4 +1,4 @@
-"""`triton-ops portfolio`: at most k configs for all problems of a kernel that were tuned."""
+"""`triton-ops lock portfolio`: at most k configs for all problems of a kernel that were tuned."""
 
 from __future__ import annotations
 
@@ -24,15 +24,9 @@ def portfolio_command(
         str, typer.Argument(metavar="KERNEL", help="A kernel's name in records, or a TARGET.", show_default=False)
     ],
     most: Annotated[int, typer.Option("--most", "-k", metavar="K", help="The most configs; default 4.")] = 4,
-    objective: Annotated[
-        str, option("--objective", "worst or mean: which regret is to be small.", "WORD")
-    ] = "worst",
-    device: Annotated[
-        str | None, option("--device", "A device's name; default that of the records.", "NAME")
-    ] = None,
-    weight: Annotated[
-        list[str] | None, option("--weight", "What a problem counts in the mean.", "LABEL=W")
-    ] = None,
+    objective: Annotated[str, option("--objective", "worst or mean: which regret is to be small.", "WORD")] = "worst",
+    device: Annotated[str | None, option("--device", "A device's name; default that of the records.", "NAME")] = None,
+    weight: Annotated[list[str] | None, option("--weight", "What a problem counts in the mean.", "LABEL=W")] = None,
     cache_dir: CacheDir = None,
 ) -> Facts:
     """Choose at most K configs for all problems of KERNEL that were tuned, from what was measured.

@@ -20,7 +20,7 @@ from triton_ops.many import is_positive
 from triton_ops.records import Record, Run, Runs, cache_folder, may_have_records, store_in
 from triton_ops.ship.cover import Choice, least_mean, least_worst, mean, worst
 from triton_ops.space import Config
-from triton_ops.values import Key, Trial
+from triton_ops.values import Key
 
 
 @dataclass(frozen=True, kw_only=True)

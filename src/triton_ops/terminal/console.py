@@ -14,20 +14,20 @@ from typing import Any
 import typer
 
 from triton_ops import settings
-from triton_ops.base import code_folder, escaped, storable
+from triton_ops.base import CodeFolder, escaped, storable
 
 _BOLD = re.compile(r"(\x1b\[[01]m)")
 
 
 class State:
-    """What holds for the whole command: its options that all commands have, and whether it is called by a former name.
+    """What holds for the whole command: options that all commands have, and what names the new name of a former one.
 
     `verbose` has every failure told, `as_json` one JSON document printed.
     """
 
     verbose = False
     as_json = False
-    is_former = False
+    renamed = ""
 
 
 def with_open_streams() -> None:
@@ -97,7 +97,7 @@ def only_data_on_stdout() -> Iterator[None]:
     From its beginning Triton and torch load no compiled code in this process that another user could have written.
     """
     for variable, (folder, name) in settings.code_folders().items():
-        if (own := code_folder(folder, name)) != folder:
+        if (own := CodeFolder(folder).trusted(name)) != folder:
             settings.set_folder(variable, str(own))
     sys.stdout.flush()
     with contextlib.ExitStack() as stack:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import typer
 
 from triton_ops import settings
-from triton_ops.base import escaped, write_named
+from triton_ops.base import NamedFile, escaped
 from triton_ops.exceptions import SettingsError
 from triton_ops.terminal.console import State, say, tell, unstyled
 
@@ -80,7 +80,7 @@ class Facts:
         self._parts.append(_Heading(text, first=not self._parts))
         return self
 
-    def code(self, title: str, text: str) -> Facts:
+    def paste(self, title: str, text: str) -> Facts:
         """Add a text of Python to paste."""
         self._parts.append(_Code(title, text))
         return self
@@ -130,7 +130,7 @@ class Facts:
         """Write a file that an option names, lines as stdout gets them; `SettingsError` if it cannot be written."""
         text = content if isinstance(content, str) else "".join(f"{escaped(unstyled(line))}\n" for line in content)
         try:
-            write_named(path, text)
+            NamedFile(path).write(text)
         except OSError as error:
             raise SettingsError(f"{path} cannot be written: {error.strerror or error}", hint=hint) from error
 

@@ -9,7 +9,7 @@ import typer
 
 from triton_ops import settings
 from triton_ops._paths import expanded
-from triton_ops.base import is_file
+from triton_ops.base import StoredFile
 from triton_ops.exceptions import CacheError
 from triton_ops.terminal.console import State
 
@@ -47,9 +47,7 @@ Dtype = Annotated[str | None, option("--dtype", "Such as bf16, fp16, fp32, fp8."
 Space = Annotated[
     list[str] | None, option("--space", "Values of a tunable; repeat it, or give a JSON file.", "NAME=V,V")
 ]
-Gpu = Annotated[
-    str | None, option("--gpu", "A GPU that need not be here: 'NVIDIA H200', H200, or sm_90.", "NAME")
-]
+Gpu = Annotated[str | None, option("--gpu", "A GPU that need not be here: 'NVIDIA H200', H200, or sm_90.", "NAME")]
 Device = Annotated[str | None, option("--device", "cpu, cuda or cuda:N.", "DEVICE")]
 CacheDir = Annotated[str | None, option("--cache-dir", "Folder of records; default TRITON_OPS_CACHE_DIR.", "DIR")]
 NoWait = Annotated[bool, option("--no-wait", "End with an error if another process measures on the GPU.")]
@@ -59,6 +57,6 @@ def folder_of(cache_dir: str | None) -> Path:
     """The folder of records of a command, which need not exist; `CacheError` if the path or a parent is a file."""
     folder = (settings.cache_dir() if cache_dir is None else expanded(cache_dir)).absolute()
     for path in (folder, *folder.parents):
-        if is_file(path):
+        if StoredFile(path).exists:
             raise CacheError(f"{folder} cannot be a cache folder: {path} is a file", hint="name another folder")
     return folder

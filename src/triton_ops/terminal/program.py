@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import Annotated, Any, TypeAlias
@@ -12,7 +11,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from triton_ops.terminal.console import State, say, tell
+from triton_ops.terminal.console import State, say
 from triton_ops.terminal.facts import Facts
 from triton_ops.terminal.option_types import SharedJson, Verbose, option
 from triton_ops.terminal.running import run
@@ -72,7 +71,7 @@ class Program:
     sections: Mapping[str, Mapping[str, _Place]]
     groups: Mapping[str, str]
     former: Mapping[str, str]
-    words: Callable[[str], Sequence[str]] = field(default=lambda _metavar: ())  # that complete a value, by its metavar
+    words: Mapping[str, tuple[str, str]]  # a room and its function, whose names complete a value of this metavar
 
     def run(self, arguments: Sequence[str]) -> int:
         """Run a command by the words after the program's name, and return the exit code."""
@@ -95,20 +94,18 @@ class Program:
             note = f"`{self.name} {path}` is now `{self.name} {now}`"
             self._add(root, path, _ImportedLater(path, places[now], note))
         self._add(root, "completion", _ImportedLater("completion", self._completion, hidden=True))
-        return _unconverted(root)
+        _unconverted(root)
+        return root
 
     def _app(self) -> typer.Typer:
-        app = typer.Typer(name=self.name, help=self.help, epilog=self.epilog, no_args_is_help=True, cls=_Sections, **_BARE)
-
-        def show_version(value: bool) -> None:
-            if value:
-                say(f"{self.name} {self.version}")
-                raise typer.Exit
+        app = typer.Typer(
+            name=self.name, help=self.help, epilog=self.epilog, no_args_is_help=True, cls=_Sections, **_BARE
+        )
 
         @app.callback()
         def _options(
             version: Annotated[
-                bool, option("--version", "Print the version and exit.", is_eager=True, callback=show_version)
+                bool, option("--version", "Print the version and exit.", is_eager=True, callback=_show_version)
             ] = False,
             verbose: Verbose = False,  # its callback has acted
         ) -> None:
@@ -118,7 +115,7 @@ class Program:
 
     def _add(self, root: TyperGroup, path: str, command: _ImportedLater) -> None:
         """Put a command at its path, below groups, or below the command whose view it is."""
-        *above, name = path.split()
+        *above, _ = path.split()
         group: TyperGroup = root
         for depth, word in enumerate(above, 1):
             beginning = " ".join(above[:depth])
@@ -128,10 +125,10 @@ class Program:
                     name=word, help=self.groups[beginning], no_args_is_help=True, rich_markup_mode=None,
                     hidden=command.is_former,
                 )  # fmt: skip
-                group.add_command(inner)
+                group.add_command(_unconverted(inner))
             elif not isinstance(inner, TyperGroup):
                 inner = _Views(inner)
-                group.add_command(inner)
+                group.add_command(_unconverted(inner))
             group = inner
         command.hidden = command.hidden or (command.is_former and not group.hidden)
         group.add_command(command)
@@ -167,7 +164,8 @@ class Program:
                                and not one.hidden for name in (*one.opts, *one.secondary_opts)}  # fmt: skip
             else:
                 value = value or next((one for one in parameters if one.param_type_name == "argument"), None)
-                candidates |= dict.fromkeys(self.words(str(value.metavar)) if value is not None else (), "")
+                if value is not None and value.metavar in self.words:
+                    candidates |= dict.fromkeys(_named(*self.words[value.metavar])(), "")
                 takes_files = value is not None
         lines = [f"{name}\t{text}".rstrip("\t") for name, text in candidates.items() if name.startswith(begun)]
         return lines if takes_files else [*lines, _NO_FILES]
@@ -181,6 +179,12 @@ class Program:
         if isinstance(at, _ImportedLater):
             return None, at, rest
         return at, at.itself if isinstance(at, _Views) else None, rest
+
+
+def _show_version(context: typer.Context, value: bool) -> None:
+    if value:
+        say(f"{context.info_name} {context.obj}")
+        raise typer.Exit
 
 
 def _valued(parameters: Sequence[Any], word: str) -> Any:
@@ -205,9 +209,7 @@ class _ImportedLater(TyperCommand):
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """The context of the imported command, which takes the place of this one."""
         context = imported(self).make_context(info_name, args, parent, **extra)
-        if self.note and not context.resilient_parsing:
-            tell(self.note)
-            State.is_former = True
+        State.renamed = self.note
         return context
 
 
@@ -235,7 +237,7 @@ class _Sections(TyperGroup):
 
     sections: Mapping[str, Sequence[str]] = {}
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - its signature in the parser
         """Write a list of commands for each section."""
         width = max(len(name) for names in self.sections.values() for name in names)
         for title, names in self.sections.items():
@@ -248,10 +250,7 @@ class _Sections(TyperGroup):
 def imported(command: _ImportedLater) -> Any:
     """The command that another one stands for, in the form of the parser under Typer."""
     place = command.place
-    if isinstance(place, tuple):
-        function = getattr(import_module(f"triton_ops.{place[0]}"), place[1])
-    else:
-        function = place()
+    function = _named(*place[:2]) if isinstance(place, tuple) else place()
     single = function
     if not isinstance(function, typer.Typer):
         single = typer.Typer(**_BARE)
@@ -259,6 +258,10 @@ def imported(command: _ImportedLater) -> Any:
     whole = _unconverted(typer.main.get_command(single))
     whole.params += [one for one in _shared() if not any(set(one.opts) & set(own.opts) for own in whole.params)]
     return whole
+
+
+def _named(room: str, name: str) -> Any:
+    return getattr(import_module(f"triton_ops.{room}"), name)
 
 
 def _shared() -> Iterator[Any]:

@@ -8,7 +8,6 @@ import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import Any
 
 import typer
 from typer.core import TyperGroup
@@ -89,12 +88,16 @@ def _written(facts: Facts) -> int:
             say(*facts.printed(width()))
     for message in facts.messages:
         tell(*message)
-    return ExitCode.DONE if State.is_former and facts.code == ExitCode.NO_RECORD else facts.code
+    if not State.renamed:
+        return facts.code
+    tell(State.renamed)
+    return ExitCode.DONE if facts.code == ExitCode.NO_RECORD else facts.code  # as it was under the former name
 
 
 @contextlib.contextmanager
 def _messages() -> Iterator[None]:
-    State.verbose = State.as_json = State.is_former = False
+    State.verbose = State.as_json = False
+    State.renamed = ""
     log, handler = logging.getLogger("triton_ops"), _ToStderr()
     before = log.propagate
     log.addHandler(handler)

@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
-from triton_ops.base import Count, NotNegative, Seconds, escaped, gain_text
+from triton_ops.base import Count, NotNegative, escaped, gain_text
 from triton_ops.space import Config
 
 
@@ -78,7 +78,7 @@ class Compiled:
     reason: str = ""  # why the status is not ok, with the numbers; empty if it is
     resources: Resources | None = None
     _: KW_ONLY
-    compile_s: Seconds | None = None  # None if nothing was compiled
+    compile_s: NotNegative | None = None  # None if nothing was compiled
     launch: str | None = None
     resident: Count | None = None  # blocks that one multiprocessor holds at a time; None where not known
     trace: str = ""  # of what the compiler, or code of the user's that it called, raised
@@ -174,7 +174,7 @@ class Trial:
     _: KW_ONLY
     error: str = ""
     resources: Resources | None = None
-    compile_s: Seconds | None = None
+    compile_s: NotNegative | None = None
     final: Measurement | None = None
     relative: NotNegative | None = None
     same_code_as: Config | None = None
@@ -205,9 +205,8 @@ class Trial:
             own_ms, other_ms = self.final.median_ms, other.final.median_ms
         elif self.relative is not None and other.relative is not None:
             own_ms, other_ms = self.relative, other.relative
-        elif self.measurement is not None and other.measurement is not None:
-            if self.measurement.mode == other.measurement.mode:
-                own_ms, other_ms = self.measurement.median_ms, other.measurement.median_ms
+        elif self.measurement and other.measurement and self.measurement.mode == other.measurement.mode:
+            own_ms, other_ms = self.measurement.median_ms, other.measurement.median_ms
         return own_ms / other_ms if other_ms > 0 else None
 
     @property

@@ -171,7 +171,7 @@ def test_packages_that_cannot_be_imported_are_reported_and_plain_functions_are_t
     broken["PYTHONPATH"] = f"{place / 'broken'}{os.pathsep}{broken['PYTHONPATH']}"
     code, out, err = run(place, "doctor", "--json", env=broken)
     assert (code, err) == (0, "")
-    parts = {part["name"]: part for part in json.loads(out)}
+    parts = {part["name"]: part for part in json.loads(out)["items"]}
     for name, part in (("torch", parts["torch"]), ("triton", parts["Triton"])):
         assert not part["ok"]
         assert f"cannot be imported: OSError: lib{name}.so is missing" in part["found"]

@@ -11,9 +11,10 @@ import triton_ops
 from tests.tuned_kernels import add, grid
 from triton_ops import operation, tune
 from triton_ops.backend import FunctionKernel
-from triton_ops.base import sealed
+from triton_ops.base import Sealed
 from triton_ops.cli.app import main
-from triton_ops.dispatch import ledger, would_run
+from triton_ops.dispatch import decision as decisions
+from triton_ops.dispatch import would_run
 from triton_ops.dispatch.operations import decided
 from triton_ops.exceptions import TargetError
 from triton_ops.records import Lockfile, LockPlan, Record, Runs, Timing, lock_of, read_lockfile, read_run
@@ -23,7 +24,7 @@ from triton_ops.records.key_advice import advise
 from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.ship import choose_portfolio
 from triton_ops.space import Config
-from triton_ops.terminal import CHECK_FAILED
+from triton_ops.terminal import ExitCode
 from triton_ops.values import Key
 
 ALONE = "no other config ran, so that nothing was compared"
@@ -171,7 +172,7 @@ def test_a_record_that_was_written_before_tunes_were_counted_is_gone_on_with(tun
     (path,) = tmp_path.glob("*.record.json")
     old = {**json.loads(path.read_text()), "confidence": "nothing was raced"}
     del old["tunes"], old["checksum"]
-    path.write_text(json.dumps(sealed(old)))
+    path.write_text(json.dumps(Sealed(old)))
     assert (kept(tmp_path).unproven, len(tuned().trials)) == ("nothing was raced", 2)
 
 
@@ -209,12 +210,12 @@ def test_it_is_not_pinned_unless_that_is_asked_for_and_then_the_lockfile_says_so
     assert main(["lock"]) == 0
     assert [entry.label for entry in read_lockfile("triton-ops.lock.json").entries] == ["16"]
     assert main(["lock", "--check"]) == 0
-    assert main(["lock", "--check", "--allow-unproven"]) == CHECK_FAILED
+    assert main(["lock", "--check", "--allow-unproven"]) == ExitCode.CHECK_FAILED
     assert main(["lock", "--allow-unproven"]) == 0
     first, second = read_lockfile("triton-ops.lock.json").entries
     assert (first.label, first.origin.unproven, first.measured.gain) == ("8", ALONE, None)
     assert second.origin.unproven == ""
-    ledger.forget_decisions()
+    decisions.forget_decisions()
     found = would_run(add_up, shape=(8,), lockfile=read_lockfile("triton-ops.lock.json"))
     assert f"unproven: {ALONE}" in found.found.why
 

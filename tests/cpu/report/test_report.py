@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 
 from tests.records import record
 from tests.runs import ID, begun, head
-from triton_ops.base import sealed
+from triton_ops.base import Sealed
 from triton_ops.cost_model import GemmTiles
 from triton_ops.device import spec_named
 from triton_ops.records import Finalist, Head, RunLog, read_run
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.lockfile import loads
 from triton_ops.records.run_log import CeilingFacts, Environment, RoofFacts
-from triton_ops.report.command_report import escape as escaped
 from triton_ops.report.report_page import page_of
 from triton_ops.report.run_facts import Report, paste_lines
 from triton_ops.request import Task, chosen_effort
 from triton_ops.space import Config, ConfigSpace
+from triton_ops.terminal.facts import escape as escaped
 from triton_ops.values import Measurement, Problem, Resources, Status, Trial, Work
 
 HOSTILE = "<img src=https://example.org onerror=alert(1)></script>|`*@all`\x1b]0;x\x07"
@@ -191,7 +191,7 @@ def replace_in_head(path, before, after):
     """The log with a first line that is changed and has the checksum of its content."""
     first, rest = path.read_text(encoding="utf-8").split("\n", 1)
     changed = {name: value for name, value in json.loads(first.replace(before, after)).items() if name != "checksum"}
-    path.write_text(json.dumps(sealed(changed)) + "\n" + rest, encoding="utf-8")
+    path.write_text(json.dumps(Sealed(changed)) + "\n" + rest, encoding="utf-8")
     return path
 
 

@@ -1,12 +1,12 @@
 "use strict";
 // The trials of a run: what they are, which are shown, and in which order.
 
-const AT = { number: 0, at: 1, fate: 2, error: 3, ms: 4, gain: 5, spread: 6, compile: 7, registers: 8, spills: 9, shared: 10 };
+const AT = { number: 0, at: 1, fate: 2, error: 3, ms: 4, relative: 5, spread: 6, compile: 7, registers: 8, spills: 9, shared: 10 };
 const FIRST_VALUE = 11;
 const SHOWN = 50;
 const BEFORE = 3; // of the figures, which stand before the config
 const COLUMNS = [
-  ["#", AT.number], ["ms", AT.ms], ["vs default", AT.gain], ["spread", AT.spread], ["after s", AT.at],
+  ["#", AT.number], ["ms", AT.ms], ["vs default", AT.relative], ["spread", AT.spread], ["after s", AT.at],
   ["registers", AT.registers], ["bytes spilled", AT.spills], ["bytes shared", AT.shared], ["compile s", AT.compile],
 ];
 
@@ -47,7 +47,7 @@ function ordered(trials, order) {
 function figure(row, column) {
   const value = row[column];
   if (value === null) return "–";
-  if (column === AT.gain) return `${value.toFixed(2)}x`;
+  if (column === AT.relative) return `${(1 / value).toFixed(2)}x`;
   if (column === AT.spread) return `${(100 * value).toFixed(1)}%`;
   return column === AT.at ? value.toFixed(1) : short(value);
 }
