@@ -251,8 +251,7 @@ def imports_to_compile(kernel: Kernel) -> tuple[str, ...]:
     Left to the first compilation, the import would not read this package's bytecode: it would take 2 to 3 s of the
     first trial where Python keeps none.
     """
-    compiled = kernel.compiled_ahead if isinstance(kernel, CompilesAhead) else None
-    return (compiled.compile_imports,) if compiled is not None and compiled.compile_imports else ()
+    return (kernel.compile_imports,) if isinstance(kernel, CompilesAhead) and kernel.compile_imports else ()
 
 
 @dataclass(frozen=True, kw_only=True)
