@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 
 from triton_ops.backend.portable import pack, unpack
 from triton_ops.backend.roles import Arguments, Kernel
-from triton_ops.base import code_folder, require
+from triton_ops.base import CodeFolder, require
 from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.kernel_ir import KernelWork
@@ -135,5 +135,6 @@ def compiler_environment() -> dict[str, str]:
     hidden = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
     variables = {**dict.fromkeys(hidden, ""), "OMP_NUM_THREADS": "1"}
     if "triton" in sys.modules:  # which may have been told of another folder than the environment names
-        variables["TRITON_CACHE_DIR"] = str(code_folder(Path(require("triton.knobs", "compiling").cache.dir), "triton"))
+        folder = Path(require("triton.knobs", "compiling").cache.dir)
+        variables["TRITON_CACHE_DIR"] = str(CodeFolder(folder).trusted("triton"))
     return variables

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from triton_ops.backend import Compiler, CompilerNeeds, compiler_environment
-from triton_ops.base import usable_cpus
+from triton_ops.base import Host
 from triton_ops.compilation.compiler import LaunchRequest, Start, WorkRequest, compiles_for
 from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.kernel_ir import KernelWork
@@ -277,7 +277,7 @@ class CompilePool:
         self._compiler = compiler
         self._timeout_s = timeout_s
         self._start = Start(packed=compiler.pack(), surroundings=Surroundings.here())
-        self.workers = workers or (usable_cpus() if shared_cpus is None else shared_cpus.of_one)
+        self.workers = workers or (Host.usable_cpus() if shared_cpus is None else shared_cpus.of_one)
         self._threads = Threads(self.workers, thread_name_prefix="triton-ops compile")
         share = self.workers if shared_cpus is None else min(self.workers, shared_cpus.share)
         self._queue = Queue(max(1, share // _SPARE_PART))
