@@ -175,7 +175,7 @@ OPENERS = {
     "NamedTemporaryFile", "TemporaryFile", "TemporaryDirectory", "FileLock", "GzipFile",
 }  # fmt: skip
 OPEN_THEMSELVES = {
-    "triton_ops.timing.guard": "the kernel's own counters of a thread",
+    "triton_ops.timing.timer": "the kernel's own counters of a thread",
     "triton_ops.device.probing": "the kernel's own files of memory and of processors",
     "triton_ops.device.vendors": "torch's own file of its version",
     "triton_ops.evaluation.isolated": "a station, which is no file",

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from triton_ops.evaluation.station import Assignment as Assignment
     from triton_ops.evaluation.station import StationFacts as StationFacts
     from triton_ops.evaluation.subject import ArgumentSet as ArgumentSet
-    from triton_ops.evaluation.subject import SharedTimer as SharedTimer
     from triton_ops.evaluation.subject import Subject as Subject
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

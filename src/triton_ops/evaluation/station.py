@@ -18,12 +18,12 @@ from triton_ops.evaluation.candidate import Evaluator
 from triton_ops.evaluation.finals import FinalRequest, Outcome, compare_finalists
 from triton_ops.evaluation.judges import Precision, reduction_length
 from triton_ops.evaluation.standard import Standard
-from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
+from triton_ops.evaluation.subject import ArgumentSet, Subject
 from triton_ops.evaluation.verify import Verifier, further_cases, odd_case
 from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelError
 from triton_ops.request import Effort, KernelProblem, Task
 from triton_ops.space import Config, Members
-from triton_ops.timing import guard_for
+from triton_ops.timing import SharedTimer, guard_for
 from triton_ops.values import Status, Trial, Work
 
 RACE = "race"
