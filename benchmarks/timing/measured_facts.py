@@ -23,9 +23,8 @@ from benchmarks.tuning.spaces import SPACES, loaded
 from triton_ops.backend import private_copy
 from triton_ops.device import probe
 from triton_ops.timing import Arm, Interval, Launch, Rounds, guard_for
-from triton_ops.timing.gpu_timers import EventTimer, GraphTimer
+from triton_ops.timing.gpu_timers import EventTimer, GraphTimer, sets_needed
 from triton_ops.timing.race_statistics import contrasts, robust_sigma
-from triton_ops.timing.rounds import sets_needed
 
 
 def tick_us() -> dict:

@@ -13,7 +13,7 @@ from typing import Any
 
 import triton_ops
 from triton_ops.backend import Arguments, private_copy
-from triton_ops.base import atomic_write
+from triton_ops.base import StoredFile
 from triton_ops.benchmark.auto_tuner import checked_runs
 from triton_ops.benchmark.comparing import compare
 from triton_ops.benchmark.correctness import CorrectnessVerifier
@@ -21,7 +21,7 @@ from triton_ops.benchmark.performance import PerformanceProfile
 from triton_ops.benchmark.rivals import plain_gated_mlp, plain_rmsnorm_rope, scaled_product
 from triton_ops.benchmark.timing import counted_times
 from triton_ops.device import current_device, probe
-from triton_ops.evaluation import ExpectedResults
+from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import SettingsError, WrongResultError
 from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
 from triton_ops.request import device_of
@@ -167,7 +167,7 @@ class PerformanceReport:
             raise SettingsError(f"filepath is {filepath!r}; it must be a path")
         content, path = self.generate(format), Path(filepath)
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, content)
+        StoredFile(path).replace(content)
 
     def _environment(self) -> dict[str, Any]:
         software = {name: version for name, version in versions().items() if version}
@@ -430,7 +430,7 @@ class BenchmarkSuite:
                 return
             again = private_copy(arguments)
             expected = reference_fn(*again.positional, **again.keyword)
-        results, others = ExpectedResults.as_list(actual), ExpectedResults.as_list(expected)
+        results, others = ReferenceResults.as_list(actual), ReferenceResults.as_list(expected)
         near = len(results) == len(others) and all(
             hasattr(a, "shape") and hasattr(b, "shape") and self.verifier.verify_allclose(a, b)
             for a, b in zip(results, others, strict=True)

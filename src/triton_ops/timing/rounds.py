@@ -12,8 +12,7 @@ docs/concepts/measurement.md.
 Clocks and temperatures drift during a comparison. The drift hits all arms of one round alike, so a comparison inside
 rounds removes it.
 
-A screening takes a few samples of a candidate, cut short if it is far too slow. It ranks candidates roughly and never
-decides.
+A screening takes a few samples of a candidate. It ranks candidates roughly and never decides.
 
 A duel has a twin of its first launch as a third arm: that launch once more. The first and its twin differ only by
 noise, so a difference between the two launches counts only if it is larger.
@@ -31,11 +30,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
 from numbers import Integral, Real
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from triton_ops.device import DeviceSpec, free_bytes_of
 from triton_ops.exceptions import SettingsError
-from triton_ops.timing.gpu_timers import REPLAY_MS, CaptureError, DelayedQueue, EventTimer, GraphTimer, estimate_ms
+from triton_ops.timing.gpu_timers import (
+    REPLAY_MS,
+    CaptureError,
+    DelayedQueue,
+    EventTimer,
+    GraphTimer,
+    estimate_ms,
+    sets_needed,
+)
 from triton_ops.timing.race_statistics import (
     INDIFFERENCE,
     DuelOutcome,
@@ -86,8 +93,7 @@ def tick_of(samples_ms: Sequence[float], launches: int) -> float:
 
     The step is at most that of the coarsest clock, because samples may also be few, far apart, or all the same.
     """
-    values = sorted(set(samples_ms))
-    steps = [b - a for a, b in pairwise(values)]
+    steps = [b - a for a, b in pairwise(sorted(set(samples_ms)))]
     return min([*steps, _COARSEST_TICK_MS / launches])
 
 
@@ -446,9 +452,7 @@ def drop_slower(running: Sequence[Arm], policy: RacePolicy, default: Arm | None 
         if running[i] is default:
             beaten = policy.ends_on(gap) and clearly_beats(rows[lead], rows[i], policy.zone)
             undecided |= gap + margin > policy.zone and not beaten
-        elif (
-            gap - margin > policy.zone and Interval.of_gain(rows[i], rows[lead]).low > 0
-        ):  # few values may agree by chance
+        elif gap - margin > policy.zone and Interval.of_gain(rows[i], rows[lead]).low > 0:  # few may agree by chance
             running[i].dropped_at = len(rows[i])
         else:
             undecided |= policy.undecided(gap, error, len(rows[i]))
@@ -512,8 +516,6 @@ def choose_timer(device: DeviceSpec, name: str, launch: Launch, *, cold: bool = 
 
 
 T = TypeVar("T")
-Choose: TypeAlias = Callable[..., Timer]
-"""Chooses the timer; called as `choose_timer`, and other than `choose_timer` only in simulations."""
 
 
 class SharedTimer:
@@ -531,7 +533,7 @@ class SharedTimer:
         *,
         cold: bool = True,
         mode: str | None = None,
-        choose: Choose | None = None,
+        choose: Callable[..., Timer] | None = None,
     ) -> None:
         self.device, self.device_name, self.cold = device, device_name, cold
         self.timer: Timer | None = None
@@ -595,28 +597,3 @@ class SharedTimer:
         touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
         free = free_bytes_of(self.device_name)
         return sets_needed(sum(touched.values()), self.device.l2_bytes, free) or 1
-
-
-_L2_COVERED = 2.5  # times the L2: bytes that the other sets must touch before a set is used again
-_LEAST_SETS = 2
-_PLACES = 8  # sets wherever there is memory for them: the mean over eight places has about a third of one's deviation
-_MEMORY_SHARE = 0.25  # share of the free device memory that further sets may take
-_ONE = 1  # a launch that touches no memory needs one set
-
-
-def sets_needed(touched_bytes: int, l2_bytes: int | None, free_bytes: int | None = None) -> int | None:
-    """Number of argument sets to take in turn, the first included.
-
-    At least what keeps L2 cold, and up to eight where they fit in a quarter of the free memory; without `free_bytes`
-    only the former. None if not even those fit, or if the size of the cache is not known: it must then be flushed
-    instead. `touched_bytes` are those that one launch reads and writes, `l2_bytes` the size of the device's last cache.
-    """
-    if not l2_bytes:
-        return None
-    if touched_bytes <= 0:
-        return _ONE
-    least = max(_LEAST_SETS, math.ceil(_L2_COVERED * l2_bytes / touched_bytes) + 1)
-    if free_bytes is None:
-        return least
-    fitting = int(_MEMORY_SHARE * free_bytes / touched_bytes) + 1
-    return max(least, min(_PLACES, fitting)) if least <= fitting else None

@@ -135,7 +135,7 @@ def test_a_difference_must_exceed_that_between_the_twins():
     found = judge(first, second, twin)
     assert found.verdict == "not distinguishable"
     assert found.gain.low > 0.02
-    assert found.disturbed
+    assert found.itself.disturbed
 
 
 def test_contestants_use_every_argument_set_equally_often():
