@@ -1,6 +1,6 @@
-"""`ConfigCache`: plain config dicts that are documented, kept by kernel type, problem and device, or listed.
+"""Plain config dicts: their documented cache, and documented spaces as lists of them.
 
-The class is a thin layer over the stores of `triton_ops.records`. It holds the configs that its caller calls best, and
+`ConfigCache` is a thin layer over the stores of `triton_ops.records`. It holds the configs that its caller calls best, and
 knows nothing of kernels, versions or measurements. Records of tunes, which hold all of that, are kept by the same
 stores, but not by this class.
 
@@ -241,9 +241,7 @@ def _json_value(value: Any, where: str, depth: int = 0) -> Any:
     if isinstance(value, (list, tuple)):
         return [_json_value(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
     if isinstance(value, Mapping):
-        return {
-            _json_name(name, where): _json_value(item, f"{where}[{name!r}]", depth + 1) for name, item in value.items()
-        }
+        return {_text(name, where): _json_value(item, f"{where}[{name!r}]", depth + 1) for name, item in value.items()}
     raise ConfigValueError(
         f"{where} is {value!r} of type {type(value).__name__}, which JSON cannot hold; "
         "allowed are None, bool, int, finite float, str, lists and dicts with string keys",
@@ -251,7 +249,7 @@ def _json_value(value: Any, where: str, depth: int = 0) -> Any:
     )
 
 
-def _json_name(name: Any, where: str) -> str:
+def _text(name: Any, where: str) -> str:
     if not isinstance(name, str):
         raise ConfigValueError(f"{where} has the key {name!r}; keys must be strings", hint="use str(key)")
     return name
