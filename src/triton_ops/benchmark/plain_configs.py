@@ -1,6 +1,6 @@
 """Plain config dicts: their documented cache, and documented spaces as lists of them.
 
-`ConfigCache` is a thin layer over the stores of `triton_ops.records`. It holds the configs that its caller calls best, and
+The cache is a thin layer over the stores of `triton_ops.records`. It holds the configs that its caller calls best, and
 knows nothing of kernels, versions or measurements. Records of tunes, which hold all of that, are kept by the same
 stores, but not by this class.
 

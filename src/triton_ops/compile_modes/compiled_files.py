@@ -1,7 +1,8 @@
 """Folders of compiled code: that of a comparison of compile modes, or that of Inductor's cache.
 
-A comparison's is `compile-modes/<key>` in the folder of records. The key is made of the workload's shapes, the device, torch's
-version, and how calls are made. When the comparison ends, the folder is removed with all that compilers have put there.
+A comparison's is `compile-modes/<key>` in the folder of records. The key is made of the workload's shapes, the device,
+torch's version, and how calls are made. When the comparison ends, the folder is removed with all that compilers have
+put there.
 
 torch unpickles and loads what lies there, and anybody can compute the key. The folder is therefore this user's alone,
 whoever may write the folder of records; where it cannot be, it is a temporary one, and nothing is gone on with.
@@ -11,9 +12,9 @@ them says of which comparison they are, and what each file held. Only what is li
 by a later run; where anything else lies among the traces, nothing is collected. What an interrupted run has collected
 of a mode stays when the same comparison goes on.
 
-A file in the cache is Inductor's if its name and its place are those that Inductor gives (`_PLACES`): most names are hashes, in
-folders that are named after them. Where that could be a user's choice, the content must be Inductor's too. All else
-stays: files in other places, links and what is behind them, files of other users, and other file systems.
+A file in the cache is Inductor's if its name and its place are those that Inductor gives (`_PLACES`): most names are
+hashes, in folders that are named after them. Where that could be a user's choice, the content must be Inductor's too.
+All else stays: files in other places, links and what is behind them, files of other users, and other file systems.
 
 Facts used, of torch 2.11 to 2.15 (`torch/_inductor/codecache.py`, `cache.py` and `runtime/autotune_cache.py`,
 `torch/_dynamo/pgo.py` and `package.py`, `triton/runtime/cache.py`): the folder is that of `TORCHINDUCTOR_CACHE_DIR`,
