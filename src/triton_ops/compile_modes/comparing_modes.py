@@ -37,6 +37,7 @@ from triton_ops.compile_modes.compile_mode import (
     variables_of_process,
     wrong_variables,
 )
+from triton_ops.compile_modes.compiled_files import Collection, RunFolder, key_of, run_folder
 from triton_ops.compile_modes.mode_process import (
     Entrant,
     ModeProcess,
@@ -58,7 +59,6 @@ from triton_ops.compile_modes.mode_report import (
 )
 from triton_ops.compile_modes.mode_worker import LEAST_CALLS, CallManner
 from triton_ops.compile_modes.model_workload import Loss, check_factory, checked_loss, workload_by, workload_of
-from triton_ops.compile_modes.run_folder import Collection, RunFolder, key_of, run_folder
 from triton_ops.device import CpuLoad, DeviceSpec, Turns, probe, turn_key
 from triton_ops.exceptions import CacheError, SettingsError, TuningFailedError
 from triton_ops.request import Patience, checked_seed
