@@ -19,12 +19,12 @@ from triton_ops.evaluation.finals import RACE, FinalRequest, Outcome, compare_fi
 from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.judges import Precision, reduction_length
 from triton_ops.evaluation.standard import Standard
-from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
+from triton_ops.evaluation.subject import ArgumentSet, Subject
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Verifier, further_cases, odd_case
 from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelError
 from triton_ops.request import Effort, KernelProblem, Task
 from triton_ops.space import Config, Members
-from triton_ops.timing import guard_for
+from triton_ops.timing import SharedTimer, guard_for
 from triton_ops.values import Status, Trial, Work
 
 
