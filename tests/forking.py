@@ -1,7 +1,7 @@
 """A fork server that the tests of a process share: what it imports and reads takes seconds of a CPU."""
 
 from triton_ops.compilation.pool import compiler_server
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.processes import ForkServer
 
 
@@ -50,7 +50,7 @@ class Lender:
     def server(self, imports="") -> ForkServer:
         """The server that has imported Triton and these packages, which runs from now on."""
         if imports not in self._servers or not self._servers[imports].alive:
-            self._servers[imports] = compiler_server(imports, named_target("sm_90"))
+            self._servers[imports] = compiler_server(imports, Target.named("sm_90"))
         return self._servers[imports]
 
     def wait(self) -> None:

@@ -29,7 +29,7 @@ from triton_ops.base import require
 from triton_ops.benchmark.rivals import check_result, rivals_of
 from triton_ops.compilation import CompilePool
 from triton_ops.compilation.tiers import examine
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.kernels import load
 from triton_ops.records import read_lockfile
 
@@ -86,7 +86,7 @@ class Case:
     def ahead(self) -> AheadOfTime:
         """For compilations without a GPU."""
         return AheadOfTime(
-            self.operation.kernel, described(Arguments(keyword=self.values(None))), named_target("sm_90")
+            self.operation.kernel, described(Arguments(keyword=self.values(None))), Target.named("sm_90")
         )
 
 

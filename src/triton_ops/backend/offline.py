@@ -28,10 +28,6 @@ from triton_ops.device import VENDORS, Target
 from triton_ops.space import Config, Members
 from triton_ops.values import Resources
 
-_BACKENDS = {
-    "cuda": ("triton.backends.nvidia.compiler", "CUDABackend", "CUDAOptions", "nvidia"),
-    "hip": ("triton.backends.amd.compiler", "HIPBackend", "HIPOptions", "amd"),
-}
 Judge = Callable[[int, str], None]
 
 
@@ -44,8 +40,7 @@ class TargetDriver:
 
     def __init__(self, target: Target, name: str) -> None:
         compiler = importlib.import_module("triton.backends.compiler")
-        arch = target.capability if target.kind == "cuda" else target.arch
-        self._target = compiler.GPUTarget(target.kind, arch, target.warp_size)
+        self._target = compiler.GPUTarget(target.kind, target.vendor.triton_arch(target.arch), target.warp_size)
         self._name, self._units = name, target.units
 
     def get_current_target(self) -> Any:
@@ -91,8 +86,8 @@ def pretending(target: Target, name: str = "") -> Iterator[None]:
 
 def option_names(target: Target) -> frozenset[str]:
     """Every launch option that Triton's backend for `target` has."""
-    module, _, options, _ = _BACKENDS[target.kind]
-    return frozenset(getattr(importlib.import_module(module), options).__dataclass_fields__)
+    backend = target.vendor.backend
+    return frozenset(getattr(importlib.import_module(backend.module), backend.options).__dataclass_fields__)
 
 
 @dataclass(frozen=True)
@@ -166,8 +161,10 @@ class AheadOfTime:
         """
         with pretending(self.target), _with_judge(self.target, judge):
             kernels = self._lower(config)
-        binary, assembly = ("cubin", "ptx") if self.target.kind == "cuda" else ("hsaco", "amdgcn")
-        return tuple(Built(one.asm[binary], one.asm[assembly], one.metadata._asdict(), one.hash) for one in kernels)
+        vendor = self.target.vendor
+        return tuple(
+            Built(one.asm[vendor.binary], one.asm[vendor.assembly], one.metadata._asdict(), one.hash) for one in kernels
+        )
 
     def lowered(self, config: Config) -> tuple[int, str]:
         """Exact shared memory per block in bytes, and the TTGIR's text, without LLVM and the assembler.
@@ -235,8 +232,8 @@ def _with_judge(target: Target, judge: Judge | None) -> Iterator[None]:
     if judge is None:
         yield
         return
-    module, _, _, passes = _BACKENDS[target.kind]
-    native = getattr(importlib.import_module(module), passes).passes.ttgpuir
+    backend = target.vendor.backend
+    native = getattr(importlib.import_module(backend.module), backend.passes).passes.ttgpuir
 
     def change(stages: dict[str, Any]) -> None:
         to_llvm = stages["llir"]
@@ -255,8 +252,8 @@ def _with_judge(target: Target, judge: Judge | None) -> Iterator[None]:
 @contextlib.contextmanager
 def stages_changed(target: Target, change: Callable[[dict[str, Any]], None]) -> Iterator[None]:
     """Let `change` replace stages of the target's backend, by name, before each compilation inside of the block."""
-    module, name, _, _ = _BACKENDS[target.kind]
-    backend = getattr(importlib.import_module(module), name)
+    names = target.vendor.backend
+    backend = getattr(importlib.import_module(names.module), names.compiler)
     original = backend.add_stages
 
     def add_stages(self: Any, stages: dict[str, Any], options: Any, language: Any) -> None:

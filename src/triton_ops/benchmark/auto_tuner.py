@@ -22,7 +22,7 @@ from triton_ops.benchmark.config_cache import ConfigCache
 from triton_ops.benchmark.performance import PerformanceProfile as PerformanceProfile
 from triton_ops.benchmark.performance import compute_elementwise_metrics as compute_elementwise_metrics
 from triton_ops.benchmark.performance import compute_gemm_metrics as compute_gemm_metrics
-from triton_ops.device import Turns, current_device, gpu_missing, probe, turn_key
+from triton_ops.device import TorchDevice, Turns, gpu_missing, probe
 from triton_ops.evaluation import ArgumentSet, SharedTimer, Subject
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsError, TuningFailedError
 from triton_ops.space import Config, ConfigSpace, Members, given_back
@@ -235,8 +235,8 @@ class TritonAutoTuner:
         members = [config.with_members(self._space.members) for config in configs]
         executables = [self._kernel.compile(config, subject.arguments) for config in members]
         turns = Turns(shared_timer.device_name)
-        turn = turns.turn(turn_key(shared_timer.device, shared_timer.device_name))
-        with current_device(shared_timer.device_name), _without_ptxas_dumps(), turn:
+        turn = turns.turn(Turns.key_of(shared_timer.device, shared_timer.device_name))
+        with TorchDevice(shared_timer.device_name).current(), _without_ptxas_dumps(), turn:
             arms, timer = self._run(executables, subject, shared_timer)
         return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)], arms
 
@@ -260,7 +260,7 @@ class TritonAutoTuner:
 
     def _prepare(self, arms: Sequence[Arm], launches: Sequence[Launch], shared_timer: SharedTimer) -> Timer:
         """Choose the timer, and prepare the samplers of all arms that work; graphs for all of them, or for none."""
-        if self.timer is None and shared_timer.device.kind != "cpu":
+        if self.timer is None and not shared_timer.device.is_cpu:
             _start(shared_timer, arms, launches)
         timer = self.timer or shared_timer.timer or HostTimer()
         try:

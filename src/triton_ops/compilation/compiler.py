@@ -22,7 +22,7 @@ from typing import Any
 
 from triton_ops.backend import AheadOfTime, Compilable, described, pack, unpack, warm_up
 from triton_ops.compilation.tiers import examine
-from triton_ops.device import Target, named_target
+from triton_ops.device import Target
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError, TritonKernelError
 from triton_ops.processes import ChildsEnd, ForkRequests, Surroundings, import_heavy
 from triton_ops.space import Config
@@ -63,7 +63,7 @@ class PackedKernel:
             packed_arguments = pack((ahead.arguments, ahead.members), by_value=True)
         except KernelTypeError as error:
             raise TargetError(f"the arguments of {kernel.name}: {error.message}", hint=error.hint) from error
-        needs_torch = target.kind != "cuda" or _TORCH in packages | packed_arguments.imports
+        needs_torch = target.vendor.lowers_with_torch or _TORCH in packages | packed_arguments.imports
         return cls(
             name=kernel.name,
             kernel=content,
@@ -142,7 +142,7 @@ def main() -> None:
     import_heavy(filter(None, ("triton", imports)), "compiling")
     warming.join()  # a process with one thread can be forked safely, and what two threads need at once is made twice
     with contextlib.suppress(Exception):  # if Triton does not work, the first config says why
-        AheadOfTime.rehearse(named_target(arch))
+        AheadOfTime.rehearse(Target.named(arch))
     gc.freeze()  # forked processes then do not copy the imported objects
     requests.answer(serve)
 

@@ -45,7 +45,7 @@ from triton_ops.compile_modes.mode_process import (
     Visit,
 )
 from triton_ops.compile_modes.model_workload import Loss, ModelRunner, ModelWorkload, Verification
-from triton_ops.device import make_ready, stay_on
+from triton_ops.device import TorchDevice
 from triton_ops.evaluation import Difference
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, die_with, import_heavy
@@ -461,9 +461,9 @@ def main() -> None:
     lines = KeptLines(sys.stderr)
     sys.stderr = lines  # before torch is imported, whose log handlers take the stream of that moment
     if sys.argv[5].startswith("cuda"):
-        make_ready(sys.argv[5])
+        TorchDevice(sys.argv[5]).make_ready()
     import_heavy(sys.argv[6:], "compiling a model")
-    stay_on(sys.argv[5])
+    TorchDevice(sys.argv[5]).stay()
     connection = ChildsEnd(questions, answers)
     serve(connection.receive, connection.send, lines)
 
@@ -504,5 +504,5 @@ def _loaded(question: Load, tell: Callable[[str], None], lines: KeptLines) -> Mo
     torch.manual_seed(manner.seed)
     make, loss = unpack(question.packed)
     workload: ModelWorkload = make()
-    stay_on(workload.device_name)  # a factory chooses it
+    TorchDevice(workload.device_name).stay()  # a factory chooses it
     return ModeContender(workload, loss, question.mode, manner, tell, lines.log)

@@ -275,7 +275,7 @@ class Stations:
         """True if candidates run in a worker."""
         if self.isolate is not None:
             return self.isolate
-        return self.problem.device.kind != "cpu" and isinstance(self.problem.kernel, MayCrash)
+        return not self.problem.device.is_cpu and isinstance(self.problem.kernel, MayCrash)
 
     @property
     def _needs(self) -> idle_worker.Needs:

@@ -25,7 +25,7 @@ from triton_ops.backend import (
     with_canaries,
 )
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, free_bytes_of
+from triton_ops.device import DeviceSpec, TorchDevice
 from triton_ops.space import Config
 from triton_ops.timing import Launch, Timer, choose_timer, timer_of
 
@@ -161,10 +161,10 @@ class SharedTimer:
 
     def sets(self, arguments: Arguments) -> int:
         """The number of argument sets that keep L2 cold; 1 on a CPU and for a timer that flushes."""
-        if not self.cold or (self.mode or "").endswith("flushed") or self.device.kind == "cpu":
+        if not self.cold or (self.mode or "").endswith("flushed") or self.device.is_cpu:
             return 1
         touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in arguments.tensors()}
-        free = free_bytes_of(self.device_name)
+        free = TorchDevice(self.device_name).free_bytes
         return sets_needed(sum(touched.values()), self.device.l2_bytes, free) or 1
 
 

@@ -22,7 +22,7 @@ from triton_ops import settings
 from triton_ops.backend import Arguments, Kernel, Operation, is_kept, is_tensor, not_for_another_process, source_of
 from triton_ops.base import Folder, Host
 from triton_ops.compilation import SharedCpus
-from triton_ops.device import Turns, current_gpu
+from triton_ops.device import TorchDevice, Turns
 from triton_ops.evaluation import Stations
 from triton_ops.exceptions import CacheError
 from triton_ops.processes import cleaned_up_on_sigterm, fork_servers
@@ -78,7 +78,7 @@ def call_of(target: Any, args: Any, kwargs: Any, space: Any, options: Mapping[st
     """The name of a call in this process; None if it cannot be told in a moment."""
     try:
         arguments = tuple(map(_token, args)), tuple([(name, _token(value)) for name, value in (kwargs or {}).items()])
-        where = (*settings.named_folder_and_effort(), current_gpu())
+        where = (*settings.named_folder_and_effort(), TorchDevice.current_name())
         call = (id(target), arguments, _space(space), *options.values(), where)
         hash(call)
     except (_OtherwiseError, TypeError, AttributeError, RuntimeError):  # such as a tensor without an address

@@ -24,7 +24,7 @@ from triton_ops.backend import AheadOfTime, Arguments, Operation, TritonKernel, 
 from triton_ops.base import Host  # noqa: E402
 from triton_ops.compilation import CompilePool  # noqa: E402
 from triton_ops.compilation import pool as compile_pool  # noqa: E402
-from triton_ops.device import gpu_missing, named_target  # noqa: E402
+from triton_ops.device import Target, gpu_missing  # noqa: E402
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.processes import child as descriptors  # noqa: E402
@@ -38,7 +38,7 @@ from triton_ops.values import (  # noqa: E402
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
 PROJECT = Path(__file__).parents[3]
-TARGET = named_target("sm_90")
+TARGET = Target.named("sm_90")
 X = Arguments((TensorSpec((1000,), "float32"), 1000))
 
 
@@ -408,11 +408,11 @@ from tests.planted_kernels import grid, planted
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend import AheadOfTime
 from triton_ops.compilation import CompilePool
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.values import TensorSpec
 
 x = Arguments((TensorSpec((1000,), "float32"), 1000))
-CompilePool(AheadOfTime(TritonKernel(planted, grid, outputs=("x",)), x, named_target("sm_90")))
+CompilePool(AheadOfTime(TritonKernel(planted, grid, outputs=("x",)), x, Target.named("sm_90")))
 """
 
 
@@ -451,11 +451,11 @@ from tests.forking import Lender
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend import AheadOfTime, described
 from triton_ops.compilation import pool as pools
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
 
-target, config = named_target("sm_90"), Config(BLOCK=64, num_warps=1)
+target, config = Target.named("sm_90"), Config(BLOCK=64, num_warps=1)
 AheadOfTime.rehearse(target)
 if not isinstance(pools.compiler_server, Lender):
     pools.compiler_server = Lender()
@@ -559,11 +559,11 @@ from tests.planted_kernels import grid, planted
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend import AheadOfTime
 from triton_ops.compilation import CompilePool
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
 
-TARGET = named_target("sm_90")
+TARGET = Target.named("sm_90")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # heard where the tests themselves run in the background too
 
 if sys.argv[1] == "hang":
