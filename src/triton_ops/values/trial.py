@@ -121,6 +121,21 @@ class Measurement:
         return [self.samples_ms[at : at + size] for at in range(0, size * self.rounds, size)]
 
     @property
+    def rounds_ms(self) -> list[float]:
+        """The value of each round, by which configs of one race are compared."""
+        return [self.middle_mean(samples) for samples in self.by_round]
+
+    @staticmethod
+    def middle_mean(values: Sequence[float]) -> float:
+        """The mean of the values without about a fifth of them at either end, one at least where there are three.
+
+        A few disturbed values do not move it. Where values have two levels it lies between them, by how often each
+        comes, as the time of many launches does; a median would be one of the two.
+        """
+        count = min(max(1, round(len(values) / 5)), (len(values) - 1) // 2)
+        return statistics.fmean(sorted(values)[count : len(values) - count])
+
+    @property
     def median_ms(self) -> float:
         """The median, by which configs are ranked: half of the samples are faster."""
         return statistics.median(self.samples_ms)
