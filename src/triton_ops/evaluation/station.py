@@ -73,8 +73,8 @@ class Assignment(KernelProblem):
         Left to the first compilation, the import would not read this package's bytecode: it would take 2 to 3 s of the
         first trial where Python keeps none.
         """
-        compiled = self.kernel.compiled_ahead if isinstance(self.kernel, CompilesAhead) else None
-        return (compiled.compile_imports,) if compiled is not None and compiled.compile_imports else ()
+        module = self.kernel.compile_imports if isinstance(self.kernel, CompilesAhead) else ""
+        return (module,) if module else ()
 
     @property
     def limits_s(self) -> dict[str, float]:

@@ -9,12 +9,15 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 from typing import Any, ClassVar
 
 from triton_ops.base import Count, NotNegative, escaped, gain_text
+from triton_ops.device import Machine
 from triton_ops.space import Config
+
+_WARPS = 4  # Triton's default for a config that names none
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,15 @@ class Compiled:
     def deferred(self) -> bool:
         """True if the config can be launched, but is tried only where nothing else works."""
         return self.status is Status.DEFERRED
+
+    def with_residents(self, machine: Machine | None) -> Compiled:
+        """The same with the number of its blocks on a multiprocessor of a machine at a time, if that is known."""
+        resources, warps = self.resources, self.config.get("num_warps", _WARPS)
+        if machine is None or resources is None or resources.registers is None:
+            return self
+        if not isinstance(warps, int) or warps < 1:
+            return self
+        return replace(self, resident=machine.blocks_at_once(resources.registers, resources.shared_bytes or 0, warps))
 
 
 @dataclass(frozen=True)
