@@ -10,8 +10,8 @@ import pytest
 import triton_ops
 
 NAMES = {
-    "triton_ops.benchmark.config_cache": ["ConfigCache"],
-    "triton_ops.benchmark.default_configs": [
+    "triton_ops.benchmark.plain_configs": [
+        "ConfigCache",
         "FP8_GEMM_CONFIGS",
         "GATED_MLP_CONFIGS",
         "RMSNORM_ROPE_CONFIGS",
