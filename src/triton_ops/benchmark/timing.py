@@ -34,7 +34,7 @@ from triton_ops.backend import (
     private_copy,
 )
 from triton_ops.base import require
-from triton_ops.device import CpuLoad, Turns, current_device, device_named, gpu_missing, probe, turn_key
+from triton_ops.device import CpuLoad, TorchDevice, Turns, gpu_missing, probe
 from triton_ops.evaluation import Subject
 from triton_ops.exceptions import (
     DeviceError,
@@ -90,7 +90,7 @@ def contestants_of(
 
     `device` None follows the arguments; `seed` is that of the inputs of an operation that is given no arguments.
     """
-    arguments, device = Arguments.given(args, kwargs), device_named(device)
+    arguments, device = Arguments.given(args, kwargs), TorchDevice.name_of(device)
     makers: dict[int, MakeArguments] = {}  # by operation; 0 is the caller's own arguments
     makers[0] = partial(private_copy, arguments)
     return [_contestant(name, what, arguments, makers, device, seed) for name, what in callables.items()]
@@ -187,7 +187,7 @@ def prepare(
     name = _one_device(contestants)
     timers = SharedTimer(probe(name), name, cold=cold, choose=choose)
     with _copy_errors(name):
-        count = sets if timers.device.kind == "cpu" else 1
+        count = sets if timers.device.is_cpu else 1
         argument_sets = {maker: [maker() for _ in range(count)] for maker in {each.arguments for each in contestants}}
     findings = {
         id(each): _explore(each, argument_sets[each.arguments][0]) for each in {id(c): c for c in contestants}.values()
@@ -489,7 +489,7 @@ def _samples(rounds: Rounds, sampler: Sampler, sample_ms: float, budget_ms: floa
 def measuring(place: str, wait: bool = True) -> Iterator[Callable[[], tuple[str, ...]]]:
     """A turn on a device, which is the current one meanwhile; what is yielded gives the notes on it so far."""
     device, turns = probe(place), Turns(place, wait)
-    with current_device(place), turns.turn(turn_key(device, place)):
+    with TorchDevice(place).current(), turns.turn(Turns.key_of(device, place)):
         load = CpuLoad()
         yield lambda: (*turns.notes, *load.notes(device))
 

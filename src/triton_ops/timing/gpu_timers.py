@@ -32,7 +32,7 @@ from itertools import count
 from typing import Any, Literal
 
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, graph_nodes
+from triton_ops.device import DeviceSpec, TorchDevice
 from triton_ops.timing.timer import DUTY, HostTimer, Launch, Pace, Pending, Sampler, Timer, without_gc
 
 _log = logging.getLogger("triton_ops")
@@ -327,7 +327,7 @@ def estimate_ms(queue: DelayedQueue, launch: Launch) -> float:
 
 def node_count(torch: Any, graph: Any) -> int | None:
     """The number of nodes of a captured graph; None if this torch or the driver does not tell."""
-    return graph_nodes(torch, graph.raw_cuda_graph()) if hasattr(graph, "raw_cuda_graph") else None
+    return TorchDevice.graph_nodes(torch, graph.raw_cuda_graph()) if hasattr(graph, "raw_cuda_graph") else None
 
 
 def _capture_calls(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:
@@ -436,7 +436,7 @@ def choose_timer(device: DeviceSpec, name: str, launch: Launch, *, cold: bool = 
     or by a flush where there is only one set. `cold` is whether L2 is to hold none of the launch's data; `capture` is
     False after a candidate could not be captured.
     """
-    if device.kind == "cpu":
+    if device.is_cpu:
         return HostTimer()
     several_sets = bool(launch.others)
     graphs = capture and launch.reset is None and (several_sets or not cold)

@@ -32,7 +32,7 @@ from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
 
-from triton_ops.device import DeviceSpec, free_bytes_of
+from triton_ops.device import DeviceSpec, TorchDevice
 from triton_ops.exceptions import SettingsError
 from triton_ops.timing.gpu_timers import CaptureError, choose_timer, sets_needed, timer_of
 from triton_ops.timing.race_statistics import (
@@ -581,8 +581,8 @@ class SharedTimer:
 
     def sets(self, tensors: Iterable[Any]) -> int:
         """The number of sets of such tensors that keep L2 cold; 1 on a CPU and for a timer that flushes."""
-        if not self.cold or (self.mode or "").endswith("flushed") or self.device.kind == "cpu":
+        if not self.cold or (self.mode or "").endswith("flushed") or self.device.is_cpu:
             return 1
         touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
-        free = free_bytes_of(self.device_name)
+        free = TorchDevice(self.device_name).free_bytes
         return sets_needed(sum(touched.values()), self.device.l2_bytes, free) or 1
