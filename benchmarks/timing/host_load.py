@@ -24,10 +24,10 @@ import torch
 from benchmarks.document import headed, save
 from benchmarks.tuning.spaces import operation_of
 from triton_ops import Operation
-from triton_ops.backend import AheadOfTime, Arguments
-from triton_ops.base import usable_cpus
+from triton_ops.backend import Arguments, TritonCompiler
+from triton_ops.base import Host
 from triton_ops.compilation import CompilePool
-from triton_ops.device import probe, target_of
+from triton_ops.device import Target, probe
 from triton_ops.timing import Launch
 from triton_ops.timing.gpu_timers import EventTimer, GraphTimer
 from triton_ops.timing.race_statistics import median_interval
@@ -49,7 +49,7 @@ def compiling() -> Iterator[None]:
         before = os.environ.get("TRITON_CACHE_DIR", "")
         os.environ["TRITON_CACHE_DIR"] = fresh
         stack.callback(os.environ.__setitem__, "TRITON_CACHE_DIR", before)
-        pool = stack.enter_context(CompilePool(AheadOfTime(kernel, arguments, target_of(probe("cuda")))))
+        pool = stack.enter_context(CompilePool(TritonCompiler(kernel, arguments, Target.of(probe("cuda")))))
         futures = [pool.submit(config, anyway=True) for config in operation.space_for(problem)]
         while not any(future.done() for future in futures):
             time.sleep(0.01)
@@ -111,7 +111,7 @@ def main() -> None:
         for clock in CASES:
             clocks[clock] = measured(clock)
     document = headed(
-        "python -m benchmarks.timing.host_load", options.commit, device=probe("cuda").name, cpus=usable_cpus(),
+        "python -m benchmarks.timing.host_load", options.commit, device=probe("cuda").name, cpus=Host.usable_cpus(),
         turns=TURNS, clocks=clocks,
     )  # fmt: skip
     save(options.out, document)

@@ -47,7 +47,7 @@ from triton_ops.dispatch.policy import (
     warn_once,
     within,
 )
-from triton_ops.dispatch.printed import from_triton
+from triton_ops.dispatch.triton_autotuner import from_triton
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.base import ensure_folder, require
+from triton_ops.base import Folder, require
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import cache_folder
 from triton_ops.values import TuningResult
@@ -39,7 +39,7 @@ def tune_request(*args: Any, **kwargs: Any) -> TuningResult:
 def _kept(options: dict[str, Any]) -> dict[str, Any]:
     """The options of a tune; where the folder of records cannot be made, such as in a read-only home, without it."""
     try:
-        ensure_folder(cache_folder(options.get("cache_dir")))
+        Folder(cache_folder(options.get("cache_dir"))).ensure()
     except CacheError as error:
         warn_once(f"winners are found, and not kept: {error.message}")
         return {**options, "keep": False}

@@ -11,23 +11,21 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from triton_ops.backend import Arguments, one_line
+from triton_ops.backend import Arguments, CompilesAhead, ScratchAllocator, one_line
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, Turns, current_device, turn_key
-from triton_ops.evaluation.candidate import Evaluator
-from triton_ops.evaluation.finals import FinalRequest, Outcome, compare_finalists
+from triton_ops.device import DeviceSpec, TorchDevice, Turns
+from triton_ops.evaluation.candidate import COMPILE, Evaluator
+from triton_ops.evaluation.finals import RACE, FinalRequest, Outcome, compare_finalists
+from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.judges import Precision, reduction_length
 from triton_ops.evaluation.standard import Standard
-from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
-from triton_ops.evaluation.verify import Verifier, further_cases, odd_case
+from triton_ops.evaluation.subject import ArgumentSet, Subject
+from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Verifier, further_cases, odd_case
 from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelError
 from triton_ops.request import Effort, KernelProblem, Task
 from triton_ops.space import Config, Members
-from triton_ops.timing import guard_for
+from triton_ops.timing import SharedTimer, guard_for
 from triton_ops.values import Status, Trial, Work
-
-RACE = "race"
-"""The step that `tell` is called with for each round of the last comparison."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +60,40 @@ class Assignment(KernelProblem):
             effort=replace(effort, search=effort.search_name), trusted=task.space.default_config,
             members=task.space.members,
         )  # fmt: skip
+
+    @property
+    def needs(self) -> Needs:
+        """Packages and device of a worker."""
+        return Needs.of(self.kernel, self.device, self.device_name)
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """Packages that a worker imports before it loads the task, since the kernel needs them when it compiles.
+
+        Left to the first compilation, the import would not read this package's bytecode: it would take 2 to 3 s of the
+        first trial where Python keeps none.
+        """
+        module = self.kernel.compile_imports if isinstance(self.kernel, CompilesAhead) else ""
+        return (module,) if module else ()
+
+    @property
+    def limits_s(self) -> dict[str, float]:
+        """Limits of the steps that a worker announces, in seconds."""
+        own, compile_s = self.effort.patience.launch_s, self.effort.patience.compile_s
+        return {COMPILE: compile_s, LAUNCH: own, ODD: own, RACE: own, BASELINE: compile_s + own}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Changes of a worker's environment: none."""
+        return {}
+
+    def allocator(self) -> bytes | None:
+        """The allocator that the user has given to Triton by now, packed; None if there is none."""
+        return ScratchAllocator.packed()
+
+    def station(self, tell: Callable[[str], None]) -> Station:
+        """The station of a worker; `tell` is called with each step that begins."""
+        return Inline(self, tell)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +158,7 @@ class Inline:
         self._lost: str | None = None
         with self._on_device():
             self._evaluator = _evaluator(assignment, tell, note_config)
-            self._turn_key = turn_key(assignment.device, assignment.device_name)
+            self._turn_key = Turns.key_of(assignment.device, assignment.device_name)
         self._started = assignment.baseline is None
         self._since_s = time.time()
 
@@ -155,7 +187,7 @@ class Inline:
                 raise
             if trial.status in (Status.RUNTIME, Status.RESOURCES):
                 self._lost = _device_lost(self._assignment.device, self._assignment.device_name)
-                if self._lost is None and self._assignment.device.kind != "cpu":
+                if self._lost is None and not self._assignment.device.is_cpu:
                     require("torch", "freeing memory").cuda.empty_cache()  # memory that the failed candidate held
             return trial
 
@@ -179,7 +211,7 @@ class Inline:
         """Do nothing: this process goes on, and frees memory as its owner drops the station."""
 
     def _on_device(self) -> AbstractContextManager[None]:
-        return current_device(self._assignment.device_name)
+        return TorchDevice(self._assignment.device_name).current()
 
     def _start(self, config: Config | None) -> None:
         baseline = self._assignment.baseline
@@ -275,7 +307,7 @@ def _device_lost(device: DeviceSpec, device_name: str) -> str | None:
 
     An illegal access leaves the whole process without its GPU. A small computation on the device finds that out.
     """
-    if device.kind == "cpu":
+    if device.is_cpu:
         return None
     torch = require("torch", "asking the GPU")
     try:

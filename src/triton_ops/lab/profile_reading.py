@@ -21,8 +21,8 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from triton_ops.base import read_file
-from triton_ops.device import DeviceSpec, Placed, Roofline, spec_called
+from triton_ops.base import StoredFile
+from triton_ops.device import DeviceSpec, Placed, Roofline
 from triton_ops.exceptions import ProfileError
 
 _NUMBER = re.compile(r"[-+]?\d[\d.,'\u00a0\u202f]*(?:[eE][-+]?\d+)?")
@@ -112,7 +112,7 @@ class ProfileTable:
 def read_ncu(path: str | Path) -> ProfileTable:
     """The launches in a file that `ncu --csv` has printed; `ProfileError` as of `parse_ncu`, or if it is unreadable."""
     try:
-        data = read_file(path, _LARGEST_BYTES)
+        data = StoredFile(path).read(_LARGEST_BYTES)
     except OSError as error:
         raise ProfileError(f"{path} cannot be read: {error.strerror or error}", hint="name another file") from error
     return parse_ncu(_text_of(data, str(path)), str(path))
@@ -360,8 +360,8 @@ class KernelProfile:
     def device_spec(self, gpu: str | None = None) -> DeviceSpec | None:
         """The device from the table, or the one that is named; None if it is not known. A wrong name raises."""
         if gpu is None:
-            return spec_called(self.device) if self.device else None
-        spec = spec_called(gpu)
+            return DeviceSpec.called(self.device) if self.device else None
+        spec = DeviceSpec.called(gpu)
         if spec is None:
             raise ProfileError(f"no device {gpu!r} is in the table", hint="for example --gpu 'NVIDIA H200'")
         return spec

@@ -8,20 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import AheadOfTime, Arguments, CompilesAhead, Kernel, Operation, as_kernel, described
-from triton_ops.compilation import CompilePool, foresee
+from triton_ops.backend import Arguments, Compiler, Kernel, Operation, as_kernel, compiler_of
+from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Model, Readings
-from triton_ops.device import (
-    DeviceSpec,
-    Machine,
-    gpu_missing,
-    load_calibration,
-    machine_of,
-    named_devices,
-    probe,
-    spec_called,
-    target_of,
-)
+from triton_ops.device import Calibration, DeviceSpec, Machine, Target, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, SpaceError, TargetError
 from triton_ops.records import cache_folder
 from triton_ops.request import with_configs
@@ -110,7 +100,7 @@ def rank(
     texts.
     """
     spec = device_spec(gpu)
-    machine = machine_of(spec, load_calibration(Path(cache_folder(cache_dir)), spec.name))
+    machine = Machine.of(spec, Calibration.load(Path(cache_folder(cache_dir)), spec.name))
     if machine is None:
         raise DeviceError(
             f"the model does not know the architecture {spec.arch} of {spec.name}",
@@ -135,10 +125,10 @@ def device_spec(gpu: str | None) -> DeviceSpec:
                 f"there is no GPU to explain a config for: {reason}", "cuda", hint="name one: --gpu 'NVIDIA H200'"
             )
         return probe("cuda")
-    spec = spec_called(gpu)
+    spec = DeviceSpec.called(gpu)
     if spec is None:
         raise DeviceError(
-            f"no device {gpu!r} is in the table; it has {', '.join(named_devices())}",
+            f"no device {gpu!r} is in the table; it has {', '.join(DeviceSpec.names())}",
             gpu,
             hint="for example --gpu 'NVIDIA H200'",
         )
@@ -195,19 +185,18 @@ def read(
     return prior.readings
 
 
-def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> AheadOfTime | str:
+def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> Compiler | str:
     """The compiler of the kernel's configs; or the reason why there is none."""
-    kernel = expected.kernel.compiled_ahead if isinstance(expected.kernel, CompilesAhead) else None
-    if kernel is None:
-        return f"{expected.name} is no kernel that Triton compiles, and declares no tiles"
-    return AheadOfTime(kernel, expected.arguments, target_of(spec), expected.space.members)
+    target = None if spec.kind == "cpu" else Target.of(spec)
+    compiler = compiler_of(expected.kernel, expected.arguments, target, expected.space.members)
+    return compiler or f"{expected.name} is no kernel that Triton compiles, and declares no tiles"
 
 
 def _refusals(expected: ModelQuestion, spec: DeviceSpec, configs: Iterable[Config]) -> dict[Config, str]:
     ahead = ahead_of(expected, spec)
     if isinstance(ahead, str):
         return {}
-    verdicts = ((config, foresee(ahead, config)) for config in configs)
+    verdicts = ((config, ahead.objection(config)) for config in configs)
     return {config: it.reason for config, it in verdicts if it is not None and not it.deferred}
 
 
@@ -240,5 +229,5 @@ _HINT = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md
 
 
 def _check(expected: ModelQuestion) -> ModelQuestion:
-    expected.kernel.check(expected.space.tunables, described(expected.arguments, light=True))
+    expected.kernel.check(expected.space.tunables, expected.arguments.described(light=True))
     return expected

@@ -24,22 +24,9 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from triton_ops.backend import Operation
-from triton_ops.base import (
-    CHECKSUM,
-    Count,
-    Extent,
-    Milliseconds,
-    Seconds,
-    bounded,
-    parsed,
-    read_named,
-    sealed,
-    unsealed,
-    write_named,
-)
-from triton_ops.compilation import with_residents
+from triton_ops.base import Count, Extent, NamedFile, NotNegative, Sealed
 from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, Model, ProductTiles, RowTiles
-from triton_ops.device import Calibration, machine_of, spec_named
+from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, TargetError, UnsupportedDtypeError
 from triton_ops.lab.ranking import expected_of, read
 from triton_ops.records import Run
@@ -116,8 +103,8 @@ def _inferred(
     operation: Operation, space: ConfigSpace, shape: Sequence[int] | None, dtype: str | None, device: str | None
 ) -> dict[str, Any] | None:
     """The readings of the kernel, for replays; None where nothing can be told."""
-    spec = spec_named(device or "")
-    machine = machine_of(spec) if spec is not None else None
+    spec = DeviceSpec.named(device or "")
+    machine = Machine.of(spec) if spec is not None else None
     if spec is None or machine is None:
         return None
     expected = expected_of(operation, space=space, shape=shape, dtype=dtype)
@@ -129,12 +116,12 @@ def _inferred(
 
 def write_recording(path: Path, content: Mapping[str, Any]) -> None:
     """Write a recording as gzipped JSON with its checksum, whole or not at all; equal content gives equal bytes."""
-    rest = {name: value for name, value in content.items() if name != CHECKSUM}  # of a recording that was read
+    rest = {name: value for name, value in content.items() if name != Sealed.CHECKSUM}  # of a recording that was read
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as file:
-        file.write(json.dumps(sealed(rest)).encode())
+        file.write(json.dumps(Sealed(rest)).encode())
     try:
-        write_named(path, packed.getvalue())
+        NamedFile(path).write(packed.getvalue())
     except OSError as error:
         raise RecordingError(
             f"{path} cannot be written: {error.strerror or error}", hint="name a file in a folder that can be written"
@@ -189,13 +176,13 @@ _FAILURES = {
 }  # Kernel Tuner's words
 
 
-_Quantiles: TypeAlias = Annotated[list[Milliseconds], msgspec.Meta(min_length=3)]
+_Quantiles: TypeAlias = Annotated[list[NotNegative], msgspec.Meta(min_length=3)]
 
 
 class _Row(msgspec.Struct, frozen=True):
     config: Config
     status: str
-    compile_s: Seconds | None = None
+    compile_s: NotNegative | None = None
     shared: Count | None = None
     regs: Count | None = None
     spills: Count | None = None
@@ -248,15 +235,15 @@ class Recording:
         """The compiler's result for each config; empty if the file has no figures of the compiler."""
         if all(trial.resources is None or trial.resources.registers is None for trial in self.trials.values()):
             return {}
-        spec = spec_named(self.device)
-        machine = machine_of(spec) if spec is not None else None
-        return {config: with_residents(_compilation(trial), machine) for config, trial in self.trials.items()}
+        spec = DeviceSpec.named(self.device)
+        machine = Machine.of(spec) if spec is not None else None
+        return {config: _compilation(trial).with_residents(machine) for config, trial in self.trials.items()}
 
 
 def read_recording(path: Path) -> Recording:
     """The recording, with a config that ran, in a file of any of the three forms; else `RecordingError`."""
     try:
-        recording = _recording(path, read_named(path, unpack=True))
+        recording = _recording(path, NamedFile(path).read(unpack=True))
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror or error}", hint="give a file") from error
     except _UNREADABLE as error:
@@ -275,10 +262,10 @@ def _recording(path: Path, content: bytes) -> Recording:
     if content.startswith(_RUN_LINE):
         return recording_of(Run.of(path, content.split(b"\n")[:-1]))
     if _CACHE_NAME in content:
-        bounded(content)
+        Sealed.check_size(content)
         return _of_cache(path.name, _cache_content(content.decode()))
-    plain = parsed(content)
-    return _of_rows(path.name, unsealed(plain) if CHECKSUM in plain else plain)
+    plain = Sealed.parsed(content)
+    return _of_rows(path.name, Sealed.opened(plain) if Sealed.CHECKSUM in plain else plain)
 
 
 def _cache_content(text: str) -> Any:
@@ -506,6 +493,6 @@ def recorded_work(recording: Mapping[str, Any]) -> Work | None:
 def recorded_model(recording: Mapping[str, Any], calibration: Calibration | None = None) -> Model | None:
     """The model of a recording's space on the device that it names; None if the model would make no forecast."""
     work = recorded_work(recording)
-    spec = spec_named(str(recording.get("gpu", "")))
-    machine = machine_of(spec, calibration) if spec is not None else None
+    spec = DeviceSpec.named(str(recording.get("gpu", "")))
+    machine = Machine.of(spec, calibration) if spec is not None else None
     return None if work is None or work.tiles is None or machine is None else Model(work, machine)

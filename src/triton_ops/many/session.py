@@ -18,9 +18,9 @@ from typing import Any, TypeAlias
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from triton_ops.base import ensure_folder, gain_text, usable_cpus
+from triton_ops.base import Folder, Host, gain_text
 from triton_ops.compilation import SharedCpus
-from triton_ops.device import chosen_gpus
+from triton_ops.device import TorchDevice
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError
 from triton_ops.many.executor import Executor, ExecutorLostError, Job, LocalExecutor, TellsReady
 from triton_ops.many.problem import RunOptions, TuneProblem, as_problem, is_positive, job_of
@@ -409,8 +409,8 @@ def tune_many(
         )
     options = RunOptions(
         plan=_plan(effort, search, trials, each_s), cache_dir=cache_dir, seed=checked_seed(seed), force=force,
-        isolate=isolate, transfer=transfer, wait=wait, devices=chosen_gpus(gpus), budget_s=checked_budget(budget_s),
-        cluster=chosen_engine(engine, gpus),
+        isolate=isolate, transfer=transfer, wait=wait, devices=TorchDevice.chosen(gpus),
+        budget_s=checked_budget(budget_s), cluster=chosen_engine(engine, gpus),
     )  # fmt: skip
     return run_jobs(jobs_of(problems, options), options, told=told, start=start)
 
@@ -448,7 +448,7 @@ def run_jobs(
     ended = {name: outcome_of(distinct[name], result=result) for name, result in results.items()}
     new = [job for name, job in distinct.items() if name not in results]
     if new:
-        ensure_folder(cache_folder(options.cache_dir))  # without it each problem would fail, one after the other
+        Folder(cache_folder(options.cache_dir)).ensure()  # without it each problem would fail, one after the other
     stopped = "complete"
     tell = told or observer or (lambda _: None)
     with display(len(distinct), tell) if told is None else nullcontext(Follows(tell)) as view:
@@ -467,7 +467,7 @@ def _run(
 ) -> ManyRun:
     with cleaned_up_on_sigterm():
         count = max(1, len(options.devices))
-        shared_cpus = SharedCpus(usable_cpus(), _SPARED * count, count)
+        shared_cpus = SharedCpus(Host.usable_cpus(), _SPARED * count, count)
         budget_s, cluster = options.budget_s, options.cluster
         left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
         schedule = Schedule(planned(jobs, options), budget_s=left_s, ahead=AHEAD if cluster is None else 0)

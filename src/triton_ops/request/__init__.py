@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from triton_ops.request.effort import checked_seed as checked_seed
     from triton_ops.request.effort import chosen_effort as chosen_effort
     from triton_ops.request.effort import effort_of as effort_of
+    from triton_ops.request.known_calls import KnownCall as KnownCall
+    from triton_ops.request.known_calls import KnownCalls as KnownCalls
     from triton_ops.request.request import KernelProblem as KernelProblem
     from triton_ops.request.request import Task as Task
     from triton_ops.request.request import TuneRequest as TuneRequest

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import Arguments, Kernel, Operation, is_kept, is_tensor, not_for_another_process, source_of
-from triton_ops.base import cpu_threads, ensure_folder, folder_within, locked, writable
+from triton_ops.backend import Arguments, Kernel, Operation, is_kept, not_for_another_process, source_of
+from triton_ops.base import Folder, Host
 from triton_ops.compilation import SharedCpus
-from triton_ops.device import Turns, current_gpu
+from triton_ops.device import TorchDevice, Turns
 from triton_ops.evaluation import Stations
 from triton_ops.exceptions import CacheError
 from triton_ops.processes import cleaned_up_on_sigterm, fork_servers
@@ -39,22 +39,27 @@ from triton_ops.records import (
     recalled,
     store_in,
 )
-from triton_ops.request import Effort, Patience, TuneRequest, checked_seed, chosen_effort, make_request, with_configs
+from triton_ops.request import (
+    Effort,
+    KnownCalls,
+    Patience,
+    TuneRequest,
+    checked_seed,
+    chosen_effort,
+    make_request,
+    with_configs,
+)
 from triton_ops.search import AnySearch
 from triton_ops.space import ConfigSpace
 from triton_ops.tuner.gate import Gate
 from triton_ops.tuner.progress import Listener, ProgressBar, checked_listener
 from triton_ops.tuner.result import result_of
 from triton_ops.tuner.tuning import Tuning
-from triton_ops.values import ALIGNMENT_BYTES, Key, Tolerance, TuningResult, check_memory, is_fake
+from triton_ops.values import Key, Tolerance, TuningResult, check_memory
 
 _MOST = 1_024
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 _COPIED = ("best_config", "guard", "totals", "all_results")  # that a caller may change
-
-
-class _OtherwiseError(Exception):
-    """Something in a call that cannot be told in a moment."""
 
 
 @dataclass(frozen=True)
@@ -70,20 +75,16 @@ class _Hit:
     makes_the_same: Callable[[], bool]
 
 
-_hits: dict[Any, _Hit] = {}
+_hits = KnownCalls[_Hit](plain=True)
 _refused: set[Any] = set()
 
 
 def call_of(target: Any, args: Any, kwargs: Any, space: Any, options: Mapping[str, Any]) -> Any:
-    """The name of a call in this process; None if it cannot be told in a moment."""
-    try:
-        arguments = tuple(map(_token, args)), tuple([(name, _token(value)) for name, value in (kwargs or {}).items()])
-        where = (*settings.named_folder_and_effort(), current_gpu())
-        call = (id(target), arguments, _space(space), *options.values(), where)
-        hash(call)
-    except (_OtherwiseError, TypeError, AttributeError, RuntimeError):  # such as a tensor without an address
+    """The place of a call in this process; None if it cannot be told in a moment."""
+    if (listed := _space(space)) is None:
         return None
-    return call
+    where = (*settings.named_folder_and_effort(), TorchDevice.current_name())
+    return _hits.place(args, kwargs or {}, id(target), listed, *options.values(), where)
 
 
 def hit(call: Any, start: float) -> TuningResult | None:
@@ -95,10 +96,10 @@ def hit(call: Any, start: float) -> TuningResult | None:
         _stamp(entry.path) != entry.stamp
         or entry.kernel.identity != entry.identity
         or any(source_of(check).fingerprint != fingerprint for check, fingerprint in entry.checks)
-        or cpu_threads() != entry.threads
+        or Host.cpu_threads() != entry.threads
         or not entry.makes_the_same()
     ):
-        del _hits[call]
+        _hits.pop(call, None)
         return None
     result = object.__new__(TuningResult)
     result.__dict__.update(entry.result.__dict__)
@@ -126,8 +127,6 @@ def remember(
     stamp = _stamp(path)
     if stamp is None:
         return
-    if len(_hits) >= _MOST:
-        _hits.clear()
     if call in _refused:
         return
     sources = [(check, source_of(check)) for check in checks]
@@ -137,28 +136,22 @@ def remember(
         _refused.add(call)
         return
     fingerprints = tuple((check, source.fingerprint) for check, source in sources)
-    _hits[call] = _Hit(
-        (target, space), kernel, dict(kernel.identity), fingerprints, path, stamp, cpu_threads(), result, makes_the_same
-    )
-
-
-def _token(value: Any) -> Any:
-    kind = type(value)
-    if kind in _PLAIN:
-        return (kind, value)
-    if is_tensor(value) and not is_fake(value):
-        return value.shape, value.dtype, value.stride(), value.data_ptr() % ALIGNMENT_BYTES == 0, value.device
-    raise _OtherwiseError
+    entry = _Hit(
+        (target, space), kernel, dict(kernel.identity), fingerprints, path, stamp, Host.cpu_threads(), result,
+        makes_the_same,
+    )  # fmt: skip
+    _hits.keep(call, entry)
 
 
 def _space(space: Any) -> Any:
+    """What tells a space from others in a moment; None if nothing does."""
     if space is None or isinstance(space, ConfigSpace):
         return id(space)
     if type(space) is dict:
         values = [space[name] for name in space]
         if all(type(each) in (list, tuple) and _PLAIN.issuperset(map(type, each)) for each in values):
             return repr(space)
-    raise _OtherwiseError
+    return None
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -361,7 +354,7 @@ def tune_request(
         return result
     stations = Stations(problem=request, isolate=isolate, reuse=reuse, turns=Turns(request.device_name, wait))
     _check_addresses(request, stations)
-    task, own_folder = request.task(space), ensure_folder(folder) if keep else Path(folder)
+    task, own_folder = request.task(space), Folder(folder).ensure() if keep else Path(folder)
     with cleaned_up_on_sigterm(), _only_one(own_folder if keep else None, key) as (runs, quarantine):
         if (result := known()) is not None:
             return result
@@ -434,17 +427,17 @@ def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]
     def waiting() -> None:
         _log.warning("another process is tuning %s; waiting for it", f"{key.kernel} {key.label}".rstrip())
 
-    with locked(place, f"{key.id}.lock", waiting=waiting) as lock:
+    with Folder(place).locked(f"{key.id}.lock", waiting=waiting) as lock:
         yield Runs(folder, key.id, resumed=lock), Quarantine.of(folder, key)
 
 
 def _make_folder(folder: Path, place: Path) -> bool:
     """Make the folder of run logs; False if it cannot be written, or if another user has placed it."""
-    if not writable(folder):
+    if not Folder(folder).writable:
         _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
         return False
     try:
-        ensure_folder(folder_within(folder, place))
+        Folder(Folder(place).within(folder)).ensure()
     except (OSError, CacheError) as error:
         reason = getattr(error, "strerror", None) or error
         _log.warning("%s is ignored, so that this tune cannot be resumed: %s; move it away", place, reason)

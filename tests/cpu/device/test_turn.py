@@ -17,10 +17,10 @@ from types import SimpleNamespace
 import pytest
 
 from triton_ops import settings
-from triton_ops.base import locks
-from triton_ops.device import DeviceSpec, Turns, turn_key
+from triton_ops.base import folders
+from triton_ops.device import DeviceSpec, Turns
 from triton_ops.device import probing as state
-from triton_ops.device import turns as turn
+from triton_ops.device import probing as turn
 from triton_ops.evaluation import StationFacts
 from triton_ops.evaluation.station import TakesTurns
 from triton_ops.exceptions import DeviceError
@@ -130,7 +130,7 @@ def test_a_measurement_inside_a_measurement_keeps_the_turn():
 def test_different_devices_and_cpus_take_no_turns_of_each_other():
     with Turns("cuda:0").turn(KEY), Turns("cuda:1", wait=False).turn("GPU-8"), Turns("cpu", wait=False).turn(""):
         pass
-    assert turn_key(DeviceSpec("cpu", "a CPU", "x86_64", 2), "cpu") == ""
+    assert Turns.key_of(DeviceSpec("cpu", "a CPU", "x86_64", 2), "cpu") == ""
 
 
 def test_a_long_wait_is_a_note():
@@ -202,7 +202,7 @@ def test_the_lock_folder_of_this_user_is_its_own(tmp_path, monkeypatch, caplog):
 
 @pytest.mark.timeout(30)
 def test_a_lock_that_is_never_given_back_is_waited_for_once(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(locks, "SHARED_WAIT_S", 0.2)
+    monkeypatch.setattr(folders, "SHARED_WAIT_S", 0.2)
     monkeypatch.setattr(turn, "_given_up", set())
     place = tmp_path / "locks"
     folder_of_everybody(place, None)
@@ -255,8 +255,8 @@ def test_a_station_takes_a_turn_for_each_question():
 )
 def test_a_gpu_is_known_by_its_uuid_or_its_place(monkeypatch, properties, key):
     cuda = SimpleNamespace(get_device_properties=lambda _: SimpleNamespace(**properties))
-    monkeypatch.setattr("triton_ops.device.turns.require", lambda *_: SimpleNamespace(cuda=cuda))
-    assert turn_key(DeviceSpec("cuda", "a GPU", "sm_90", 132), "cuda:1") == key
+    monkeypatch.setattr("triton_ops.device.probing.require", lambda *_: SimpleNamespace(cuda=cuda))
+    assert Turns.key_of(DeviceSpec("cuda", "a GPU", "sm_90", 132), "cuda:1") == key
 
 
 def test_the_share_of_the_cpus_that_others_use_leaves_out_this_process(monkeypatch):

@@ -11,9 +11,10 @@ import triton_ops
 from tests.tuned_kernels import add, grid
 from triton_ops import operation, tune
 from triton_ops.backend import FunctionKernel
-from triton_ops.base import sealed
+from triton_ops.base import Sealed
 from triton_ops.cli.app import main
-from triton_ops.dispatch import ledger, would_run
+from triton_ops.dispatch import decision as decisions
+from triton_ops.dispatch import would_run
 from triton_ops.dispatch.operations import decided
 from triton_ops.exceptions import TargetError
 from triton_ops.records import Lockfile, LockPlan, Record, Runs, Timing, lock_of, read_lockfile, read_run
@@ -171,7 +172,7 @@ def test_a_record_that_was_written_before_tunes_were_counted_is_gone_on_with(tun
     (path,) = tmp_path.glob("*.record.json")
     old = {**json.loads(path.read_text()), "confidence": "nothing was raced"}
     del old["tunes"], old["checksum"]
-    path.write_text(json.dumps(sealed(old)))
+    path.write_text(json.dumps(Sealed(old)))
     assert (kept(tmp_path).unproven, len(tuned().trials)) == ("nothing was raced", 2)
 
 
@@ -214,7 +215,7 @@ def test_it_is_not_pinned_unless_that_is_asked_for_and_then_the_lockfile_says_so
     first, second = read_lockfile("triton-ops.lock.json").entries
     assert (first.label, first.origin.unproven, first.measured.gain) == ("8", ALONE, None)
     assert second.origin.unproven == ""
-    ledger.forget_decisions()
+    decisions.forget_decisions()
     found = would_run(add_up, shape=(8,), lockfile=read_lockfile("triton-ops.lock.json"))
     assert f"unproven: {ALONE}" in found.found.why
 

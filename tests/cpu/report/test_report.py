@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from tests.records import record
 from tests.runs import ID, begun, head
-from triton_ops.base import sealed
+from triton_ops.base import Sealed
 from triton_ops.cost_model import GemmTiles
-from triton_ops.device import spec_named
+from triton_ops.device import DeviceSpec
 from triton_ops.records import Finalist, Head, RunLog, read_run
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.lockfile import loads
@@ -191,7 +191,7 @@ def replace_in_head(path, before, after):
     """The log with a first line that is changed and has the checksum of its content."""
     first, rest = path.read_text(encoding="utf-8").split("\n", 1)
     changed = {name: value for name, value in json.loads(first.replace(before, after)).items() if name != "checksum"}
-    path.write_text(json.dumps(sealed(changed)) + "\n" + rest, encoding="utf-8")
+    path.write_text(json.dumps(Sealed(changed)) + "\n" + rest, encoding="utf-8")
     return path
 
 
@@ -200,7 +200,7 @@ def test_the_log_of_a_tune_holds_the_work_beside_the_limits_of_the_device():
         4096, 4096, 4096, dtype="float16", out_dtype="float16", tile_rows="n", tile_columns="n", tile_inner="n"
     )
     task = Task(
-        kernel=None, problem=Problem("matmul"), space=ConfigSpace({"n": [1]}), device=spec_named("NVIDIA H200"),
+        kernel=None, problem=Problem("matmul"), space=ConfigSpace({"n": [1]}), device=DeviceSpec.named("NVIDIA H200"),
         device_name="cuda", arguments=None, work=Work(2e12, 1e9, tiles),
     )  # fmt: skip
     facts = {"seed": 0, "versions": {}, "started": datetime.now(timezone.utc)}

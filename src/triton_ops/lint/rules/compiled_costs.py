@@ -7,7 +7,6 @@ from math import gcd, prod
 from typing import Any, NamedTuple
 
 from triton_ops.backend import one_line
-from triton_ops.compilation import resources_of
 from triton_ops.device import Residents
 from triton_ops.kernel_ir import AccessFact, Facts, ProductFact, SourcePlace, Term, Traffic, widths_by_line
 from triton_ops.lint.findings import Undecided
@@ -43,7 +42,7 @@ def _registers_decide_compiled(
 ) -> Iterator[Statement]:
     target = kernel.target
     try:
-        resources = resources_of(compile_variant(kernel, variant, config), target)
+        resources = compile_variant(kernel, variant, config).resources(target)
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
         yield _refused(rule, kernel, config, error)
         return
@@ -98,7 +97,7 @@ def _find_lost_occupancy(rule: Rule, kernel: KernelReading) -> Iterable[Statemen
         return
     several = (configs[0], {**configs[0], "num_stages": stages - 1})
     try:
-        resources = [resources_of(compile_variant(kernel, variant, one), kernel.target) for one in several]
+        resources = [compile_variant(kernel, variant, one).resources(kernel.target) for one in several]
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
         yield _refused(rule, kernel, configs[0], error)
         return
@@ -162,7 +161,7 @@ def _widths_decide_variant(rule: Rule, kernel: KernelReading, variant: Variant) 
     suspects = list(_suspects(variant))
     if not suspects:
         return
-    if kernel.target.kind != "cuda":
+    if kernel.target.vendor.assembly != "ptx":
         yield rule.undecided(kernel, f"how wide {kernel.target.arch} loads each line is not read; PTX is")
         return
     configs = list(known_configs(kernel))
@@ -289,7 +288,7 @@ def _decide_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iter
     shapes += [value.type.shape for reduction in variant.facts.reductions for value in reduction.inputs]
     if not variant.rearranges and all(sum(extent > 1 for extent in shape) < 2 for shape in shapes):
         return  # elements go from one thread to another as one sum of a block with one axis, if at all
-    if kernel.target.kind != "cuda":
+    if kernel.target.vendor.assembly != "ptx":
         yield rule.undecided(kernel, f"how {kernel.target.arch} accesses its shared memory is not read; PTX is")
         return
     if kernel.uses.descriptors and not kernel.guesses:
