@@ -89,7 +89,7 @@ class Loadable(Protocol):
         """The allocator that the user has given to Triton by now, packed; None for the worker's own."""
 
     def station(self, tell: Callable[[str], None]) -> Any:
-        """The station in the worker, which has `facts`; `tell` is called with each step that begins."""
+        """The station in the worker, which has `facts`, perhaps None; `tell` is called with each step that begins."""
 
 
 class Isolated:
@@ -323,7 +323,7 @@ class Stations:
         """True if candidates run in a worker."""
         if self.isolate is not None:
             return self.isolate
-        return self.problem.device.kind != "cpu" and isinstance(self.problem.kernel, MayCrash)
+        return not self.problem.device.is_cpu and isinstance(self.problem.kernel, MayCrash)
 
     @property
     def _needs(self) -> idle_worker.Needs:

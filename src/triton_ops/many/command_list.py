@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import typer
 
 from triton_ops.backend import Operation
-from triton_ops.device import chosen_gpus, probe
+from triton_ops.device import TorchDevice, probe
 from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.many.executor import Job
 from triton_ops.many.problem import ProblemLine, RunOptions, TuneProblem, job_of, read_problems
@@ -60,7 +60,7 @@ class ListedTune:
     ) -> ListedTune:
         """The options as they were typed, those of `RunOptions` too; a `TritonKernelError` if one is wrong."""
         cluster = chosen_engine(engine, gpus)
-        devices, limit_s = chosen_gpus(gpus), checked_budget(budget_s)
+        devices, limit_s = TorchDevice.chosen(gpus), checked_budget(budget_s)
         folder_of(cache_dir)
         if device is not None:
             probe(device)

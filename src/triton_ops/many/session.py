@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from triton_ops.base import Folder, Host, gain_text
 from triton_ops.compilation import SharedCpus
-from triton_ops.device import chosen_gpus
+from triton_ops.device import TorchDevice
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError
 from triton_ops.many.executor import Executor, ExecutorLostError, Job, LocalExecutor, TellsReady
 from triton_ops.many.problem import RunOptions, TuneProblem, as_problem, is_positive, job_of
@@ -409,8 +409,8 @@ def tune_many(
         )
     options = RunOptions(
         plan=_plan(effort, search, trials, each_s), cache_dir=cache_dir, seed=checked_seed(seed), force=force,
-        isolate=isolate, transfer=transfer, wait=wait, devices=chosen_gpus(gpus), budget_s=checked_budget(budget_s),
-        cluster=chosen_engine(engine, gpus),
+        isolate=isolate, transfer=transfer, wait=wait, devices=TorchDevice.chosen(gpus),
+        budget_s=checked_budget(budget_s), cluster=chosen_engine(engine, gpus),
     )  # fmt: skip
     return run_jobs(jobs_of(problems, options), options, told=told, start=start)
 

@@ -21,7 +21,7 @@ from triton_ops.backend import (
     source_of,
 )
 from triton_ops.base import canonical_json
-from triton_ops.device import DeviceSpec, current_gpu, device_named, gpu_missing, probe, target_of
+from triton_ops.device import DeviceSpec, Target, TorchDevice, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, SpaceError
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.values import (
@@ -140,7 +140,7 @@ class Task(KernelProblem):
 
     def compiler(self) -> Compiler | None:
         """The compiler of the kernel's configs, for processes without the device; None if nothing is compiled."""
-        target = None if self.device.kind == "cpu" else target_of(self.device)
+        target = None if self.device.kind == "cpu" else Target.of(self.device)
         return compiler_of(self.kernel, self.arguments_or_specs, target, self.space.members)
 
 
@@ -212,7 +212,7 @@ def make_request(
     seed: int = 0,
 ) -> TuneRequest:
     """The request of a call of `tune` or `recall`, which describe the parameters and the errors."""
-    arguments, device = Arguments.given(args, kwargs), device_named(device)
+    arguments, device = Arguments.given(args, kwargs), TorchDevice.name_of(device)
     reference, named = as_callable("reference", reference), None
     operation = target if isinstance(target, Operation) else None
     if operation is not None and not (arguments.positional or arguments.keyword):
@@ -275,7 +275,7 @@ def device_for(device: str | None, runs_on: str, who: str) -> str:
     if device is not None:
         return _with_index(device)
     if runs_on == "any":
-        return "cpu" if gpu_missing() else current_gpu()
+        return "cpu" if gpu_missing() else TorchDevice.current_name()
     if runs_on == "cuda" and (missing := gpu_missing()):
         raise DeviceError(
             f"{who} runs on a GPU, and there is none: {missing}",
@@ -304,7 +304,7 @@ def device_of(arguments: Arguments, device: str | None) -> str:
 
 def _with_index(device_name: str) -> str:
     """The device's name; `cuda` with the number of the current GPU, which is another one in other threads."""
-    return current_gpu() if device_name == "cuda" else device_name
+    return TorchDevice.current_name() if device_name == "cuda" else device_name
 
 
 def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:

@@ -22,7 +22,7 @@ from triton_ops import settings
 from triton_ops.backend import Arguments, Kernel, Operation, is_kept, not_for_another_process, source_of
 from triton_ops.base import Folder, Host
 from triton_ops.compilation import SharedCpus
-from triton_ops.device import Turns, current_gpu
+from triton_ops.device import TorchDevice, Turns
 from triton_ops.evaluation import Stations
 from triton_ops.exceptions import CacheError
 from triton_ops.processes import cleaned_up_on_sigterm, fork_servers
@@ -83,7 +83,7 @@ def call_of(target: Any, args: Any, kwargs: Any, space: Any, options: Mapping[st
     """The place of a call in this process; None if it cannot be told in a moment."""
     if (listed := _space(space)) is None:
         return None
-    where = (*settings.named_folder_and_effort(), current_gpu())
+    where = (*settings.named_folder_and_effort(), TorchDevice.current_name())
     return _hits.place(args, kwargs or {}, id(target), listed, *options.values(), where)
 
 
