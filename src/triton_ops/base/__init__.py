@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from triton_ops.base.ranges import NotNegative as NotNegative
     from triton_ops.base.ranges import Plain as Plain
     from triton_ops.base.ranges import Seconds as Seconds
+    from triton_ops.base.ranges import is_positive as is_positive
     from triton_ops.base.sealed_json import CHECKSUM as CHECKSUM
     from triton_ops.base.sealed_json import DamagedError as DamagedError
     from triton_ops.base.sealed_json import bounded as bounded

@@ -14,7 +14,7 @@ from typing import Any
 
 from triton_ops.backend import Operation
 from triton_ops.dispatch.operations import Choices
-from triton_ops.dispatch.policy import check_tune_options
+from triton_ops.request import TuneOptions
 from triton_ops.space import Config
 
 _tuning: ContextVar[Mapping[str, Any] | None] = ContextVar("triton_ops_tuning", default=None)
@@ -34,7 +34,7 @@ def tuning(**options: Any) -> Iterator[None]:
 
     Cost: a tune for every new problem, from seconds to minutes by its effort.
     """
-    check_tune_options(options, "tuning takes", "the options")
+    TuneOptions.check_names(options, "tuning takes", "the options")
     before = _tuning.set(options)
     try:
         yield

@@ -21,7 +21,7 @@ from triton_ops.evaluation.standard import Standard
 from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
 from triton_ops.evaluation.verify import Verifier, further_cases, odd_case
 from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelError
-from triton_ops.request import Effort, KernelProblem, Task
+from triton_ops.request import KernelProblem, Task, TuneOptions
 from triton_ops.space import Config, Members
 from triton_ops.timing import guard_for
 from triton_ops.values import Status, Trial, Work
@@ -34,17 +34,16 @@ RACE = "race"
 class Assignment(KernelProblem):
     """The part of a task that a station needs; it can be sent to another process.
 
-    `shape` are the extents of an operation's problem, as asked for; None for the caller's own arguments. With `cold`,
-    L2 holds nothing of the kernel's data when a timed launch starts. `baseline` has worked before, and others are timed
-    next to it; None takes the first that works. `mode` is that of times that were taken before; None leaves the choice
-    of the timer open. Where there is no reference, the results of `trusted` are right; None takes the first that runs.
+    `shape` are the extents of an operation's problem, as asked for; None for the caller's own arguments. `baseline` has
+    worked before, and others are timed next to it; None takes the first that works. `mode` is that of times that were
+    taken before; None leaves the choice of the timer open. Where there is no reference, the results of `trusted` are
+    right; None takes the first that runs.
     """
 
     work: Work | None
     shape: tuple[int, ...] | None
     dtype: str | None
-    effort: Effort
-    cold: bool = True
+    options: TuneOptions
     baseline: Config | None = None
     mode: str | None = None
     odd: bool = True
@@ -52,14 +51,14 @@ class Assignment(KernelProblem):
     trusted: Config | None = None
 
     @classmethod
-    def of(cls, task: Task, effort: Effort, cold: bool, baseline: Config | None) -> Assignment:
-        """The assignment of a station for a task."""
+    def of(cls, task: Task, options: TuneOptions, baseline: Config | None) -> Assignment:
+        """The assignment of a station for a task; it takes no search along, which may be none for other processes."""
         shape = dtype = None
         if task.named is not None:
             shape, dtype = task.named.operation.full_shape(task.named.shape), task.named.dtype
         return cls(
-            **task.common, work=task.work, shape=shape, dtype=dtype, cold=cold, baseline=baseline,
-            effort=replace(effort, search=effort.search_name), trusted=task.space.default_config,
+            **task.common, work=task.work, shape=shape, dtype=dtype, baseline=baseline,
+            options=options.of_effort(replace(options.plan, search="auto")), trusted=task.space.default_config,
             members=task.space.members,
         )  # fmt: skip
 
@@ -170,7 +169,7 @@ class Inline:
         try:
             with self._on_device():
                 self._start(None)
-                outcome = compare_finalists(self._evaluator, final, self._assignment.effort, keep_round)
+                outcome = compare_finalists(self._evaluator, final, self._assignment.options.plan, keep_round)
         finally:
             self._note_config(None)
         return replace(outcome, guard=guard.summary())
@@ -201,7 +200,7 @@ def _evaluator(
         kernel=assignment.kernel,
         subject=subject,
         shared_timer=shared,
-        policy=assignment.effort.screen,
+        policy=assignment.options.plan.screen,
         verifier=verifier,
         tell=tell,
         note_config=note_config,

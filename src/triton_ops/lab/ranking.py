@@ -24,7 +24,7 @@ from triton_ops.device import (
 )
 from triton_ops.exceptions import DeviceError, KernelTypeError, SpaceError, TargetError
 from triton_ops.records import cache_folder
-from triton_ops.request import with_configs
+from triton_ops.request import TuneProblem
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.tuner import Survey
 from triton_ops.values import Work
@@ -155,7 +155,7 @@ def expected_of(
     dtype: str | None = None,
 ) -> ModelQuestion:
     """The kernel, the arguments and the space that a call of `rank` means; an argument that does not fit raises."""
-    target, space = with_configs(target, space)
+    target, space = TuneProblem(target=target, space=space).parts
     if isinstance(target, Operation):
         if args or kwargs:
             raise KernelTypeError(

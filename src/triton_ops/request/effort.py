@@ -1,14 +1,15 @@
-"""Efforts: how much a tune may cost; the defaults of the shipped ones stand here and nowhere else."""
+"""The options of a tune, its effort above all; the defaults of all doors and of shipped efforts stand here alone."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 from triton_ops import settings
 from triton_ops.exceptions import SettingsError
@@ -211,6 +212,15 @@ class Effort:
             if not (isinstance(value, (int, float)) and value >= least):
                 raise SettingsError(f"{field_name} of effort {self.name} is {value!r}; it must be {least} or more")
 
+    @classmethod
+    def named(cls, effort: str | Effort | None = None) -> Effort:
+        """The shipped effort of that name, or `effort` itself; None takes the environment's, or else `quick`."""
+        if isinstance(effort, cls):
+            return effort
+        if effort is not None and not isinstance(effort, str):
+            raise SettingsError(f"effort is {effort!r}", hint=f"pass {', '.join(PRESETS)}, or a triton_ops.Effort")
+        return PRESETS[settings.effort() if effort is None else settings.checked_effort(effort)]
+
     def for_a_launch(self, configs: int) -> Effort:
         """This effort for a launch that waits for its tune: a few configs are compared for a shorter time.
 
@@ -266,27 +276,59 @@ PRESETS = {
 }
 
 
-def effort_of(effort: str | Effort | None = None) -> Effort:
-    """The shipped effort of that name, or `effort` itself; None takes the environment's, or else `quick`."""
-    if isinstance(effort, Effort):
-        return effort
-    if effort is not None and not isinstance(effort, str):
-        raise SettingsError(f"effort is {effort!r}", hint=f"pass {', '.join(PRESETS)}, or a triton_ops.Effort")
-    return PRESETS[settings.effort() if effort is None else settings.checked_effort(effort)]
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions:
+    """The options of a tune, apart from its problem; `triton_ops.tune` describes them.
 
+    Whatever starts a tune has these names and defaults, and passes the value on whole. `keep` is False where nothing is
+    read from the cache folder or written to it.
 
-def chosen_effort(
-    effort: str | Effort | None = None,
-    search: AnySearch | None = None,
-    trials: int | None = None,
-    budget_s: float | None = None,
-) -> Effort:
-    """The effort that a call of `tune` asks for, with `search`, `trials` and `budget_s` in place of its own."""
-    chosen = effort_of(effort)
-    if search is None and trials is None and budget_s is None:
-        checked_search(chosen.search)
-        return chosen
-    limits = Budget(
-        chosen.budget.trials if trials is None else trials, chosen.budget.seconds if budget_s is None else budget_s
-    )
-    return replace(chosen, search=checked_search(chosen.search if search is None else search), budget=limits)
+    Raises:
+        SettingsError: The seed is no whole number of 0 or more, or `isolate` no truth value.
+    """
+
+    effort: str | Effort | None = None
+    search: AnySearch | None = None
+    trials: int | None = None
+    budget_s: float | None = None
+    seed: int = 0
+    cache_dir: str | Path | None = None
+    force: bool = False
+    isolate: bool | None = None
+    patience: Patience | None = None
+    transfer: bool = True
+    wait: bool = True
+    keep: bool = True
+
+    OF_A_CALL: ClassVar = ("listener",)
+    """Options of `tune` for many of its calls that are no part of this value, since they live in one process."""
+
+    def __post_init__(self) -> None:
+        if type(self.seed) is not int or self.seed < 0:
+            object.__setattr__(self, "seed", checked_seed(self.seed))
+        if not isinstance(self.isolate, (bool, type(None))):
+            raise SettingsError(f"isolate is {self.isolate!r}; it must be True, False or None", hint="or leave it out")
+
+    @classmethod
+    def check_names(cls, names: Iterable[str], takes: str, listed: str) -> None:
+        """Raise a `SettingsError`, in these words, for what is no option that many calls of `tune` may share."""
+        known = {*cls.__dataclass_fields__, *cls.OF_A_CALL}
+        if unknown := sorted({*names} - known):
+            raise SettingsError(
+                f"{takes} no option {', '.join(unknown)}", hint=f"{listed} are {', '.join(sorted(known))}"
+            )
+
+    @property
+    def plan(self) -> Effort:
+        """The effort that is asked for, with `search`, `trials`, `budget_s` and `patience` in place of its own."""
+        effort = Effort.named(self.effort)
+        search = checked_search(effort.search if self.search is None else self.search)
+        if not all(each is None for each in (self.search, self.trials, self.budget_s)):
+            trials = effort.budget.trials if self.trials is None else self.trials
+            seconds = effort.budget.seconds if self.budget_s is None else self.budget_s
+            effort = replace(effort, search=search, budget=Budget(trials, seconds))
+        return effort if self.patience is None else replace(effort, patience=self.patience)
+
+    def of_effort(self, effort: Effort) -> TuneOptions:
+        """These options with an effort that is settled, whatever the environment of another process says."""
+        return replace(self, effort=effort, search=None, trials=None, budget_s=None, patience=None)
