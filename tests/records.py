@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import triton_ops
+from triton_ops.base import StoredFile
 from triton_ops.records import Record, Timing
 from triton_ops.space import Config
 from triton_ops.values import Key
@@ -44,6 +45,6 @@ def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[s
     )
 
 
-def full_disk(path: Path, text: str) -> None:
-    """Stands in for `_files.atomic_write`."""
+def full_disk(file: StoredFile, text: str) -> None:
+    """Stands in for `StoredFile.replace`."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from benchmarks.document import headed, save
-from triton_ops.base import usable_cpus
+from triton_ops.base import Host
 from triton_ops.device import probe
 
 BARE = "python -c pass"
@@ -62,7 +62,7 @@ def main() -> None:
         f"python -m benchmarks.launch.cli_start --turns {options.turns}",
         options.commit,
         device=probe("cpu").name,
-        cpus=usable_cpus(),
+        cpus=Host.usable_cpus(),
         load_average=[round(load, 2) for load in os.getloadavg()],
         medians_s={name: round(seconds, 4) for name, seconds in wall_s.items()},
         beyond_bare_s={name: round(wall_s[name] - wall_s[BARE], 4) for name in COMMANDS},

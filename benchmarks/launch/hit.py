@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.document import headed, save
 from triton_ops import FunctionKernel, TensorSpec, operation, recall, tune
-from triton_ops.base import usable_cpus
+from triton_ops.base import Host
 from triton_ops.device import probe
 
 SPACE = {"BLOCK": [16, 32, 64]}
@@ -72,7 +72,7 @@ def main() -> None:
         command,
         options.commit,
         device=probe("cpu").name,
-        cpus=usable_cpus(),
+        cpus=Host.usable_cpus(),
         load=os.getloadavg()[0],
         microseconds=figures,
     )

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.document import headed, save
-from triton_ops.base import usable_cpus
+from triton_ops.base import Host
 from triton_ops.device import probe
 
 PARENT = """
@@ -68,7 +68,7 @@ def main() -> None:
         f"python -m benchmarks.launch.start_up --turns {options.turns}",
         options.commit,
         device=probe("cpu").name,
-        cpus=usable_cpus(),
+        cpus=Host.usable_cpus(),
         seconds=found,
         medians_s=medians,
         over_none={situation: round(time / medians["none"], 3) for situation, time in medians.items()},

@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 from benchmarks.document import headed, save
 from benchmarks.many.many_problems import problems
 from triton_ops import Operation, TuneProblem
+from triton_ops.base import Host
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.cost_model import Model
 from triton_ops.device import machine_of, spec_named
@@ -178,7 +179,7 @@ def simulated_machine(cpus: int, clocks: Mapping[str, GpuClock]) -> Iterator[Non
         cpus: How many configs compile at a time.
         clocks: The GPUs, by torch's names.
     """
-    before = [(request, "probe"), (request, "gpu_missing"), (session, "usable_cpus"), (Stations, "begin"),
+    before = [(request, "probe"), (request, "gpu_missing"), (Host, "usable_cpus"), (Stations, "begin"),
               (Stations, "early_process"), (CompilePool, "_compile"), (CompilePool, "_build_launcher"),
               (CompilePool, "_read")]  # fmt: skip
     kept = [(place, name, getattr(place, name)) for place, name in before]

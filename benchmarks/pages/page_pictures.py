@@ -18,8 +18,8 @@ from typing import Any
 
 from tests.browser import opened_browser
 
-from triton_ops.base import parsed, read_named
-from triton_ops.base.named_files import unpacked
+from triton_ops.base import NamedFile, Sealed
+from triton_ops.base.files import unpacked
 from triton_ops.device import Roofline, spec_named
 from triton_ops.lab import command_simulate as simulator_page
 from triton_ops.lab.recording import Recording, read_recording
@@ -128,7 +128,7 @@ def _head(recording: Recording) -> Head:
 
 def _passes() -> dict[Config, list[float]]:
     """The median of each recorded pass, for the configs that were in all of them."""
-    rows = parsed(unpacked(read_named(RECORDING)))["rows"]
+    rows = Sealed.parsed(unpacked(NamedFile(RECORDING).read()))["rows"]
     return {
         Config(row["config"]): [quantiles[2] for quantiles in (*row["ms"], *row["final"])]
         for row in rows if row.get("final")

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from triton_ops.base import CHECKSUM, sealed
+from triton_ops.base import Sealed
 
 _DEEP = b"[" * 100_000
 _BOMB = gzip.compress(b"\0" * (64 << 20), mtime=0)  # 64 KB
@@ -66,8 +66,8 @@ def rewritten(data: bytes, draw: random.Random) -> bytes:
 def _resealed(content: Any) -> Any:
     if not isinstance(content, dict):
         return content
-    rest = {name: _inner(value) for name, value in content.items() if name != CHECKSUM}
-    return sealed(rest) if CHECKSUM in content else rest
+    rest = {name: _inner(value) for name, value in content.items() if name != Sealed.CHECKSUM}
+    return Sealed(rest) if Sealed.CHECKSUM in content else rest
 
 
 def _inner(value: Any) -> Any:
@@ -78,7 +78,7 @@ def _replace_one(content: Any, draw: random.Random) -> None:
     """Put a hostile value in place of one value somewhere in `content`, or remove it, or rename it."""
     holder = content
     while True:
-        names = [n for n in (holder if isinstance(holder, dict) else range(len(holder))) if n != CHECKSUM]
+        names = [n for n in (holder if isinstance(holder, dict) else range(len(holder))) if n != Sealed.CHECKSUM]
         if not names:
             return
         name = draw.choice(names)

@@ -25,7 +25,7 @@ from benchmarks.document import headed, save
 from benchmarks.tuning.spaces import operation_of
 from triton_ops import Operation
 from triton_ops.backend import AheadOfTime, Arguments
-from triton_ops.base import usable_cpus
+from triton_ops.base import Host
 from triton_ops.compilation import CompilePool
 from triton_ops.device import probe, target_of
 from triton_ops.timing import Launch
@@ -111,7 +111,7 @@ def main() -> None:
         for clock in CASES:
             clocks[clock] = measured(clock)
     document = headed(
-        "python -m benchmarks.timing.host_load", options.commit, device=probe("cuda").name, cpus=usable_cpus(),
+        "python -m benchmarks.timing.host_load", options.commit, device=probe("cuda").name, cpus=Host.usable_cpus(),
         turns=TURNS, clocks=clocks,
     )  # fmt: skip
     save(options.out, document)

@@ -21,7 +21,7 @@ from benchmarks.document import headed, save
 from benchmarks.model.plain_kernels import SPACES
 from triton_ops import Operation
 from triton_ops.backend import AheadOfTime, Arguments
-from triton_ops.base import usable_cpus
+from triton_ops.base import Host
 from triton_ops.compilation import CompilePool
 from triton_ops.device import machine_of, named_target, spec_named
 from triton_ops.kernels.matmul import plain
@@ -100,7 +100,7 @@ def main() -> None:
         rows[name] = measured(replace(operation, work=None), problem, space, options.runs)
         print(name, rows[name], flush=True)
     command = f"python -m benchmarks.tuning.inference_cost --runs {options.runs}"
-    save(options.out, headed(command, options.commit, cpus=usable_cpus(), spaces=rows))
+    save(options.out, headed(command, options.commit, cpus=Host.usable_cpus(), spaces=rows))
 
 
 if __name__ == "__main__":

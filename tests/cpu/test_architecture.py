@@ -94,7 +94,7 @@ def test_no_import_circle_at_any_depth():
 ROOMS = {name.split(".")[1] for name, path in MODULES.items() if path.name == "__init__.py" and name != "triton_ops"}
 PAST_A_FACE = {
     ("triton_ops.backend.operations", "triton_ops.dispatch.operations"),
-    ("triton_ops.backend.origins", "triton_ops.base.optional"),  # the name of a module, which is not imported
+    ("triton_ops.backend.origins", "triton_ops.base.host"),  # the name of a module, which is not imported
     ("triton_ops.compilation.compiler", "triton_ops.backend.front_end"),
     ("triton_ops.dispatch.installing", "triton_ops.evaluation.idle_worker"),
     ("triton_ops.processes.worker_process", "triton_ops.evaluation.worker"),
@@ -180,7 +180,7 @@ OPEN_THEMSELVES = {
     "triton_ops.evaluation.isolated": "a station, which is no file",
     "triton_ops.processes.worker_process": "a pipe",
     "triton_ops.processes.channel": "a pipe or a socket",
-    "triton_ops.base.proc": "the kernel's own files of processes, and of limits",
+    "triton_ops.base.host": "the kernel's own files of processes, and of limits",
     "triton_ops.processes.child": "the kernel's own file of a process, a file without a name, and bytecode",
     "triton_ops.backend.offline": "a file that Triton reads by name",
     "triton_ops.backend.origins": "installers' lists beside modules that Python imports",
@@ -194,7 +194,7 @@ OPEN_THEMSELVES = {
 }
 
 
-FILE_ROOM = {f"triton_ops.base.{name}" for name in ("appending", "files", "folders", "locks", "named_files")}
+FILE_ROOM = {f"triton_ops.base.{name}" for name in ("code_folders", "files", "folders")}
 
 
 def test_files_are_opened_in_one_place():

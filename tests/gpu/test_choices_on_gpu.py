@@ -40,7 +40,7 @@ def calls():
 @pytest.mark.parametrize("name", ready.names())
 def test_all_that_apply_compute_the_same(name):
     made, args = chooser(name), calls()[name]
-    space = made._participants.known(Arguments(args), False, None)
+    space = made._kernel.known(Arguments(args), False, None)
     results = {str(config[IMPLEMENTATION]): made._kernel.call(config)(*args) for config in space.listed}
     assert "triton" in results or name in ("bmm", "conv2d"), space.refusals
     expected = results["aten"].float()

@@ -13,7 +13,7 @@ import typer
 
 from triton_ops import settings
 from triton_ops.backend.triton_process import assembler_in_use, installed_assemblers, numpy_misfit
-from triton_ops.base import available, check_home, is_folder, require, writable
+from triton_ops.base import Folder, available, require
 from triton_ops.device import gpu_missing, probe
 from triton_ops.exceptions import CacheError, MissingDependencyError
 from triton_ops.terminal import CacheDir, Json, folder_of, program_version, say, say_json, table, width
@@ -111,22 +111,22 @@ def _driver() -> CheckedPart:
 def _cache(cache_dir: str | None) -> CheckedPart:
     try:
         folder = folder_of(cache_dir)
-        check_home(folder)
+        Folder(folder).check_home()
     except CacheError as error:
         return CheckedPart("cache", str(cache_dir or "TRITON_OPS_CACHE_DIR"), False, str(error))
-    if is_folder(folder):
+    if Folder(folder).exists:
         if not os.access(folder, os.R_OK | os.X_OK):
             return CheckedPart("cache", str(folder), False, "it cannot be read: nothing in it is of use to you")
-        if not writable(folder):
+        if not Folder(folder).writable:
             return CheckedPart("cache", str(folder), False, "it is read-only: winners are read, new ones are not kept")
         return CheckedPart("cache", str(folder), True, "winners are remembered, interrupted runs go on")
-    if writable(_nearest(folder)):
+    if Folder(_nearest(folder)).writable:
         return CheckedPart("cache", str(folder), True, "it is not there yet: the first tune makes it")
     return CheckedPart("cache", str(folder), False, f"it cannot be made: {_nearest(folder)} is read-only")
 
 
 def _nearest(folder: Path) -> Path:
-    return next(path for path in folder.parents if is_folder(path))
+    return next(path for path in folder.parents if Folder(path).exists)
 
 
 def _fault(name: str, *parts: str) -> tuple[str, str] | None:

@@ -46,7 +46,7 @@ from typing import Any
 
 from triton_ops.backend.origins import unwrap
 from triton_ops.backend.reader import Reader, ReadValue
-from triton_ops.base import fingerprint, read_named
+from triton_ops.base import NamedFile, fingerprint
 from triton_ops.settings import triton_options, triton_program
 
 _MOST_KEPT = 256  # callables, which live as long as they are kept
@@ -197,7 +197,7 @@ def _unknown(reasons_by_part: Mapping[str, str | None]) -> dict[str, str]:
 
 def _content(path: str) -> str:
     try:
-        return fingerprint(read_named(Path(path)).decode(errors="replace"))
+        return fingerprint(NamedFile(Path(path)).read().decode(errors="replace"))
     except OSError:
         return "missing"
 

@@ -23,7 +23,7 @@ from typing import Any
 from triton_ops.backend.compiled_kernel import binary_digest
 from triton_ops.backend.roles import Arguments, Compilable, StandIn
 from triton_ops.backend.triton_kernel import TritonKernel
-from triton_ops.base import code_folder, require
+from triton_ops.base import CodeFolder, require
 from triton_ops.device import VENDORS, Target
 from triton_ops.space import Config, Members
 from triton_ops.values import Resources
@@ -305,5 +305,6 @@ def compiler_environment() -> dict[str, str]:
     hidden = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
     variables = {**dict.fromkeys(hidden, ""), "OMP_NUM_THREADS": "1"}
     if "triton" in sys.modules:  # which may have been told of another folder than the environment names
-        variables["TRITON_CACHE_DIR"] = str(code_folder(Path(require("triton.knobs", "compiling").cache.dir), "triton"))
+        folder = Path(require("triton.knobs", "compiling").cache.dir)
+        variables["TRITON_CACHE_DIR"] = str(CodeFolder(folder).trusted("triton"))
     return variables

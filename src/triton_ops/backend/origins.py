@@ -176,8 +176,8 @@ NEEDS = frozenset({
 })  # fmt: skip
 """What this package imports of others, which every process that it starts finds by name, wherever it is."""
 _NAMED = NEEDS | {"triton_ops"}
-_BESIDE = {"triton_ops.base.optional": "triton_ops._optional", "triton_ops.exceptions": "triton_ops.exceptions"}
-"""Modules of this package that say how a package is imported and what errors tell, which is nothing that a kernel does.
+_BESIDE = {"triton_ops.base.host": "triton_ops._optional", "triton_ops.exceptions": "triton_ops.exceptions"}
+"""Modules of this package that say what its machine has and what errors tell, which is nothing that a kernel does.
 
 Shipped kernels refer to them, and their winners must outlive a changed hint, and a module that moves: each counts under
 a name that stays.

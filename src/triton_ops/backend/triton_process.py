@@ -47,16 +47,13 @@ from triton_ops.backend.identity import ptxas_version
 from triton_ops.backend.origins import INTERPRETED, layers
 from triton_ops.base import (
     DamagedError,
+    Folder,
     ForkSafeLock,
-    atomic_write,
-    ensure_folder,
+    Sealed,
+    StoredFile,
     fingerprint,
     import_in_order,
-    parsed,
-    read_file,
     require,
-    sealed,
-    unsealed,
 )
 from triton_ops.device import VENDORS
 from triton_ops.exceptions import CacheError, MissingDependencyError, SettingsError
@@ -282,13 +279,13 @@ def package_state(package: Path) -> str:
 def keep(path: Path, files: str, key: str) -> None:
     """Keep a key beside the state of the files that it was made from; a folder that cannot be written keeps nothing."""
     with contextlib.suppress(OSError, CacheError):
-        ensure_folder(path.parent)
-        atomic_write(path, json.dumps(sealed({"files": files, "key": key})))
+        Folder(path.parent).ensure()
+        StoredFile(path).replace(json.dumps(Sealed({"files": files, "key": key})))
 
 
 def _stored_key(path: Path, files: str) -> str | None:
     try:
-        content = unsealed(parsed(read_file(path, _LIMIT_BYTES)))
+        content = Sealed.read(StoredFile(path).read(_LIMIT_BYTES))
     except (OSError, DamagedError):
         return None
     key = content.get("key")

@@ -1,7 +1,21 @@
-"""Folders of files that are executed: nobody else may write there, or put another folder in their place.
+"""Folders of this package: what is opened in them, by one rule, and one holder of each of their locks at a time.
 
-Compilers and assemblers leave their temporary files where they are killed. Each child process that may be killed is
-therefore given a folder of its own for them.
+The rule: what lies in a folder is believed if only those whom the folder's owner has admitted could have put it there.
+
+- In a folder that everybody may write, such as one of mode 1777, a file or subfolder must belong to this user, to root,
+  or to the folder's owner. In any other folder the owner or the owner's group has placed it, and its owner does not
+  matter.
+- In a folder that its group or everybody may write, no link is followed. Nothing is ever written through a link, nor,
+  in such a folder, to a file that has a second name.
+- Only regular files are opened. A FIFO, a device or a socket is refused before it is opened, and could not block.
+
+All refusals are `OSError` with the reason in `strerror`, so that they count as a file that cannot be read or written.
+
+A lock is `flock` on a file that stays, or on the folder itself where no file of this package belongs. The operating
+system frees it when its holder dies, so that a killed process leaves no lock behind, and a forked child does not keep
+the lock of its parent. Whoever can open a lock's file can hold the lock, even without permission to write. The file's
+permissions are therefore those of the folder: 0600 where only the owner may write, 0660 where the group may, all less
+the umask. A lock that another user could hold all the same is not waited for without limit.
 """
 
 from __future__ import annotations
@@ -9,23 +23,107 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import grp
 import logging
 import os
-import pwd
 import re
 import secrets
-import shutil
 import stat
-import tempfile
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-import platformdirs
-
+from triton_ops._paths import expanded
 from triton_ops.exceptions import CacheError
+
+_log = logging.getLogger("triton_ops")
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_ALWAYS = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a link",
+    stat.S_IFREG: "a file",
+}
+
+
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
+    """The descriptor of a regular file that the rule of this module lets this process open, or OSError.
+
+    Its folder is judged as it stands; see `Folder.within` for a folder below another. With `O_CREAT` among the flags a
+    missing file is made, of that mode less the umask.
+    """
+    folder = os.stat(os.path.dirname(path) or ".")  # noqa: PTH116, PTH120 - the way of every record that is read
+    writes = bool(flags & (os.O_WRONLY | os.O_RDWR))
+    follow = not writes and not folder.st_mode & _OTHERS
+    try:
+        _judge(os.stat(path, follow_symlinks=follow), folder, writes)  # noqa: PTH116
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise
+    descriptor = os.open(path, flags | _ALWAYS | (0 if follow else os.O_NOFOLLOW), mode)
+    try:
+        _judge(os.fstat(descriptor), folder, writes)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def kind_of(status: os.stat_result) -> str:
+    """The kind of a file in words, such as `a FIFO`."""
+    return _KINDS.get(stat.S_IFMT(status.st_mode), "of a kind without a name")
+
+
+def may_be_anyones(status: os.stat_result) -> bool:
+    """True if another user than this one and root may open a file, or owns it."""
+    return bool(status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)) or status.st_uid not in (os.geteuid(), 0)
+
+
+def written_by_others(folder: os.stat_result) -> bool:
+    """True if the group of a folder, or everybody, may write the folder."""
+    return bool(folder.st_mode & _OTHERS)
+
+
+def _judge(status: os.stat_result, folder: os.stat_result, writes: bool) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, f"it is {kind_of(status)}, not a regular file")
+    _judge_owner(status, folder)
+    if writes and status.st_nlink > 1 and folder.st_mode & _OTHERS:
+        raise PermissionError(errno.EPERM, f"it has {status.st_nlink} names in a folder that others may write")
+
+
+def _judge_owner(status: os.stat_result, folder: os.stat_result, name: str | None = None) -> None:
+    if folder.st_mode & stat.S_IWOTH and status.st_uid not in (os.geteuid(), 0, folder.st_uid):
+        reason = f"it belongs to user {status.st_uid}, in a folder that everybody may write"
+        raise PermissionError(errno.EPERM, reason, name)
+
+
+_no_syncs = False
+
+
+def sync(descriptor: int) -> None:
+    """Wait until what was written to a file or a folder is on disk."""
+    if not _no_syncs:
+        os.fsync(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder written to disk, where the file system can do that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            sync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def left_behind(
@@ -50,215 +148,305 @@ def left_behind(
             yield folder / name
 
 
-_NAME = re.compile(r"triton-ops-run-[0-9a-f]{16}")
-_YOUNG_S = 60.0  # between the making of a folder and its lock lie microseconds
-_PATIENCE_S = 5.0
-_PAUSE_S = 0.01
+class ForkSafeLock:
+    """A lock for a `with` statement that does not fork; by `threading.RLock` a thread may enter again.
 
-
-_own_locks: list[int] = []  # the locks of this process's own folder, which end with the process
-
-
-class TemporaryFolder:
-    """A private folder in `tempfile.gettempdir()` for one child process, which makes it with `make`.
-
-    It is not made here: until there is somebody who removes it, nothing may be left by a kill. Folders of this user
-    that are a minute old and that no process holds are removed first. On a file system without locks none are. Where no
-    folder can be made the path is None.
+    The thread that holds a lock during a fork does not exist in the child, where an ordinary lock would stay locked for
+    ever. What this lock guards must therefore be whole between any two steps of its holder.
     """
 
-    def __init__(self) -> None:
-        self.path: Path | None = None
-        with contextlib.suppress(OSError):
-            place = Path(tempfile.gettempdir())
-            sweep_temporary(place)
-            if os.access(place, os.W_OK | os.X_OK):
-                self.path = place / f"triton-ops-run-{secrets.token_hex(8)}"
+    def __init__(self, make: Callable[[], AbstractContextManager[Any]] = threading.Lock) -> None:
+        self._make = make
+        self._lock = make()
+        _guards.add(self)
 
-    def remove(self) -> None:
-        """Remove the folder with all that is in it; a second call does nothing."""
-        path, self.path = self.path, None
-        if path is not None:
-            self.discard(path)
+    def __enter__(self) -> None:
+        self._lock.__enter__()
 
-    @staticmethod
-    def make(path: Path) -> bool:
-        """In a child, make the folder at such a path, and hold its lock as long as this process lives.
+    def __exit__(self, *_: object) -> None:
+        self._lock.__exit__(None, None, None)
 
-        Gives whether it was made: the disk may be full, and another user, who can read the names that processes are
-        started with, may have made it first.
-        """
-        try:
-            path.mkdir(mode=0o700)
-        except OSError:
-            return False
-        with contextlib.suppress(OSError):  # the file system has no locks for folders
-            _own_locks.append(_lock(path))
-        return True
-
-    @classmethod
-    def own(cls) -> Path:
-        """A folder of this process's own, removed by later processes, for one that is ended by a kill."""
-        path = cls().path
-        return path if path is not None and cls.make(path) else Path(tempfile.mkdtemp(prefix="triton-ops-"))
-
-    @staticmethod
-    def discard(path: Path) -> None:
-        """Remove such a folder, of this or another process; any other path is left alone.
-
-        Processes that are just ending may still put files there, so that several passes may be needed; after 5 s the
-        rest is left to the next sweep.
-        """
-        if not _NAME.fullmatch(path.name):
-            return
-        until = time.monotonic() + _PATIENCE_S
-        while True:
-            shutil.rmtree(path, ignore_errors=True)  # follows no link
-            if not os.path.lexists(path) or time.monotonic() > until:
-                return
-            time.sleep(_PAUSE_S)
+    def free(self) -> None:
+        """Forget who holds the lock."""
+        self._lock = self._make()
 
 
-def sweep_temporary(place: Path, now_s: float | None = None) -> None:
-    """Remove the folders in `place` that killed processes of this user left there."""
-    for path in left_behind(place, _NAME, stat.S_ISDIR, _YOUNG_S, now_s):
-        with contextlib.suppress(OSError):  # another process holds it
-            _remove_if_free(path)
+_guards: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
 
 
-def _remove_if_free(path: Path) -> None:
-    descriptor = _lock(path)
+def _free_in_child() -> None:
+    for guard in list(_guards):
+        guard.free()
+
+
+os.register_at_fork(after_in_child=_free_in_child)
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+SHARED_WAIT_S = 600.0  # the limit for a lock that another user could hold without having anything to do here
+
+
+@dataclass(eq=False)
+class _Lock:
+    """A lock that this process holds, with that of the thread whose turn it is."""
+
+    descriptor: int
+    turn: threading.Lock
+
+
+_locks: weakref.WeakSet[_Lock] = weakref.WeakSet()
+_turns: weakref.WeakValueDictionary[str, threading.Lock] = weakref.WeakValueDictionary()
+"""The queue of this process's threads for each lock: a lock among processes is only looked at again and again."""
+
+
+def _lock(path: Path, descriptor: int, wait_s: float | None, poll_s: float, waiting: Callable[[], None]) -> _Lock:
+    """The lock of an open file or folder, once it is this process's; TimeoutError if another kept it for too long."""
     try:
-        shutil.rmtree(path, ignore_errors=True)
-    finally:
-        os.close(descriptor)
-
-
-def _lock(path: Path) -> int:
-    """A descriptor that holds a folder's lock until it is closed; OSError if another process holds that."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        turn = _turns.setdefault(str(path), threading.Lock())
+        patience = _Patience(descriptor, wait_s, waiting)
+        if not turn.acquire(blocking=False):
+            patience.look()
+            if not turn.acquire(timeout=patience.left_s):
+                raise patience.over
+    except BaseException:
         os.close(descriptor)
         raise
+    lock = _Lock(descriptor, turn)
+    _locks.add(lock)
+    try:
+        while not _try(descriptor):
+            patience.look()
+            time.sleep(poll_s)
+    except BaseException:
+        _release(lock)
+        raise
+    return lock
+
+
+class _Patience:
+    """The wait for another holder, from the first look that finds one."""
+
+    def __init__(self, descriptor: int, wait_s: float | None, waiting: Callable[[], None]) -> None:
+        by_others = wait_s is None and may_be_anyones(os.fstat(descriptor))
+        self._wait_s = SHARED_WAIT_S if by_others else wait_s
+        self._waiting = waiting
+        self._start_s: float | None = None
+
+    def look(self) -> None:
+        """Note that there is another holder, and raise TimeoutError if there has been one for too long."""
+        if self._start_s is None:
+            self._start_s = time.monotonic()
+            self._waiting()
+        if self.left_s == 0:
+            raise self.over
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left; -1 is no limit."""
+        if self._wait_s is None or self._start_s is None:
+            return -1
+        return max(0.0, self._start_s + self._wait_s - time.monotonic())
+
+    @property
+    def over(self) -> TimeoutError:
+        return TimeoutError(errno.ETIMEDOUT, f"another process or thread has held it for {self._wait_s or 0:g} s")
+
+
+def _try(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _open_file(path: Path) -> int:
+    """The descriptor of a lock's file, which is made if it is missing; nothing is ever written into it."""
+    private = 0o600
+    permissions = stat.S_IMODE(os.stat(path.parent).st_mode)  # noqa: PTH116 - beside the other calls of `os`
+    mode = private | (0o060 if permissions & stat.S_IWGRP else 0) | (0o066 if permissions & stat.S_IWOTH else 0)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    descriptor = os.open(path, flags, mode)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, f"it is {kind_of(status)}, not a regular file")
+    if mode == private and status.st_uid == os.geteuid() and may_be_anyones(status):
+        with contextlib.suppress(OSError):  # a file of an earlier folder, which others could write
+            os.fchmod(descriptor, private)
     return descriptor
 
 
-_MOST_LINKS = 40  # as many as Linux follows
-_log = logging.getLogger("triton_ops")
+def _release(lock: _Lock) -> None:
+    descriptor, lock.descriptor = lock.descriptor, -1
+    with contextlib.suppress(OSError):  # closing frees the lock, whatever the file system says
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child that is being forked may hold a copy of the descriptor
+    os.close(descriptor)
+    _locks.discard(lock)
+    lock.turn.release()
 
 
-def private_folder(path: Path) -> Path:
-    """The folder at an absolute path without links, which only this user can write or replace.
-
-    Missing folders are made with mode 0700, whatever the umask. Every folder and link on the way is judged before what
-    lies behind it is looked at or made: it must belong to this user or to root, and nobody else may write it, save for
-    a folder with the sticky bit, in which nobody can replace what is another's. A group without other members, as many
-    systems give to each user, is nobody else. In the last folder nobody else may write at all. Any fault is an OSError.
-    """
-    here = _safe_folder(path)
-    if here.lstat().st_uid != os.getuid() or here.lstat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(errno.EPERM, "another user could write it", str(here))
-    return here
+def _let_go_in_child() -> None:
+    """Close the locks of the parent in a forked child: they stay the parent's, and its threads do not exist here."""
+    for lock in [lock for lock in _locks if lock.descriptor >= 0]:
+        os.close(lock.descriptor)
+        lock.descriptor = -1
+    _locks.clear()
+    _turns.clear()
 
 
-def code_folder(path: Path, name: str) -> Path:
-    """The folder of a cache that executes what it holds: `path`, unless another user could put something there.
-
-    Another folder of this user's takes its place then, of that name in the folder of caches, which is said once. Unlike
-    a private folder, `path` may be written by a group without other members, since other programs make it; it is made
-    if another user could make it first. CacheError: neither that nor the folder for temporary files is this user's
-    alone.
-    """
-    try:
-        full = path.absolute()
-        nearest = next(each for each in (full, *full.parents) if os.path.lexists(each))
-        if nearest != full and not _open_to_others(_safe_folder(nearest).lstat(), sticky=False):
-            return path
-        if _open_to_others(_safe_folder(full).lstat(), sticky=False):
-            raise PermissionError(errno.EPERM, "another user could write it", str(full))
-        return path
-    except OSError as error:
-        substitute = _substitute(name)
-        _tell_once(f"{error.filename or path}: {error.strerror}", str(path), str(substitute))
-        return substitute
+os.register_at_fork(after_in_child=_let_go_in_child)
 
 
-def _substitute(name: str) -> Path:
-    try:
-        return private_folder(Path(platformdirs.user_cache_dir("triton-ops-code")).absolute() / name)
-    except (OSError, RuntimeError):  # no home folder, or another user's
-        with contextlib.suppress(OSError):
-            return private_folder(_own_temporary() / name)
-    raise CacheError(
-        "there is no folder for compiled code that only this user can write: neither in the home folder nor in TMPDIR",
-        hint="name one with XDG_CACHE_HOME or TMPDIR",
-    )
+@lru_cache(maxsize=256)
+def _tell_once(path: str, reason: str) -> None:
+    _log.warning("%s cannot be locked (%s): going on without the lock", path, reason)
 
 
-@lru_cache(maxsize=1)
-def _own_temporary() -> Path:
-    return TemporaryFolder.own()
+_PROBE = ".probe-"
+_TOKEN = "[0-9a-f]{16}"  # with it, a name is of this module, and of no other program
+_LEFT_BEHIND_S = 3600.0  # a write takes milliseconds; a file of this age has no writer any more
 
 
-@lru_cache(maxsize=64)
-def _tell_once(why: str, path: str, substitute: str) -> None:
-    _log.warning("%s: no code is loaded from %s, and %s is used instead", why, path, substitute)
+class Folder:
+    """A folder by its path, which need not exist."""
 
+    __slots__ = ("path",)
 
-def _safe_folder(path: Path) -> Path:
-    """The folder at a path, links followed, made if it is missing; OSError if another user could replace it."""
-    here = Path(path.anchor)
-    for here in _way(path):
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = path
+
+    @property
+    def exists(self) -> bool:
+        """True if the path leads to a folder; False too where that cannot be told, for which `Path.is_dir` raises."""
+        return os.path.isdir(self.path)  # noqa: PTH112
+
+    @property
+    def writable(self) -> bool:
+        """True if files can be made in it now; a file is made to find out, since permission bits can mislead."""
         try:
-            status = here.lstat()
-        except FileNotFoundError:
-            with contextlib.suppress(FileExistsError):  # another process of this user is quicker, or another user
-                here.mkdir(mode=0o700)
-            status = here.lstat()
-        if status.st_uid not in (0, os.getuid()) or (stat.S_ISDIR(status.st_mode) and _open_to_others(status)):
-            raise PermissionError(errno.EPERM, "another user could write or replace it", str(here))
-    return here
+            os.close(os.open(self.path, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600))  # a file without a name
+            return True
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
+                return False
+        probe = Path(self.path) / f"{_PROBE}{secrets.token_hex(8)}"  # no files without a name on this file system
+        try:
+            os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            probe.unlink()
+            return True
+        except OSError:
+            return False
 
+    def within(self, root: Path) -> Path:
+        """The path, which lies below `root`, after every folder between the two was judged by this module's rule.
 
-def _way(path: Path) -> Iterator[Path]:
-    """The root, and each folder and link behind which the next one lies; the last one is the folder itself.
+        A folder that does not exist yet is no objection. `root` itself is believed: somebody has chosen it. OSError: a
+        part of the way is a link that another user could have placed, is no folder, or belongs to a user who is not
+        expected there.
+        """
+        path = Path(self.path)
+        above, way = os.stat(root), root  # noqa: PTH116 - beside the other calls of `os`
+        for name in path.relative_to(root).parts:
+            way /= name
+            try:
+                status = os.stat(way, follow_symlinks=not above.st_mode & _OTHERS)  # noqa: PTH116
+            except FileNotFoundError:
+                return path
+            if not stat.S_ISDIR(status.st_mode):
+                raise NotADirectoryError(errno.ENOTDIR, f"it is {kind_of(status)}, not a folder", str(way))
+            _judge_owner(status, above, str(way))
+            above = status
+        return path
 
-    A folder is looked at after it was yielded, so that it may be made then.
-    """
-    here, names, links = Path(path.anchor), list(reversed(path.parts[1:])), 0
-    yield here
-    while names:
-        name = names.pop()
-        if name == "..":
-            here = here.parent
-            yield here
-            continue
-        yield here / name
-        if not (here / name).is_symlink():
-            here /= name
-            continue
-        target, links = (here / name).readlink(), links + 1
-        if links > _MOST_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-        here = Path(target.anchor) if target.is_absolute() else here
-        names += reversed(target.parts[target.is_absolute() :])
-        yield here
+    def ensure(self) -> Path:
+        """The path with `~` expanded, made if it is missing, and its name on disk; CacheError if it cannot be made."""
+        path = expanded(self.path)
+        folder = Folder(path)
+        if folder.exists:
+            return path
+        folder.check_home()
+        try:
+            folder.make()
+        except (FileExistsError, NotADirectoryError) as error:
+            raise CacheError(
+                f"{path} cannot be a cache folder: it, or a part of it, is a file",
+                hint="name another folder, or remove the file",
+            ) from error
+        except OSError as error:
+            raise CacheError(
+                f"{path} cannot be made: {error.strerror or error}",
+                hint="name a folder that can be written, for example with TRITON_OPS_CACHE_DIR",
+            ) from error
+        return path
 
+    def make(self) -> None:
+        """Make it, and those above it that are missing, each with its name on disk."""
+        path = Path(self.path)
+        missing = [path, *(above for above in path.parents if not Folder(above).exists)]
+        for folder in reversed(missing):  # `parents=True` calls itself for each: a thousand are too many
+            folder.mkdir(exist_ok=True)
+        for folder in missing:
+            sync_folder(folder.parent)
 
-def _open_to_others(status: os.stat_result, *, sticky: bool = True) -> bool:
-    """True if somebody else may rename or remove what is this user's in a folder; add to it, without `sticky`."""
-    if sticky and status.st_mode & stat.S_ISVTX:
-        return False
-    by_group = status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid)
-    return bool(by_group or status.st_mode & stat.S_IWOTH)
+    def check_home(self) -> None:
+        """Raise CacheError if it is what stands for the cache folder of a user without a home folder."""
+        if Path(self.path).is_relative_to(os.devnull):
+            raise CacheError(
+                "there is no home folder to keep records in", hint="set TRITON_OPS_CACHE_DIR, XDG_CACHE_HOME or HOME"
+            )
 
+    def sweep(self, now_s: float | None = None, *, only: str = "") -> None:
+        """Remove probes and half-written files that killed processes of this user left in it over an hour ago.
 
-def _is_own_group(group: int) -> bool:
-    """True if a group is this user's alone: the user's first group, of the same name, without further members."""
-    try:
-        user, entry = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
-    except KeyError:
-        return False
-    return user.pw_gid == group and entry.gr_name == user.pw_name and set(entry.gr_mem) <= {user.pw_name}
+        A folder that cannot be listed or written is left as it is. In one that is not this package's, `only` names the
+        one file whose half-written forms are meant.
+        """
+        names = rf"\.{re.escape(only)}-{_TOKEN}\.tmp" if only else rf"\.probe-{_TOKEN}|\..+-{_TOKEN}\.tmp"
+        for path in left_behind(Path(self.path), re.compile(names), stat.S_ISREG, _LEFT_BEHIND_S, now_s):
+            with contextlib.suppress(OSError):  # another process removes it, or this user may not
+                os.unlink(path)  # noqa: PTH108 - beside the other calls of `os`
+
+    @staticmethod
+    def skip_syncs() -> None:
+        """From now on leave it to the system when what this process writes reaches the disk.
+
+        It is for a process whose files nobody needs after its end, since another one keeps what they hold. Each wait
+        for a disk takes some milliseconds.
+        """
+        global _no_syncs
+        _no_syncs = True
+
+    @contextlib.contextmanager
+    def locked(
+        self,
+        name: str | None = "lock",
+        *,
+        wait_s: float | None = None,
+        poll_s: float = 0.05,
+        waiting: Callable[[], None] = lambda: None,
+    ) -> Iterator[bool]:
+        """Hold a lock of the folder, which exists, inside the block; gives whether it is held.
+
+        It is not held where it cannot be: no locks on that file system, no permission, no space for its file, or a wait
+        that was too long. That is a warning, once for each lock and reason, and the block goes on without it. There is
+        none where this process may not write the folder at all, since nothing in it is changed then.
+
+        Locks of different names are independent; the file is `.name`. None locks the folder itself, which every reader
+        of the folder can do, and some network file systems cannot. Without `wait_s` there is no limit of the wait, but
+        600 s where another user could hold the lock who has no permission to write here. If there is another holder,
+        `waiting` is called once.
+        """
+        path = Path(self.path) if name is None else Path(self.path) / f".{name}"
+        try:
+            descriptor = os.open(path, _FOLDER) if name is None else _open_file(path)
+            lock = _lock(path, descriptor, wait_s, poll_s, waiting)
+        except OSError as error:
+            if os.access(self.path, os.W_OK):
+                _tell_once(str(path), error.strerror or str(error))
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            _release(lock)

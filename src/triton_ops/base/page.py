@@ -14,55 +14,55 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_ops.base.files import read_file
+from triton_ops.base.files import StoredFile
 
 _LARGEST_BYTES = 1 << 20
 _OWN = Path(__file__).parent / "assets"
 
 
 @dataclass(frozen=True)
-class PageParts:
-    """The parts of a page."""
+class Page:
+    """The parts of a page, and the page itself."""
 
     template: str  # HTML with `{{POLICY}}`, `{{STYLE}}` and `{{SCRIPTS}}` at their places, each once
     style: Sequence[str]
     scripts: Sequence[str]  # in one scope
     asks: bool = False  # the scripts may ask the server that the page came from, and nothing else in any case
 
+    @property
+    def html(self) -> str:
+        """The page as HTML. The style and the scripts that all pages share come before the page's own."""
+        style = "\n".join([self.part(_OWN, "base.css"), *self.style])
+        scripts = [self.part(_OWN, "elements.js"), *self.scripts]
+        filled = {
+            "{{POLICY}}": "; ".join([
+                "default-src 'none'", "img-src data:", "base-uri 'none'", "form-action 'none'",
+                *(["connect-src 'self'"] if self.asks else []),
+                f"style-src {_digest(style)}", f"script-src {' '.join(map(_digest, scripts))}",
+            ]),
+            "{{STYLE}}": style,
+            "{{SCRIPTS}}": "\n".join(f"<script>{script}</script>" for script in scripts),
+        }  # fmt: skip
+        page = self.template
+        for place, text in filled.items():  # the scripts last: what stands in the data is never taken for a place
+            before, _, after = page.partition(place)
+            page = before + text + after
+        return page
 
-def assembled(parts: PageParts) -> str:
-    """The page as HTML. The style and the scripts that all pages share come before the page's own."""
-    style = "\n".join([part(_OWN, "base.css"), *parts.style])
-    scripts = [part(_OWN, "elements.js"), *parts.scripts]
-    filled = {
-        "{{POLICY}}": "; ".join([
-            "default-src 'none'", "img-src data:", "base-uri 'none'", "form-action 'none'",
-            *(["connect-src 'self'"] if parts.asks else []),
-            f"style-src {_digest(style)}", f"script-src {' '.join(map(_digest, scripts))}",
-        ]),
-        "{{STYLE}}": style,
-        "{{SCRIPTS}}": "\n".join(f"<script>{script}</script>" for script in scripts),
-    }  # fmt: skip
-    page = parts.template
-    for place, text in filled.items():  # the scripts last: what stands in the data is never taken for a place
-        before, _, after = page.partition(place)
-        page = before + text + after
-    return page
+    @staticmethod
+    def part(folder: Path, name: str) -> str:
+        """The text of a file of this package, such as a script."""
+        return StoredFile(folder / name).read(_LARGEST_BYTES).decode()
 
+    @classmethod
+    def data(cls, name: str, content: Any) -> str:
+        """A script that gives plain JSON values a name; `<` is written otherwise: no text of a file can end it."""
+        return f"const {name} = {cls.json(content).replace('<', chr(92) + 'u003c')};"
 
-def part(folder: Path, name: str) -> str:
-    """The text of a file of this package, such as a script."""
-    return read_file(folder / name, _LARGEST_BYTES).decode()
-
-
-def data_script(name: str, content: Any) -> str:
-    """A script that gives plain JSON values a name. `<` is written otherwise: no text of a file can end the script."""
-    return f"const {name} = {json_text(content).replace('<', chr(92) + 'u003c')};"
-
-
-def json_text(content: Any) -> str:
-    """Plain JSON values as a text without spaces, of ASCII alone; ValueError if a number is not finite."""
-    return json.dumps(content, allow_nan=False, separators=(",", ":"))
+    @staticmethod
+    def json(content: Any) -> str:
+        """Plain JSON values as a text without spaces, of ASCII alone; ValueError if a number is not finite."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":"))
 
 
 def _digest(text: str) -> str:

@@ -12,8 +12,6 @@ from typing import Annotated, Any, TypeAlias
 from msgspec import Meta
 
 NotNegative: TypeAlias = Annotated[float, Meta(ge=0)]
-Milliseconds: TypeAlias = NotNegative
-Seconds: TypeAlias = NotNegative
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**53)]  # every JSON reader has these
 Extent: TypeAlias = Annotated[int, Meta(ge=0, le=2**62)]
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from triton_ops.base import DamagedError, fingerprint, parsed, read_file
+from triton_ops.base import DamagedError, Sealed, StoredFile, fingerprint
 from triton_ops.device import probe
 from triton_ops.exceptions import CacheError, ConfigValueError
 from triton_ops.records import Codec, DirectoryStore, LayeredStore, MemoryStore
@@ -209,7 +209,7 @@ def _folder(path: Any) -> str | os.PathLike[str]:
 def _md5_entry(folder: Path, key: str) -> dict[str, Any] | None:
     path = folder / f"{hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()}.json"
     try:
-        return parsed(read_file(path, _LARGEST_BYTES))
+        return Sealed.parsed(StoredFile(path).read(_LARGEST_BYTES))
     except FileNotFoundError:
         return None
     except (DamagedError, OSError) as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 import triton_ops
 from triton_ops.backend import Arguments, private_copy
-from triton_ops.base import atomic_write
+from triton_ops.base import StoredFile
 from triton_ops.benchmark.auto_tuner import checked_runs
 from triton_ops.benchmark.comparing import compare
 from triton_ops.benchmark.correctness import CorrectnessVerifier
@@ -167,7 +167,7 @@ class PerformanceReport:
             raise SettingsError(f"filepath is {filepath!r}; it must be a path")
         content, path = self.generate(format), Path(filepath)
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, content)
+        StoredFile(path).replace(content)
 
     def _environment(self) -> dict[str, Any]:
         software = {name: version for name, version in versions().items() if version}

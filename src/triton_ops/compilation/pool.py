@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any
 
 from triton_ops.backend import AheadOfTime, compiler_environment
-from triton_ops.base import usable_cpus
+from triton_ops.base import Host
 from triton_ops.compilation.compiler import LauncherRequest, PackedKernel, Start, WorkRequest, compiles_for
 from triton_ops.compilation.tiers import Objection, foresee
 from triton_ops.device import Target
@@ -276,7 +276,7 @@ class CompilePool:
         self._ahead = ahead
         self._timeout_s = timeout_s
         self._start = Start(packed=PackedKernel.of(ahead), surroundings=Surroundings.here())
-        self.workers = workers or (usable_cpus() if shared_cpus is None else shared_cpus.of_one)
+        self.workers = workers or (Host.usable_cpus() if shared_cpus is None else shared_cpus.of_one)
         self._threads = Threads(self.workers, thread_name_prefix="triton-ops compile")
         share = self.workers if shared_cpus is None else min(self.workers, shared_cpus.share)
         self._queue = Queue(max(1, share // _SPARE_PART))

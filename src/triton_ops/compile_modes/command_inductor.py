@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops import settings
-from triton_ops.base import read_named
+from triton_ops.base import NamedFile
 from triton_ops.compile_modes.backends import Site, gate_here
 from triton_ops.compile_modes.compile_mode import autotune_options, wrong_variables
 from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog, ProgramGraphs
@@ -211,7 +211,7 @@ def _tell_strange(names: Sequence[str]) -> None:
 
 def _text_of(file: Path) -> str:
     try:
-        content = read_named(file)
+        content = NamedFile(file).read()
     except OSError as error:
         raise TargetError(f"{file} cannot be read: {error.strerror or error}", hint="name a file") from error
     text = content.decode("utf-8", "replace")

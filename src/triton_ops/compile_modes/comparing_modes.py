@@ -18,7 +18,7 @@ from typing import Any
 from triton_ops import settings
 from triton_ops._paths import expanded
 from triton_ops.backend import pack
-from triton_ops.base import ensure_folder, is_positive, require
+from triton_ops.base import Folder, is_positive, require
 from triton_ops.compile_modes.backends import option_values
 from triton_ops.compile_modes.compile_mode import (
     EAGER,
@@ -151,7 +151,7 @@ def _collecting(folder: Any) -> Path:
     if not isinstance(folder, (str, Path)) or not str(folder):
         raise SettingsError(f"collect is {folder!r}; it must be the path of a folder", hint='collect="traces"')
     try:
-        return ensure_folder(folder)
+        return Folder(folder).ensure()
     except CacheError as error:
         raise SettingsError(f"nothing can be collected: {error.message}", hint="name another folder") from error
 

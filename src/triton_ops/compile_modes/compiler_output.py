@@ -29,7 +29,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from triton_ops.base import read_named
+from triton_ops.base import NamedFile
 from triton_ops.exceptions import TargetError
 
 POST_FUSION = "ir_post_fusion.txt"
@@ -114,7 +114,7 @@ def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
             f"there is no {POST_FUSION} below {path}", hint="compile-modes --collect DIR, or TORCH_COMPILE_DEBUG=1"
         )
     try:
-        graphs = [read_graph(read_named(file).decode("utf-8", "replace")) for file in files]
+        graphs = [read_graph(NamedFile(file).read().decode("utf-8", "replace")) for file in files]
     except OSError as error:
         raise TargetError(f"{path} cannot be read: {error.strerror or error}", hint="name a file or folder") from error
     return dict(zip(_names_of(files, path), graphs, strict=True))

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
 
-from triton_ops.base import Count, NotNegative, Seconds
+from triton_ops.base import Count, NotNegative
 from triton_ops.compile_modes.compile_mode import INDUCTOR, CompileMode
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.processes import Surroundings, WorkerDiedError, WorkerHungError, WorkerProcess
@@ -88,8 +88,8 @@ class Loaded:
     of the workload.
     """
 
-    calls_s: tuple[Seconds, ...]
-    compile_s: Seconds = 0.0
+    calls_s: tuple[NotNegative, ...]
+    compile_s: NotNegative = 0.0
     recordings: Count = 0
     recompiles: Count = 0
     graphs: Count = 0

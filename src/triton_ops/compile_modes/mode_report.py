@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from triton_ops.base import Count, NotNegative, Seconds, require
+from triton_ops.base import Count, NotNegative, require
 from triton_ops.compile_modes.backends import open_gate
 from triton_ops.compile_modes.compile_mode import (
     CUDAGRAPHS,
@@ -51,10 +51,10 @@ class ModeResult:
     p20_ms: NotNegative | None = None
     p80_ms: NotNegative | None = None
     relative: NotNegative | None = None  # its time divided by eager's, in the same rounds
-    first_call_s: Seconds | None = None
-    one_off_s: Seconds | None = None
+    first_call_s: NotNegative | None = None
+    one_off_s: NotNegative | None = None
     naive_ms: NotNegative | None = None  # what a mean of 50 calls after one warm-up call would show
-    compile_s: Seconds | None = None
+    compile_s: NotNegative | None = None
     recordings: Count | None = None  # CUDA graphs that were recorded
     rerecorded: tuple[str, ...] = ()  # why graphs were recorded again
     skipped: tuple[str, ...] = ()  # why CUDA graphs were not used

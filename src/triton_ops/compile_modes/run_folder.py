@@ -29,20 +29,15 @@ import msgspec
 
 from triton_ops.base import (
     AppendedFile,
+    CodeFolder,
     DamagedError,
+    Folder,
+    NamedFile,
+    Sealed,
+    StoredFile,
     TemporaryFolder,
-    ensure_folder,
     fingerprint,
-    folder_within,
-    locked,
-    parsed,
-    private_folder,
-    read_named,
     require,
-    sealed,
-    unsealed,
-    whole_lines,
-    write_named,
 )
 from triton_ops.compile_modes.compile_mode import CompileMode
 from triton_ops.compile_modes.mode_process import CallManner, Loaded
@@ -86,9 +81,9 @@ class RunFolder:
 
     def _read(self) -> Iterator[tuple[str, tuple[Loaded, list[str]]]]:
         try:
-            for line in whole_lines(self.path / "modes.jsonl"):
+            for line in StoredFile(self.path / "modes.jsonl").lines():
                 with contextlib.suppress(DamagedError, msgspec.ValidationError, KeyError):
-                    entry = unsealed(parsed(line))
+                    entry = Sealed.read(line)
                     yield str(entry["mode"]), (msgspec.convert(entry["loaded"], Loaded), list(entry["lines"]))
         except OSError as error:
             _log.warning("%s cannot be read (%s): %s", self.path, error.strerror or error, _LOSS)
@@ -101,14 +96,14 @@ def run_folder(cache_dir: Path, key: str, *, resume: bool) -> Iterator[RunFolder
     A `CacheError` if there is no folder that only this user can write.
     """
     try:
-        path = private_folder((ensure_folder(cache_dir) / _NAME / key).absolute())
+        path = CodeFolder((Folder(cache_dir).ensure() / _NAME / key).absolute()).private()
     except OSError as error:
         _log.warning("%s keeps no compiled code (%s): %s", error.filename, error.strerror, _LOSS)
         with _temporary_folder() as place:
             yield RunFolder(place)
         return
     wait = "another process compares this model; waiting"
-    with locked(path.parent, f"{path.name}.lock", waiting=lambda: _log.warning(wait)):
+    with Folder(path.parent).locked(f"{path.name}.lock", waiting=lambda: _log.warning(wait)):
         yield RunFolder(path, resume=resume)
 
 
@@ -124,7 +119,7 @@ def _temporary_folder() -> Iterator[Path]:
 def _safe_folder(path: Path, named_by: str) -> Path:
     """A folder for compiled code, which is made if it is missing; a `CacheError` if another user could write it."""
     try:
-        return private_folder(path)
+        return CodeFolder(path).private()
     except OSError as error:
         raise CacheError(
             f"{error.filename or path} is not used for compiled code: {error.strerror}",
@@ -194,13 +189,13 @@ class Collection:
         """
         if (own := self._own(mode)) is None:
             return ""
-        write_named(ensure_folder(place) / _LOG, "".join(f"{line}\n" for line in lines))
+        NamedFile(Folder(place).ensure() / _LOG).write("".join(f"{line}\n" for line in lines))
         replaced = _remove(own)
         files = {name: _hash(place / name) for name in _files(place)}
-        write_named(ensure_folder(own) / _LIST, json.dumps(sealed({"comparison": comparison, "files": files})))
+        NamedFile(Folder(own).ensure() / _LIST).write(json.dumps(Sealed({"comparison": comparison, "files": files})))
         for name in files:
-            ensure_folder((own / name).parent)
-            write_named(own / name, read_named(place / name))
+            Folder((own / name).parent).ensure()
+            NamedFile(own / name).write(NamedFile(place / name).read())
         return f"replaces what an earlier run collected in {own}: {', '.join(replaced)}" if replaced else ""
 
     def _own(self, mode: CompileMode) -> Path | None:
@@ -209,7 +204,7 @@ class Collection:
 
 def _earlier_run(own: Path) -> _Earlier:
     try:
-        folder_within(own.parent, own)
+        Folder(own).within(own.parent)
     except FileNotFoundError:
         return _Earlier()
     except OSError as error:  # such as a link of another user's, behind which somebody's files lie
@@ -217,7 +212,7 @@ def _earlier_run(own: Path) -> _Earlier:
     there = tuple(_files(own))
     comparison, files = "", {}
     with contextlib.suppress(OSError, DamagedError, KeyError, TypeError, ValueError):  # then nothing is listed
-        content = unsealed(parsed(read_named(own / _LIST)))
+        content = Sealed.read(NamedFile(own / _LIST).read())
         comparison, files = str(content["comparison"]), {**content["files"], _LIST: _hash(own / _LIST)}
     for name in there:
         if files.get(name) != _hash(own / name):
@@ -256,4 +251,4 @@ def _hash(path: Path) -> str:
     """A hash of a regular file's content; empty for anything else."""
     if path.is_symlink() or not path.is_file():
         return ""
-    return hashlib.sha256(read_named(path)).hexdigest()
+    return hashlib.sha256(NamedFile(path).read()).hexdigest()

@@ -16,17 +16,7 @@ from typing import Any
 
 import msgspec
 
-from triton_ops.base import (
-    NotNegative,
-    atomic_write,
-    ensure_folder,
-    folder_within,
-    parsed,
-    read_file,
-    sealed,
-    sweep,
-    unsealed,
-)
+from triton_ops.base import Folder, NotNegative, Sealed, StoredFile
 from triton_ops.device.datasheets import LIMITS, DeviceSpec, UnitLimits
 from triton_ops.exceptions import CacheError
 
@@ -57,11 +47,11 @@ class Calibration:
     def save(self, folder: Path) -> Path:
         """Write it beside the records; returns the file."""
         path = calibration_path(folder, self.device)
-        content = sealed({"kind": _KIND, "schema_version": _VERSION, **asdict(self)})
+        content = Sealed({"kind": _KIND, "schema_version": _VERSION, **asdict(self)})
         try:
-            ensure_folder(folder_within(ensure_folder(folder), path.parent))
-            sweep(path.parent)
-            atomic_write(path, json.dumps(content, indent=2) + "\n")
+            Folder(Folder(path.parent).within(Folder(folder).ensure())).ensure()
+            Folder(path.parent).sweep()
+            StoredFile(path).replace(json.dumps(content, indent=2) + "\n")
         except OSError as error:
             raise CacheError(
                 f"{path} cannot be written: {error.strerror or error}",
@@ -80,8 +70,8 @@ def load_calibration(folder: Path, device: str) -> Calibration | None:
     """The calibration of `device` in `folder`; None if there is none, None and a warning if it cannot be read."""
     path = calibration_path(folder, device)
     try:
-        folder_within(folder, path.parent)
-        return _checked_calibration(unsealed(parsed(read_file(path, _LARGEST_BYTES))), device)
+        Folder(path.parent).within(folder)
+        return _checked_calibration(Sealed.read(StoredFile(path).read(_LARGEST_BYTES)), device)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, msgspec.ValidationError) as error:

@@ -29,8 +29,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from triton_ops.base import affinity_cpus, available, read_file, require
-from triton_ops.base import proc as _proc
+from triton_ops.base import Host, StoredFile, available, require
 from triton_ops.device.datasheets import DeviceSpec, datasheet_of
 from triton_ops.device.vendors import gpus_of, gpus_without_torch
 from triton_ops.exceptions import DeviceError, MissingDependencyError, SettingsError
@@ -127,7 +126,7 @@ def _version_for_cpus() -> str | None:
     if spec is None or spec.origin is None:
         return None
     try:
-        match = _CPU_VERSION.search(read_file(Path(spec.origin).with_name("version.py"), _VERSION_BYTES))
+        match = _CPU_VERSION.search(StoredFile(Path(spec.origin).with_name("version.py")).read(_VERSION_BYTES))
     except OSError:  # another torch, which has no such file
         return None
     return match.group(1).decode() if match else None
@@ -207,7 +206,7 @@ def _with_peaks(spec: DeviceSpec) -> DeviceSpec:
 
 @lru_cache(maxsize=1)
 def _cpu() -> DeviceSpec:
-    return DeviceSpec(kind="cpu", name=_cpu_name(), arch=platform.machine(), units=affinity_cpus())
+    return DeviceSpec(kind="cpu", name=_cpu_name(), arch=platform.machine(), units=Host.affinity_cpus())
 
 
 def _cpu_name() -> str:
@@ -273,7 +272,7 @@ def free_bytes_of(device_name: str) -> int:
     """The free memory of a GPU by its torch name, or the host's for `cpu`; all of it where the host does not tell."""
     if device_name != "cpu":
         return int(require("torch", "asking the GPU").cuda.mem_get_info(device_name)[0])
-    if (available := _proc.available_bytes()) is not None:
+    if (available := Host.available_bytes()) is not None:
         return available
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 

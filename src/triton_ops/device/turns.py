@@ -27,8 +27,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from triton_ops import settings
-from triton_ops.base import ensure_folder, locked, private_folder, require
-from triton_ops.base import proc as _proc
+from triton_ops.base import CodeFolder, Folder, Process, require
 from triton_ops.device.datasheets import DeviceSpec
 from triton_ops.device.vendors import ProcessUse
 from triton_ops.exceptions import CacheError, DeviceError
@@ -75,7 +74,7 @@ class Turns:
             yield
             return
         start = time.monotonic()
-        with locked(folder, f"{key}.lock", poll_s=_POLL_S, waiting=self._waits) as is_locked:
+        with Folder(folder).locked(f"{key}.lock", poll_s=_POLL_S, waiting=self._waits) as is_locked:
             if not is_locked:
                 _given_up.add(key)
             self._had_one = True
@@ -111,17 +110,17 @@ def takes_turns(pid: int) -> bool:
 
     A process of another user does not tell, and counts as one that takes none.
     """
-    if f"{settings.FAMILY}=".encode() in _proc.environment(pid):
+    if f"{settings.FAMILY}=".encode() in Process(pid).environment:
         return True
     folder = str(settings.lock_dir())
-    return any(os.path.dirname(path) == folder for path in _proc.open_files(pid))  # noqa: PTH120
+    return any(os.path.dirname(path) == folder for path in Process(pid).open_files)  # noqa: PTH120
 
 
 def _folder() -> Path | None:
     """The folder of the locks; None, and a warning, where it cannot be made or is another user's."""
     place = settings.lock_dir()
     try:
-        return private_folder(place) if place == settings.OWN_LOCKS else ensure_folder(place)
+        return CodeFolder(place).private() if place == settings.OWN_LOCKS else Folder(place).ensure()
     except CacheError as error:
         _tell_once(error.message)
     except OSError as error:
@@ -207,11 +206,11 @@ class Others:
     def in_words(self) -> str:
         """As `seen`, in words: `process 4711 (python3) used 40% of the GPU`; empty for none."""
         each = [
-            f"process {use.pid} ({_proc.name(use.pid) or 'of another user'}) used {use.share:.0%}"
+            f"process {use.pid} ({Process(use.pid).name or 'of another user'}) used {use.share:.0%}"
             for use in self.seen()
         ]
         return f"{' and '.join(each)} of the GPU" if each else ""
 
 
 def _is_ours(pid: int) -> bool:
-    return pid == os.getpid() or pid in _proc.ancestors(os.getpid()) or _proc.ended(pid) or takes_turns(pid)
+    return pid == os.getpid() or pid in Process(os.getpid()).ancestors or Process(pid).ended or takes_turns(pid)

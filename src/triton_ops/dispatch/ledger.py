@@ -16,7 +16,7 @@ import msgspec
 
 from triton_ops import settings
 from triton_ops._paths import expanded
-from triton_ops.base import ForkSafeLock, canonical_json, parsed, read_named, write_named
+from triton_ops.base import ForkSafeLock, NamedFile, Sealed, canonical_json
 from triton_ops.base import counted as number_of
 from triton_ops.dispatch.decision import RUNGS, Decision
 from triton_ops.dispatch.fast_launch import LaunchCount
@@ -172,7 +172,7 @@ def read_report(path: str | os.PathLike[str]) -> list[LaunchedConfig]:
     """
     where = expanded(path)
     try:
-        content = parsed(read_named(where))
+        content = Sealed.parsed(NamedFile(where).read())
         if (content["kind"], content["schema_version"]) != (KIND, SCHEMA_VERSION):
             raise ValueError(f"it is {content['kind']!r}, version {content['schema_version']!r}")
         return msgspec.convert(content["launches"], list[LaunchedConfig], dec_hook=config_from_json)
@@ -218,6 +218,6 @@ def _tell(process: int) -> None:
         return
     path = where.replace("%p", str(process))
     try:
-        write_named(expanded(path), canonical_json(report_json()) + "\n")
+        NamedFile(expanded(path)).write(canonical_json(report_json()) + "\n")
     except (OSError, SettingsError) as error:
         _log.warning("the report of launches cannot be written to %s: %s", path, getattr(error, "strerror", error))

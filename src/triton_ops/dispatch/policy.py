@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.base import ensure_folder, require
+from triton_ops.base import Folder, require
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import cache_folder
 from triton_ops.request import TuneOptions, TuneRequest
@@ -41,7 +41,7 @@ def tune_request(request: TuneRequest, options: TuneOptions, **place: Any) -> Tu
 def _keeps(cache_dir: str | Path | None) -> bool:
     """True if the folder of records is there, or can be made, unlike in a read-only home."""
     try:
-        ensure_folder(cache_folder(cache_dir))
+        Folder(cache_folder(cache_dir)).ensure()
     except CacheError as error:
         warn_once(f"winners are found, and not kept: {error.message}")
         return False

@@ -36,7 +36,7 @@ from typing import Any, TypeAlias
 
 from triton_ops import settings
 from triton_ops.backend import ScratchAllocator, is_installed, one_line, unpack, warm_up
-from triton_ops.base import require, usable_cpus
+from triton_ops.base import Host, require
 from triton_ops.device import make_ready, stay_on
 from triton_ops.evaluation.finals import FinalRequest, Outcome
 from triton_ops.evaluation.idle_worker import Rest
@@ -310,7 +310,7 @@ def _process_state_answer(ask: Callable[[Any], object], torch: Any) -> str:
 
 def _fresh() -> dict[str, str]:
     text = settings.openmp_text() or ""
-    return {**_FRESH, "threads": text if text.isdigit() else str(usable_cpus())}
+    return {**_FRESH, "threads": text if text.isdigit() else str(Host.usable_cpus())}
 
 
 def _changed_in_numpy() -> str:

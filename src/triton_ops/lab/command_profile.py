@@ -22,7 +22,7 @@ from typing import Annotated, Any, Protocol
 import typer
 
 from triton_ops.backend import Operation
-from triton_ops.base import read_file, require
+from triton_ops.base import StoredFile, require
 from triton_ops.compile_modes import profiler
 from triton_ops.device import current_device
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError, TargetError
@@ -153,7 +153,7 @@ class NcuRequest:
         process = subprocess.run(self.command(find_ncu()), check=False, stdout=_STDERR)
         out = Path(self.out)
         try:
-            text = read_file(out, _LARGEST_BYTES).decode("utf-8", errors="replace")
+            text = StoredFile(out).read(_LARGEST_BYTES).decode("utf-8", errors="replace")
         except OSError:
             text = ""
         for mark, reason, hint in _SAID:

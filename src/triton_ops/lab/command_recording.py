@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from triton_ops.base import is_folder, usable_cpus
+from triton_ops.base import Folder, Host
 from triton_ops.exceptions import SettingsError
 from triton_ops.kernels import load_target
 from triton_ops.lab.command_compile import TargetName
@@ -129,7 +129,7 @@ def _replay(
         undeclared=undeclared,
         previews=_previews(previews),
     )
-    processes = min(jobs or usable_cpus(), len(plan.recordings) * len(plan.searches) * seeds)
+    processes = min(jobs or Host.usable_cpus(), len(plan.recordings) * len(plan.searches) * seeds)
     if live:
         _live(plan, Effort.named(effort), LiveConditions(noise=noise, compilers=compilers), processes, as_json)
         return
@@ -220,7 +220,7 @@ def record_command(
     """Measure every config of TARGET's space for one problem, and write a recording for `triton-ops replay`."""
     if not out.name.endswith(".json.gz"):
         raise SettingsError(f"--out is {out}; a recording's name ends in .json.gz", hint=f"write {out}.json.gz")
-    if not is_folder(out.absolute().parent):
+    if not Folder(out.absolute().parent).exists:
         raise SettingsError(f"{out.absolute().parent} is no folder", hint="make it first")
     shapes, values = parse_shapes(shape), parse_space(space)
     try:

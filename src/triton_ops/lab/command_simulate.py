@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 
 import typer
 
-from triton_ops.base import PageParts, assembled, data_script, json_text, part
+from triton_ops.base import Page
 from triton_ops.device import Machine
 from triton_ops.exceptions import SettingsError, ShapeMismatchError, TritonKernelError
 from triton_ops.lab.expectation import LEGEND, drawn
@@ -197,7 +197,7 @@ def answers_of(
         path, _, query = question.partition("?")
         if path == "":
             return HTTPStatus.OK, page, "text/html"
-        return (HTTPStatus.OK, json_text(_answer(query)), "application/json") if path == "ranking.json" else None
+        return (HTTPStatus.OK, Page.json(_answer(query)), "application/json") if path == "ranking.json" else None
 
     return answer
 
@@ -237,12 +237,12 @@ def _extents(workload: TextbookWorkload, texts: Sequence[str]) -> list[int]:
 def _page(first: Simulation, overlays: Sequence[Overlay], grid: Grid | None) -> str:
     """The page; without a grid it asks its server."""
     data = _data(first, overlays, grid)
-    return assembled(PageParts(
-        template=part(_ASSETS, "page.html"),
-        style=[part(_ASSETS, "style.css")],
-        scripts=[data_script("DATA", data), *(part(_ASSETS, name) for name in _SCRIPTS)],
+    return Page(
+        template=Page.part(_ASSETS, "page.html"),
+        style=[Page.part(_ASSETS, "style.css")],
+        scripts=[Page.data("DATA", data), *(Page.part(_ASSETS, name) for name in _SCRIPTS)],
         asks=grid is None,
-    ))  # fmt: skip
+    ).html  # fmt: skip
 
 
 def _data(first: Simulation, overlays: Sequence[Overlay], grid: Grid | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from triton_ops.base import read_file
+from triton_ops.base import StoredFile
 from triton_ops.compile_modes import Advice
 from triton_ops.exceptions import ProfileError
 from triton_ops.lab.profile_reading import KernelProfile, figures_of, read_ncu
@@ -81,7 +81,7 @@ class Assembled:
 def read_ptxas(path: str | Path) -> tuple[Assembled, ...]:
     """The kernels in a file with the assembler's words, in their order, each with its result for every config."""
     try:
-        text = read_file(path, _LARGEST_BYTES).decode("utf-8", "replace")
+        text = StoredFile(path).read(_LARGEST_BYTES).decode("utf-8", "replace")
     except OSError as error:
         raise ProfileError(f"{path} cannot be read: {error.strerror or error}", hint="name another file") from error
     kernels = parse_ptxas(text)

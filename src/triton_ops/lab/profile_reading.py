@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from triton_ops.base import read_file
+from triton_ops.base import StoredFile
 from triton_ops.device import DeviceSpec, Placed, Roofline, spec_called
 from triton_ops.exceptions import ProfileError
 
@@ -112,7 +112,7 @@ class ProfileTable:
 def read_ncu(path: str | Path) -> ProfileTable:
     """The launches in a file that `ncu --csv` has printed; `ProfileError` as of `parse_ncu`, or if it is unreadable."""
     try:
-        data = read_file(path, _LARGEST_BYTES)
+        data = StoredFile(path).read(_LARGEST_BYTES)
     except OSError as error:
         raise ProfileError(f"{path} cannot be read: {error.strerror or error}", hint="name another file") from error
     return parse_ncu(_text_of(data, str(path)), str(path))

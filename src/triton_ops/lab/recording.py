@@ -24,19 +24,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from triton_ops.backend import Operation
-from triton_ops.base import (
-    CHECKSUM,
-    Count,
-    Extent,
-    Milliseconds,
-    Seconds,
-    bounded,
-    parsed,
-    read_named,
-    sealed,
-    unsealed,
-    write_named,
-)
+from triton_ops.base import Count, Extent, NamedFile, NotNegative, Sealed
 from triton_ops.compilation import with_residents
 from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, Model, ProductTiles, RowTiles
 from triton_ops.device import Calibration, machine_of, spec_named
@@ -129,12 +117,12 @@ def _inferred(
 
 def write_recording(path: Path, content: Mapping[str, Any]) -> None:
     """Write a recording as gzipped JSON with its checksum, whole or not at all; equal content gives equal bytes."""
-    rest = {name: value for name, value in content.items() if name != CHECKSUM}  # of a recording that was read
+    rest = {name: value for name, value in content.items() if name != Sealed.CHECKSUM}  # of a recording that was read
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as file:
-        file.write(json.dumps(sealed(rest)).encode())
+        file.write(json.dumps(Sealed(rest)).encode())
     try:
-        write_named(path, packed.getvalue())
+        NamedFile(path).write(packed.getvalue())
     except OSError as error:
         raise RecordingError(
             f"{path} cannot be written: {error.strerror or error}", hint="name a file in a folder that can be written"
@@ -189,13 +177,13 @@ _FAILURES = {
 }  # Kernel Tuner's words
 
 
-_Quantiles: TypeAlias = Annotated[list[Milliseconds], msgspec.Meta(min_length=3)]
+_Quantiles: TypeAlias = Annotated[list[NotNegative], msgspec.Meta(min_length=3)]
 
 
 class _Row(msgspec.Struct, frozen=True):
     config: Config
     status: str
-    compile_s: Seconds | None = None
+    compile_s: NotNegative | None = None
     shared: Count | None = None
     regs: Count | None = None
     spills: Count | None = None
@@ -256,7 +244,7 @@ class Recording:
 def read_recording(path: Path) -> Recording:
     """The recording, with a config that ran, in a file of any of the three forms; else `RecordingError`."""
     try:
-        recording = _recording(path, read_named(path, unpack=True))
+        recording = _recording(path, NamedFile(path).read(unpack=True))
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror or error}", hint="give a file") from error
     except _UNREADABLE as error:
@@ -275,10 +263,10 @@ def _recording(path: Path, content: bytes) -> Recording:
     if content.startswith(_RUN_LINE):
         return recording_of(Run.of(path, content.split(b"\n")[:-1]))
     if _CACHE_NAME in content:
-        bounded(content)
+        Sealed.check_size(content)
         return _of_cache(path.name, _cache_content(content.decode()))
-    plain = parsed(content)
-    return _of_rows(path.name, unsealed(plain) if CHECKSUM in plain else plain)
+    plain = Sealed.parsed(content)
+    return _of_rows(path.name, Sealed.opened(plain) if Sealed.CHECKSUM in plain else plain)
 
 
 def _cache_content(text: str) -> Any:

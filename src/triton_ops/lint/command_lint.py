@@ -12,7 +12,7 @@ import typer
 
 from triton_ops import kernels, settings
 from triton_ops.backend import HasOperation, Operation
-from triton_ops.base import counted, write_named
+from triton_ops.base import NamedFile, counted
 from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependencyError, TargetError
 from triton_ops.lint.engine import BAD, RULES, lint
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
@@ -125,7 +125,7 @@ def lint_command(
         raise next(iter(errors.values()))
     report = replace(report, unread={**report.unread, **{text: error.message for text, error in errors.items()}})
     if sarif is not None:
-        write_named(sarif, json.dumps(as_sarif(report, program_version(context)), indent=2) + "\n")
+        NamedFile(sarif).write(json.dumps(as_sarif(report, program_version(context)), indent=2) + "\n")
     if as_json:
         say_json(report.as_json())
     else:

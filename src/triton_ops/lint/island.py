@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from triton_ops.backend import one_line
-from triton_ops.base import read_named, require
+from triton_ops.base import NamedFile, require
 from triton_ops.exceptions import TargetError
 from triton_ops.lint.apart import STEPS, LostStepError
 
@@ -162,7 +162,7 @@ def module_file(path: Path, package: str, level: int, module: str) -> Path | Non
 
 def source_text(path: Path) -> str:
     """The text of Python source, in the encoding that it names; raises OSError, SyntaxError or UnicodeDecodeError."""
-    return decode_source(read_named(path))
+    return decode_source(NamedFile(path).read())
 
 
 def parsed_file(path: Path) -> tuple[str, ast.Module]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.backend import Operation
-from triton_ops.base import read_named
+from triton_ops.base import NamedFile
 from triton_ops.evaluation import Stations
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError
 from triton_ops.many.executor import Job, JobPlace
@@ -57,7 +57,7 @@ class ProblemLine:
 def read_problems(path: Path) -> list[ProblemLine]:
     """The problems in a file; a `SettingsError` if there is none, or a line is none."""
     try:
-        text = read_named(path, _LARGEST_BYTES).decode("utf-8")
+        text = NamedFile(path).read(_LARGEST_BYTES).decode("utf-8")
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror or error}", hint="check the path") from error
     except ValueError as error:

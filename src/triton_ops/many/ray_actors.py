@@ -20,16 +20,7 @@ from pathlib import Path
 
 from triton_ops import settings
 from triton_ops.backend import unpack
-from triton_ops.base import (
-    AppendedFile,
-    TemporaryFolder,
-    atomic_write,
-    ensure_folder,
-    folder_within,
-    read_file,
-    skip_syncs,
-    usable_cpus,
-)
+from triton_ops.base import AppendedFile, Folder, Host, StoredFile, TemporaryFolder
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import gpus_here
 from triton_ops.exceptions import TritonKernelError
@@ -70,7 +61,7 @@ class WatchedFolder:
         at, changed_ns = self._states.get(name, (0, 0))
         if (status.st_size, status.st_mtime_ns) == (at, changed_ns):
             return None
-        content = read_file(path)
+        content = StoredFile(path).read()
         at = at if path.suffix == ".jsonl" and len(content) >= at else 0
         self._states[name] = len(content), status.st_mtime_ns
         return Piece(name, at, content[at:])
@@ -83,18 +74,18 @@ def apply(folder: Path, pieces: Iterable[Piece]) -> None:
             raise ValueError(f"{piece.path} is no file of records, run logs or configs that crash")
         path = folder / piece.path
         if path.parent != folder:
-            ensure_folder(folder_within(folder, path.parent))
+            Folder(Folder(path.parent).within(folder)).ensure()
         if piece.at and AppendedFile.append_at(path, piece.at, piece.content):
             continue
-        before = read_file(path)[: piece.at] if piece.at else b""
-        atomic_write(path, before + piece.content)
+        before = StoredFile(path).read()[: piece.at] if piece.at else b""
+        StoredFile(path).replace(before + piece.content)
 
 
 def files_of_problem(folder: Path, name: str) -> list[Piece]:
     """The record and the run logs of a problem, whole, and the configs that crash or hang."""
     paths = [folder / f"{name}.record.json", *(folder / RUNS / name).glob("*.jsonl"), *(folder / QUARANTINE).glob("*")]
     return [
-        Piece(path.relative_to(folder).as_posix(), 0, read_file(path))
+        Piece(path.relative_to(folder).as_posix(), 0, StoredFile(path).read())
         for path in paths
         if _is_copied(folder, path) and path.is_file()
     ]
@@ -198,7 +189,7 @@ class Measurer:
     ) -> None:
         settings.set_openmp_text(threads)
         self._keep, self._model = keep, model
-        skip_syncs()  # the keeper has what is to last
+        Folder.skip_syncs()  # the keeper has what is to last
         self._folder = TemporaryFolder.own()
         self._watched = WatchedFolder(self._folder)
 
@@ -208,7 +199,7 @@ class Measurer:
 
     def usable_cpus(self) -> int:
         """CPUs of this host that this process may use."""
-        return usable_cpus()
+        return Host.usable_cpus()
 
     def loads(self, tune: bytes) -> str:
         """The reason why a packed tune cannot be loaded here; empty if it can."""

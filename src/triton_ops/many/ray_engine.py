@@ -24,7 +24,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops.backend import is_carried, pack
-from triton_ops.base import ensure_folder, require
+from triton_ops.base import Folder, require
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
 from triton_ops.many.executor import Executor, ExecutorLostError, Job
 from triton_ops.many.ray_actors import (
@@ -301,7 +301,7 @@ def _modules_in(packed: Iterable[bytes]) -> list[Path]:
 
 
 def _ledger(ray: Any, plan: Effort, cache_dir: str | Path | None) -> Ledger:
-    folder = ensure_folder(cache_folder(cache_dir)).resolve()
+    folder = Folder(cache_folder(cache_dir)).ensure().resolve()
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), False)
     keeper = (
         ray.remote(Keeper).options(num_cpus=0, scheduling_strategy=here, max_concurrency=_AT_ONCE).remote(str(folder))

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from triton_ops.base import ensure_folder, gain_text, is_positive, usable_cpus
+from triton_ops.base import Folder, Host, gain_text, is_positive
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import chosen_gpus
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError
@@ -448,7 +448,7 @@ def run_jobs(
     ended = {name: outcome_of(distinct[name], result=result) for name, result in results.items()}
     new = [job for name, job in distinct.items() if name not in results]
     if new:
-        ensure_folder(cache_folder(options.each.cache_dir))  # without it each problem would fail, one after the other
+        Folder(cache_folder(options.each.cache_dir)).ensure()  # without it each problem would fail, one after the other
     stopped = "complete"
     tell = told or observer or (lambda _: None)
     with display(len(distinct), tell) if told is None else nullcontext(Follows(tell)) as view:
@@ -467,7 +467,7 @@ def _run(
 ) -> ManyRun:
     with cleaned_up_on_sigterm():
         count = max(1, len(options.devices))
-        shared_cpus = SharedCpus(usable_cpus(), _SPARED * count, count)
+        shared_cpus = SharedCpus(Host.usable_cpus(), _SPARED * count, count)
         budget_s, cluster = options.budget_s, options.cluster
         left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
         schedule = Schedule(planned(jobs, options), budget_s=left_s, ahead=AHEAD if cluster is None else 0)

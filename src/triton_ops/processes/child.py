@@ -54,15 +54,7 @@ from typing import IO, Any, TypeVar
 import platformdirs
 
 from triton_ops import settings
-from triton_ops.base import (
-    TemporaryFolder,
-    code_folder,
-    fingerprint,
-    private_folder,
-    require,
-    writable,
-)
-from triton_ops.base import proc as _proc
+from triton_ops.base import CodeFolder, Folder, Process, TemporaryFolder, fingerprint, require
 from triton_ops.exceptions import DeviceError
 
 _HEAVY = "torch"  # the only dependency so large that a folder of bytecode saves time
@@ -80,8 +72,8 @@ def folder() -> Path | None:
         if origin is None or _python_keeps(origin):
             return None
         home = Path(platformdirs.user_cache_dir("triton-ops-bytecode")).absolute()  # others may share `triton-ops`
-        path = private_folder(home / fingerprint([origin, version(_HEAVY)]))  # each installed torch has its own
-        return path if writable(path) else None
+        path = CodeFolder(home / fingerprint([origin, version(_HEAVY)])).private()  # each installed torch has its own
+        return path if Folder(path).writable else None
     except (ImportError, OSError, RuntimeError, ValueError):  # no home folder, or torch without an installed version
         return None
 
@@ -92,7 +84,7 @@ def _python_keeps(origin: str) -> bool:
         return True  # each level of optimisation has files of its own, which are not kept here
     cached = Path(cache_from_source(origin))
     nearest = next(path for path in cached.parents if path.is_dir())
-    return _is_fresh(cached, Path(origin)) or (not sys.dont_write_bytecode and writable(nearest))
+    return _is_fresh(cached, Path(origin)) or (not sys.dont_write_bytecode and Folder(nearest).writable)
 
 
 def _is_fresh(cached: Path, source: Path) -> bool:
@@ -221,7 +213,7 @@ def file_in_memory() -> int:
 
 def close_all() -> None:
     """Close all descriptors of this process; where none are listed, those up to a number that programs hardly reach."""
-    for descriptor in _proc.own_descriptors() or range(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _MOST)):
+    for descriptor in Process.own_descriptors() or range(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _MOST)):
         with contextlib.suppress(OSError):
             os.close(descriptor)
 
@@ -270,21 +262,21 @@ def end_family(mark: str) -> None:
 def members(mark: str) -> set[int]:
     """The processes with a mark and their children, without this one and without those that have ended."""
     processes, sought = _own_processes(), mark.encode()
-    pids = further = {pid for pid in processes if sought in _proc.environment(pid)} - {os.getpid()}
+    pids = further = {pid for pid in processes if sought in Process(pid).environment} - {os.getpid()}
     if pids:
-        parents = {pid: _proc.parent(pid) for pid in processes}
+        parents = {pid: Process(pid).parent for pid in processes}
         while further:
             further = {pid for pid, parent in parents.items() if parent in further} - pids - {os.getpid()}
             pids |= further
-    return {pid for pid in pids if not _proc.ended(pid)}
+    return {pid for pid in pids if not Process(pid).ended}
 
 
 def _own_processes() -> list[int]:
-    if not _proc.is_own():
+    if not Process.numbers_are_own():
         return []
     me = os.geteuid()
     try:
-        with os.scandir(_proc.PLACE) as entries:
+        with os.scandir(Process.PLACE) as entries:
             return [int(entry.name) for entry in entries if entry.name.isdigit() and _belongs_to(entry, me)]
     except OSError:
         return []
@@ -364,8 +356,8 @@ def environment(changes: Mapping[str, str], family: str, temporary: Path | None 
     A folder of compiled code among the `changes` has been judged. What `torch.compile` keeps between processes stays
     where it is; else as `settings.for_child`.
     """
-    folders = settings.code_folders().items()
-    code_folders = {name: str(code_folder(*folder)) for name, folder in folders if name not in changes}
+    folders = ((name, *folder) for name, folder in settings.code_folders().items() if name not in changes)
+    code_folders = {name: str(CodeFolder(path).trusted(other)) for name, path, other in folders}
     return settings.for_child({**code_folders, **changes}, family, temporary)
 
 

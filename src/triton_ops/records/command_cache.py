@@ -18,7 +18,7 @@ import typer
 
 from triton_ops import device
 from triton_ops._paths import expanded
-from triton_ops.base import DamagedError, check_home, is_file, read_named, sealed, unsealed, write_named
+from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.command_show import ID_SHOWN, Which, matching, nothing_found, show_command, tell_nothing
 from triton_ops.records.directory import open_store
@@ -58,10 +58,10 @@ def export_records(records: Iterable[Record], path: str | os.PathLike[str]) -> i
         by_id.setdefault(record.id, record)
     # The records are turned into text and back, since the checksum must be that of what a reader will see.
     contents = [parse_object(RECORDS.dumps(by_id[record_id])) for record_id in sorted(by_id)]
-    bundle = sealed({"kind": KIND, "schema_version": SCHEMA_VERSION, "records": contents})
+    bundle = Sealed({"kind": KIND, "schema_version": SCHEMA_VERSION, "records": contents})
     target = expanded(path)
     try:
-        write_named(target, json.dumps(bundle, indent=2, ensure_ascii=False) + "\n")
+        NamedFile(target).write(json.dumps(bundle, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
         raise CacheError(
             f"{target} cannot be written: {error.strerror or error}", hint="name a file in a folder that can be written"
@@ -101,7 +101,7 @@ def import_records(path: str | os.PathLike[str], store: Store[Record], *, replac
 def _contents(path: Path) -> list[dict[str, Any]]:
     """The records of an exported file as JSON objects, after the file was checked for damage."""
     try:
-        bundle = parse_object(read_named(path, _LARGEST_BYTES))
+        bundle = parse_object(NamedFile(path).read(_LARGEST_BYTES))
     except OSError as error:
         raise CacheError(f"{path} cannot be read: {error.strerror or error}", hint="name an exported file") from error
     except CacheError as error:
@@ -120,7 +120,7 @@ def _contents(path: Path) -> list[dict[str, Any]]:
     if not isinstance(contents, list) or not all(isinstance(content, dict) for content in contents):
         raise CacheError(f"{path} has no list of records", hint="export it again")
     try:
-        unsealed(bundle)
+        Sealed.opened(bundle)
     except DamagedError as error:
         hint = "export it again, or take the file from where it was exported"
         raise CacheError(f"{path} was changed after it was exported: {error}", hint=hint) from error
@@ -158,7 +158,7 @@ def remove(
 def path(cache_dir: CacheDir = None) -> None:
     """Print the folder of records."""
     folder = folder_of(cache_dir)
-    check_home(folder)
+    Folder(folder).check_home()
     say(str(folder))
 
 
@@ -177,7 +177,8 @@ def export(
     if as_json:
         say_json({"exported": count, "file": str(file)})
     else:
-        (say if is_file(file) else tell)(f"{_records(count)} to {file}")  # stdout may be where the records went
+        write = say if StoredFile(file).exists else tell  # stdout may be where the records went
+        write(f"{_records(count)} to {file}")
 
 
 @cache_command.command("import")
@@ -238,7 +239,7 @@ def misses_command(
 ) -> None:
     """List the problems that nothing answered, those first that cost most; `tune --from-misses` tunes them."""
     folder = folder_of(cache_dir)
-    check_home(folder)
+    Folder(folder).check_home()
     misses = Misses(folder).clear() if clear and folder.is_dir() else Misses(folder).read()
     if as_json:
         say_json([miss.as_json for miss in misses])

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from triton_ops.base import check_home, gain_text
+from triton_ops.base import Folder, gain_text
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.directory import DirectoryStore
 from triton_ops.records.record import Record
@@ -175,7 +175,7 @@ def _names(which: str) -> set[str]:
 
 
 def _all(folder: Path) -> list[Record]:
-    check_home(folder)
+    Folder(folder).check_home()
     store = DirectoryStore(folder, RECORDS, read_only=True)
     if store.reachable:
         return list(store)

@@ -23,19 +23,7 @@ from typing import Generic
 
 from triton_ops import settings
 from triton_ops._paths import expanded
-from triton_ops.base import (
-    ForkSafeLock,
-    atomic_write,
-    ensure_folder,
-    holds,
-    is_file,
-    is_folder,
-    locked,
-    make_folders,
-    read_file,
-    sweep,
-    writable,
-)
+from triton_ops.base import Folder, ForkSafeLock, StoredFile
 from triton_ops.exceptions import CacheError
 from triton_ops.records.record import Record
 from triton_ops.records.store import RECORDS, Codec, MemoryStore, Store, T
@@ -65,7 +53,7 @@ class DirectoryStore(Generic[T]):
     """
 
     def __init__(self, folder: str | os.PathLike[str], codec: Codec[T], *, read_only: bool = False) -> None:
-        path = _existing(folder) if read_only else ensure_folder(folder)
+        path = _existing(folder) if read_only else Folder(folder).ensure()
         self.folder = path.absolute()  # absolute, so that the folder stays the same when the working directory changes
         self._prefix = os.path.join(self.folder, "")  # noqa: PTH118 - ends in a separator
         self._swept = False
@@ -78,12 +66,12 @@ class DirectoryStore(Generic[T]):
     @property
     def writable(self) -> bool:
         """True if entries can be written now; this is tried by making a file."""
-        return not self.read_only and writable(self.folder)
+        return not self.read_only and Folder(self.folder).writable
 
     @property
     def reachable(self) -> bool:
         """True if the folder can be read, so that a missing file means a missing entry."""
-        return is_folder(self.folder) and os.access(self.folder, os.R_OK | os.X_OK)
+        return Folder(self.folder).exists and os.access(self.folder, os.R_OK | os.X_OK)
 
     def path_of(self, entry_id: str) -> Path:
         """The path of an entry, whether the file exists or not."""
@@ -99,7 +87,7 @@ class DirectoryStore(Generic[T]):
         checked = self._checked.get(entry_id)
         if checked is not None and self.codec.reload is not None:
             path = self._prefix + self.codec.file_name(entry_id)  # a path object would take as long as the rest
-            if holds(path, checked):
+            if StoredFile(path).holds(checked):
                 return self.codec.reload(checked)
         return self._load(self.path_of(entry_id))
 
@@ -122,7 +110,7 @@ class DirectoryStore(Generic[T]):
                 self._sweep_once()
                 objection = self._why_kept(path)
                 if objection is None:
-                    atomic_write(path, text)
+                    StoredFile(path).replace(text)
         except OSError as error:
             self._report("(write)", f"{self.folder} takes no new entries: {_reason(error)}")
             return False
@@ -137,7 +125,7 @@ class DirectoryStore(Generic[T]):
         if not _ID.fullmatch(entry_id):
             return False
         path = self.path_of(entry_id)
-        return self._remove(lambda: [path] if is_file(path) else []) == 1
+        return self._remove(lambda: [path] if StoredFile(path).exists else []) == 1
 
     def clear(self) -> int:
         """Remove every entry that this version can read, whoever wrote it, and return their number.
@@ -168,7 +156,7 @@ class DirectoryStore(Generic[T]):
     def _load(self, path: Path) -> T | None:
         text = b""
         try:
-            text = read_file(path, _LARGEST_BYTES)
+            text = StoredFile(path).read(_LARGEST_BYTES)
             value = self.codec.loads(text)
             if path != self.path_of(self.codec.id_of(value)):
                 raise CacheError(f"it is the entry {self.codec.id_of(value)} under another entry's name")
@@ -183,7 +171,7 @@ class DirectoryStore(Generic[T]):
 
     def _why_kept(self, path: Path) -> str | None:
         try:
-            return self.codec.protects(read_file(path, _LARGEST_BYTES))
+            return self.codec.protects(StoredFile(path).read(_LARGEST_BYTES))
         except OSError:
             return None  # the file is missing or cannot be read: only this package uses such names
 
@@ -197,7 +185,7 @@ class DirectoryStore(Generic[T]):
                     if self._load(path) is not None:
                         path.unlink(missing_ok=True)
                         count += 1
-                sweep(self.folder)
+                Folder(self.folder).sweep()
         except OSError as error:
             raise CacheError(
                 f"entries in {self.folder} cannot be removed: {_reason(error)}",
@@ -207,15 +195,15 @@ class DirectoryStore(Generic[T]):
 
     def _sweep_once(self) -> None:
         if not self._swept:
-            sweep(self.folder)
+            Folder(self.folder).sweep()
             self._swept = True
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
         if self.read_only:
             raise PermissionError(errno.EROFS, "it was opened for reading only")
-        make_folders(self.folder)
-        with locked(self.folder, wait_s=_LOCK_WAIT_S, poll_s=_POLL_S):
+        Folder(self.folder).make()
+        with Folder(self.folder).locked(wait_s=_LOCK_WAIT_S, poll_s=_POLL_S):
             yield
 
     def _report_unread(self, path: Path, text: bytes, error: Exception) -> None:
@@ -242,7 +230,7 @@ class DirectoryStore(Generic[T]):
 
 def _existing(folder: str | os.PathLike[str]) -> Path:
     path = expanded(folder)
-    if is_file(path):
+    if StoredFile(path).exists:
         raise CacheError(
             f"{path} cannot be a cache folder: it is a file", hint="name the folder that holds the entries"
         )
@@ -303,7 +291,8 @@ class LayeredStore(Generic[T]):
         folder cannot be changed; memory is empty nevertheless.
         """
         with self._guard:
-            unwritten = {entry_id for entry_id in self._unwritten if not is_file(self.directory.path_of(entry_id))}
+            files = {entry_id: StoredFile(self.directory.path_of(entry_id)) for entry_id in self._unwritten}
+            unwritten = {entry_id for entry_id, file in files.items() if not file.exists}
             self._unwritten.clear()
             self.memory.clear()
         return self.directory.clear() + len(unwritten)

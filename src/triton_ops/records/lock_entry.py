@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from triton_ops.base import Count, Milliseconds, NotNegative, Plain, canonical_json
+from triton_ops.base import Count, NotNegative, Plain, canonical_json
 from triton_ops.records.record import NotedCall
 from triton_ops.space import Config
 from triton_ops.values import Argument, Key, Range, extents_of, rest_of
@@ -53,8 +53,8 @@ class LockedTiming:
 
     cache_state: str  # `cold` or `warm`, as was asked for
     mode: str  # clock and state of the caches in which it was timed
-    median_ms: Milliseconds
-    default_ms: Milliseconds | None = None  # None if it was not measured
+    median_ms: NotNegative
+    default_ms: NotNegative | None = None  # None if it was not measured
     gain: NotNegative | None = None  # the default's time over the winner's, round by round where that is known
 
 

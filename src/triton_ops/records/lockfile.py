@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from triton_ops._paths import expanded
-from triton_ops.base import CHECKSUM, DamagedError, canonical_json, locked, read_named, sealed, unsealed, write_named
+from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, canonical_json
 from triton_ops.exceptions import CacheError, LockfileError, SpaceError
 from triton_ops.records.lock_entry import BY_HAND, LockedDevice, LockEntry
 from triton_ops.records.record import with_defaults
@@ -34,11 +34,11 @@ from triton_ops.values import Key
 
 _LINES = (
     ("kernel", "device", "label"), ("config",), ("default",), ("measured",), ("problem",), ("ranges",), ("ignored",),
-    ("identity",), ("origin",), ("call",), (CHECKSUM,),
+    ("identity",), ("origin",), ("call",), (Sealed.CHECKSUM,),
 )  # fmt: skip
 _MARK = re.compile(r"^(<<<<<<< [^\n]*\n|>>>>>>> ?[^\n]*\n)", re.MULTILINE)
 _BETWEEN = re.compile(r"^(?:=======|\|\|\|\|\|\|\| [^\n]*|\|\|\|\|\|\|\|)\n", re.MULTILINE)
-_SEAL = re.compile(rf'\s*"{CHECKSUM}": "[0-9a-f]*"\s*')
+_SEAL = re.compile(rf'\s*"{Sealed.CHECKSUM}": "[0-9a-f]*"\s*')
 
 
 def text_of(content: Mapping[str, Any]) -> str:
@@ -46,7 +46,7 @@ def text_of(content: Mapping[str, Any]) -> str:
     lines = ["{", *(f"  {_pair(content, name)}," for name in ("kind", "schema_version"))]
     lines += _block("devices", [f"    {_json(device)}" for device in content["devices"]])
     lines += _block("entries", [_entry(entry) for entry in content["entries"]])
-    return "\n".join([*lines, f"  {_pair(content, CHECKSUM)}", "}"]) + "\n"
+    return "\n".join([*lines, f"  {_pair(content, Sealed.CHECKSUM)}", "}"]) + "\n"
 
 
 def has_conflicts(text: str | bytes) -> bool:
@@ -158,7 +158,7 @@ class Lockfile:
     @cached_property
     def digest(self) -> str:
         """The checksum of the content: equal files have equal digests, so that processes can compare what they pin."""
-        return str(_contents(self)[CHECKSUM])
+        return str(_contents(self)[Sealed.CHECKSUM])
 
     @cached_property
     def _of_kernel(self) -> dict[str, tuple[LockEntry, ...]]:
@@ -211,7 +211,7 @@ class Lockfile:
         """
         target = expanded(path)
         try:
-            write_named(target, self.text)
+            NamedFile(target).write(self.text)
         except OSError as error:
             reason = error.strerror or error
             raise LockfileError(f"{target} cannot be written: {reason}", hint="name another file") from error
@@ -234,7 +234,7 @@ class Lockfile:
         minute is a warning.
         """
         folder = Path(os.path.realpath(Path(path).expanduser())).parent
-        with locked(folder, None, wait_s=_EDITED_S, poll_s=_LOOK_S):
+        with Folder(folder).locked(None, wait_s=_EDITED_S, poll_s=_LOOK_S):
             yield
 
     @staticmethod
@@ -340,14 +340,14 @@ def _contents(lock: Lockfile) -> dict[str, Any]:
     for entry in plain["entries"]:
         if entry["call"] is None:
             del entry["call"]  # only entries of decorated kernels have the field
-    entries = [sealed(entry) for entry in plain["entries"]]
+    entries = [Sealed(entry) for entry in plain["entries"]]
     head = {"kind": KIND, "schema_version": SCHEMA_VERSION, "devices": plain["devices"]}
-    return {**head, "entries": entries, CHECKSUM: sealed({**head, "entries": entries})[CHECKSUM]}
+    return {**head, "entries": entries, Sealed.CHECKSUM: Sealed({**head, "entries": entries})[Sealed.CHECKSUM]}
 
 
 def _text_in(path: Path) -> bytes:
     try:
-        return read_named(path, _LARGEST_BYTES)
+        return NamedFile(path).read(_LARGEST_BYTES)
     except OSError as error:
         raise LockfileError(f"it cannot be read: {error.strerror or error}", hint="name a lockfile") from error
 
@@ -404,7 +404,7 @@ def _judge_seals(content: Mapping[str, Any]) -> None:
 
 def _damage(content: Mapping[str, Any]) -> str | None:
     try:
-        unsealed(content)
+        Sealed.opened(content)
     except DamagedError as error:
         return str(error)
     return None
@@ -424,9 +424,9 @@ def _by_hand(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _build(content: Mapping[str, Any]) -> Lockfile:
-    names = {"kind", "schema_version", CHECKSUM, "devices", "entries"}
+    names = {"kind", "schema_version", Sealed.CHECKSUM, "devices", "entries"}
     _only(content, names, "it")
-    plain = [{name: value for name, value in entry.items() if name != CHECKSUM} for entry in content["entries"]]
+    plain = [{name: value for name, value in entry.items() if name != Sealed.CHECKSUM} for entry in content["entries"]]
     for entry in plain:
         _only(entry, set(LockEntry.__dataclass_fields__), f"the entry of {entry.get('kernel')}")
     try:

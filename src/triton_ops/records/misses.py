@@ -19,7 +19,7 @@ from statistics import median
 
 import msgspec
 
-from triton_ops.base import AppendedFile, Count, Milliseconds, atomic_write, canonical_json, locked, sealed, whole_lines
+from triton_ops.base import AppendedFile, Count, Folder, NotNegative, Sealed, StoredFile, canonical_json
 from triton_ops.records.record import NotedCall, time_now
 from triton_ops.records.store import readable
 from triton_ops.values import Key
@@ -58,7 +58,7 @@ class _MissLine(msgspec.Struct, frozen=True, kw_only=True):
 
     key: Key
     count: Count
-    expected_ms: Milliseconds | None = None
+    expected_ms: NotNegative | None = None
     first: str = ""
     at: str = ""
     call: NotedCall | None = None
@@ -151,7 +151,7 @@ class Misses:
         """
         path = self._folder / FILE
         try:
-            lines = list(readable(path, whole_lines(path, _READ_BYTES), _MissLine, loss=_UNREAD))
+            lines = list(readable(path, StoredFile(path).lines(_READ_BYTES), _MissLine, loss=_UNREAD))
         except OSError as error:
             _log.warning("%s cannot be read: %s", path, error.strerror or error)
             return []
@@ -174,7 +174,7 @@ class Misses:
     def forget(self, key_ids: Iterable[str]) -> int:
         """Take the problems with these key ids out of the file, and return how many were in it."""
         ids = set(key_ids)
-        with locked(self._folder, "misses.lock"):
+        with Folder(self._folder).locked("misses.lock"):
             misses = self.read()
             rest = [miss for miss in misses if miss.key.id not in ids]
             if len(rest) < len(misses):
@@ -183,7 +183,7 @@ class Misses:
 
     def clear(self) -> list[Miss]:
         """Empty the list, and return what was in it. A file in which no line can be read is left as it is."""
-        with locked(self._folder, "misses.lock"):
+        with Folder(self._folder).locked("misses.lock"):
             misses = self.read()
             if misses:
                 _rewrite(self._folder / FILE, [])
@@ -191,7 +191,7 @@ class Misses:
 
     def shorten(self) -> None:
         """Write each problem once, and only those that cost most; misses noted meanwhile may be lost. Never waits."""
-        with locked(self._folder, "misses.lock", wait_s=0.0) as is_locked:
+        with Folder(self._folder).locked("misses.lock", wait_s=0.0) as is_locked:
             if is_locked:
                 _rewrite(self._folder / FILE, self.read()[:MOST_PROBLEMS])
 
@@ -204,7 +204,7 @@ def flush_misses() -> None:
 
 def _rewrite(path: Path, misses: list[Miss]) -> None:
     try:
-        atomic_write(path, "".join(f"{canonical_json(sealed(_line(miss)))}\n" for miss in misses))
+        StoredFile(path).replace("".join(f"{canonical_json(Sealed(_line(miss)))}\n" for miss in misses))
     except OSError as error:
         _log.warning("%s cannot be written: %s", path, error.strerror or error)
 

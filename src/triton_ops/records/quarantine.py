@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from triton_ops.base import AppendedFile, fingerprint, folder_within, whole_lines
+from triton_ops.base import AppendedFile, Folder, StoredFile, fingerprint
 from triton_ops.records.record import time_now
 from triton_ops.records.store import readable
 from triton_ops.space import Config
@@ -85,8 +85,8 @@ class Quarantine:
             return []
         try:
             if self._root is not None:
-                folder_within(self._root, self._path.parent)
-            entries = readable(self._path, whole_lines(self._path), _Entry, loss="their configs are run again")
+                Folder(self._path.parent).within(self._root)
+            entries = readable(self._path, StoredFile(self._path).lines(), _Entry, loss="their configs are run again")
             return [entry.trial for entry in entries]
         except OSError as error:
             reason = error.strerror or error

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
 
 import msgspec
 
-from triton_ops.base import Count, Extent, Milliseconds, Nested, NotNegative, Plain, Seconds, storable
+from triton_ops.base import Count, Extent, Nested, NotNegative, Plain, storable
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.space import Config, config_from_json, config_to_json
 from triton_ops.values import Argument, Key, Resources, Trial, totals
@@ -50,9 +50,9 @@ SCHEMA_VERSION = 2
 class Timing:
     """Times of one config in the tune's last comparison, in milliseconds per launch."""
 
-    median_ms: Milliseconds
-    p20_ms: Milliseconds
-    p80_ms: Milliseconds
+    median_ms: NotNegative
+    p20_ms: NotNegative
+    p80_ms: NotNegative
     samples: Count
 
 
@@ -61,7 +61,7 @@ class BudgetLimits:
     """The limits of a tune; None is no limit."""
 
     trials: Count | None = None
-    seconds: Seconds | None = None
+    seconds: NotNegative | None = None
 
 
 @dataclass(frozen=True)
@@ -117,14 +117,14 @@ class Record:
     budget: BudgetLimits = field(default_factory=BudgetLimits)
     stopped: str = "complete"
     totals: dict[str, Count] = field(default_factory=dict)
-    elapsed_s: Seconds = 0.0  # wall seconds of the tune; of one in a list, from when the device was its own
+    elapsed_s: NotNegative = 0.0  # wall seconds of the tune; of one in a list, from when the device was its own
     created: str = ""  # UTC, ISO 8601
     versions: dict[str, str] = field(default_factory=dict)  # of Python, this package, torch and Triton
     run: str = ""
     verified: Verified = field(default_factory=Verified)
     place: str = ""
     notes: tuple[str, ...] = ()
-    waited_s: Seconds = 0.0
+    waited_s: NotNegative = 0.0
     failures: tuple[Failure, ...] = ()  # the first 32; `totals` counts all of them
     call: NotedCall | str | None = None  # of a decorated kernel, or why it cannot be made again; None for an operation
     tunes: Count = 1  # how many, of which each went on with the one before, have led to it

@@ -25,19 +25,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from triton_ops.backend import source_of
-from triton_ops.base import (
-    AppendedFile,
-    Count,
-    DamagedError,
-    Extent,
-    Milliseconds,
-    Nested,
-    Seconds,
-    last_line,
-    parsed,
-    usable_cpus,
-    whole_lines,
-)
+from triton_ops.base import AppendedFile, Count, DamagedError, Extent, Host, Nested, NotNegative, Sealed, StoredFile
 from triton_ops.device import Calibration, Ceiling, Roofline
 from triton_ops.exceptions import RunLogError
 from triton_ops.records.record import Record, time_now
@@ -146,7 +134,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run
             started=started.astimezone(timezone.utc).isoformat(timespec="microseconds"),
             environment=Environment(
                 versions=dict(versions),
-                host={"system": platform.platform(), "machine": platform.machine(), "cpus": usable_cpus()},
+                host={"system": platform.platform(), "machine": platform.machine(), "cpus": Host.usable_cpus()},
                 device={name: value for name, value in asdict(task.device).items() if value not in (None, {})},
             ),
             space=_space(task.space),
@@ -207,7 +195,7 @@ class TrialOrigin(str, Enum):
 class Resumed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="resume"):
     """An interrupted run was continued: `at` by UTC, with this effort, searcher and seed."""
 
-    at_s: Seconds
+    at_s: NotNegative
     at: str
     effort: str
     searcher: str
@@ -217,14 +205,14 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
 class Preview(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="preview"):
     """A config was compiled only so that the searcher sees what the compiler makes of the config."""
 
-    at_s: Seconds
+    at_s: NotNegative
     compiled: Compiled
 
 
 class FinishedTrial(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="trial"):
     """A trial has finished, after `at_s` seconds of the run."""
 
-    at_s: Seconds
+    at_s: NotNegative
     origin: TrialOrigin
     trial: Trial
 
@@ -242,7 +230,7 @@ class Finalist(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
     Its status can be `wrong`, since the last comparison checks results again.
     """
 
-    at_s: Seconds
+    at_s: NotNegative
     trial: Trial
     dropped_at: Count | None = None  # rounds after which the race dropped it; None for one that stayed to the end
     process: Count = 0  # 0 is the run's own comparison; else which fresh process compared the ties again
@@ -251,16 +239,16 @@ class Finalist(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
 class Twins(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="twins"):
     """The values per round of two further arms of one finalist: the difference between these two arms is noise."""
 
-    at_s: Seconds
+    at_s: NotNegative
     config: Config
-    medians_ms: tuple[tuple[Milliseconds, ...], ...]
+    medians_ms: tuple[tuple[NotNegative, ...], ...]
     process: Count = 0  # as of the finalist
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="end"):
     """The run has ended at `at` by UTC. `stopped` says why; `record` is what it left, None if no config ran."""
 
-    at_s: Seconds
+    at_s: NotNegative
     at: str
     stopped: str
     record: Record | None = None
@@ -437,16 +425,16 @@ def has_begun(path: Path) -> bool:
 def has_ended(path: Path) -> bool:
     """True if the last line of a file says that its run has ended; RunLogError if it cannot be read."""
     with _reading(path):
-        line = last_line(path)
+        line = StoredFile(path).last_line()
     try:
-        return parsed(line).get("type") == "end"
+        return Sealed.parsed(line).get("type") == "end"
     except DamagedError:
         return False
 
 
 def _lines(path: Path) -> Iterator[bytes]:
     with _reading(path):
-        yield from whole_lines(path)
+        yield from StoredFile(path).lines()
 
 
 @contextmanager
@@ -462,7 +450,7 @@ def _reading(path: Path) -> Iterator[None]:
 def _head(path: Path, line: bytes) -> Head:
     """The head in the first line of a file; RunLogError if the line is none, is damaged, or is of another version."""
     try:
-        entry = parsed(line)
+        entry = Sealed.parsed(line)
     except DamagedError:
         entry = {}
     if entry.get("type") != "run":

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from triton_ops._paths import expanded
-from triton_ops.base import folder_within, is_file
+from triton_ops.base import Folder, StoredFile
 from triton_ops.exceptions import RunLogError
 from triton_ops.records.run_log import Head, Run, has_begun, has_ended, read_head, read_run
 from triton_ops.space import Config
@@ -61,7 +61,7 @@ class Runs:
     def find(text: str, folder: Path) -> Path:
         """The file of a run, by its path, the start of its id, or its kernel, whose newest it is; else RunLogError."""
         path = expanded(text)
-        if is_file(path):
+        if StoredFile(path).exists:
             return path
         if text.endswith(".jsonl") or not text.strip():
             raise RunLogError(f"{text or 'RUN'!s} is no file", hint="give a run log, a run's id, or a kernel's name")
@@ -151,7 +151,7 @@ class Runs:
         if self._folder is None or self.root is None:
             return
         try:
-            folder_within(self.root, self._folder)
+            Folder(self._folder).within(self.root)
             paths = [path for path in self._folder.iterdir() if path.suffix == ".jsonl"]
         except FileNotFoundError:
             return

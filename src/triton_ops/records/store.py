@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from triton_ops.base import DamagedError, ForkSafeLock, parsed, sealed, unsealed
+from triton_ops.base import DamagedError, ForkSafeLock, Sealed
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.records.record import KIND, SCHEMA_VERSION, Record, decode, encode, reload
 from triton_ops.space import config_from_json
@@ -30,7 +30,7 @@ _MOST_BAD = 10_000  # damaged lines after which the rest of a file is not read: 
 def converted(line: bytes, kind: Any) -> Any:
     """The value of a type, which may be a union, in a line that carries its checksum; DamagedError if there is none."""
     try:
-        return msgspec.convert(unsealed(parsed(line)), kind, dec_hook=config_from_json)
+        return msgspec.convert(Sealed.read(line), kind, dec_hook=config_from_json)
     except (msgspec.ValidationError, SpaceError, RecursionError) as error:
         raise DamagedError(str(error)) from error
 
@@ -88,7 +88,7 @@ class Codec(Generic[T]):
     def contents(self, value: T) -> dict[str, Any]:
         """The value as plain JSON values, with kind, schema version and id first, and the checksum last."""
         head = {"kind": self.kind, "schema_version": self.schema_version, "id": self.id_of(value)}
-        return sealed({**head, **self.encode(value)})
+        return Sealed({**head, **self.encode(value)})
 
     def dumps(self, value: T) -> str:
         """The value as JSON text, indented by two; CacheError if a part of it has no JSON form, such as NaN."""
@@ -121,7 +121,7 @@ class Codec(Generic[T]):
                 hint="upgrade triton-ops, or tune again",
             )
         try:
-            value = self.decode(unsealed(content))
+            value = self.decode(Sealed.opened(content))
             actual = self.id_of(value)
         except DamagedError as error:
             raise CacheError(str(error), hint="tune again, or take the file from where it came") from error
@@ -170,7 +170,7 @@ RECORDS: Codec[Record] = Codec(
 def parse_object(text: str | bytes) -> dict[str, Any]:
     """The JSON object in a text of valid Unicode, with finite numbers only; CacheError if it is anything else."""
     try:
-        return parsed(text)
+        return Sealed.parsed(text)
     except DamagedError as error:
         raise CacheError(str(error)) from error
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops.base import is_file
+from triton_ops.base import StoredFile
 from triton_ops.exceptions import SettingsError
 from triton_ops.records import Runs, read_run
 from triton_ops.report.report_page import page_of
@@ -229,7 +229,7 @@ def _paths(texts: Sequence[str], folder: Path, *, every: bool) -> list[Path]:
     """The run logs that are meant; a TARGET means the kernel that it names in records."""
     paths = []
     for text in texts:
-        is_target = text.rpartition(":")[0].endswith(".py") and not is_file(Path(text))
+        is_target = text.rpartition(":")[0].endswith(".py") and not StoredFile(Path(text)).exists
         name = as_target(named_object(text)).name if is_target else text
         paths += Runs.newest_of(name, folder) if every else [Runs.find(name, folder)]
     return paths

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.base import json_text
+from triton_ops.base import Page
 from triton_ops.exceptions import DeviceError, RunLogError
 from triton_ops.processes import command, new_mark
 from triton_ops.records import read_run
@@ -107,7 +107,7 @@ class GrowingReport:
             return
         finally:
             self._next_s = self._clock() + max(PAUSE_S, _REST * (self._spent() - before_s))
-        self._text = json_text(self._run)
+        self._text = Page.json(self._run)
         self._version += 1
 
     def _state(self) -> tuple[int, ...] | None:

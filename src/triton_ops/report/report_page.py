@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from triton_ops.base import PageParts, assembled, data_script, part, storable
+from triton_ops.base import Page, storable
 from triton_ops.lab import Sensitivity
 from triton_ops.report.report_tables import (
     RunComparison,
@@ -51,12 +51,12 @@ def live_page(run: dict[str, Any], version: int) -> str:
 
 def _page(data: dict[str, Any], *further: str) -> str:
     folder = Path(__file__).parent / "assets"
-    return assembled(PageParts(
-        template=part(folder, "page.html"),
-        style=[part(folder, "style.css")],
-        scripts=[data_script("DATA", data), *(part(folder, name) for name in (*_SCRIPTS, *further))],
+    return Page(
+        template=Page.part(folder, "page.html"),
+        style=[Page.part(folder, "style.css")],
+        scripts=[Page.data("DATA", data), *(Page.part(folder, name) for name in (*_SCRIPTS, *further))],
         asks=_FOLLOWS in further,
-    ))  # fmt: skip
+    ).html  # fmt: skip
 
 
 def run_data(report: Report) -> dict[str, Any]:

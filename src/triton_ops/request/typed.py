@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from triton_ops import settings
 from triton_ops.backend import FunctionKernel, Operation
-from triton_ops.base import fingerprint, read_named
+from triton_ops.base import NamedFile, fingerprint
 from triton_ops.exceptions import (
     ShapeMismatchError,
     SpaceError,
@@ -204,7 +204,7 @@ def _is_json(item: str) -> bool:
 
 def _json_space(text: str) -> dict[str, Any]:
     try:
-        content = json.loads(text if text.lstrip().startswith("{") else read_named(Path(text), _LARGEST_BYTES))
+        content = json.loads(text if text.lstrip().startswith("{") else NamedFile(Path(text)).read(_LARGEST_BYTES))
     except OSError as error:
         raise SpaceError(f"--space {text} cannot be read: {error.strerror}", hint="check the path") from error
     except (ValueError, RecursionError) as error:

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from triton_ops.backend import AheadOfTime, CandidateError
-from triton_ops.base import usable_cpus
+from triton_ops.base import Host
 from triton_ops.compilation import TIMEOUT_S, CompilePool
 from triton_ops.device import DeviceSpec, current_device, probe
 from triton_ops.exceptions import DeviceError, TritonKernelError
@@ -51,7 +51,7 @@ def compiled(programs: Iterable[Program], jobs: int | None, timeout_s: float) ->
     for program in dict.fromkeys(programs):
         groups.setdefault(program.kind, []).append(program)
     for group in groups.values():
-        workers = min(len(group), jobs or usable_cpus())
+        workers = min(len(group), jobs or Host.usable_cpus())
         with CompilePool(group[0].ahead, workers=workers, timeout_s=timeout_s) as pool:
             futures = [pool.submit(program.config, anyway=True) for program in group]
             yield from ((program, future.result()) for program, future in zip(group, futures, strict=True))

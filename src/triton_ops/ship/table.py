@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from triton_ops.base import DamagedError, ensure_folder, parsed, read_named, write_named
+from triton_ops.base import DamagedError, Folder, NamedFile, Sealed
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, LockPlan, read_run
 from triton_ops.space import Config
@@ -186,7 +186,7 @@ def check_values(table: Table, *names: str) -> None:
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file; CacheError if it cannot be read, or holds none."""
     try:
-        return parsed(read_named(path, _LARGEST_BYTES))
+        return Sealed.parsed(NamedFile(path).read(_LARGEST_BYTES))
     except OSError as error:
         raise CacheError(f"{path} cannot be read: {error.strerror or error}", hint="name a table") from error
     except DamagedError as error:
@@ -199,8 +199,8 @@ def write_object(folder: Path, place: str, content: Mapping[str, Any]) -> Path:
     if Path(place).is_absolute() or ".." in Path(place).parts:
         raise SettingsError(f"the table would be written to {place}", hint="correct the facts that name it: --set")
     try:
-        ensure_folder(path.parent)
-        write_named(path, json.dumps(content, indent=4) + "\n")
+        Folder(path.parent).ensure()
+        NamedFile(path).write(json.dumps(content, indent=4) + "\n")
     except OSError as error:
         raise CacheError(f"{path} cannot be written: {error.strerror or error}", hint="name another folder") from error
     return path

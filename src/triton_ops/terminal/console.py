@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 from triton_ops import settings
-from triton_ops.base import code_folder, escaped, storable, write_named
+from triton_ops.base import CodeFolder, NamedFile, escaped, storable
 from triton_ops.exceptions import SettingsError
 
 _GAP = "  "
@@ -151,7 +151,7 @@ def only_data_on_stdout() -> Iterator[None]:
     From its beginning Triton and torch load no compiled code in this process that another user could have written.
     """
     for variable, (folder, name) in settings.code_folders().items():
-        if (own := code_folder(folder, name)) != folder:
+        if (own := CodeFolder(folder).trusted(name)) != folder:
             settings.set_folder(variable, str(own))
     sys.stdout.flush()
     with contextlib.ExitStack() as stack:
@@ -167,6 +167,7 @@ def only_data_on_stdout() -> Iterator[None]:
 def write_output(path: Path, content: str | Sequence[str], hint: str) -> None:
     """Write a file that an option names, lines as `say` does; `SettingsError` if it cannot be written."""
     try:
-        write_named(path, content if isinstance(content, str) else "".join(f"{printable(line)}\n" for line in content))
+        text = content if isinstance(content, str) else "".join(f"{printable(line)}\n" for line in content)
+        NamedFile(path).write(text)
     except OSError as error:
         raise SettingsError(f"{path} cannot be written: {error.strerror or error}", hint=hint) from error

@@ -9,7 +9,7 @@ import typer
 
 from triton_ops import settings
 from triton_ops._paths import expanded
-from triton_ops.base import is_file
+from triton_ops.base import StoredFile
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.terminal.running import be_verbose
 
@@ -58,7 +58,7 @@ def folder_of(cache_dir: str | Path | None) -> Path:
     """The folder of records of a command, which need not exist; `CacheError` if the path or a parent is a file."""
     folder = (settings.cache_dir() if cache_dir is None else expanded(cache_dir)).absolute()
     for path in (folder, *folder.parents):
-        if is_file(path):
+        if StoredFile(path).exists:
             raise CacheError(f"{folder} cannot be a cache folder: {path} is a file", hint="name another folder")
     return folder
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops.backend import Kernel, Operation, is_kept, is_tensor, source_of
-from triton_ops.base import cpu_threads
+from triton_ops.base import Host
 from triton_ops.device import current_gpu
 from triton_ops.evaluation import Stations
 from triton_ops.processes import fork_servers
@@ -82,7 +82,7 @@ def hit(call: Any, start: float) -> TuningResult | None:
         _stamp(entry.path) != entry.stamp
         or entry.kernel.identity != entry.identity
         or any(source_of(check).fingerprint != fingerprint for check, fingerprint in entry.checks)
-        or cpu_threads() != entry.threads
+        or Host.cpu_threads() != entry.threads
         or not entry.makes_the_same()
     ):
         del _hits[call]
@@ -125,7 +125,15 @@ def remember(
         return
     fingerprints = tuple((check, source.fingerprint) for check, source in sources)
     _hits[call] = _Hit(
-        (target, space), kernel, dict(kernel.identity), fingerprints, path, stamp, cpu_threads(), result, makes_the_same
+        (target, space),
+        kernel,
+        dict(kernel.identity),
+        fingerprints,
+        path,
+        stamp,
+        Host.cpu_threads(),
+        result,
+        makes_the_same,
     )
 
 

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from triton_ops.backend import not_for_another_process
-from triton_ops.base import ensure_folder, folder_within, locked, writable
+from triton_ops.base import Folder
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import CpuLoad, DeviceSpec, load_calibration, machine_of
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
@@ -227,7 +227,7 @@ class RequestedTune:
         stations = Stations(problem=self.request, options=self.options, reuse=True)
         _check_addresses(self.request, stations)
         task, keep = self.request.task(), self.options.keep
-        folder = ensure_folder(self.folder) if keep else Path(self.folder)
+        folder = Folder(self.folder).ensure() if keep else Path(self.folder)
         with cleaned_up_on_sigterm(), _only_one(folder if keep else None, self.key) as (runs, quarantine):
             if (result := self.known()) is not None:
                 return result
@@ -263,17 +263,17 @@ def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]
     def waiting() -> None:
         _log.warning("another process is tuning %s; waiting for it", f"{key.kernel} {key.label}".rstrip())
 
-    with locked(place, f"{key.id}.lock", waiting=waiting) as lock:
+    with Folder(place).locked(f"{key.id}.lock", waiting=waiting) as lock:
         yield Runs(folder, key.id, resumed=lock), Quarantine.of(folder, key)
 
 
 def _make_folder(folder: Path, place: Path) -> bool:
     """Make the folder of run logs; False if it cannot be written, or if another user has placed it."""
-    if not writable(folder):
+    if not Folder(folder).writable:
         _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
         return False
     try:
-        ensure_folder(folder_within(folder, place))
+        Folder(Folder(place).within(folder)).ensure()
     except (OSError, CacheError) as error:
         reason = getattr(error, "strerror", None) or error
         _log.warning("%s is ignored, so that this tune cannot be resumed: %s; move it away", place, reason)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict
 
-from triton_ops.base import Extent, Nested, Plain, cpu_threads, fingerprint
+from triton_ops.base import Extent, Host, Nested, Plain, fingerprint
 from triton_ops.values.buckets import Mapper
 from triton_ops.values.problem import Problem, plain
 
@@ -82,7 +82,7 @@ class Key:
     def facts_of(device: DeviceSpec) -> dict[str, Any]:
         """The facts of a device in a key: kind, name, architecture, units and driver; of a CPU the threads as well."""
         facts = {name: getattr(device, name) for name in ("kind", "name", "arch", "units", "driver")}
-        return {**facts, "threads": cpu_threads()} if device.kind == "cpu" else facts
+        return {**facts, "threads": Host.cpu_threads()} if device.kind == "cpu" else facts
 
     @cached_property
     def id(self) -> str:

@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, get_args
 
-from triton_ops.base import proc as _proc
-from triton_ops.base import require
+from triton_ops.base import Host, require
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 
 Fill = Literal["uniform", "positive", "outliers", "whole", "zeros", "empty", "arange", "ends"]
@@ -241,7 +240,7 @@ class TensorSpec:
 
     def _check_room(self, device: str) -> None:
         """Raise MemoryError if the host has less memory: it would give more than it has, and end processes later."""
-        available = _proc.available_bytes() if device == "cpu" else None
+        available = Host.available_bytes() if device == "cpu" else None
         element_bytes = (
             0 if self.fill in ("zeros", "empty") else max(4, ITEM_BYTES[self.dtype])
         )  # of an element, meanwhile

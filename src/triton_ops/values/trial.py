@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
-from triton_ops.base import Count, NotNegative, Seconds, escaped, gain_text
+from triton_ops.base import Count, NotNegative, escaped, gain_text
 from triton_ops.space import Config
 
 
@@ -78,7 +78,7 @@ class Compiled:
     reason: str = ""  # why the status is not ok, with the numbers; empty if it is
     resources: Resources | None = None
     _: KW_ONLY
-    compile_s: Seconds | None = None  # None if nothing was compiled
+    compile_s: NotNegative | None = None  # None if nothing was compiled
     launch: str | None = None
     resident: Count | None = None  # blocks that one multiprocessor holds at a time; None where not known
     trace: str = ""  # of what the compiler, or code of the user's that it called, raised
@@ -174,7 +174,7 @@ class Trial:
     _: KW_ONLY
     error: str = ""
     resources: Resources | None = None
-    compile_s: Seconds | None = None
+    compile_s: NotNegative | None = None
     final: Measurement | None = None
     relative: NotNegative | None = None
     same_code_as: Config | None = None

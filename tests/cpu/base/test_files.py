@@ -13,25 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.base import (
-    AppendedFile,
-    atomic_write,
-    ensure_folder,
-    locked,
-    skip_syncs,
-    sweep,
-    whole_lines,
-    writable,
-    write_named,
-)
-from triton_ops.base import files as syncing
+from triton_ops.base import AppendedFile, Folder, NamedFile, StoredFile
+from triton_ops.base import folders as syncing
 from triton_ops.base.files import append_line
 from triton_ops.exceptions import CacheError
 
 
 def lines_of(path):
     """The whole lines of a file as text."""
-    return [line.decode(errors="replace") for line in whole_lines(path)]
+    return [line.decode(errors="replace") for line in StoredFile(path).lines()]
 
 
 _lines = st.lists(
@@ -41,11 +31,11 @@ _lines = st.lists(
 
 REWRITE = """
 import pathlib, sys
-from triton_ops.base import atomic_write
+from triton_ops.base import StoredFile
 path, n = pathlib.Path(sys.argv[1]), 0
 while True:
     n += 1
-    atomic_write(path, str(n % 10) * 300_000)
+    StoredFile(path).replace(str(n % 10) * 300_000)
     if n == 3:
         print("ready", flush=True)
 """
@@ -60,8 +50,8 @@ while True:
 """
 HOLD = """
 import pathlib, sys, time
-from triton_ops.base import locked
-with locked(pathlib.Path(sys.argv[1])):
+from triton_ops.base import Folder
+with Folder(pathlib.Path(sys.argv[1])).locked():
     print("held", flush=True)
     time.sleep(60)
 """
@@ -87,9 +77,9 @@ def killed(process):
 
 def test_ensure_folder_makes_all_of_it_and_expands_home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert ensure_folder("~/a/b") == tmp_path / "a" / "b"
-    assert ensure_folder(tmp_path / "a" / "b").is_dir()
-    assert writable(tmp_path / "a" / "b")
+    assert Folder("~/a/b").ensure() == tmp_path / "a" / "b"
+    assert Folder(tmp_path / "a" / "b").ensure().is_dir()
+    assert Folder(tmp_path / "a" / "b").writable
     assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
@@ -98,20 +88,20 @@ def test_a_file_where_the_folder_should_be(tmp_path):
     file.write_text("mine")
     for path in (file, file / "below"):
         with pytest.raises(CacheError, match="is a file") as caught:
-            ensure_folder(path)
+            Folder(path).ensure()
         assert caught.value.hint
     assert file.read_text() == "mine"
 
 
 def test_a_folder_that_cannot_be_made():
     with pytest.raises(CacheError, match="cannot be made") as caught:
-        ensure_folder("/proc/nothing/here")
+        Folder("/proc/nothing/here").ensure()
     assert "TRITON_OPS_CACHE_DIR" in caught.value.hint
 
 
 def test_writable_says_no_without_raising(tmp_path):
-    assert not writable(tmp_path / "absent")
-    assert not writable(type(tmp_path)("/proc"))
+    assert not Folder(tmp_path / "absent").writable
+    assert not Folder(type(tmp_path)("/proc")).writable
 
 
 # Whole files
@@ -120,7 +110,7 @@ def test_writable_says_no_without_raising(tmp_path):
 def test_atomic_write_replaces_and_leaves_nothing_else(tmp_path):
     path = tmp_path / "record.json"
     for text in ("one", "", "µ\n" * 1000):
-        atomic_write(path, text)
+        StoredFile(path).replace(text)
         assert path.read_text(encoding="utf-8") == text
     assert [found.name for found in tmp_path.iterdir()] == ["record.json"]
 
@@ -129,7 +119,7 @@ def test_files_may_be_read_by_whom_the_umask_lets(tmp_path):
     for mask, mode in [(0o022, 0o644), (0o077, 0o600)]:
         before = os.umask(mask)
         try:
-            atomic_write(tmp_path / "record.json", "x")
+            StoredFile(tmp_path / "record.json").replace("x")
         finally:
             os.umask(before)
         assert stat.S_IMODE((tmp_path / "record.json").stat().st_mode) == mode
@@ -137,15 +127,15 @@ def test_files_may_be_read_by_whom_the_umask_lets(tmp_path):
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path):
     path = tmp_path / "record.json"
-    atomic_write(path, "old")
+    StoredFile(path).replace("old")
     with pytest.raises(UnicodeEncodeError):
-        atomic_write(path, "new \ud800")
+        StoredFile(path).replace("new \ud800")
     with pytest.raises(FileNotFoundError):
-        atomic_write(tmp_path / "absent" / "record.json", "new")
+        StoredFile(tmp_path / "absent" / "record.json").replace("new")
     folder = tmp_path / "folder"
     folder.mkdir()
     with pytest.raises(IsADirectoryError):
-        atomic_write(folder, "new")
+        StoredFile(folder).replace("new")
     assert path.read_text() == "old"
     assert sorted(found.name for found in tmp_path.iterdir()) == ["folder", "record.json"]
 
@@ -165,7 +155,7 @@ def test_kill_during_atomic_write_leaves_a_whole_file(tmp_path, wait_s):
         assert len(set(text)) == 1
     leftover = [found.name for found in tmp_path.iterdir() if found != path]
     assert all(name.startswith(".record.json-") and name.endswith(".tmp") for name in leftover)
-    atomic_write(path, "after")
+    StoredFile(path).replace("after")
     assert path.read_text() == "after"
 
 
@@ -223,7 +213,7 @@ def test_kill_during_append_loses_only_the_line_in_flight(tmp_path, wait_s):
 
 def taken(folder, name="lock"):
     """Whether the lock could be taken at once."""
-    with locked(folder, name, wait_s=0) as held:
+    with Folder(folder).locked(name, wait_s=0) as held:
         return held
 
 
@@ -232,7 +222,7 @@ def test_a_lock_keeps_threads_and_processes_out(tmp_path):
     assert not taken(tmp_path)
     assert taken(tmp_path, "other")  # another name is another lock
     killed(process)
-    with locked(tmp_path, wait_s=5) as held:  # its holder died: nothing to clean up
+    with Folder(tmp_path).locked(wait_s=5) as held:  # its holder died: nothing to clean up
         assert held
         outcome = []
         thread = threading.Thread(target=lambda: outcome.append(taken(tmp_path)))
@@ -249,17 +239,17 @@ def test_who_waits_for_a_lock_says_so_and_gets_it(tmp_path):
         said.append("waiting")
         killed(process)
 
-    with locked(tmp_path, waiting=waiting, poll_s=0.001) as held:
+    with Folder(tmp_path).locked(waiting=waiting, poll_s=0.001) as held:
         assert held
     assert said == ["waiting"]
 
 
 FORKED = """
 import os, pathlib, sys, threading, time
-from triton_ops.base import locked
+from triton_ops.base import Folder
 folder, held, forked = pathlib.Path(sys.argv[1]), threading.Event(), threading.Event()
 def hold():
-    with locked(folder):
+    with Folder(folder).locked():
         held.set()
         forked.wait()
 thread = threading.Thread(target=hold)
@@ -267,16 +257,16 @@ thread.start()
 held.wait()
 child = os.fork()
 if not child:
-    with locked(folder, wait_s=0) as taken:
+    with Folder(folder).locked(wait_s=0) as taken:
         os.write(1, b"the parent holds it\\n" if not taken else b"taken\\n")
     while "released" not in os.listdir(folder):
         time.sleep(0.001)
-    with locked(folder, wait_s=20, poll_s=0.001) as taken:
+    with Folder(folder).locked(wait_s=20, poll_s=0.001) as taken:
         os.write(1, b"taken\\n" if taken else b"never freed\\n")
     os._exit(0)
 forked.set()
 thread.join()
-with locked(folder, wait_s=20):
+with Folder(folder).locked(wait_s=20):
     pass
 (folder / "released").touch()
 os.waitpid(child, 0)
@@ -299,10 +289,10 @@ def test_a_lock_serialises_processes(tmp_path):
     counter.write_text("0")
     code = (
         "import pathlib, sys\n"
-        "from triton_ops.base import locked\n"
+        "from triton_ops.base import Folder\n"
         "path = pathlib.Path(sys.argv[1])\n"
         "for _ in range(50):\n"
-        "    with locked(path.parent, poll_s=0.001):\n"
+        "    with Folder(path.parent).locked(poll_s=0.001):\n"
         "        path.write_text(str(int(path.read_text()) + 1))\n"
     )
     running = [subprocess.Popen([sys.executable, "-c", code, str(counter)]) for _ in range(3)]
@@ -332,11 +322,11 @@ def test_old_probes_and_half_written_files_are_swept_and_nothing_else(tmp_path):
     (tmp_path / folder).mkdir()
     os.utime(tmp_path / folder, (0, 0))
     (tmp_path / link).symlink_to(tmp_path / "record.json")
-    sweep(tmp_path)
+    Folder(tmp_path).sweep()
     assert {path.name for path in tmp_path.iterdir()} == {*kept, new, folder, link}
-    sweep(tmp_path, now_s=time.time() + 7200)
+    Folder(tmp_path).sweep(now_s=time.time() + 7200)
     assert not (tmp_path / new).exists()
-    sweep(tmp_path / "absent")
+    Folder(tmp_path / "absent").sweep()
 
 
 def test_writing_a_file_that_a_user_names_sweeps_its_own_half_written_forms_alone(tmp_path):
@@ -344,7 +334,7 @@ def test_writing_a_file_that_a_user_names_sweeps_its_own_half_written_forms_alon
     for name in (*kept, ".page.html-0123456789abcdef.tmp"):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (0, 0))
-    write_named(tmp_path / "page.html", "new")
+    NamedFile(tmp_path / "page.html").write("new")
     assert {path.name for path in tmp_path.iterdir()} == {*kept}
 
 
@@ -364,10 +354,10 @@ def on_disk(monkeypatch, waits_for_the_disk):
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux's list of open files")
 def test_what_was_written_survives_a_power_loss_with_its_name_and_its_folder(tmp_path, on_disk, monkeypatch):
-    folder = ensure_folder(tmp_path / "a" / "b")
+    folder = Folder(tmp_path / "a" / "b").ensure()
     assert on_disk == [("a", ["b"]), (tmp_path.name, ["a"])]
     on_disk.clear()
-    atomic_write(folder / "file", "text")
+    StoredFile(folder / "file").replace("text")
     (content, none), renamed = on_disk
     assert content.startswith(".file-")
     assert none is None, "the content comes before the name"
@@ -383,10 +373,10 @@ def test_what_was_written_survives_a_power_loss_with_its_name_and_its_folder(tmp
     assert not AppendedFile.append_at(folder / "absent", 0, b"lost\n")
     assert AppendedFile.append_at(folder / "log", size, b"fourth\n")
     assert on_disk == [("log", None)]
-    assert list(whole_lines(folder / "log")) == [b"first", b"second", b"third", b"fourth"]
+    assert list(StoredFile(folder / "log").lines()) == [b"first", b"second", b"third", b"fourth"]
     on_disk.clear()
     monkeypatch.setattr(syncing, "_no_syncs", False)  # and is again after this test
-    skip_syncs()
-    atomic_write(folder / "file", "copy")
+    Folder.skip_syncs()
+    StoredFile(folder / "file").replace("copy")
     append_line(folder / "log", "copy")
     assert on_disk == []

@@ -16,11 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from triton_ops import base as _files
-from triton_ops.base import atomic_write, folder_within, holds, locked, read_file, read_named, whole_lines, write_named
-from triton_ops.base import locks as locks_module
-from triton_ops.base.files import append_line
-from triton_ops.base.named_files import unpacked
+from triton_ops.base import AppendedFile, Folder, NamedFile, StoredFile, folders
+from triton_ops.base.files import append_line, unpacked
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second user")
 NOBODY = 65534
@@ -51,13 +48,13 @@ KINDS = ["FIFO", "device", "socket", "folder"]
 def test_what_is_no_regular_file_is_refused_and_never_waited_for(tmp_path, kind):
     path = no_regular_file(tmp_path, kind)
     with pytest.raises(OSError, match="not a regular file") as caught:
-        read_file(path, 1000)
+        StoredFile(path).read(1000)
     assert kind in str(caught.value)
     with pytest.raises(OSError, match=kind):
-        list(whole_lines(path))
+        list(StoredFile(path).lines())
     with pytest.raises(OSError, match=r"not a regular file|link"):
         append_line(path, "x")
-    assert not holds(str(path), b"x")
+    assert not StoredFile(str(path)).holds(b"x")
 
 
 @pytest.mark.timeout(20)
@@ -65,7 +62,7 @@ def test_what_is_no_regular_file_is_refused_and_never_waited_for(tmp_path, kind)
 def test_a_lock_that_is_no_file_is_one_warning_and_no_lock(tmp_path, kind, caplog):
     no_regular_file(tmp_path, kind).rename(tmp_path / ".lock")
     for _ in range(2):
-        with locked(tmp_path) as held:
+        with Folder(tmp_path).locked() as held:
             assert not held
     [warning] = caplog.records
     assert str(tmp_path / ".lock") in warning.getMessage()
@@ -77,9 +74,9 @@ def test_a_file_system_without_locks_is_one_warning_and_no_lock(tmp_path, code, 
     def broken(*_):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(locks_module.fcntl, "flock", broken)
+    monkeypatch.setattr(folders.fcntl, "flock", broken)
     for _ in range(2):
-        with locked(tmp_path) as held:
+        with Folder(tmp_path).locked() as held:
             assert not held
     assert [os.strerror(code) in found.getMessage() for found in caplog.records] == [True]
 
@@ -87,19 +84,19 @@ def test_a_file_system_without_locks_is_one_warning_and_no_lock(tmp_path, code, 
 def test_a_file_is_read_up_to_its_limit(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"x" * 1000)
-    assert len(read_file(path, 1000)) == 1000
+    assert len(StoredFile(path).read(1000)) == 1000
     with pytest.raises(OSError, match="larger than 999 bytes"):
-        read_file(path, 999)
-    assert holds(str(path), b"x" * 1000)
-    assert not holds(str(path), b"x" * 999)
-    assert not holds(str(path), b"x" * 1001)
+        StoredFile(path).read(999)
+    assert StoredFile(str(path)).holds(b"x" * 1000)
+    assert not StoredFile(str(path)).holds(b"x" * 999)
+    assert not StoredFile(str(path)).holds(b"x" * 1001)
 
 
 def test_a_line_without_end_is_cut_and_the_next_is_whole(tmp_path, monkeypatch):
     monkeypatch.setattr("triton_ops.base.files.LONGEST_LINE_BYTES", 100)
     path = tmp_path / "lines"
     path.write_bytes(b"a" * 1000 + b"\nb\n\n" + b"c" * 100 + b"\n" + b"d" * 99 + b"\n" + b"torn" * 100)
-    assert list(whole_lines(path)) == [b"a" * 100, b"b", b"c" * 100, b"d" * 99]
+    assert list(StoredFile(path).lines()) == [b"a" * 100, b"b", b"c" * 100, b"d" * 99]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5000])
@@ -107,8 +104,8 @@ def test_the_last_line_is_read_from_the_end(tmp_path, count):
     path = tmp_path / "lines"
     lines = [f"{number}" * 100 for number in range(count)]
     path.write_text("".join(f"{line}\n" for line in lines) + "torn")
-    assert _files.last_line(path).decode() == (lines[-1] if lines else "")
-    assert _files.last_line(tmp_path / "absent") == b""
+    assert StoredFile(path).last_line().decode() == (lines[-1] if lines else "")
+    assert StoredFile(tmp_path / "absent").last_line() == b""
 
 
 # Links
@@ -118,12 +115,12 @@ def test_links_are_read_in_a_folder_that_only_its_owner_may_write(tmp_path):
     (tmp_path / "file").write_text("text\n")
     (tmp_path / "link").symlink_to("file")
     tmp_path.chmod(0o755)
-    assert read_file(tmp_path / "link", 10) == b"text\n"
-    assert list(whole_lines(tmp_path / "link")) == [b"text"]
+    assert StoredFile(tmp_path / "link").read(10) == b"text\n"
+    assert list(StoredFile(tmp_path / "link").lines()) == [b"text"]
     for mode in (0o775, 0o1777):
         tmp_path.chmod(mode)
         with pytest.raises(OSError, match="link"):
-            read_file(tmp_path / "link", 10)
+            StoredFile(tmp_path / "link").read(10)
 
 
 def test_nothing_is_appended_through_a_link(tmp_path):
@@ -143,10 +140,10 @@ def test_a_folder_that_is_a_link_is_followed_only_where_its_owner_made_it(tmp_pa
     tmp_path.chmod(0o755)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "runs").symlink_to("elsewhere")
-    assert folder_within(tmp_path, tmp_path / "runs" / "key") == tmp_path / "runs" / "key"
+    assert Folder(tmp_path / "runs" / "key").within(tmp_path) == tmp_path / "runs" / "key"
     tmp_path.chmod(0o1777)
     with pytest.raises(OSError, match="it is a link, not a folder"):
-        folder_within(tmp_path, tmp_path / "runs" / "key")
+        Folder(tmp_path / "runs" / "key").within(tmp_path)
 
 
 # Modes
@@ -160,7 +157,7 @@ def test_a_locks_permissions_are_those_of_its_folder_less_the_umask(tmp_path, fo
     tmp_path.chmod(folder)
     before = os.umask(mask)
     try:
-        with locked(tmp_path) as held:
+        with Folder(tmp_path).locked() as held:
             assert held
     finally:
         os.umask(before)
@@ -171,7 +168,7 @@ def test_a_lock_that_others_could_hold_is_made_private_again(tmp_path):
     tmp_path.chmod(0o755)
     (tmp_path / ".lock").touch(0o666)
     (tmp_path / ".lock").chmod(0o666)
-    with locked(tmp_path):
+    with Folder(tmp_path).locked():
         pass
     assert stat.S_IMODE((tmp_path / ".lock").stat().st_mode) == 0o600
 
@@ -184,7 +181,7 @@ def test_a_named_file_keeps_its_permissions(tmp_path, mode):
     path = tmp_path / "export.json"
     path.write_text("old")
     path.chmod(mode)
-    write_named(path, "new")
+    NamedFile(path).write("new")
     assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("new", mode)
     assert [found.name for found in tmp_path.iterdir()] == ["export.json"]
 
@@ -193,24 +190,24 @@ def test_of_a_named_link_the_file_at_its_end_is_written(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("folder/second")
     (tmp_path / "folder" / "second").symlink_to("file")
-    write_named(tmp_path / "link", "new")
+    NamedFile(tmp_path / "link").write("new")
     assert (tmp_path / "folder" / "file").read_text() == "new"
     assert (tmp_path / "link").is_symlink()
     (tmp_path / "circle").symlink_to("circle")
     with pytest.raises(OSError, match="symbolic links"):
-        write_named(tmp_path / "circle", "new")
+        NamedFile(tmp_path / "circle").write("new")
 
 
 @pytest.mark.timeout(20)
 def test_a_named_fifo_is_written_to_while_it_is_read_and_refused_otherwise(tmp_path):
     path = no_regular_file(tmp_path, "FIFO")
     with pytest.raises(OSError, match="no process reads"):
-        write_named(path, "text")
+        NamedFile(path).write("text")
     with pytest.raises(OSError, match="no process writes"):
-        read_named(path)
+        NamedFile(path).read()
     with path.open("r+b", buffering=0) as both, ThreadPoolExecutor(1) as pool:
         reading = pool.submit(lambda: b"".join(iter(lambda: both.read(1), b"!")))
-        write_named(path, "text" * 50_000 + "!")
+        NamedFile(path).write("text" * 50_000 + "!")
         assert reading.result() == b"text" * 50_000
     assert stat.S_ISFIFO(path.stat().st_mode)
 
@@ -220,7 +217,7 @@ def test_a_pipe_is_read_to_its_end(tmp_path):
     read, write = os.pipe()
     thread = threading.Thread(target=lambda: (os.write(write, b"a" * 60_000), os.write(write, b"b"), os.close(write)))
     thread.start()
-    assert read_named(Path(f"/dev/fd/{read}")) == b"a" * 60_000 + b"b"
+    assert NamedFile(Path(f"/dev/fd/{read}")).read() == b"a" * 60_000 + b"b"
     thread.join()
     os.close(read)
 
@@ -230,9 +227,9 @@ def test_other_named_things_are_refused_and_stay(tmp_path, kind):
     path = no_regular_file(tmp_path, kind)
     before = path.stat().st_mode
     with pytest.raises(OSError, match=kind):
-        write_named(path, "text")
+        NamedFile(path).write("text")
     with pytest.raises(OSError, match=kind):
-        read_named(path)
+        NamedFile(path).read()
     assert path.stat().st_mode == before
 
 
@@ -240,28 +237,28 @@ def test_other_named_things_are_refused_and_stay(tmp_path, kind):
 def test_no_file_is_made_of_the_name_that_elsewhere_means_the_output(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(OSError, match="the standard output is /dev/stdout here"):
-        write_named(Path("-"), "text")
+        NamedFile(Path("-")).write("text")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_named_device_is_written_to_and_never_replaced(tmp_path):
     path = no_regular_file(tmp_path, "device")
     before = path.stat().st_mode
-    write_named(path, "text")
+    NamedFile(path).write("text")
     assert stat.S_ISCHR(path.stat().st_mode)
     assert path.stat().st_mode == before
     with pytest.raises(OSError, match="it is a device"):
-        read_named(path)
+        NamedFile(path).read()
     with pytest.raises(OSError, match="No space"):
-        write_named(Path("/dev/full"), "text")
+        NamedFile(Path("/dev/full")).write("text")
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
 @pytest.mark.parametrize("kind", ["pipe", "file"])
 def test_stdout_by_name_is_the_stdout_of_this_process(tmp_path, name, kind):
     code = (
-        "import os, pathlib, sys; from triton_ops.base import write_named\n"
-        f"os.write(1, b'before '); write_named(pathlib.Path({name!r}), 'text'); os.write(1, b' after')"
+        "import os, pathlib, sys; from triton_ops.base import NamedFile\n"
+        f"os.write(1, b'before '); NamedFile(pathlib.Path({name!r})).write('text'); os.write(1, b' after')"
     )
     with (tmp_path / "out").open("wb") as file:
         out = subprocess.PIPE if kind == "pipe" else file
@@ -277,7 +274,7 @@ def test_what_unpacks_to_far_more_than_its_size_is_refused(monkeypatch):
     assert unpacked(packed + packed) == text + text
     with pytest.raises(ValueError, match="unpack to more"):
         unpacked(gzip.compress(b"\0" * (5 << 20)))
-    monkeypatch.setattr("triton_ops.base.named_files._MOST_UNPACKED_BYTES", 1000)
+    monkeypatch.setattr("triton_ops.base.files._MOST_UNPACKED_BYTES", 1000)
     with pytest.raises(ValueError, match="unpack to more than 1000 bytes"):
         unpacked(packed)
     monkeypatch.undo()
@@ -298,9 +295,8 @@ from pathlib import Path
 import fcntl, json, time
 from triton_ops.base.files import *
 from triton_ops.base.folders import *
-from triton_ops.base.locks import *
-from triton_ops.base.named_files import *
-from triton_ops.base import locks
+from triton_ops.base.plain import *
+from triton_ops.base import folders
 logging.basicConfig(format="%(message)s")
 folder = Path(sys.argv[1])
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
@@ -330,20 +326,22 @@ def as_nobody(code, folder):
 def test_files_of_another_user_in_a_folder_of_everybody_are_neither_read_nor_written(shared):
     as_nobody("(folder / 'file').write_text('theirs\\n'); (folder / 'runs').mkdir(0o1777)", shared)
     with pytest.raises(PermissionError, match=f"belongs to user {NOBODY}"):
-        read_file(shared / "file", 100)
+        StoredFile(shared / "file").read(100)
     with pytest.raises(PermissionError, match=f"belongs to user {NOBODY}"):
         append_line(shared / "file", "mine")
     with pytest.raises(PermissionError, match=f"belongs to user {NOBODY}"):
-        folder_within(shared, shared / "runs" / "key")
+        Folder(shared / "runs" / "key").within(shared)
     assert (shared / "file").read_text() == "theirs\n"
     shared.chmod(0o755)  # now its owner alone can have put the file there
-    assert read_file(shared / "file", 100) == b"theirs\n"
+    assert StoredFile(shared / "file").read(100) == b"theirs\n"
 
 
 @root_only
 def test_the_folders_owner_is_believed_and_its_files_are_read_by_others(shared):
-    atomic_write(shared / "file", "root's\n")
-    said = as_nobody("print(read_file(folder / 'file', 100), list(whole_lines(folder / 'file')))", shared).stdout
+    StoredFile(shared / "file").replace("root's\n")
+    said = as_nobody(
+        "print(StoredFile(folder / 'file').read(100), list(StoredFile(folder / 'file').lines()))", shared
+    ).stdout
     assert said == 'b"root\'s\\n" [b"root\'s"]\n'
 
 
@@ -362,13 +360,13 @@ def test_planted_links_do_not_lead_to_a_users_other_files(shared, tmp_path, thro
             as_nobody(f"(folder / 'runs' / 'line.jsonl').symlink_to({str(private / 'line.jsonl')!r})", shared)
         else:
             os.link(private / "line.jsonl", runs / "line.jsonl")  # nobody may where fs.protected_hardlinks is 0
-    file = _files.AppendedFile(runs / "line.jsonl", "it is lost", root=shared)
+    file = AppendedFile(runs / "line.jsonl", "it is lost", root=shared)
     file.append({"a": 1})
     file.append({"a": 2})
     assert (private / "line.jsonl").read_text() == "private\n"
     [warning] = caplog.records
     assert "it is lost" in warning.getMessage()
-    chosen = _files.AppendedFile(runs / "line.jsonl", "it is lost")  # somebody has chosen the folder itself
+    chosen = AppendedFile(runs / "line.jsonl", "it is lost")  # somebody has chosen the folder itself
     if through != "folder":
         chosen.append({"a": 3})
         assert (private / "line.jsonl").read_text() == "private\n"
@@ -379,7 +377,7 @@ def test_a_link_that_another_user_planted_is_not_written_through_by_name(shared,
     (tmp_path / "mine").write_text("old")
     as_nobody(f"(folder / 'export.json').symlink_to({str(tmp_path / 'mine')!r})", shared)
     with pytest.raises(PermissionError, match=f"link of user {NOBODY}"):
-        write_named(shared / "export.json", "new")
+        NamedFile(shared / "export.json").write("new")
     assert (tmp_path / "mine").read_text() == "old"
 
 
@@ -410,10 +408,10 @@ def held_by_nobody(folder):
 @pytest.mark.timeout(60)
 def test_no_reader_of_a_private_folder_can_hold_its_lock(shared):
     shared.chmod(0o755)
-    with locked(shared) as held:
+    with Folder(shared).locked() as held:
         assert held
     process, said = held_by_nobody(shared)
-    with locked(shared, wait_s=0) as held:
+    with Folder(shared).locked(wait_s=0) as held:
         assert held
     process.communicate()
     assert said == os.strerror(errno.EACCES)
@@ -424,10 +422,10 @@ def test_no_reader_of_a_private_folder_can_hold_its_lock(shared):
 def test_a_lock_that_another_user_holds_in_a_folder_of_everybody_is_not_waited_for_for_ever(
     shared, monkeypatch, caplog
 ):
-    monkeypatch.setattr(locks_module, "SHARED_WAIT_S", 0.2)
+    monkeypatch.setattr(folders, "SHARED_WAIT_S", 0.2)
     process, said = held_by_nobody(shared)
     waited = []
-    with locked(shared, waiting=lambda: waited.append(True), poll_s=0.01) as held:
+    with Folder(shared).locked(waiting=lambda: waited.append(True), poll_s=0.01) as held:
         assert not held
     process.communicate()
     assert (said, waited) == ("held", [True])
@@ -439,7 +437,7 @@ def test_a_sweep_leaves_the_files_of_other_users(shared):
     theirs, mine = f".probe-{'0' * 16}", f".probe-{'1' * 16}"
     as_nobody(f"(folder / '{theirs}').touch()", shared)
     (shared / mine).touch()
-    _files.sweep(shared, now_s=4e9)
+    Folder(shared).sweep(now_s=4e9)
     assert [path.name for path in shared.iterdir()] == [theirs]
 
 

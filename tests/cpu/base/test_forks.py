@@ -36,7 +36,7 @@ def write():
 
 writer = threading.Thread(target=write)
 if where == "file":
-    directory.atomic_write = pausing(directory.atomic_write)
+    directory.StoredFile.replace = pausing(directory.StoredFile.replace)
 elif where == "layered":
     memory.MemoryStore.put = pausing(memory.MemoryStore.put)
 else:

@@ -7,8 +7,8 @@ import pytest
 from benchmarks.robustness.hostile_files import attack, attacks
 
 from tests.records import record
-from triton_ops.base import DamagedError, parsed, sealed, unsealed
-from triton_ops.base import sealed_json as _sealed
+from triton_ops.base import DamagedError, Sealed
+from triton_ops.base import plain as _plain
 from triton_ops.benchmark import ConfigCache
 from triton_ops.device import load_calibration
 from triton_ops.exceptions import CacheError, ConfigValueError, RecordingError, TritonKernelError
@@ -47,7 +47,7 @@ def test_no_hostile_file_raises_hangs_or_is_believed(monkeypatch):
 def test_without_checksums_the_same_files_would_be_believed(monkeypatch):
     """The attack would find it: this is what the checksums are for."""
     with attacks() as each:
-        monkeypatch.setattr(_sealed, "fingerprint", lambda _: each[0].expected and "0" * 32)
+        monkeypatch.setattr(_plain, "fingerprint", lambda _: each[0].expected and "0" * 32)
         [one] = [one for one in each if one.kind.name == "quarantine"]
         one.healthy = b"".join(
             json.dumps({**json.loads(line), "checksum": "0" * 32}).encode() + b"\n" for line in one.healthy.splitlines()
@@ -67,17 +67,17 @@ def test_without_checksums_the_same_files_would_be_believed(monkeypatch):
 )  # fmt: skip
 def test_a_text_that_is_no_object_of_finite_numbers_and_whole_characters_is_damaged(text):
     with pytest.raises(DamagedError):
-        parsed(text)
+        Sealed.parsed(text)
 
 
 def test_a_checksum_is_of_the_content_and_not_of_its_form():
     content = {"b": [1, 2.5, None, "µ"], "a": {"x": True}}
-    written = sealed(content)
-    assert unsealed(parsed(json.dumps(written, indent=7))) == content
-    assert unsealed(dict(reversed(written.items()))) == content
+    written = Sealed(content)
+    assert Sealed.read(json.dumps(written, indent=7)) == content
+    assert Sealed.opened(dict(reversed(written.items()))) == content
     for changed in ({**written, "b": []}, {**written, "c": 1}, content, {**written, "checksum": None}):
         with pytest.raises(DamagedError, match="checksum"):
-            unsealed(changed)
+            Sealed.opened(changed)
 
 
 def test_an_edited_record_is_a_miss_and_the_warning_says_what_to_do(tmp_path, caplog):
@@ -186,7 +186,7 @@ def test_an_entry_of_config_cache_is_nested_32_deep_at_most(tmp_path):
     [path] = tmp_path.glob("*.json")
     content = json.loads(path.read_text())
     content["config"]["x"] = value
-    path.write_text(json.dumps(sealed({name: item for name, item in content.items() if name != "checksum"})))
+    path.write_text(json.dumps(Sealed({name: item for name, item in content.items() if name != "checksum"})))
     assert ConfigCache(tmp_path).get("k", 1, "d") is None
 
 
@@ -203,7 +203,7 @@ def test_of_a_file_without_a_sound_line_the_rest_is_not_read(tmp_path, caplog, m
 
 
 def test_a_cache_file_of_another_tuner_is_bounded_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("triton_ops.base.sealed_json._MOST_CONTAINERS", 100)
+    monkeypatch.setattr("triton_ops.base.plain._MOST_CONTAINERS", 100)
     path = tmp_path / "cache.json"
     path.write_text('{"tune_params": ' + "[" * 101)
     with pytest.raises(RecordingError, match="more than 100 lists and objects"):

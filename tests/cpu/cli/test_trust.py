@@ -14,7 +14,7 @@ import triton_ops
 from triton_ops import kernels, operation
 from triton_ops.backend import compiler_environment
 from triton_ops.base import TemporaryFolder
-from triton_ops.base import folders as private
+from triton_ops.base import code_folders as private
 from triton_ops.cli.app import main
 from triton_ops.compile_modes import CompileMode
 from triton_ops.compile_modes.run_folder import run_folder

@@ -20,8 +20,8 @@ from tests import libcuda, planted_kernels  # noqa: E402
 from tests.forking import Lent, wait_for  # noqa: E402
 from tests.planted_kernels import grid  # noqa: E402
 from triton_ops import compare, time_ms, tune  # noqa: E402
-from triton_ops.backend import AheadOfTime, Arguments, Operation, TritonKernel, described  # noqa: E402  # noqa: E402
-from triton_ops.base import usable_cpus  # noqa: E402
+from triton_ops.backend import AheadOfTime, Arguments, Operation, TritonKernel, described  # noqa: E402
+from triton_ops.base import Host  # noqa: E402
 from triton_ops.compilation import CompilePool  # noqa: E402
 from triton_ops.compilation import pool as compile_pool  # noqa: E402
 from triton_ops.device import gpu_missing, named_target  # noqa: E402
@@ -612,7 +612,7 @@ def test_as_many_processes_as_this_one_may_use_cpus(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     for text, count in (("max 100000", 8), ("250000 100000", 3), ("100 100000", 1), ("9900000 100000", 8), ("?", 8)):
         monkeypatch.setattr(Path, "read_text", lambda *_, text=text, **__: text)
-        assert usable_cpus() == count
+        assert Host.usable_cpus() == count
 
 
 def test_a_process_killed_from_outside_costs_no_config_but_one_that_is_killed_again_does(monkeypatch):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from triton_ops.base import optional as _optional
+from triton_ops.base import host
 from triton_ops.benchmark.performance import A100_BANDWIDTH_GBPS
 from triton_ops.device import (
     DeviceSpec,
@@ -240,7 +240,7 @@ def test_a_torch_that_another_thread_is_importing_is_no_error():
 )
 def test_a_torch_for_cpus_alone_is_told_by_its_version_and_not_imported(version, said, tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules[probe.__module__], "_by_driver", tuple)
-    monkeypatch.setattr(_optional, "_failures", {})  # a process does not try torch again
+    monkeypatch.setattr(host, "_failures", {})  # a process does not try torch again
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise OSError('it was imported')")
     if version is not None:

@@ -11,8 +11,7 @@ import pytest
 
 from tests.nvml import FakeNvml, gpu, use
 from triton_ops import ConfigSpace, Operation, settings, time_ms, tune
-from triton_ops.base import ensure_folder, locked
-from triton_ops.base import proc as _proc
+from triton_ops.base import Folder, Process
 from triton_ops.benchmark import timing
 from triton_ops.device import Others
 from triton_ops.device.turns import takes_turns
@@ -106,11 +105,11 @@ def test_this_process_its_parents_ended_ones_and_those_that_take_turns_are_no_ot
         pids = [ME, os.getppid(), OTHER, worker.pid, stranger.pid]
         nvml = FakeNvml(uses=[use(pid, 50, 1_000.1) for pid in pids])
         others = Others(open_sensors(nvml, "cuda:0", gpu()), clock=clock)
-        _until(lambda: b"TRITON_OPS_FAMILY" in _proc.environment(worker.pid))
+        _until(lambda: b"TRITON_OPS_FAMILY" in Process(worker.pid).environment)
         clock.now += 1
         assert [each.pid for each in others.seen()] == [stranger.pid]
     assert not takes_turns(ME)
-    with locked(ensure_folder(settings.lock_dir()), "GPU-1.lock"):
+    with Folder(Folder(settings.lock_dir()).ensure()).locked("GPU-1.lock"):
         assert takes_turns(ME)
 
 

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 from triton_ops import settings
-from triton_ops.base import locks
+from triton_ops.base import folders
 from triton_ops.device import DeviceSpec, Turns, turn_key
 from triton_ops.device import probing as state
 from triton_ops.device import turns as turn
@@ -202,7 +202,7 @@ def test_the_lock_folder_of_this_user_is_its_own(tmp_path, monkeypatch, caplog):
 
 @pytest.mark.timeout(30)
 def test_a_lock_that_is_never_given_back_is_waited_for_once(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(locks, "SHARED_WAIT_S", 0.2)
+    monkeypatch.setattr(folders, "SHARED_WAIT_S", 0.2)
     monkeypatch.setattr(turn, "_given_up", set())
     place = tmp_path / "locks"
     folder_of_everybody(place, None)

@@ -11,7 +11,7 @@ import triton_ops
 from tests.tuned_kernels import add, grid
 from triton_ops import operation, tune
 from triton_ops.backend import FunctionKernel
-from triton_ops.base import sealed
+from triton_ops.base import Sealed
 from triton_ops.cli.app import main
 from triton_ops.dispatch import ledger, would_run
 from triton_ops.dispatch.operations import decided
@@ -171,7 +171,7 @@ def test_a_record_that_was_written_before_tunes_were_counted_is_gone_on_with(tun
     (path,) = tmp_path.glob("*.record.json")
     old = {**json.loads(path.read_text()), "confidence": "nothing was raced"}
     del old["tunes"], old["checksum"]
-    path.write_text(json.dumps(sealed(old)))
+    path.write_text(json.dumps(Sealed(old)))
     assert (kept(tmp_path).unproven, len(tuned().trials)) == ("nothing was raced", 2)
 
 

@@ -26,7 +26,7 @@ from benchmarks.robustness.process_faults import nap, sums_space
 from benchmarks.robustness.workers import workers_of
 
 from triton_ops import release_processes, tune
-from triton_ops.base import proc as _proc
+from triton_ops.base import Process
 from triton_ops.evaluation import Assignment, Stations, idle_worker
 from triton_ops.evaluation.isolated import Isolated
 from triton_ops.request import TuneOptions, TuneProblem
@@ -328,6 +328,6 @@ def test_a_process_that_ends_takes_its_idle_worker_along(how):
     )
     (worker,) = map(int, done.stdout.split())
     until = time.monotonic() + 20
-    while not _proc.ended(worker) and time.monotonic() < until:
+    while not Process(worker).ended and time.monotonic() < until:
         time.sleep(0.01)
-    assert _proc.ended(worker)
+    assert Process(worker).ended

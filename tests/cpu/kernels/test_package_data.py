@@ -15,7 +15,7 @@ from benchmarks.shipped import package_data
 from tests.near import drawn
 from triton_ops import kernels, on_miss, share_lockfile
 from triton_ops.backend import matrix_descriptor, source_of
-from triton_ops.base import optional as _optional
+from triton_ops.base import host
 from triton_ops.benchmark.command_bench import BenchRequest, bench_contestants
 from triton_ops.device import spec_named
 from triton_ops.dispatch import ladder as sources
@@ -305,8 +305,8 @@ def test_how_a_package_is_imported_is_no_part_of_a_kernel(monkeypatch):
         return found.fingerprint, found.packages
 
     before = identity()
-    monkeypatch.setitem(_optional._INSTALL, "torch", "another hint")
-    monkeypatch.setattr(_optional, "require", lambda name, purpose: (name, purpose))
+    monkeypatch.setitem(host._INSTALL, "torch", "another hint")
+    monkeypatch.setattr(host, "require", lambda name, purpose: (name, purpose))
     assert identity() == before
     monkeypatch.setattr(tiles, "multiprocessors", lambda device: 1)
     assert identity() != before, "how many programs are launched counts"

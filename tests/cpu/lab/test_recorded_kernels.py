@@ -10,7 +10,7 @@ import pytest
 from benchmarks.model.inferred_quality import table
 from benchmarks.model.model_quality import figures, read, time_ms
 
-from triton_ops.base import unsealed
+from triton_ops.base import Sealed
 from triton_ops.cost_model import Readings
 from triton_ops.device import machine_of, spec_named
 from triton_ops.lab.recording import read_recording, write_recording
@@ -52,7 +52,7 @@ def test_a_recording_that_was_read_and_written_again_has_the_checksum_of_its_con
     whole = json.loads(gzip.decompress((RECORDINGS / "split_k_atomic.json.gz").read_bytes()))
     assert whole["checksum"]
     write_recording(path, {**whole, "note": "read again"})
-    found = unsealed(json.loads(gzip.decompress(path.read_bytes())))
+    found = Sealed.opened(json.loads(gzip.decompress(path.read_bytes())))
     assert found == {**{name: value for name, value in whole.items() if name != "checksum"}, "note": "read again"}
     assert read_recording(path).trials
 
@@ -61,7 +61,7 @@ def test_recordings_have_the_checksum_of_their_content():
     for path in RECORDINGS.glob("*.json.gz"):
         content = json.loads(gzip.decompress(path.read_bytes()))
         if "checksum" in content:
-            assert unsealed(content)["rows"], path.name
+            assert Sealed.opened(content)["rows"], path.name
 
 
 def test_the_table_writes_a_cross_between_numbers_only():

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from triton_ops.base import folders as private
+from triton_ops.base import code_folders as private
 from triton_ops.processes import child as bytecode
 
 SOURCE = Path(__file__).parents[3] / "src"

@@ -13,7 +13,7 @@ import pytest
 
 from tests.torchless import hides_a_process, leaves_processes
 from triton_ops import release_processes, tune
-from triton_ops.base import proc as _proc
+from triton_ops.base import Process
 from triton_ops.processes import child as family
 from triton_ops.processes import new_mark
 from triton_ops.processes.child import end_family, members
@@ -57,7 +57,7 @@ def test_what_left_its_group_or_its_parent_ends_with_the_tune(how, monkeypatch):
 def test_what_hides_its_mark_and_leaves_its_parent_ends_with_the_tune(tmp_path):
     tune(hides_a_process, space={"file": [str(tmp_path / "a")]}, device="cpu", isolate=True)
     release_processes()
-    assert _proc.ended(int((tmp_path / "a").read_text()))
+    assert Process(int((tmp_path / "a").read_text())).ended
 
 
 LEAVES = """
@@ -104,7 +104,7 @@ def test_children_without_the_mark_are_found_below_their_parents():
 
 
 def test_without_proc_there_is_no_family(monkeypatch, tmp_path):
-    monkeypatch.setattr(_proc, "PLACE", str(tmp_path / "missing"))
+    monkeypatch.setattr(Process, "PLACE", str(tmp_path / "missing"))
     assert members(new_mark()) == set()
 
 
@@ -114,7 +114,7 @@ def test_ids_of_another_namespace_are_no_family(monkeypatch, tmp_path):
     mark = new_mark()
     (tmp_path / str(os.getppid()) / "environ").write_text(f"MARK={mark}")
     (tmp_path / str(os.getppid()) / "stat").write_text("1 (sh) S 1")
-    monkeypatch.setattr(_proc, "PLACE", str(tmp_path))
+    monkeypatch.setattr(Process, "PLACE", str(tmp_path))
     assert members(mark) == set()
     (tmp_path / "self").unlink()
     (tmp_path / "self").symlink_to(str(os.getpid()))
@@ -123,10 +123,10 @@ def test_ids_of_another_namespace_are_no_family(monkeypatch, tmp_path):
 
 GUARDED = """
 import os, sys, time
-from triton_ops.base import proc as _proc
+from triton_ops.base import Process
 from triton_ops.processes import child
 
-_proc.PLACE = sys.argv[1]
+Process.PLACE = sys.argv[1]
 if sys.argv[2] == "fails":
     def fails():
         raise RuntimeError("the guard fails")
@@ -151,7 +151,7 @@ def test_a_guard_holds_nothing_open_and_ends_the_group_with_its_process_wherever
         assert process.poll() is None
         process.kill()
         process.wait()
-        eventually(lambda: _proc.ended(started))
+        eventually(lambda: Process(started).ended)
 
 
 @linux
@@ -159,7 +159,7 @@ def test_a_guard_that_fails_harms_no_process_of_its_group(tmp_path):
     with program(tmp_path, GUARDED, "/proc", "fails") as process:
         started = int(process.stdout.readline())
         assert process.stderr.read().endswith("alive")
-        assert not _proc.ended(started)
+        assert not Process(started).ended
         os.killpg(process.pid, signal.SIGKILL)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from triton_ops import tune
 from triton_ops.base import TemporaryFolder
-from triton_ops.base.folders import sweep_temporary
+from triton_ops.base.code_folders import sweep_temporary
 from triton_ops.processes.child import environment
 from triton_ops.request import Patience
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.torchless import leaves_processes
 from triton_ops import TuneProblem, tune, tune_many
-from triton_ops.base.proc import own_descriptors
+from triton_ops.base import Process
 from triton_ops.compilation.pool import compiler_server
 from triton_ops.device import named_target
 from triton_ops.exceptions import DeviceError
@@ -48,10 +48,10 @@ def nothing_left(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     mark = os.urandom(8).hex()
     monkeypatch.setenv("OF_THIS_TEST", mark)
-    before = set(own_descriptors())
+    before = set(Process.own_descriptors())
 
     def left():
-        opened = set(own_descriptors()) - before
+        opened = set(Process.own_descriptors()) - before
         return [each for each in opened if is_open(each)], members(mark), list(tmp_path.iterdir())
 
     return left

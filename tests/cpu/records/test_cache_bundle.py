@@ -103,7 +103,7 @@ def test_an_import_names_records_that_the_store_did_not_take(tmp_path: Path, mon
     path = tmp_path / "winners.json"
     export_records([record()], path)
     store = DirectoryStore(tmp_path / "cache", RECORDS)
-    monkeypatch.setattr("triton_ops.records.directory.atomic_write", full_disk)
+    monkeypatch.setattr("triton_ops.records.directory.StoredFile.replace", full_disk)
     done = import_records(path, store)
     assert not done.added
     assert "did not take the record" in done.skipped[record().id]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.records import full_disk, record, run_python
-from triton_ops import base as _files
+from triton_ops.base import Folder
 from triton_ops.exceptions import CacheError
 from triton_ops.records import RECORDS, DirectoryStore, MemoryStore, Record, directory
 from triton_ops.records.directory import open_store
@@ -136,7 +136,7 @@ def test_a_full_disk_is_a_warning_and_memory_keeps_the_value(
 ) -> None:
     store, other = open_store(tmp_path), open_store(tmp_path)
     store.put(record(winner=Config(BLOCK=1)))
-    monkeypatch.setattr("triton_ops.records.directory.atomic_write", full_disk)
+    monkeypatch.setattr("triton_ops.records.directory.StoredFile.replace", full_disk)
     for block in (2, 3):
         store.put(record(winner=Config(BLOCK=block)))
     store.put(record("softmax"))
@@ -186,7 +186,7 @@ def test_a_lock_that_is_never_freed_is_a_warning_and_is_gone_on_without(
 ) -> None:
     monkeypatch.setattr(directory, "_LOCK_WAIT_S", 0.05)
     store.put(record())
-    with _files.locked(store.folder) as held:
+    with Folder(store.folder).locked() as held:
         assert held
         assert store.try_put(record("softmax"))
         assert store.get(record().id) == record()  # reading needs no lock

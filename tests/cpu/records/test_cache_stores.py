@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from tests.records import ENVIRONMENT, record, run_python
-from triton_ops import base as _files
-from triton_ops.base import sealed
+from triton_ops.base import Folder, Sealed
 from triton_ops.records import RECORDS, DirectoryStore, Record
 
 
@@ -76,7 +75,7 @@ BAD = {
 def test_a_field_that_an_older_record_lacks_is_written_with_its_default():
     contents = RECORDS.contents(record())
     older = {name: value for name, value in contents.items() if name not in ("failures", "checksum")}
-    assert RECORDS.contents(RECORDS.loads(json.dumps(sealed(older)))) == contents
+    assert RECORDS.contents(RECORDS.loads(json.dumps(Sealed(older)))) == contents
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=list(BAD))
@@ -232,6 +231,6 @@ def test_a_killed_writer_leaves_no_torn_entry_and_no_lock(
         assert found.winner["copies"] == (found.winner["n"],) * 2000
     assert store.try_put(record())
     store.clear()
-    _files.sweep(store.folder, now_s=time.time() + 7200)
+    Folder(store.folder).sweep(now_s=time.time() + 7200)
     assert [path.name for path in store.folder.iterdir()] == [".lock"]
     assert caplog.records == []

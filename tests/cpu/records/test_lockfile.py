@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.strategies import configs
-from triton_ops.base import sealed
+from triton_ops.base import Sealed
 from triton_ops.exceptions import LockfileError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, read_lockfile
 from triton_ops.records.command_lock import changes
@@ -247,10 +247,10 @@ def test_fields_that_a_text_leaves_out_are_written_with_their_defaults():
     content = json.loads(whole.text)
     [entry], [device] = content["entries"], content["devices"]
     entry["measured"] = only(entry["measured"], "cache_state", "mode", "median_ms")
-    entries = [sealed(only(entry, "kernel", "device", "config", "measured", "problem"))]
+    entries = [Sealed(only(entry, "kernel", "device", "config", "measured", "problem"))]
     devices = [only(device, "alias", "kind", "name")]
     read = loads(
-        json.dumps(sealed({**only(content, "kind", "schema_version"), "devices": devices, "entries": entries}))
+        json.dumps(Sealed({**only(content, "kind", "schema_version"), "devices": devices, "entries": entries}))
     )
     assert read == whole
     assert read.text == whole.text

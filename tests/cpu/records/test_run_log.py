@@ -14,7 +14,7 @@ from tests.records import record
 from tests.runs import ID, a_trial, begun, head
 from tests.strategies import compiled, configs, examples, trials
 from triton_ops import Config, RunLogError
-from triton_ops.base import sealed
+from triton_ops.base import Sealed
 from triton_ops.records import Finalist, RunLog, read_run
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.run_log import RunEnd as End
@@ -116,7 +116,7 @@ def test_a_line_that_cannot_be_read_is_left_out_with_a_warning(tmp_path, caplog,
     path = tmp_path / f"{ID}.jsonl"
     if with_checksum:
         with contextlib.suppress(ValueError, RecursionError, TypeError):  # else it is no object, and has no checksum
-            line = json.dumps(sealed(json.loads(line)))
+            line = json.dumps(Sealed(json.loads(line)))
     with path.open("a") as file:
         file.write(line + "\n")
     log.trial(a_trial(1), Origin.DEFAULT)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.runs import KEY_ID, a_trial, begun
 from triton_ops import FunctionKernel, tune
-from triton_ops.base import CHECKSUM, sealed
+from triton_ops.base import Sealed
 from triton_ops.records import Runs, read_run
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.directory import open_store
@@ -215,7 +215,7 @@ def test_a_failure_of_the_default_alone_is_not_believed(tmp_path, monkeypatch):
     for line in lines:
         if line["type"] == "trial" and line["trial"]["config"] == {"n": 1}:
             line["trial"] |= {"status": "crash", "measurement": None, "error": "a lie", "relative": None}
-        changed.append(json.dumps(sealed({name: value for name, value in line.items() if name != CHECKSUM})))
+        changed.append(json.dumps(Sealed({name: value for name, value in line.items() if name != Sealed.CHECKSUM})))
     path.write_text("\n".join(changed) + "\n")
     found = tune(stops, space={"n": [1, 2, 3, 4]}, cache_dir=tmp_path, search="exhaustive")
     assert found.notes[0] == "2 trials were taken over from an earlier run"

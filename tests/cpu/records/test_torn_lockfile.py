@@ -260,12 +260,12 @@ def edited(path, order):
 
 
 def test_where_the_folder_cannot_be_locked_editing_goes_on_with_a_warning(tmp_path, monkeypatch, caplog):
-    from triton_ops.base import locks
+    from triton_ops.base import folders
 
     def refuses(_descriptor):
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(locks, "_try", refuses)
+    monkeypatch.setattr(folders, "_try", refuses)
     with caplog.at_level(logging.WARNING), Lockfile.editing(tmp_path / "lock.json"):
         lock(entry()).write(tmp_path / "lock.json")
     assert "going on without the lock" in caplog.text
@@ -273,9 +273,9 @@ def test_where_the_folder_cannot_be_locked_editing_goes_on_with_a_warning(tmp_pa
 
 
 def test_a_folder_that_stands_where_a_locks_file_belongs_is_no_lock(tmp_path, caplog):
-    from triton_ops.base import locked
+    from triton_ops.base import Folder
 
     Path(tmp_path / ".lock").mkdir()
-    with locked(tmp_path) as held:
+    with Folder(tmp_path).locked() as held:
         assert not held
     assert "cannot be locked" in caplog.text

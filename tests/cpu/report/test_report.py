@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.records import record
 from tests.runs import ID, begun, head
-from triton_ops.base import sealed
+from triton_ops.base import Sealed
 from triton_ops.cost_model import GemmTiles
 from triton_ops.device import spec_named
 from triton_ops.records import Finalist, Head, RunLog, read_run
@@ -191,7 +191,7 @@ def replace_in_head(path, before, after):
     """The log with a first line that is changed and has the checksum of its content."""
     first, rest = path.read_text(encoding="utf-8").split("\n", 1)
     changed = {name: value for name, value in json.loads(first.replace(before, after)).items() if name != "checksum"}
-    path.write_text(json.dumps(sealed(changed)) + "\n" + rest, encoding="utf-8")
+    path.write_text(json.dumps(Sealed(changed)) + "\n" + rest, encoding="utf-8")
     return path
 
 

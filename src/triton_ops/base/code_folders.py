@@ -1,0 +1,249 @@
+"""Folders of files that are executed: nobody else may write there, or put another folder in their place.
+
+Compilers and assemblers leave their temporary files where they are killed. Each child process that may be killed is
+therefore given a folder of its own for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import grp
+import logging
+import os
+import pwd
+import re
+import secrets
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import platformdirs
+
+from triton_ops.base.folders import left_behind
+from triton_ops.exceptions import CacheError
+
+_NAME = re.compile(r"triton-ops-run-[0-9a-f]{16}")
+_YOUNG_S = 60.0  # between the making of a folder and its lock lie microseconds
+_PATIENCE_S = 5.0
+_PAUSE_S = 0.01
+
+
+_own_locks: list[int] = []  # the locks of this process's own folder, which end with the process
+
+
+class TemporaryFolder:
+    """A private folder in `tempfile.gettempdir()` for one child process, which makes it with `make`.
+
+    It is not made here: until there is somebody who removes it, nothing may be left by a kill. Folders of this user
+    that are a minute old and that no process holds are removed first. On a file system without locks none are. Where no
+    folder can be made the path is None.
+    """
+
+    def __init__(self) -> None:
+        self.path: Path | None = None
+        with contextlib.suppress(OSError):
+            place = Path(tempfile.gettempdir())
+            sweep_temporary(place)
+            if os.access(place, os.W_OK | os.X_OK):
+                self.path = place / f"triton-ops-run-{secrets.token_hex(8)}"
+
+    def remove(self) -> None:
+        """Remove the folder with all that is in it; a second call does nothing."""
+        path, self.path = self.path, None
+        if path is not None:
+            self.discard(path)
+
+    @staticmethod
+    def make(path: Path) -> bool:
+        """In a child, make the folder at such a path, and hold its lock as long as this process lives.
+
+        Gives whether it was made: the disk may be full, and another user, who can read the names that processes are
+        started with, may have made it first.
+        """
+        try:
+            path.mkdir(mode=0o700)
+        except OSError:
+            return False
+        with contextlib.suppress(OSError):  # the file system has no locks for folders
+            _own_locks.append(_lock(path))
+        return True
+
+    @classmethod
+    def own(cls) -> Path:
+        """A folder of this process's own, removed by later processes, for one that is ended by a kill."""
+        path = cls().path
+        return path if path is not None and cls.make(path) else Path(tempfile.mkdtemp(prefix="triton-ops-"))
+
+    @staticmethod
+    def discard(path: Path) -> None:
+        """Remove such a folder, of this or another process; any other path is left alone.
+
+        Processes that are just ending may still put files there, so that several passes may be needed; after 5 s the
+        rest is left to the next sweep.
+        """
+        if not _NAME.fullmatch(path.name):
+            return
+        until = time.monotonic() + _PATIENCE_S
+        while True:
+            shutil.rmtree(path, ignore_errors=True)  # follows no link
+            if not os.path.lexists(path) or time.monotonic() > until:
+                return
+            time.sleep(_PAUSE_S)
+
+
+def sweep_temporary(place: Path, now_s: float | None = None) -> None:
+    """Remove the folders in `place` that killed processes of this user left there."""
+    for path in left_behind(place, _NAME, stat.S_ISDIR, _YOUNG_S, now_s):
+        with contextlib.suppress(OSError):  # another process holds it
+            _remove_if_free(path)
+
+
+def _remove_if_free(path: Path) -> None:
+    descriptor = _lock(path)
+    try:
+        shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(path: Path) -> int:
+    """A descriptor that holds a folder's lock until it is closed; OSError if another process holds that."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+_MOST_LINKS = 40  # as many as Linux follows
+_log = logging.getLogger("triton_ops")
+
+
+class CodeFolder:
+    """A folder of files that are executed, by its path; it need not exist."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def private(self) -> Path:
+        """The path, absolute and without links, of which only this user can write or replace the folder.
+
+        Missing folders are made with mode 0700, whatever the umask. Every folder and link on the way is judged before
+        what lies behind it is looked at or made: it must belong to this user or to root, and nobody else may write it,
+        save for a folder with the sticky bit, in which nobody can replace what is another's. A group without other
+        members, as many systems give to each user, is nobody else. In the last folder nobody else may write at all. Any
+        fault is an OSError.
+        """
+        here = _safe_folder(self.path)
+        if here.lstat().st_uid != os.getuid() or here.lstat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError(errno.EPERM, "another user could write it", str(here))
+        return here
+
+    def trusted(self, name: str) -> Path:
+        """The folder of a cache that executes what it holds: this, unless another user could put something there.
+
+        Another folder of this user's takes its place then, of that name in the folder of caches, which is said once.
+        Unlike a private folder it may be written by a group without other members, since other programs make it; it is
+        made if another user could make it first. CacheError: neither that nor the folder for temporary files is this
+        user's alone.
+        """
+        path = self.path
+        try:
+            full = path.absolute()
+            nearest = next(each for each in (full, *full.parents) if os.path.lexists(each))
+            if nearest != full and not _open_to_others(_safe_folder(nearest).lstat(), sticky=False):
+                return path
+            if _open_to_others(_safe_folder(full).lstat(), sticky=False):
+                raise PermissionError(errno.EPERM, "another user could write it", str(full))
+            return path
+        except OSError as error:
+            substitute = _substitute(name)
+            _tell_once(f"{error.filename or path}: {error.strerror}", str(path), str(substitute))
+            return substitute
+
+
+def _substitute(name: str) -> Path:
+    try:
+        return CodeFolder(Path(platformdirs.user_cache_dir("triton-ops-code")).absolute() / name).private()
+    except (OSError, RuntimeError):  # no home folder, or another user's
+        with contextlib.suppress(OSError):
+            return CodeFolder(_own_temporary() / name).private()
+    raise CacheError(
+        "there is no folder for compiled code that only this user can write: neither in the home folder nor in TMPDIR",
+        hint="name one with XDG_CACHE_HOME or TMPDIR",
+    )
+
+
+@lru_cache(maxsize=1)
+def _own_temporary() -> Path:
+    return TemporaryFolder.own()
+
+
+@lru_cache(maxsize=64)
+def _tell_once(why: str, path: str, substitute: str) -> None:
+    _log.warning("%s: no code is loaded from %s, and %s is used instead", why, path, substitute)
+
+
+def _safe_folder(path: Path) -> Path:
+    """The folder at a path, links followed, made if it is missing; OSError if another user could replace it."""
+    here = Path(path.anchor)
+    for here in _way(path):
+        try:
+            status = here.lstat()
+        except FileNotFoundError:
+            with contextlib.suppress(FileExistsError):  # another process of this user is quicker, or another user
+                here.mkdir(mode=0o700)
+            status = here.lstat()
+        if status.st_uid not in (0, os.getuid()) or (stat.S_ISDIR(status.st_mode) and _open_to_others(status)):
+            raise PermissionError(errno.EPERM, "another user could write or replace it", str(here))
+    return here
+
+
+def _way(path: Path) -> Iterator[Path]:
+    """The root, and each folder and link behind which the next one lies; the last one is the folder itself.
+
+    A folder is looked at after it was yielded, so that it may be made then.
+    """
+    here, names, links = Path(path.anchor), list(reversed(path.parts[1:])), 0
+    yield here
+    while names:
+        name = names.pop()
+        if name == "..":
+            here = here.parent
+            yield here
+            continue
+        yield here / name
+        if not (here / name).is_symlink():
+            here /= name
+            continue
+        target, links = (here / name).readlink(), links + 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        here = Path(target.anchor) if target.is_absolute() else here
+        names += reversed(target.parts[target.is_absolute() :])
+        yield here
+
+
+def _open_to_others(status: os.stat_result, *, sticky: bool = True) -> bool:
+    """True if somebody else may rename or remove what is this user's in a folder; add to it, without `sticky`."""
+    if sticky and status.st_mode & stat.S_ISVTX:
+        return False
+    by_group = status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid)
+    return bool(by_group or status.st_mode & stat.S_IWOTH)
+
+
+def _is_own_group(group: int) -> bool:
+    """True if a group is this user's alone: the user's first group, of the same name, without further members."""
+    try:
+        user, entry = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return user.pw_gid == group and entry.gr_name == user.pw_name and set(entry.gr_mem) <= {user.pw_name}

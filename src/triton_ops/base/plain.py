@@ -1,0 +1,122 @@
+"""Plain values as files and terminals hold them: canonical JSON, whose digest is a fingerprint, and texts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+_ENCODER = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), allow_nan=False
+)  # made once, since `json.dumps` would make an encoder at each call
+
+
+def canonical_json(value: Any) -> str:
+    """`value` as JSON text that depends on its content only: sorted keys, no spaces, no NaN; tuples as lists."""
+    return _ENCODER.encode(value)
+
+
+def fingerprint(value: Any, length: int = 32) -> str:
+    """The first `length` hexadecimal digits of the SHA-256 of `canonical_json(value)`."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
+
+
+_MOST_CONTAINERS = 2_000_000  # lists and objects in one text, which take about 200 MB; a record has ten
+
+
+class DamagedError(ValueError):
+    """A text is no JSON object, or not the one that was written."""
+
+
+class Sealed(dict[str, Any]):
+    """A JSON object with its checksum: the `fingerprint` of its content, whose errors are those of `canonical_json`.
+
+    A file that was damaged, cut, mixed up or edited does not have the checksum of its content, and is not believed. The
+    checksum protects from accidents: whoever means to deceive can compute it.
+    """
+
+    CHECKSUM: ClassVar = "checksum"
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        super().__init__(content)
+        self[self.CHECKSUM] = fingerprint(content)
+
+    @classmethod
+    def read(cls, text: bytes | str) -> dict[str, Any]:
+        """The content of a sealed text, as `parsed` and `opened` give it."""
+        return cls.opened(cls.parsed(text))
+
+    @classmethod
+    def opened(cls, content: Mapping[str, Any]) -> dict[str, Any]:
+        """The content without its checksum; DamagedError if there is none, or it is that of another content."""
+        rest = {name: value for name, value in content.items() if name != cls.CHECKSUM}
+        try:
+            actual = fingerprint(rest)
+        except (ValueError, RecursionError) as error:
+            raise DamagedError(f"it has no canonical form: {error}") from error
+        if cls.CHECKSUM not in content:
+            raise DamagedError("it has no checksum")
+        if content[cls.CHECKSUM] != actual:
+            raise DamagedError("its checksum is not that of its content: it was damaged, or edited by hand")
+        return rest
+
+    @classmethod
+    def parsed(cls, text: bytes | str) -> dict[str, Any]:
+        """The JSON object in a text of valid Unicode with finite numbers only, sealed or not; else DamagedError."""
+        import msgspec  # its import takes 30 ms, and most of what needs this module reads no JSON
+
+        encoded = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        cls.check_size(encoded)
+        try:
+            content = msgspec.json.decode(encoded)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise DamagedError(f"it is not JSON: {error}") from error
+        if not isinstance(content, dict):
+            raise DamagedError(f"it holds a {type(content).__name__} instead of a JSON object")
+        return content
+
+    @staticmethod
+    def check_size(text: bytes) -> None:
+        """Refuse, as damaged, a JSON text of over two million lists and objects, which would take hundreds of MB."""
+        if text.count(b"[") + text.count(b"{") > _MOST_CONTAINERS:
+            raise DamagedError(f"it has more than {_MOST_CONTAINERS} lists and objects")
+
+
+def storable(value: Any) -> Any:
+    """The value with what JSON cannot hold replaced: a lone surrogate by `?`, a number that is not finite by null."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {storable(name): storable(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [storable(item) for item in value]
+    return value
+
+
+_CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def gain_text(ratio: float, interval: tuple[float, float] | None) -> str:
+    """A gain as text, such as `1.25x (1.22 to 1.28)`, with its 95 % interval where that is known."""
+    low, high = ("", "") if interval is None else (f"{interval[0]:.2f}", f"{interval[1]:.2f}")
+    return f"{ratio:.2f}x" if low == high else f"{ratio:.2f}x ({low} to {high})"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things, such as `1 kernel` and `2,000 launches`."""
+    ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{count:,} {noun}{ending}"
+
+
+def escaped(text: str) -> str:
+    """`text` without what a terminal would obey: control characters and changes of direction, shown as escapes.
+
+    Records, logs and messages come from candidates, other machines and people; one could retitle a window, or draw
+    lines that were never said.
+    """
+    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
