@@ -10,8 +10,8 @@ import pytest
 import triton_ops
 
 NAMES = {
-    "triton_ops.benchmark.config_cache": ["ConfigCache"],
-    "triton_ops.benchmark.default_configs": [
+    "triton_ops.benchmark.plain_configs": [
+        "ConfigCache",
         "FP8_GEMM_CONFIGS",
         "GATED_MLP_CONFIGS",
         "RMSNORM_ROPE_CONFIGS",
@@ -28,17 +28,15 @@ NAMES = {
     "triton_ops.backend": ["FunctionKernel", "LauncherKernel", "Operation", "TritonKernel", "operation"],
     "triton_ops.dispatch.chooser": ["Chooser", "choose"],
     "triton_ops.dispatch.implementation": ["Implementation"],
-    "triton_ops.dispatch.override": ["serve"],
     "triton_ops.kernels.choosers": ["chooser"],
     "triton_ops.lab.spills": ["cure_spills"],
     "triton_ops.search.coordinate": ["CoordinateDescent"],
     "triton_ops.lab.kernel_verdicts": ["read_profile"],
-    "triton_ops.dispatch.decision": ["Decision"],
     "triton_ops.dispatch.decorator": ["autotune"],
-    "triton_ops.dispatch.installing": ["install", "uninstall"],
-    "triton_ops.dispatch.ledger": ["LaunchedConfig", "launches"],
+    "triton_ops.dispatch.installing": ["install", "serve", "uninstall"],
+    "triton_ops.dispatch.decision": ["Decision", "LaunchedConfig", "launches"],
     "triton_ops.dispatch.policy": ["on_miss"],
-    "triton_ops.dispatch.printed": ["PrintedTune", "parse_printed"],
+    "triton_ops.dispatch.triton_autotuner": ["PrintedTune", "parse_printed"],
     "triton_ops.dispatch.ladder": ["replaying", "use_lockfile"],
     "triton_ops.backend.triton_process": ["use_ptxas"],
     "triton_ops.compile_modes.advice": ["Advice", "advise"],
@@ -76,7 +74,7 @@ NAMES = {
         "WrongResultError",
     ],
     "triton_ops.kernels.attention": ["flash_attention", "flash_attention_with_lse"],
-    "triton_ops.dispatch.shipped_config": ["tuning"],
+    "triton_ops.dispatch.operations": ["tuning"],
     "triton_ops.kernels.fp8_format": ["FP8Format"],
     "triton_ops.kernels.fp8_gemm": ["fp8_gemm"],
     "triton_ops.kernels.fp8_quantize": ["dequantize_fp8", "quantize_fp8", "quantize_fp8_with_overflow_handling"],

@@ -10,9 +10,9 @@ import pytest
 
 from triton_ops import settings
 from triton_ops.base import Folder
-from triton_ops.compile_modes.inductor_cache import CacheContent
+from triton_ops.compile_modes.compiled_files import CacheContent
 from triton_ops.dispatch import read_report
-from triton_ops.dispatch.ledger import _tell
+from triton_ops.dispatch.decision import _tell
 from triton_ops.exceptions import SettingsError
 from triton_ops.records import cache_folder, read_lockfile
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments, is_tensor, private_copy
 from triton_ops.base import require
-from triton_ops.evaluation import ArgumentSet, ExpectedResults, Precision, Referee, Standard
+from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import KernelTypeError, SettingsError
 
 _SMALL = 1e-10  # added to what errors are divided by
@@ -98,15 +98,9 @@ class CorrectnessVerifier:
             raise SettingsError(f"reference is {reference!r}; it must be a function")
         if not isinstance(args, (tuple, list)):
             raise SettingsError(f"args is a {type(args).__name__}; it must be a tuple of arguments", hint="args=(x,)")
-        inputs = ArgumentSet(private_copy(Arguments(tuple(args), dict(kwargs or {}))), outputs)
-        extents = [extent for tensor in inputs.arguments.tensors() for extent in tensor.shape]
-        precision = Precision(inputs=tuple(inputs.input_dtypes), reduction=max([1, *extents]))
-        answers = Referee(reference, outputs).answers(inputs, precision)
-        expectations = ExpectedResults(Standard(precision=precision), answers, inputs.outputs)
-        tf32 = _tf32_allowed()
-        expectations.prepare(tf32)
-        difference = expectations.difference(expectations.as_list(actual), tf32)
-        return difference is None, "" if difference is None else difference.text
+        right = ReferenceResults(reference, private_copy(Arguments(tuple(args), dict(kwargs or {}))), outputs)
+        fault = right.fault(right.as_list(actual))
+        return not fault, fault
 
     def _details(self, right: bool, figures: Sequence[float], wrong: int, total: int) -> dict[str, Any]:
         names = ("max_abs_diff", "mean_abs_diff", "max_rel_diff", "mean_rel_diff")
@@ -219,7 +213,3 @@ def _largest(values: Any) -> float:
 
 def _mean(values: Any) -> float:
     return float(values.mean()) if values.numel() else 0.0
-
-
-def _tf32_allowed() -> bool:
-    return bool(require("torch", "checking results").get_float32_matmul_precision() != "highest")

@@ -21,7 +21,7 @@ from triton_ops.benchmark.performance import PerformanceProfile
 from triton_ops.benchmark.rivals import plain_gated_mlp, plain_rmsnorm_rope, scaled_product
 from triton_ops.benchmark.timing import counted_times
 from triton_ops.device import current_device, probe
-from triton_ops.evaluation import ExpectedResults
+from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import SettingsError, WrongResultError
 from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
 from triton_ops.request import device_of
@@ -430,7 +430,7 @@ class BenchmarkSuite:
                 return
             again = private_copy(arguments)
             expected = reference_fn(*again.positional, **again.keyword)
-        results, others = ExpectedResults.as_list(actual), ExpectedResults.as_list(expected)
+        results, others = ReferenceResults.as_list(actual), ReferenceResults.as_list(expected)
         near = len(results) == len(others) and all(
             hasattr(a, "shape") and hasattr(b, "shape") and self.verifier.verify_allclose(a, b)
             for a, b in zip(results, others, strict=True)

@@ -20,7 +20,7 @@ from triton_ops.kernels import load_target
 from triton_ops.many import ListedTune
 from triton_ops.records import Record
 from triton_ops.report import watched
-from triton_ops.request import TuneOptions, TuneProblem, named_object, operation_of, parse_shapes, parse_space
+from triton_ops.request import Effort, TuneOptions, TuneProblem, named_object, operation_of, parse_shapes, parse_space
 from triton_ops.ship import load_kernels, tune_from_misses
 from triton_ops.space import Config
 from triton_ops.terminal import (
@@ -134,7 +134,7 @@ def tune_command(
         effort=effort, search=search, trials=trials, budget_s=each_s if lists else budget_s, seed=seed,
         cache_dir=cache_dir, force=force, isolate=isolate, transfer=not no_transfer, wait=not no_wait,
     )  # fmt: skip
-    shared.plan  # noqa: B018 - refused before the target's code runs
+    Effort.of(shared)  # refused before the code of the target runs
     _check_watch(watch, watch_port, lists)
     typed: dict[str, Any] = {
         "TARGET": targets or None, "--shape": shape, "--dtype": dtype, "--space": space or None, "--check": check,
@@ -210,10 +210,9 @@ def _next_step(result: TuningResult) -> str:
 
 def _tuned(operation: Operation, problem: TuneProblem, options: TuneOptions, listener: Listener) -> TuningResult:
     """The result of a tune; where no config ran and some were wrong, hints of the linter precede the error."""
-    settled = options.of_effort(options.plan)
     try:
         request = problem.measurable(seed=options.seed)
-        return RequestedTune(request=request, options=settled, listener=listener).result()
+        return RequestedTune(request=request, options=options, listener=listener).result()
     except TuningFailedError as error:
         _tell_hints(operation, [reason.partition(":")[0] for _, reason in error.failures])
         raise

@@ -36,13 +36,11 @@ from triton_ops.compile_modes.compile_mode import (
     variables_of_process,
     wrong_variables,
 )
+from triton_ops.compile_modes.compiled_files import Collection, RunFolder, key_of, run_folder
 from triton_ops.compile_modes.mode_process import (
-    CallManner,
     Entrant,
-    Failed,
     ModeProcess,
     RemoteTimer,
-    StepLimits,
     confirm,
     race_modes,
     screen_beside,
@@ -58,18 +56,25 @@ from triton_ops.compile_modes.mode_report import (
     variations,
     verdicts,
 )
-from triton_ops.compile_modes.mode_worker import LEAST_CALLS
+from triton_ops.compile_modes.mode_worker import LEAST_CALLS, CallManner
 from triton_ops.compile_modes.model_workload import Loss, check_factory, checked_loss, workload_by, workload_of
-from triton_ops.compile_modes.run_folder import Collection, RunFolder, key_of, run_folder
 from triton_ops.device import CpuLoad, DeviceSpec, Turns, probe, turn_key
 from triton_ops.exceptions import CacheError, SettingsError, TuningFailedError
-from triton_ops.request import checked_seed
+from triton_ops.request import Patience, checked_seed
 from triton_ops.values import Status, Tolerance, as_tolerance
 
 _log = logging.getLogger("triton_ops")
 _MOST_ALIVE = 4  # compiled models that wait for the race beside eager: each holds the weights
 _MOST_VARIED = 2
 _MOST_MODEL_BYTES = 1 << 34
+LIMITS = Patience(setup_s=300.0, compile_s=1200.0, launch_s=120.0, trial_s=1920.0)
+"""Limits of a mode's steps: `setup_s` is for the model, and for its reference; `launch_s` for the calls until they are
+steady, or one visit."""
+
+
+def _limited(compile_s: float) -> Patience:
+    """The limits with another one for a compilation."""
+    return replace(LIMITS, compile_s=compile_s, trial_s=LIMITS.trial_s - LIMITS.compile_s + compile_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +88,7 @@ class ModesRequest:
     packed: bytes
     modes: tuple[CompileMode, ...]
     manner: CallManner = field(default_factory=CallManner)
-    limits: StepLimits = field(default_factory=StepLimits)
+    limits: Patience = LIMITS
     warm: bool = False
     why: bool = False
     seconds: float = 20.0
@@ -138,7 +143,7 @@ def request_of(
     else:
         make = partial(workload_by, model)
     packed = pack((make, loss), _MOST_MODEL_BYTES)
-    limits = StepLimits() if compile_s is None else StepLimits(compile_s=float(compile_s))
+    limits = LIMITS if compile_s is None else _limited(float(compile_s))
     return ModesRequest(
         packed=packed.content, modes=ways, manner=manner, limits=limits, seconds=float(seconds),
         budget_s=None if budget_s is None else float(budget_s), device=device, logs=tuple(logs), collect=folder,
@@ -264,22 +269,22 @@ class Comparing:
         process = self._process(mode, None)
         with self._turn():
             answer = process.load(self._request.packed, self._request.manner)
-        if isinstance(answer, Failed):
-            process.close()
-            if answer.error is not None:
-                raise answer.error
-            reason = f"{answer.status}: {answer.reason}"
+        if answer.loaded is None:
+            if process.refusal is not None:
+                raise process.refusal
+            reason = f"{answer.status}: {answer.error}"
             raise TuningFailedError(
                 f"the model does not run as it is: {reason}", failures=[({"mode": mode.name}, reason)],
                 hint="call the model with these inputs in Python to try",
             )  # fmt: skip
-        self._device = probe(answer.device_name)
-        self._timer = RemoteTimer(answer.device_name)
-        self._turns = Turns(answer.device_name, self._request.wait)
-        key = self._key = key_of(answer.facts, self._device, self._request.manner, self._request.warm)
+        loaded = answer.loaded
+        self._device = probe(loaded.device_name)
+        self._timer = RemoteTimer(loaded.device_name)
+        self._turns = Turns(loaded.device_name, self._request.wait)
+        key = self._key = key_of(loaded.facts, self._device, self._request.manner, self._request.warm)
         root = self._request.cache_dir or settings.cache_dir()
         self._folder = self._resources.enter_context(run_folder(root, key, resume=self._request.resume))
-        entrant = Entrant(process, answer)
+        entrant = Entrant(process, loaded)
         self._entrants.append(entrant)
         with self._turn():
             screen_beside(entrant, entrant, self._timer, self._rng)
@@ -315,15 +320,15 @@ class Comparing:
         if earlier is None and (replaced := self._collection.keep(mode, self._key, process.lines, place)):
             self._replaced.append(f"{mode.name} {replaced}")
             self._follow(self._replaced[-1])
-        if isinstance(answer, Failed):
-            self._keep(failed_row(mode, answer.status, answer.reason, process.lines))
+        if (loaded := answer.loaded) is None:
+            self._keep(failed_row(mode, answer.status, answer.error, process.lines))
             return
-        entrant = Entrant(process, answer)
+        entrant = Entrant(process, loaded)
         if earlier is None:
-            self._folder.keep(mode, answer, process.lines)
+            self._folder.keep(mode, loaded, process.lines)
         else:
             before, lines = earlier  # of the process that compiled without a cache
-            entrant = Entrant(process, replace(answer, calls_s=before.calls_s, compile_s=before.compile_s), lines=lines)
+            entrant = Entrant(process, replace(loaded, calls_s=before.calls_s, compile_s=before.compile_s), lines=lines)
         self._entrants.append(entrant)
         if (loss := screen_beside(entrant, eager, self._timer, self._rng)) is not None:
             self._keep(failed_row(mode, Status.CRASH, loss))
@@ -386,8 +391,8 @@ class Comparing:
             with self._turn():
                 for process in fresh:
                     answer = process.load(self._request.packed, self._request.manner)
-                    if isinstance(answer, Failed):
-                        return eager.mode, f"{best.mode.name} did not run again: {answer.status}: {answer.reason}"
+                    if not answer.ok:
+                        return eager.mode, f"{best.mode.name} did not run again: {answer.status}: {answer.error}"
                 verdict, confirmation = confirm(fresh[0], fresh[1], self._timer, self._request.seconds, self._rng)
         finally:
             for process in fresh:
@@ -405,7 +410,7 @@ class Comparing:
         self,
         mode: CompileMode,
         folder: Path | None,
-        limits: StepLimits | None = None,
+        limits: Patience | None = None,
         traces: Mapping[str, str] | None = None,
     ) -> ModeProcess:
         """A process of a mode, not yet started, with its compiler's folders and logs; limits are the budget's.
@@ -418,7 +423,8 @@ class Comparing:
             places = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
             environment |= {variable: str(folder / name) for variable, name in places.items()}
         environment |= traces or {}
-        limits = limits or self._request.limits.within(self._left_s())
+        if limits is None:
+            limits = _limited(min(self._request.limits.compile_s, max(self._left_s(), 1.0)))
         return ModeProcess(mode, limits, device=self._request.device, environment=environment)
 
     def _left_s(self) -> float:

@@ -1,6 +1,6 @@
 """Processes that hold a compiled model each, timed in rounds.
 
-The rounds, the race and the duel are those of `measure`; a visit is a question to a process. A sample is the wall time
+The rounds, the race and the duel are those of `timing`; a visit is a question to a process. A sample is the wall time
 of back-to-back calls, at the end of which the device is waited for, so that the host's part of a call counts as it does
 in use.
 """
@@ -15,10 +15,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
 
-from triton_ops.base import Count, NotNegative
-from triton_ops.compile_modes.compile_mode import INDUCTOR, CompileMode
+from triton_ops.backend import CandidateError
+from triton_ops.compile_modes.compile_mode import CompileMode
+from triton_ops.compile_modes.mode_worker import (
+    CallManner,
+    Loaded,
+    ModeAssignment,
+    ModeAttempt,
+    ModeTrial,
+    Visit,
+)
+from triton_ops.evaluation import Isolated
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.processes import Surroundings, WorkerDiedError, WorkerHungError, WorkerProcess
+from triton_ops.request import Patience
+from triton_ops.space import Config
 from triton_ops.timing import (
     INDIFFERENCE,
     Arm,
@@ -37,113 +47,7 @@ from triton_ops.timing import (
     interleave,
     race,
 )
-from triton_ops.values import Status, Tolerance
-
-LOADING, REFERENCE, COMPILING, CALLING = "loading", "reference", "compilation", "call"
-"""The steps that a worker announces."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CallManner:
-    """Settings of calls and of their checks, the same for all modes.
-
-    `seed` is torch's before the model is made, `warmup` the calls that are made in any case before times count. None
-    and an empty text leave torch's `threads` on a CPU and its precision of products of float32 as they are.
-    """
-
-    training: bool = False
-    tolerance: Tolerance = field(default_factory=Tolerance)
-    seed: int = 0
-    warmup: int = 3
-    threads: int | None = None
-    matmul_precision: str = ""
-
-
-@dataclass(frozen=True)
-class Load:
-    """The question to make a model, to compile it, to check its results, and to call it until it is steady.
-
-    `packed` makes the workload: a function without arguments, and the loss or None.
-    """
-
-    packed: bytes
-    mode: CompileMode
-    manner: CallManner
-    surroundings: Surroundings = field(default_factory=Surroundings.here)
-
-
-@dataclass(frozen=True)
-class Visit:
-    """The question for some samples of each call."""
-
-    samples: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loaded:
-    """State of a mode before its times count: the figures of `ModeResult` under the same names.
-
-    `compile_s` is what torch's compiler counts, 0 if nothing was compiled. `kernels` are on a CPU operators and
-    generated loops, `peak_bytes` of the GPU what torch holds and on a CPU the process's own. `facts` is a fingerprint
-    of the workload.
-    """
-
-    calls_s: tuple[NotNegative, ...]
-    compile_s: NotNegative = 0.0
-    recordings: Count = 0
-    recompiles: Count = 0
-    graphs: Count = 0
-    breaks: Count = 0
-    kernels: Count | None = None
-    peak_bytes: Count | None = None
-    max_error: NotNegative | None = None
-    label: str = ""
-    device_name: str = "cpu"
-    facts: str = ""
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A mode that did not work: its status, and why."""
-
-    status: Status
-    reason: str
-    _: KW_ONLY
-    error: TritonKernelError | None = None
-
-
-@dataclass(frozen=True)
-class Reply:
-    """The answer to any question: a `Loaded`, a `Failed`, or samples by call; with the new lines of stderr."""
-
-    value: object
-    lines: tuple[str, ...] = ()
-
-
-_PROGRAM = "triton_ops.compile_modes.mode_worker"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepLimits:
-    """Limits of a mode's steps in seconds; `call_s` is for the calls until they are steady, or one visit."""
-
-    load_s: float = 300.0
-    compile_s: float = 1200.0
-    call_s: float = 120.0
-
-    def within(self, left_s: float) -> StepLimits:
-        """These limits, with a compilation that takes no longer than what is left of a budget."""
-        return StepLimits(load_s=self.load_s, compile_s=min(self.compile_s, max(left_s, 1.0)), call_s=self.call_s)
-
-    @property
-    def by_step(self) -> dict[str, float]:
-        """The limit of each step that a worker announces."""
-        return {LOADING: self.load_s, REFERENCE: self.load_s, COMPILING: self.compile_s, CALLING: self.call_s}
-
-
-class ModeLostError(Exception):
-    """The process of a mode ended, or answered that the mode does not work, during a visit."""
+from triton_ops.values import Status
 
 
 @dataclass
@@ -151,31 +55,39 @@ class ModeProcess:
     """A process that holds a model under one mode.
 
     `device` is the GPU that it readies while it imports, else empty; `environment` says where its compiler keeps files,
-    and what it logs; `lines` is what it wrote to stderr; `samples_ms` are of one call, by kind of call.
+    and what it logs; `lines` is what it wrote to stderr; `samples_ms` are of one call, by kind of call. `refusal` says
+    why the model cannot be made, in which case its trial has failed.
     """
 
     mode: CompileMode
-    limits: StepLimits
+    limits: Patience
     _: KW_ONLY
     device: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     samples_ms: list[list[float]] = field(default_factory=list)
-    _worker: WorkerProcess | None = None
+    refusal: TritonKernelError | None = None
+    _station: Isolated | None = None
 
-    def load(self, packed: bytes, manner: CallManner) -> Loaded | Failed:
+    def load(self, packed: bytes, manner: CallManner) -> ModeTrial:
         """Start the process, and have the model made, compiled, checked and called until it is steady."""
-        limits = self.limits.by_step
-        imports = ["torch"]  # else the first call would pay for them
-        imports += [] if self.mode.eager else ["torch._dynamo"]
-        imports += ["torch._inductor.compile_fx"] if self.mode.backend == INDUCTOR else []
-        self._worker = WorkerProcess(tuple(imports), self.device, program=_PROGRAM, changes=self.environment)
-        answer = self._ask(Load(packed, self.mode, manner), sum(limits.values()), LOADING)
-        if not isinstance(answer, (Loaded, Failed)):
-            answer = Failed(Status.CRASH, "its process answered something else")
-        if isinstance(answer, Failed):
+        config = Config({"mode": self.mode.name})
+        try:
+            self._station = Isolated(
+                ModeAssignment(
+                    way=self.mode, manner=manner, patience=self.limits, device=self.device, environment=self.environment
+                ),
+                wait=False,
+            )
+            trial = self._station.tried(ModeAttempt(config, packed=packed))
+        except TritonKernelError as error:
+            self.refusal, trial = error, ModeTrial(config, Status.RUNTIME, error=error.message)
+        if not isinstance(trial, ModeTrial):  # its process was lost
+            trial = ModeTrial(config, trial.status, error=trial.error)
+        self.lines += trial.lines
+        if not trial.ok:
             self.close()
-        return answer
+        return trial
 
     @property
     def sampler(self) -> Sampler:
@@ -188,49 +100,38 @@ class ModeProcess:
         return Sampler(queue)
 
     def visit(self, count: int) -> list[float]:
-        """Take samples now; a `ModeLostError` if the process is lost."""
-        answer = self._ask(Visit(count), self.limits.call_s * (count + 1), CALLING)
-        if isinstance(answer, Failed) or not isinstance(answer, list):
+        """Take samples now; a `CandidateError` if the process is lost, or the model does not work any more."""
+        if self._station is None:
+            raise CandidateError(Status.CRASH, "its process has ended")
+        try:
+            samples_ms, lines = self._station.ask_again(Visit(count))
+        except TritonKernelError as error:
             self.close()
-            raise ModeLostError(answer.reason if isinstance(answer, Failed) else "its process answered something else")
-        self.samples_ms = self.samples_ms or [[] for _ in answer]
-        for samples, new in zip(self.samples_ms, answer, strict=True):
+            raise CandidateError(Status.RUNTIME, error.message) from error
+        except CandidateError:
+            self.close()
+            raise
+        self.lines += lines
+        self.samples_ms = self.samples_ms or [[] for _ in samples_ms]
+        for samples, new in zip(self.samples_ms, samples_ms, strict=True):
             samples += new
-        return [sum(each) for each in zip(*answer, strict=True)]
+        return [sum(each) for each in zip(*samples_ms, strict=True)]
 
     def close(self) -> None:
         """End the process with all that it has started."""
-        if self._worker is not None:
-            self._worker.kill()
-            self._worker = None
+        if self._station is not None:
+            self._station.close()
+            self._station = None
 
     @property
     def alive(self) -> bool:
         """Tell whether the process can take samples."""
-        return self._worker is not None
-
-    def _ask(self, question: object, whole_s: float, step: str) -> object:
-        if self._worker is None:
-            return Failed(Status.CRASH, "its process has ended")
-        try:
-            reply: Reply = self._worker.ask(
-                question, whole_s, self.limits.by_step, step, lambda message: isinstance(message, Reply)
-            )
-        except WorkerHungError as error:
-            return Failed(Status.TIMEOUT, str(error))
-        except WorkerDiedError as error:
-            return Failed(Status.CRASH, str(error))
-        self.lines += reply.lines
-        return reply.value
+        return self._station is not None
 
 
 _VISIT_MS = 25.0
 _LONGEST_VISIT = 5  # samples
 _SCREENING_ROUNDS = 5
-
-
-def _nothing(_: int) -> Pending:
-    raise ModeLostError("it has not been loaded")
 
 
 @dataclass
@@ -245,7 +146,7 @@ class Entrant:
     loaded: Loaded
     _: KW_ONLY
     lines: list[str] = field(default_factory=list)
-    arm: Arm = field(default_factory=lambda: Arm(Sampler(_nothing)))
+    arm: Arm = field(default_factory=lambda: Arm(Sampler(lambda _: list)))
     relative: float = math.inf
     wins: bool = False
     loss: str = ""
@@ -332,7 +233,7 @@ def confirm(
     guard = guard_for(timer.device_name)
     try:
         outcome = duel((first, second, twin), timer, DuelPolicy(seconds=seconds), rng, keep_round=guard.round_ok)
-    except ModeLostError as error:
+    except CandidateError as error:
         return False, f"a fresh process was lost: {error}"
     low, centre, high = (100 * math.expm1(each) for each in (outcome.gain.low, outcome.gain.centre, outcome.gain.high))
     text = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,8 +21,8 @@ from triton_ops.compile_modes.compile_mode import (
     settings_of_process,
 )
 from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog
-from triton_ops.compile_modes.mode_process import Entrant, Loaded
-from triton_ops.compile_modes.mode_worker import FirstCalls, break_even
+from triton_ops.compile_modes.mode_process import Entrant
+from triton_ops.compile_modes.mode_worker import Loaded
 from triton_ops.exceptions import SettingsError
 from triton_ops.values import Measurement, Status
 
@@ -169,6 +170,40 @@ def _plain(value: Any) -> Any:
 
 
 _LONGEST_LIST = 20
+_PROTOCOL_CALLS = 50
+
+
+@dataclass(frozen=True)
+class FirstCalls:
+    """The seconds of the first calls, in order, each waited for to its end, and what they tell."""
+
+    calls_s: tuple[float, ...]
+
+    @property
+    def first_s(self) -> float:
+        """NotNegative of the first call, in which most is compiled."""
+        return self.calls_s[0] if self.calls_s else 0.0
+
+    @property
+    def steady_s(self) -> float:
+        """NotNegative of a call when nothing is compiled or recorded any more: the median of the last two."""
+        return statistics.median(self.calls_s[-2:]) if self.calls_s else 0.0
+
+    @property
+    def one_off_s(self) -> float:
+        """NotNegative that are paid once: how much longer the first calls took than steady ones would have."""
+        return sum(max(each - self.steady_s, 0.0) for each in self.calls_s)
+
+    def naive_ms(self) -> float:
+        """The mean, in milliseconds, that 50 calls after a single warm-up call would show."""
+        later = list(self.calls_s[1 : _PROTOCOL_CALLS + 1])
+        return 1e3 * (sum(later) + (_PROTOCOL_CALLS - len(later)) * self.steady_s) / _PROTOCOL_CALLS
+
+
+def break_even(one_off_s: float, eager_ms: float, own_ms: float) -> float:
+    """After how many calls the seconds paid once are won back; infinite for a mode that is not faster than eager."""
+    won_ms = eager_ms - own_ms
+    return math.ceil(1e3 * one_off_s / won_ms) if won_ms > 0 else math.inf
 
 
 def row_of(entrant: Entrant, eager: Entrant) -> ModeResult:

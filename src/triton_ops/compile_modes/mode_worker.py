@@ -1,4 +1,4 @@
-"""The program of a process that holds one compiled model.
+"""The station of a process that holds one compiled model.
 
 What the compiler writes to stderr is kept, and goes with the next answer: Inductor's autotune tables are told nowhere
 else.
@@ -15,42 +15,30 @@ from __future__ import annotations
 
 import contextlib
 import io
-import math
 import re
-import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from triton_ops.backend import Arguments, Protection, one_line, unpack
-from triton_ops.base import fingerprint, require
+from triton_ops.backend import Arguments, CandidateError, Protection, one_line, unpack
+from triton_ops.base import Count, NotNegative, fingerprint, require
 from triton_ops.compile_modes.backends import open_gate
-from triton_ops.compile_modes.compile_mode import CompileMode
+from triton_ops.compile_modes.compile_mode import INDUCTOR, CompileMode
 from triton_ops.compile_modes.compiler_output import CompilerLog
-from triton_ops.compile_modes.mode_process import (
-    CALLING,
-    COMPILING,
-    LOADING,
-    REFERENCE,
-    CallManner,
-    Failed,
-    Load,
-    Loaded,
-    Reply,
-    Visit,
-)
 from triton_ops.compile_modes.model_workload import Loss, ModelRunner, ModelWorkload, Verification
-from triton_ops.device import make_ready, stay_on
-from triton_ops.evaluation import Difference
+from triton_ops.device import stay_on
+from triton_ops.evaluation import Attempt, StationFacts
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, die_with, import_heavy
+from triton_ops.processes import import_heavy
+from triton_ops.request import Effort, Patience
+from triton_ops.space import Config
 from triton_ops.timing import HostTimer, Launch, Sampler
-from triton_ops.values import Status
+from triton_ops.values import Measurement, Status, Tolerance, Trial
 
 _UTILS = "torch._dynamo.utils"
 _CODE_CACHE = "torch._inductor.codecache"
@@ -64,6 +52,185 @@ _NO_WORK = re.compile(
     r"select\w*|slice\w*|unsqueeze\w*|squeeze\w*|detach\w*|alias|split\w*|unbind\w*|resolve_\w+|set_\w*|result_type|"
     r"numpy_T|lift_fresh|is_\w+|resize_\w*|narrow|chunk|unflatten|flatten|_has_\w+|item|_local_scalar_dense)"
 )
+
+
+Tell: TypeAlias = "Callable[[str], None]"
+ReadLog: TypeAlias = "Callable[[], CompilerLog]"
+LOADING, REFERENCE, COMPILING, CALLING = "loading", "reference", "compilation", "call"
+"""The steps that a worker announces."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallManner:
+    """Settings of calls and of their checks, the same for all modes.
+
+    `seed` is torch's before the model is made, `warmup` the calls that are made in any case before times count. None
+    and an empty text leave torch's `threads` on a CPU and its precision of products of float32 as they are.
+    """
+
+    training: bool = False
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    seed: int = 0
+    warmup: int = 3
+    threads: int | None = None
+    matmul_precision: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """State of a mode before its times count: the figures of `ModeResult` under the same names.
+
+    `compile_s` is what torch's compiler counts, 0 if nothing was compiled. `kernels` are on a CPU operators and
+    generated loops, `peak_bytes` of the GPU what torch holds and on a CPU the process's own. `facts` is a fingerprint
+    of the workload.
+    """
+
+    calls_s: tuple[NotNegative, ...]
+    compile_s: NotNegative = 0.0
+    recordings: Count = 0
+    recompiles: Count = 0
+    graphs: Count = 0
+    breaks: Count = 0
+    kernels: Count | None = None
+    peak_bytes: Count | None = None
+    max_error: NotNegative | None = None
+    label: str = ""
+    device_name: str = "cpu"
+    facts: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeTrial(Trial):
+    """The trial of a way to compile; `loaded` is None if it failed, `lines` are what its process wrote to stderr."""
+
+    loaded: Loaded | None = None
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModeAttempt(Attempt):
+    """The question to make a model, to compile it, to check its results, and to call it until it is steady.
+
+    `packed` makes the workload: a function without arguments, and the loss or None.
+    """
+
+    packed: bytes = b""
+    step: ClassVar[str] = LOADING
+
+    def answered_by(self, station: ModeStation) -> ModeTrial:
+        """The trial of the model under the station's mode."""
+        return station.load(self.config, self.packed)
+
+
+class VisitTimes(NamedTuple):
+    """Samples of each call in milliseconds, and the new lines of stderr."""
+
+    samples_ms: list[list[float]]
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """The question for some samples of each call."""
+
+    samples: int
+    step: ClassVar[str] = CALLING
+
+    def answered_by(self, station: ModeStation) -> VisitTimes:
+        """The samples of the station's model."""
+        return station.visit(self.samples)
+
+    def fits(self, value: object) -> bool:
+        """True if a value answers this question."""
+        return isinstance(value, VisitTimes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeAssignment:
+    """A way to compile a model, as a worker process loads it.
+
+    `device` is the GPU that the process readies early, empty where it is not known; `environment` says where its
+    compiler keeps files, and what it logs.
+    """
+
+    way: CompileMode
+    manner: CallManner
+    patience: Patience
+    device: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    baseline: None = None
+    mode: str | None = "wall"
+    imports: tuple[str, ...] = ()  # torch's log handlers take the stderr of its import, which `station` replaces before
+
+    @property
+    def problem(self) -> str:
+        """The way to compile, by its name."""
+        return self.way.name
+
+    @property
+    def effort(self) -> Effort:
+        """The limits of the steps."""
+        return Effort(name="compile modes", patience=self.patience)
+
+    @property
+    def needs(self) -> tuple[tuple[str, ...], str]:
+        """The GPU of the process, which imports nothing as it starts."""
+        return (), self.device
+
+    @property
+    def limits_s(self) -> dict[str, float]:
+        """Limits of the steps in seconds."""
+        load_s, compile_s, call_s = self.patience.setup_s, self.patience.compile_s, self.patience.launch_s
+        return {LOADING: load_s, REFERENCE: load_s, COMPILING: compile_s, CALLING: call_s}
+
+    def allocator(self) -> None:
+        """Triton's own."""
+
+    def station(self, tell: Tell) -> ModeStation:
+        """The station in the worker, which keeps what is written to stderr from now on."""
+        lines = KeptLines(sys.stderr)
+        sys.stderr = lines
+        return ModeStation(self, tell, lines)
+
+
+class ModeStation:
+    """A model under one way to run it, in a process of its own."""
+
+    facts = StationFacts()
+
+    def __init__(self, assignment: ModeAssignment, tell: Tell, lines: KeptLines) -> None:
+        self._assignment, self._tell, self._lines = assignment, tell, lines
+        self._contender: ModeContender | None = None
+
+    def load(self, config: Config, packed: bytes) -> ModeTrial:
+        """Make the model, and try it; a `TritonKernelError` if there is none."""
+        self._tell(LOADING)
+        way, manner = self._assignment.way, self._assignment.manner
+        packages = ["torch", *([] if way.eager else ["torch._dynamo"])]  # else the first call would pay for them
+        packages += ["torch._inductor.compile_fx"] if way.backend == INDUCTOR else []
+        import_heavy(packages, "compiling a model")
+        stay_on(self._assignment.device)
+        torch: Any = require("torch", "compiling a model")
+        if manner.threads is not None:
+            torch.set_num_threads(manner.threads)
+        if manner.matmul_precision not in ("", torch.get_float32_matmul_precision()):
+            torch.set_float32_matmul_precision(manner.matmul_precision)
+        torch.manual_seed(manner.seed)
+        make, loss = unpack(packed)
+        workload: ModelWorkload = make()
+        stay_on(workload.device_name)  # a factory chooses it
+        self._contender = ModeContender(workload, loss, way, manner, self._tell, self._lines.log)
+        return replace(self._contender.ready(config), lines=self._lines.fresh())
+
+    def visit(self, samples: int) -> VisitTimes:
+        """Take samples of the model; a `TritonKernelError` says what it raised."""
+        if self._contender is None:
+            raise TritonKernelError("a process without a model was asked for its times")
+        try:
+            return VisitTimes(self._contender.visit(samples), self._lines.fresh())
+        except Exception as error:
+            raise TritonKernelError(str(failure_of(error))) from error
 
 
 def compile_seconds() -> float:
@@ -186,34 +353,6 @@ LEAST_CALLS = 3
 """With CUDA graphs the first call runs as usual, the second records, and the third is the first that replays."""
 MOST_CALLS = 20
 _ALIKE = 1.25  # times: two calls that differ by less are taken for steady
-_PROTOCOL_CALLS = 50
-
-
-@dataclass(frozen=True)
-class FirstCalls:
-    """The seconds of the first calls, in order, each waited for to its end, and what they tell."""
-
-    calls_s: tuple[float, ...]
-
-    @property
-    def first_s(self) -> float:
-        """Seconds of the first call, in which most is compiled."""
-        return self.calls_s[0] if self.calls_s else 0.0
-
-    @property
-    def steady_s(self) -> float:
-        """Seconds of a call when nothing is compiled or recorded any more: the median of the last two."""
-        return statistics.median(self.calls_s[-2:]) if self.calls_s else 0.0
-
-    @property
-    def one_off_s(self) -> float:
-        """Seconds that are paid once: how much longer the first calls took than steady ones would have."""
-        return sum(max(each - self.steady_s, 0.0) for each in self.calls_s)
-
-    def naive_ms(self) -> float:
-        """The mean, in milliseconds, that 50 calls after a single warm-up call would show."""
-        later = list(self.calls_s[1 : _PROTOCOL_CALLS + 1])
-        return 1e3 * (sum(later) + (_PROTOCOL_CALLS - len(later)) * self.steady_s) / _PROTOCOL_CALLS
 
 
 def is_steady(calls_s: Sequence[float], busy: bool, least: int = LEAST_CALLS) -> bool:
@@ -226,23 +365,10 @@ def is_steady(calls_s: Sequence[float], busy: bool, least: int = LEAST_CALLS) ->
     return high <= _ALIKE * low
 
 
-def break_even(one_off_s: float, eager_ms: float, own_ms: float) -> float:
-    """After how many calls the seconds paid once are won back; infinite for a mode that is not faster than eager."""
-    won_ms = eager_ms - own_ms
-    return math.ceil(1e3 * one_off_s / won_ms) if won_ms > 0 else math.inf
-
-
 _SAMPLE_MS = 5.0  # of back-to-back calls, at the end of which the device is waited for
 _MOST_CALLS = 1 << 14
 _WARM_S = 60.0  # of calls that do not become steady
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
-
-Tell = Callable[[str], None]
-ReadLog = Callable[[], CompilerLog]
-
-
-class WrongError(Exception):
-    """The compiled model computes something else; the text says how."""
 
 
 class ModeContender:
@@ -267,14 +393,14 @@ class ModeContender:
         self._samplers: list[Sampler] = []
         self._launches: list[int] = []
 
-    def ready(self) -> Loaded | Failed:
+    def ready(self, config: Config) -> ModeTrial:
         """Compile, check and warm up; what that took, or why it does not work."""
         try:
-            return self._ready()
-        except WrongError as error:
-            return Failed(Status.WRONG, str(error))
+            loaded, samples_ms = self._ready()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a candidate may raise anything, and others go on
-            return Failed(status_of(error), reason_of(error))
+            failure = failure_of(error)
+            return ModeTrial(config, failure.status, error=str(failure))
+        return ModeTrial(config, Status.OK, Measurement(samples_ms, "wall"), loaded=loaded)
 
     def visit(self, samples: int) -> list[list[float]]:
         """Samples in milliseconds per call, a list for each call of the workload."""
@@ -284,7 +410,7 @@ class ModeContender:
             times_ms.append([each / launches for each in sampler.queue(samples)()])
         return times_ms
 
-    def _ready(self) -> Loaded:
+    def _ready(self) -> tuple[Loaded, tuple[float, ...]]:
         torch, workload = self._torch, self._workload
         torch.set_grad_enabled(self._manner.training)
         self._tell(REFERENCE)
@@ -316,16 +442,16 @@ class ModeContender:
             results = self._step.results(call)
             self._wait()
             took_s += time.perf_counter() - start
-            difference = verification.difference(number, results)
-            if difference is not None and not self._mode.eager:
-                raise WrongError(_fault_text(difference, number, len(self._workload.calls)))
+            fault = verification.fault(number, results)
+            if fault and not self._mode.eager:
+                raise CandidateError(Status.WRONG, _fault_text(fault, number, len(self._workload.calls)))
             errors.append(verification.error(number, results))
             del results  # memory of a recorded graph must not be held during the next call
         self._first_s = self._first_s or took_s
         return errors
 
     def _warmed(self) -> list[float]:
-        """Seconds of the first calls, which are made until they are steady."""
+        """NotNegative of the first calls, which are made until they are steady."""
         self._tell(CALLING)
         calls_s = [self._first_s]
         before, until = self._events(), time.perf_counter() + _WARM_S
@@ -341,12 +467,15 @@ class ModeContender:
                 return calls_s
             before = events
 
-    def _loaded(self, calls_s: Sequence[float], error: float | None, notes: tuple[str, ...]) -> Loaded:
+    def _loaded(
+        self, calls_s: Sequence[float], error: float | None, notes: tuple[str, ...]
+    ) -> tuple[Loaded, tuple[float, ...]]:
+        """The state before times count, and a first sample."""
         memory = PeakMemory(self._device)
         kernels = [kernels_of(partial(self._batches_of(call), 1), self._device) for call in self._workload.calls]
-        self.visit(1)
+        samples_ms = tuple(map(sum, zip(*self.visit(1), strict=True)))
         log, (graphs, breaks) = self._log(), graphs_and_breaks()
-        return Loaded(
+        loaded = Loaded(
             calls_s=tuple(calls_s),
             compile_s=compile_seconds(),
             recordings=log.recordings,
@@ -361,6 +490,7 @@ class ModeContender:
             facts=fingerprint(self._workload.facts),
             notes=notes,
         )
+        return loaded, samples_ms
 
     def _calibrate(self) -> None:
         """Find how many calls make a sample long enough, for each call of the workload."""
@@ -395,23 +525,22 @@ class ModeContender:
             self._torch.cuda.synchronize(self._device)
 
 
-def status_of(error: BaseException) -> Status:
-    """In which status a mode ends that raised: out of memory, refused by the compiler, or raised when it ran."""
-    kinds = [f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__]
-    if "torch.OutOfMemoryError" in kinds or any(kind.endswith(".OutOfMemoryError") for kind in kinds):
-        return Status.RESOURCES
-    return Status.COMPILE if any(kind.startswith(_COMPILER) for kind in kinds) else Status.RUNTIME
+def failure_of(error: BaseException) -> CandidateError:
+    """A mode's failure: out of memory, refused by the compiler, or raised when it ran.
 
-
-def reason_of(error: BaseException) -> str:
-    """The reason of an error in one line: of an error that Dynamo has wrapped, the inner one."""
+    The reason of an error that Dynamo has wrapped is the inner one.
+    """
+    if isinstance(error, CandidateError):
+        return error
+    compiling = any(kind.__module__.startswith(_COMPILER) for kind in type(error).__mro__)
     inner = getattr(error, "inner_exception", None)
-    return one_line(inner if isinstance(inner, BaseException) else error)
+    status = CandidateError.of(error, Status.COMPILE if compiling else Status.RUNTIME).status
+    return CandidateError(status, one_line(inner if isinstance(inner, BaseException) else error))
 
 
-def _fault_text(difference: Difference, number: int, of: int) -> str:
+def _fault_text(fault: str, number: int, of: int) -> str:
     where = f"call {number}: " if of > 1 else ""
-    return f"{where}the output, the gradients, the buffers or the inputs after the call are wrong: {difference.text}"
+    return f"{where}the output, the gradients, the buffers or the inputs after the call are wrong: {fault}"
 
 
 def _timed_ms(batch: Callable[[int], None], count: int) -> float:
@@ -452,57 +581,3 @@ class KeptLines(io.TextIOBase):
         """The lines since this was last asked."""
         new, self._reported = "".join(self._text[self._reported :]).splitlines(), len(self._text)
         return tuple(new)
-
-
-def main() -> None:
-    """Import packages, then answer questions until the pipe is closed."""
-    questions, answers, parent = (int(word) for word in sys.argv[2:5])
-    die_with(parent, Leftovers.own())
-    lines = KeptLines(sys.stderr)
-    sys.stderr = lines  # before torch is imported, whose log handlers take the stream of that moment
-    if sys.argv[5].startswith("cuda"):
-        make_ready(sys.argv[5])
-    import_heavy(sys.argv[6:], "compiling a model")
-    stay_on(sys.argv[5])
-    connection = ChildsEnd(questions, answers)
-    serve(connection.receive, connection.send, lines)
-
-
-def serve(receive: Callable[[], Any], send: Callable[[Any], None], lines: KeptLines) -> None:
-    """Answer the questions that `receive` gives, until it raises EOFError."""
-    contender: ModeContender | None = None
-    while True:
-        try:
-            question = receive()
-        except EOFError:
-            return
-        value: object
-        try:
-            if isinstance(question, Load):
-                contender = _loaded(question, lambda step: send(StepStarted(step)), lines)
-                value = contender.ready()
-            elif isinstance(question, Visit) and contender is not None:
-                value = contender.visit(question.samples)
-            else:
-                raise TypeError(f"a process without a model was asked {type(question).__name__}")
-        except TritonKernelError as error:
-            value = Failed(status_of(error), error.message, error=error)
-        except Exception as error:  # noqa: BLE001 - an answer must come: it is the row of this mode
-            value = Failed(status_of(error), one_line(error))
-        send(Reply(value, lines.fresh()))
-
-
-def _loaded(question: Load, tell: Callable[[str], None], lines: KeptLines) -> ModeContender:
-    tell(LOADING)
-    question.surroundings.take()
-    torch: Any = require("torch", "compiling a model")
-    manner = question.manner
-    if manner.threads is not None:
-        torch.set_num_threads(manner.threads)
-    if manner.matmul_precision not in ("", torch.get_float32_matmul_precision()):
-        torch.set_float32_matmul_precision(manner.matmul_precision)
-    torch.manual_seed(manner.seed)
-    make, loss = unpack(question.packed)
-    workload: ModelWorkload = make()
-    stay_on(workload.device_name)  # a factory chooses it
-    return ModeContender(workload, loss, question.mode, manner, tell, lines.log)

@@ -15,16 +15,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments, Protection, is_tensor, one_line
 from triton_ops.base import require
-from triton_ops.evaluation import (
-    ArgumentSet,
-    Difference,
-    ExpectedResults,
-    Precision,
-    Referee,
-    Standard,
-    kept,
-    leaf_pairs,
-)
+from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError, TritonKernelError
 from triton_ops.values import Tolerance
 
@@ -208,7 +199,7 @@ class ModelRunner:
         buffers = self._workload.buffers
         before, arguments = Protection(buffers.values()), call.map(copied)
         output = self(arguments) if not self.training else self._trained(arguments)
-        results = [kept(each) for each in gathered(output, self._gradients(), buffers, arguments)]
+        results = [ReferenceResults.kept(each) for each in gathered(output, self._gradients(), buffers, arguments)]
         before.restore()
         return results
 
@@ -282,7 +273,7 @@ _LOUDER = 16.0  # times the model's own rounding
 
 
 class Verification:
-    """Expected results of each call of a workload.
+    """The right results of each call of a workload.
 
     `notes` tell why there is no golden result, or no check at all.
 
@@ -291,52 +282,41 @@ class Verification:
 
     def __init__(self, workload: ModelWorkload, step: ModelRunner, tolerance: Tolerance) -> None:
         self.notes: list[str] = []
-        self._tf32 = _tf32_allowed()
         self._noise: list[dict[str, float]] = []
-        self._expectations = [self._expected(workload, step, call, tolerance) for call in workload.calls]
+        self._right = [self._right_results(workload, step, call, tolerance) for call in workload.calls]
         self.notes = list(dict.fromkeys(self.notes))
 
-    def difference(self, number: int, results: Sequence[Any]) -> Difference | None:
-        """The fault of the results of call `number`; None if they are right, or cannot be checked."""
-        expected, noise = self._expectations[number], self._noise[number]
-        if expected is None:
-            return None
-        return _louder(results, noise) or expected[0].difference(_without(results, noise), self._tf32)
+    def fault(self, number: int, results: Sequence[Any]) -> str:
+        """The fault of the results of call `number`; empty if they are right, or cannot be checked."""
+        right, noise = self._right[number], self._noise[number]
+        return "" if right is None else _louder(results, noise) or right.fault(_without(results, noise))
 
     def error(self, number: int, results: Sequence[Any]) -> float | None:
         """The largest difference from the golden results, relative to their largest value; None if not known."""
-        expected = self._expectations[number]
-        if expected is None:
-            return None
-        pairs = leaf_pairs(list(results), expected[1])
-        errors = [error for a, b in pairs if (error := _relative(a, b)) is not None]
-        return max(errors, default=None)
+        right = self._right[number]
+        return None if right is None else right.error(_without(results, self._noise[number]))
 
-    def _expected(
+    def _right_results(
         self, workload: ModelWorkload, step: ModelRunner, call: Arguments, tolerance: Tolerance
-    ) -> tuple[ExpectedResults, list[Any]] | None:
-        state = {**workload.parameters, **workload.buffers}
-        arguments = ArgumentSet(Arguments((state, *call.positional), call.keyword), protected=False)
-        precision = _precision(arguments)
-        noise = _noise(step, arguments.arguments)
+    ) -> ReferenceResults | None:
+        arguments = Arguments(({**workload.parameters, **workload.buffers}, *call.positional), call.keyword)
+        noise = _noise(step, arguments)
         self._noise.append(noise)
         if noise:
             names = f"gradients that are zero but for rounding, of {', '.join(noise)}"
             self.notes.append(f"{names}: only their size is checked")
-        referee = Referee(lambda *args, **kwargs: _without(step.reference(*args, **kwargs), noise))
+
+        def reference(*args: Any, **kwargs: Any) -> list[Any]:
+            return _without(step.reference(*args, **kwargs), noise)
+
         try:
-            answers = referee.answers(arguments, precision)
-            results = ExpectedResults(
-                Standard(precision=precision, tolerance=tolerance), answers, cut=lambda: referee.cut_to_tf32(arguments)
-            )
+            right = ReferenceResults(reference, arguments, tolerance=tolerance, protected=False)
         except TargetError as error:
             self.notes.append(f"results are not checked: {error.message}")
             return None
-        if referee.why_own:
-            self.notes.append(f"there is no golden result in higher precision: {referee.why_own}")
-        golden = [low if better is None else better for low, better in zip(answers.low, answers.golden, strict=True)]
-        results.prepare(self._tf32)
-        return results, golden
+        if right.why_own:
+            self.notes.append(f"there is no golden result in higher precision: {right.why_own}")
+        return right
 
 
 def _noise(step: ModelRunner, arguments: Arguments) -> dict[str, float]:
@@ -363,38 +343,15 @@ def _size(tensor: Any) -> float | None:
     return float(tensor.detach().double().square().mean().sqrt()) if is_tensor(tensor) and tensor.numel() else None
 
 
-def _louder(results: Sequence[Any], noise: Mapping[str, float]) -> Difference | None:
-    """The first gradient that should be rounding alone, and is more than that."""
+def _louder(results: Sequence[Any], noise: Mapping[str, float]) -> str:
+    """The first gradient that should be rounding alone, and is more than that; empty if there is none."""
     for name, own in noise.items():
         size = _size(results[1].get(name))
         if size is None or not size <= _LOUDER * own:
-            return Difference(f"the gradient of {name} is zero but for rounding, {own:.2g}; here it is {size}")
-    return None
+            return f"the gradient of {name} is zero but for rounding, {own:.2g}; here it is {size}"
+    return ""
 
 
 def _without(results: Sequence[Any], names: Collection[str]) -> list[Any]:
     output, gradients, *rest = results
     return [output, {name: each for name, each in gradients.items() if name not in names}, *rest]
-
-
-def _precision(arguments: ArgumentSet) -> Precision:
-    tensors = [tensor for tensor in arguments.arguments.tensors() if tensor.dtype.is_floating_point]
-    names = dict.fromkeys(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
-    longest = max([1, *(extent for tensor in tensors for extent in tensor.shape)])
-    return Precision(inputs=tuple(names), reduction=longest)
-
-
-def _relative(result: Any, golden: Any) -> float | None:
-    if not (is_tensor(result) and is_tensor(golden) and golden.dtype.is_floating_point and golden.numel()):
-        return None
-    torch = require("torch", "checking results")
-    if result.shape != golden.shape:
-        return None
-    size = float(torch.nan_to_num(golden.double()).abs().max())
-    error = float(torch.nan_to_num(result.double() - golden.double()).abs().max())
-    return error / size if size else error
-
-
-def _tf32_allowed() -> bool:
-    torch = require("torch", "checking results")
-    return bool(torch.get_float32_matmul_precision() != "highest")

@@ -12,25 +12,25 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.decision import RECORD as RECORD
     from triton_ops.dispatch.decision import TUNED as TUNED
     from triton_ops.dispatch.decision import Decision as Decision
+    from triton_ops.dispatch.decision import LaunchedConfig as LaunchedConfig
+    from triton_ops.dispatch.decision import launches as launches
     from triton_ops.dispatch.decision import origin_of as origin_of
+    from triton_ops.dispatch.decision import read_report as read_report
     from triton_ops.dispatch.decorator import autotune as autotune
     from triton_ops.dispatch.decorator import made_again as made_again
     from triton_ops.dispatch.decorator import operation_of as operation_of
     from triton_ops.dispatch.implementation import Implementation as Implementation
     from triton_ops.dispatch.installing import install as install
+    from triton_ops.dispatch.installing import serve as serve
     from triton_ops.dispatch.installing import uninstall as uninstall
     from triton_ops.dispatch.ladder import replaying as replaying
     from triton_ops.dispatch.ladder import use_lockfile as use_lockfile
-    from triton_ops.dispatch.ledger import LaunchedConfig as LaunchedConfig
-    from triton_ops.dispatch.ledger import launches as launches
-    from triton_ops.dispatch.ledger import read_report as read_report
+    from triton_ops.dispatch.operations import config_for as config_for
+    from triton_ops.dispatch.operations import tuning as tuning
     from triton_ops.dispatch.operations import would_run as would_run
-    from triton_ops.dispatch.override import serve as serve
     from triton_ops.dispatch.policy import capturing as capturing
     from triton_ops.dispatch.policy import on_miss as on_miss
-    from triton_ops.dispatch.printed import PrintedTune as PrintedTune
-    from triton_ops.dispatch.printed import parse_printed as parse_printed
-    from triton_ops.dispatch.shipped_config import config_for as config_for
-    from triton_ops.dispatch.shipped_config import tuning as tuning
+    from triton_ops.dispatch.triton_autotuner import PrintedTune as PrintedTune
+    from triton_ops.dispatch.triton_autotuner import parse_printed as parse_printed
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

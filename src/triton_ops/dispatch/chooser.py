@@ -13,17 +13,15 @@ from functools import partial
 from typing import Any
 
 from triton_ops.backend import Arguments, FunctionKernel, Operation, is_found_again, is_tensor
-from triton_ops.dispatch import ledger
-from triton_ops.dispatch.choice_calls import Known, KnownCalls, autocast, dynamo, exporting, recording
 from triton_ops.dispatch.choice_traced import Traced, operator_of, without_memory
-from triton_ops.dispatch.decision import FALLBACK, Decision, Decisions, Found
+from triton_ops.dispatch.decision import FALLBACK, Decision, Found, register
 from triton_ops.dispatch.implementation import ChoiceKernel, ChoiceSpace, Implementation, as_implementation, in_order
 from triton_ops.dispatch.ladder import ladder_of
-from triton_ops.dispatch.operations import answered, safely_decided, told
-from triton_ops.dispatch.policy import DEFAULT, TUNE, capturing, policy_of, tune, within
+from triton_ops.dispatch.operations import answered, safely_decided
+from triton_ops.dispatch.policy import DEFAULT, TUNE, capturing, policy_of, tune
 from triton_ops.dispatch.traced import described
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
-from triton_ops.request import TuneOptions, TuneProblem, TuneRequest, device_for
+from triton_ops.request import KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest, device_for
 from triton_ops.settings import checked_on_miss
 from triton_ops.values import Problem, Tolerance, TuningResult
 
@@ -97,9 +95,8 @@ class Chooser:
         }  # fmt: skip
         self._reference, self._arguments = reference, arguments or _no_arguments
         self._operator = operator_of(name, schema, self, lambda: next(iter(self.implementations.values())).run({}))
-        self._decisions = Decisions()
         self._take({label: as_implementation(implementation) for label, implementation in implementations.items()})
-        ledger.register(self)
+        register(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the winner of the call's problem; without one, do as `on_miss` says.
@@ -111,7 +108,7 @@ class Chooser:
         Cost: above the winner's own call one look-up, about a microsecond with two tensors; the first call of a problem
         reads one file.
         """
-        if dynamo():
+        if _dynamo():
             return self._traced.call(args, kwargs)
         return self._calls.call(*args, **kwargs)
 
@@ -215,7 +212,7 @@ class Chooser:
             problem = self._operation.problem(None if shape is None else tuple(shape), dtype)
             source = self._operation.materialise(problem, device_for(device, "any", self.name))
             how = {"shape": shape, "dtype": dtype, "device": device}
-        space = self._kernel.raced(source, recording(list(source.tensors())), tune, options)
+        space = self._kernel.raced(source, _recording(list(source.tensors())), tune, options)
         try:
             result: TuningResult = tune(operation, **how, space=space, **options)
         except TargetError:
@@ -235,53 +232,39 @@ class Chooser:
             TuningFailedError: No implementation applies.
         """
         arguments = Arguments(args, kwargs)
-        return self._found(arguments, recording(list(arguments.tensors())))
+        return self._found(arguments, _recording(list(arguments.tensors())))
 
     @property
     def decisions(self) -> list[Decision]:
         """The decisions so far."""
-        return list(self._decisions.values())
+        return [known.decision for known in list(self._calls.values())]
 
     def forget(self) -> None:
         """Have every problem decided again."""
-        self._decisions.clear()
-        self._calls.forget()
+        self._calls.clear()
         self._traced.forget()
 
     def begin_anew(self) -> None:
         """Forget every decision and the lock, in a forked child, whose other threads are gone."""
-        self._decisions.begin_anew()
-        self._calls.forget()
+        self._calls.begin_anew()
 
-    def known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
+    def known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KnownCall:
         """Entry for a call, decided before or now."""
-        entry = self._calls.find(args, kwargs)
-        if entry is not None and (entry.holds is None or entry.holds()):
+        place = self._calls.place(args, kwargs)
+        entry: KnownCall | None = self._calls.get(place)
+        if entry is not None and entry.holds:
             return entry
-        if exporting():
-            return Known(lambda *positional, **named: self._traced.call(positional, named), _nothing, None)
-        values, auto = [*args, *kwargs.values()], autocast()
-        place: Any
-        try:
-            place = (len(args), *kwargs, *map(told, values), auto, recording(values))
-        except RuntimeError:  # tensors without memory of their own, as inside of vmap
-            place = None
-        if place is None or any(is_tensor(it) and it.device.type == "meta" for it in values):
-            return Known(self._first(args, kwargs), _nothing, None)
-        decision = self._decisions.of(
-            place, lambda: ledger.counted(self._decided(Arguments(tuple(args), kwargs), auto)), self.forget
-        )
-        entry = self._known(decision, kwargs)
-        self._calls.keep(args, kwargs, entry)
-        return entry
+        if _exporting():
+            return KnownCall(lambda *positional, **named: self._traced.call(positional, named), _nothing)
+        if place is None or any(is_tensor(it) and it.device.type == "meta" for it in (*args, *kwargs.values())):
+            return KnownCall(self._first(args, kwargs), _nothing)  # inside of vmap, tensors have no memory of their own
+        return self._calls.of(place, lambda: self._known(self._decided(Arguments(tuple(args), kwargs)).counted, kwargs))
 
-    def _known(self, decision: Decision, kwargs: Mapping[str, Any]) -> Known:
+    def _known(self, decision: Decision, kwargs: Mapping[str, Any]) -> KnownCall:
         run = self._kernel.call(decision.found.config)
         if any(name in self._kernel.parameters for name in kwargs):  # other implementations may have other names
             run = partial(_placed, run, self._kernel.parameters)
-        asked = decision.within
-        holds = None if not decision.missed or decision.policy is None else lambda: within() == asked
-        return Known(run, decision.count.up, holds)
+        return KnownCall(run, decision.count.up, decision.ask, decision.within, decision)
 
     def _first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         """Implementation where nothing can be looked up: the first that applies, or that there is."""
@@ -291,11 +274,12 @@ class Chooser:
             )
         except RuntimeError:  # a tensor without strides, such as a compressed sparse one
             return next(iter(self.implementations.values())).run({})
-        return self._kernel.call(self._kernel.known(arguments, recording(args), self._folder).default_config)
+        return self._kernel.call(self._kernel.known(arguments, _recording(args), self._folder).default_config)
 
-    def _decided(self, arguments: Arguments, auto: bool) -> Decision:
+    def _decided(self, arguments: Arguments) -> Decision:
         """The decision of a call: of the ladder and the policy, unless there is nothing to choose."""
-        space = self._kernel.known(arguments, recording(list(arguments.tensors())), self._folder)
+        space = self._kernel.known(arguments, _recording(list(arguments.tensors())), self._folder)
+        auto = _autocast()
         if auto or len(space.listed or ()) == 1:
             why = "torch's autocast is on, under which nothing was measured" if auto else "no other one applies"
             request = _request_of(self._operation, arguments)
@@ -321,9 +305,9 @@ class Chooser:
         self._kernel = ChoiceKernel(self.name, implementations, parameters, self._outputs)
         if before is not None:
             self.forget()
-        gradients = not all(each.gradient for each in implementations.values())
+        modes = ["autocast"] if all(each.gradient for each in implementations.values()) else ["autocast", "gradients"]
         self._traced = Traced(self._kernel, self._found, self._operator)
-        self._calls = KnownCalls(gradients, self.known)
+        self._calls = KnownCalls[KnownCall](self.known, modes)
         first = next(iter(implementations.values()))
         own = None
         if self._reference is None and not self._outputs and first.function is not None and first.operation is None:
@@ -374,6 +358,30 @@ def _placed(run: Callable[..., Any], parameters: Sequence[str | None], *args: An
 
 def _request_of(operation: Operation, arguments: Arguments) -> TuneRequest:
     return TuneProblem(target=operation, args=arguments.positional, kwargs=arguments.keyword).request()
+
+
+def _recording(values: Sequence[Any]) -> bool:
+    """Tell whether a gradient is recorded for one of these values."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.is_grad_enabled() and any(is_tensor(it) and it.requires_grad for it in values)
+
+
+def _autocast() -> bool:
+    """Tell whether torch chooses the dtype of what it computes: what was verified and raced is then not what runs."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch._C._is_any_autocast_enabled())
+
+
+def _dynamo() -> bool:
+    """Tell whether Dynamo is tracing this code, where torch makes it a constant."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_dynamo_compiling()
+
+
+def _exporting() -> bool:
+    """Tell whether torch runs the call to write down what it does, on tensors without memory."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_compiling()
 
 
 def _nothing() -> None:

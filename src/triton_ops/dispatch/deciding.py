@@ -47,7 +47,7 @@ from triton_ops.dispatch.policy import (
     warn_once,
     within,
 )
-from triton_ops.dispatch.printed import from_triton
+from triton_ops.dispatch.triton_autotuner import from_triton
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
@@ -271,8 +271,8 @@ class KernelCall:
         """The effort of a tune: what the decorator asks for, else what suits a launch that waits."""
         tune = self.options.tune
         if tune.effort is not None or tune.budget_s is not None or self.device == "cpu":
-            return tune.plan
-        return tune.plan.for_a_launch(self.space.size.total)
+            return Effort.of(tune)
+        return Effort.of(tune).for_a_launch(self.space.size.total)
 
     @cached_property
     def key(self) -> Key:
@@ -310,7 +310,7 @@ class KernelCall:
         A kernel that leaves a part of its outputs as it was is wrong if they count as outputs, and is tuned once more
         without them: then they are restored before every launch.
         """
-        options = self.options.tune.of_effort(self.plan) if options is None else options.of_effort(options.plan)
+        options = self.options.tune.of_effort(self.plan) if options is None else options
         request = self.request if space is None else replace(self.request, chosen=space)
         place = {"listener": self.listener, "asked": self.key, **place}
         try:
@@ -326,7 +326,7 @@ class KernelCall:
             return "it was found among other configs"
         if (undecided := left_undecided(record)) is not None:
             return undecided
-        return None if covers(record, self.options.tune.plan) else f"it was found with the effort {record.effort}"
+        return None if covers(record, Effort.of(self.options.tune)) else f"it was found with the effort {record.effort}"
 
 
 def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
@@ -347,7 +347,7 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
             lambda: _alone(call, question, asked, policy, triton_tunes),
             question.why_not,
             lambda why: _by_default(call, question, asked, why),
-            _WAIT_S + (call.options.tune.plan.budget.seconds or _LONGEST_TUNE_S if policy == TUNE else 0.0),
+            _WAIT_S + (Effort.of(call.options.tune).budget.seconds or _LONGEST_TUNE_S if policy == TUNE else 0.0),
         )
     except (DeviceError, UntunedError):
         raise

@@ -1,18 +1,33 @@
-"""A decision: the config that a problem's launches take, the rung of the ladder that it came from, and why."""
+"""Decisions: the config that a problem's launches take, the rung of the ladder that it came from, why, and how often.
+
+The launches of this process are counted for each decision, and reported at its end on request.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections import defaultdict
+import atexit
+import itertools
+import logging
+import operator
+import os
+import sys
+import weakref
+from collections import deque
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, Protocol
 
-from triton_ops.dispatch.fast_launch import LaunchCount, values_now
+import msgspec
+
+from triton_ops import settings
+from triton_ops._paths import expanded
+from triton_ops.base import ForkSafeLock, NamedFile, Sealed, canonical_json
+from triton_ops.base import counted as number_of
 from triton_ops.dispatch.policy import within
-from triton_ops.exceptions import UntunedError
-from triton_ops.space import Config
+from triton_ops.exceptions import CacheError, SettingsError, SpaceError, UntunedError
+from triton_ops.space import Config, config_from_json
 from triton_ops.values import Key, TuningResult
 
 EXPLICIT, LOCKFILE, RECORD, TUNED, SHIPPED, BORROWED, FALLBACK = (
@@ -28,6 +43,41 @@ _ORIGINS = {
 def origin_of(rung: str) -> str:
     """Origin of a config of this rung, in a few words, such as `recorded winner`."""
     return _ORIGINS.get(rung, f"{rung} winner")
+
+
+_COUNTED_FROM = 1 << 62
+
+
+class LaunchCount(itertools.repeat):  # type: ignore[type-arg]
+    """A number that any thread may raise by one without a lock, in nanoseconds; `at_end` is told it when nobody can."""
+
+    __slots__ = ("__weakref__", "at_end")
+    at_end: Callable[[int], object] | None
+    up = itertools.repeat.__next__  # one step of an iterator written in C is never torn; to hold it keeps the number
+
+    def __new__(cls) -> LaunchCount:
+        """A number that is 0."""
+        count = super().__new__(cls, None, _COUNTED_FROM)
+        count.at_end = None
+        return count
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, as in a copied module, counts for itself."""
+        return LaunchCount, ()
+
+    def __del__(self) -> None:
+        if self.at_end is not None:
+            self.at_end(self.value)
+
+    @property
+    def value(self) -> int:
+        """How often `up` was called."""
+        return _COUNTED_FROM - operator.length_hint(self)
+
+
+def values_now(config: Any) -> dict[str, Any]:
+    """What a `triton.Config` holds now, to be compared with its `__dict__` later."""
+    return {**config.__dict__, "kwargs": dict(config.kwargs)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +141,30 @@ class Decision:
         """Tell whether no winner was known."""
         return self.found.rung == FALLBACK
 
-    def holds(self, within: Callable[[], str | None]) -> bool:
+    @property
+    def ask(self) -> Callable[[], str | None] | None:
+        """The function that gives `within` while a launch is decided alike; None if it always is, as for a winner."""
+        return within if self.missed and self.policy is not None else None
+
+    @property
+    def holds(self) -> bool:
         """Tell whether a launch now is decided alike: a winner stays, and a miss does under the same policy."""
-        return not self.missed or self.policy is None or self.within == within()
+        return self.ask is None or self.within == within()
+
+    @property
+    def counted(self) -> Decision:
+        """The decision, whose launches stay counted for as long as this process lives."""
+        _counts.add(self)
+        return self
+
+    @property
+    def row(self) -> LaunchedConfig:
+        """The decision as it is reported, before its first launch."""
+        answer = self.found
+        return LaunchedConfig(
+            kernel=self.kernel, problem=self.problem, device=self.device, rung=answer.rung,
+            config=answer.config, why=answer.why, passed=self.passed, record=answer.record, launches=0,
+        )  # fmt: skip
 
     def tuned(self, result: TuningResult) -> Decision:
         """The decision after a tune; it names a record only where the tune has left one."""
@@ -147,45 +218,187 @@ def worth_text(gain: float | None, is_default: bool, unproven: str = "") -> str:
     return ", as fast as the default" if times == "1" else f", {times} times as fast as the default"
 
 
-_MOST = 4_096  # problems of one kernel; then all are decided anew
+KIND = "triton-ops report"
+SCHEMA_VERSION = 1
+
+_log = logging.getLogger("triton_ops")
 
 
-class Decisions(dict[Any, Decision]):
-    """The decisions that are kept, by place. It outlives its kernel and never holds it: launches stay counted."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._begin()
-
-    def _begin(self) -> None:
-        self._locks: defaultdict[Any, threading.RLock] = defaultdict(threading.RLock)
+class Decides(Protocol):
+    """An object that has taken decisions, such as a decorated kernel."""
 
     def begin_anew(self) -> None:
-        """Forget every decision and every lock, in a forked child, whose other threads are gone."""
-        self._begin()
-        self.clear()
+        """Forget everything: this is a forked child, whose parent tells what was launched before."""
 
-    def holding(self, place: Any) -> Decision | None:
-        """The decision at a place, if a launch now is decided in the same way."""
-        decision = self.get(place)
-        return decision if decision is not None and decision.holds(within) else None
+    def forget(self) -> None:
+        """Have every call decided again."""
 
-    def of(
-        self, place: Any, decide: Callable[[], Decision], full: Callable[[], None], *, kept: bool = True
-    ) -> Decision:
-        """The decision at a place; one that does not hold is taken anew, while other threads wait."""
-        decision = self.holding(place)
-        if decision is not None:
-            return decision
-        with self._locks[place]:
-            decision = self.holding(place)
-            if decision is None:
-                try:
-                    decision = decide()
-                    if kept and decision.kept:
-                        if len(self) >= _MOST:
-                            full()
-                        self[place] = decision
-                finally:
-                    self._locks.pop(place, None)  # who waits for it has it; later calls find the decision
-        return decision
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchedConfig:
+    """One config that was launched for one problem.
+
+    Attributes:
+        kernel: The kernel's name.
+        problem: The problem in short.
+        device: The device's name; empty where none was asked for.
+        rung: The rung of the ladder that the config came from.
+        config: The config.
+        why: Why this config.
+        passed: What the rungs above answered.
+        record: Id of the record that it comes from; empty if none.
+        launches: How often it was launched.
+    """
+
+    kernel: str
+    problem: str
+    device: str
+    rung: str
+    config: Config
+    why: str
+    passed: tuple[str, ...]
+    record: str
+    launches: int
+
+    @property
+    def text(self) -> str:
+        """One line."""
+        where = f"{self.kernel} {self.problem}".rstrip()
+        return f"{where}: {number_of(self.launches, 'launch')} of ({self.config}) by {self.rung}: {self.why}"
+
+
+_deciders: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class _Counts:
+    """The counts of all decisions.
+
+    A decision may be forgotten while other threads are about to count a launch of it. Its count therefore tells its
+    number into a queue when the last of them has let go of it.
+    """
+
+    def __init__(self) -> None:
+        self._living: weakref.WeakKeyDictionary[LaunchCount, LaunchedConfig] = weakref.WeakKeyDictionary()
+        self._ended: deque[tuple[LaunchedConfig, int]] = deque()
+        self._rows: dict[tuple[Any, ...], LaunchedConfig] = {}
+        self._guard = ForkSafeLock()
+
+    def add(self, decision: Decision) -> None:
+        count = decision.count
+        if count.at_end is None:
+            row, ended = decision.row, self._ended
+            with self._guard:
+                self._living[count] = row
+                self._add_up()
+            count.at_end = lambda number: ended.append((row, number))
+
+    def rows(self) -> list[LaunchedConfig]:
+        with self._guard:
+            living = list(self._living.items())  # which cannot end now
+            self._add_up()
+            rows = dict(self._rows)
+        for count, row in living:
+            _add(rows, row, count.value)
+        return list(rows.values())
+
+    def _add_up(self) -> None:
+        for _ in range(len(self._ended)):
+            _add(self._rows, *self._ended.popleft())
+
+
+_counts = _Counts()
+
+
+def register(decides: Decides) -> None:
+    """Forget the decisions of `decides` with all others from now on, and report at the end if that is asked for."""
+    _deciders.add(decides)
+    _report_at_exit()
+
+
+def forget_decisions() -> None:
+    """Have every call of this process decided again; the counts of launches stay."""
+    for decides in list(_deciders):
+        decides.forget()
+
+
+def _add(rows: dict[tuple[Any, ...], LaunchedConfig], row: LaunchedConfig, launches: int) -> None:
+    place = (row.kernel, row.problem, row.device, row.rung, row.config, row.why)
+    if launches:
+        rows[place] = replace(row, launches=launches + (rows[place].launches if place in rows else 0))
+
+
+def launches() -> list[LaunchedConfig]:
+    """Every config that this process has launched through a decorated kernel or an operation, the most launched first.
+
+    Cost: no device work; counters are read.
+    """
+    return sorted(_counts.rows(), key=lambda row: (-row.launches, row.kernel, row.problem, RUNGS.index(row.rung)))
+
+
+def report_text() -> str:
+    """The launches of this process as text, one line each."""
+    rows = launches()
+    if not rows:
+        return "triton-ops: nothing was launched through it"
+    by_rung = {rung: sum(row.launches for row in rows if row.rung == rung) for rung in RUNGS}
+    counts = ", ".join(f"{count:,} by {rung}" for rung, count in by_rung.items() if count)
+    return "\n".join(
+        [f"triton-ops: {number_of(sum(row.launches for row in rows), 'launch')}: {counts}", *(row.text for row in rows)]
+    )
+
+
+def report_json() -> dict[str, Any]:
+    """The launches of this process as plain JSON values."""
+    rows = [{**vars(row), "config": dict(row.config), "passed": list(row.passed)} for row in launches()]
+    return {"kind": KIND, "schema_version": SCHEMA_VERSION, "process": os.getpid(), "launches": rows}
+
+
+def read_report(path: str | os.PathLike[str]) -> list[LaunchedConfig]:
+    """The launches in a file that a process wrote at its end.
+
+    Raises:
+        CacheError: The file cannot be read, or is no such report of this version.
+    """
+    where = expanded(path)
+    try:
+        content = Sealed.parsed(NamedFile(where).read())
+        if (content["kind"], content["schema_version"]) != (KIND, SCHEMA_VERSION):
+            raise ValueError(f"it is {content['kind']!r}, version {content['schema_version']!r}")
+        return msgspec.convert(content["launches"], list[LaunchedConfig], dec_hook=config_from_json)
+    except OSError as error:
+        raise CacheError(f"{where} cannot be read: {error.strerror or error}", hint="name a report") from error
+    except (ValueError, KeyError, SpaceError, msgspec.ValidationError) as error:
+        raise CacheError(
+            f"{where} is no report of launches of this version: {error}",
+            hint="TRITON_OPS_REPORT=FILE lets a process write one",
+        ) from error
+
+
+@lru_cache(maxsize=1)
+def _report_at_exit() -> None:
+    if settings.report():
+        atexit.register(_tell, os.getpid())
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_begin_anew)
+
+
+def _begin_anew() -> None:
+    """In a forked child: what its parent has launched is none of its own, and tells its number to nobody here."""
+    global _counts
+    _counts = _Counts()
+    for decides in list(_deciders):
+        decides.begin_anew()
+
+
+def _tell(process: int) -> None:
+    where = settings.report()
+    if os.getpid() != process or not where:  # a forked child has launched nothing that the parent does not tell
+        return
+    if where == "1":
+        sys.stderr.write(report_text() + "\n")
+        return
+    path = where.replace("%p", str(process))
+    try:
+        NamedFile(expanded(path)).write(canonical_json(report_json()) + "\n")
+    except (OSError, SettingsError) as error:
+        _log.warning("the report of launches cannot be written to %s: %s", path, getattr(error, "strerror", error))

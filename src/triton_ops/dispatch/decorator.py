@@ -17,17 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.backend import LAUNCH_OPTIONS, Operation, is_interpreted, unwrap
-from triton_ops.dispatch import ledger
 from triton_ops.dispatch.calls import Calls
 from triton_ops.dispatch.deciding import KernelCall
-from triton_ops.dispatch.decision import Decision
+from triton_ops.dispatch.decision import Decision, register
 from triton_ops.dispatch.fast_launch import Entrance
 from triton_ops.dispatch.grid_functions import GridByConfig
 from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.options import Options, mapper_of
-from triton_ops.dispatch.printed import to_triton
 from triton_ops.dispatch.traced import Traced
-from triton_ops.dispatch.triton_autotuner import AUTOTUNER, Expected, Winners
+from triton_ops.dispatch.triton_autotuner import AUTOTUNER, Expected, Winners, to_triton
 from triton_ops.exceptions import KernelTypeError, SettingsError, SpaceError, TargetError, UnknownTunableError
 from triton_ops.records import NotedCall
 from triton_ops.request import Effort, TuneOptions
@@ -74,7 +72,7 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         self._cache: Any = Winners(self._forget_known)
         names = {"autotuner": AUTOTUNER, "expected": Expected, "kind_of_owner": type(self), "own_run": _RUN}
         self.launches = Launches(self, self.options, Entrance(self._otherwise, _SOMEBODYS_RUN, names))
-        ledger.register(self)
+        register(self)
 
     def __copy__(self) -> Tuned:
         """A kernel that decides for itself, so that other configs of the one are never launched by the other."""

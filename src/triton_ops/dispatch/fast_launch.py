@@ -23,64 +23,41 @@ Facts used, from Triton 3.6 to 3.9: a launcher keeps its C function as the attri
 the stream, the function, four things of the launch and the kernel's arguments, and hands on the latter either one by
 one or, from 3.7 on, in one tuple at the end. `global_scratch_size` and `profile_scratch_size` say what it allocates;
 `gsan_enabled` says that it does more.
+
+`lambda meta: (triton.cdiv(n, meta["BLOCK"]),)` costs the host as much as everything else before a launch, as `cdiv` is
+made for kernels. Its result follows from its code, from the numbers that it closes over, and from those that it looks
+up in `meta`. A grid function that names anything else is called each time.
 """
 
 from __future__ import annotations
 
 import copy
 import importlib
-import itertools
-import operator
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import CodeType, FunctionType
 from typing import Any, cast
 
 from triton_ops.backend import is_tensor
-from triton_ops.dispatch.grid_functions import Heuristics, KnownGrids, Variants, computed, runs_of, taken_apart
+from triton_ops.dispatch.decision import LaunchCount, values_now
+from triton_ops.dispatch.grid_functions import Heuristics, Variants, computed, runs_of, taken_apart
 
 MISSING = type("Missing", (), {"__repr__": lambda _: "missing", "__slots__": ()})()
 """The place of a parameter for which a call gives no value."""
-_COUNTED_FROM = 1 << 62
 _ONE_BY_ONE, _IN_ONE = False, True  # how what launches takes the kernel's arguments
 _MOST_ENTRIES = 4_096  # of one kernel; a call with a new value costs one look-up by the ladder
 
 
-class LaunchCount(itertools.repeat):  # type: ignore[type-arg]
-    """A number that any thread may raise by one without a lock, in nanoseconds; `at_end` is told it when nobody can."""
-
-    __slots__ = ("__weakref__", "at_end")
-    at_end: Callable[[int], object] | None
-    up = itertools.repeat.__next__  # one step of an iterator written in C is never torn; to hold it keeps the number
-
-    def __new__(cls) -> LaunchCount:
-        """A number that is 0."""
-        count = super().__new__(cls, None, _COUNTED_FROM)
-        count.at_end = None
-        return count
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copy, as in a copied module, counts for itself."""
-        return LaunchCount, ()
-
-    def __del__(self) -> None:
-        if self.at_end is not None:
-            self.at_end(self.value)
-
-    @property
-    def value(self) -> int:
-        """How often `up` was called."""
-        return _COUNTED_FROM - operator.length_hint(self)
-
-
 @dataclass(frozen=True, kw_only=True)
-class Known:
+class KnownLaunch:
     """What is launched for one key: Triton's compiled kernel, loaded, with what the config brings to a call.
 
     A launch whose `triton.Config` has other values by then goes the plain way. `place` is where the owner's cache shows
     the config, None if it is the owner's only one, and `shown` stands there: the cache is asked at each launch, unless
-    it is `told`, that is has the launches forgotten when others change it. `holds` says at each launch whether this is
-    still what is launched; None if it always is. Heuristics are given `grid`, as it stood in the brackets.
+    it is `told`, that is has the launches forgotten when others change it. It is launched while `ask()` gives `answer`,
+    or always if `ask` is None. Heuristics are given `grid`, as it stood in the brackets.
     """
 
     compiled: Any
@@ -90,7 +67,8 @@ class Known:
     place: Any = None
     shown: Any = None
     told: bool = False
-    holds: Callable[[], bool] | None = None
+    ask: Callable[[], Any] | None = None
+    answer: Any = None
     grid: Any = None
 
 
@@ -178,7 +156,7 @@ class FastLaunch:
     def _otherwise(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         return None if self.entrance is None else self.entrance.otherwise(grid, args, kwargs)
 
-    def learn(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: Known, changes: int) -> bool:
+    def learn(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: KnownLaunch, changes: int) -> bool:
         """Launch calls like this one as `known` from now on, unless `changes` are others; returns whether it does."""
         if not self.possible or not hasattr(known.compiled, "packed_metadata"):
             return False
@@ -199,7 +177,7 @@ class FastLaunch:
             return False
         return True
 
-    def _keep(self, key: Any, given: Sequence[str], values: Mapping[str, Any], known: Known) -> None:
+    def _keep(self, key: Any, given: Sequence[str], values: Mapping[str, Any], known: KnownLaunch) -> None:
         constexprs = tuple(values[param.name] for param in self._jit.params if param.is_constexpr)
         compiled = known.compiled
         run, packed = compiled.run, compiled.packed_metadata
@@ -210,7 +188,7 @@ class FastLaunch:
         lone = len(self.owner.configs) == 1
         asked = known.place is None or not known.told
         entry = (way, run, compiled.function, added, compiled, known.config, values_now(known.config), lone,
-                 asked, known.place, known.shown, known.count, known.holds,
+                 asked, known.place, known.shown, known.count, known.ask, known.answer,
                  self._jit.device_caches[self._driver.get_current_device()], constexprs)  # fmt: skip
         if len(self._entries) >= _MOST_ENTRIES:
             self._entries.clear()
@@ -223,7 +201,7 @@ class FastLaunch:
             self._entries[key] = variants
         variants.entries[tuple((name, values[name]) for name in self._heuristics)] = entry
 
-    def _constexprs(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: Known) -> dict[str, Any]:
+    def _constexprs(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: KnownLaunch) -> dict[str, Any]:
         """The values of a launch by name, as Triton binds them."""
         given = {**dict(zip(self._jit.arg_names, args, strict=False)), **kwargs, **known.brings}
         given.update(computed(self._heuristics, given, known.grid))
@@ -294,11 +272,6 @@ class FastLaunch:
         }  # fmt: skip
 
 
-def values_now(config: Any) -> dict[str, Any]:
-    """What a `triton.Config` holds now, to be compared with its `__dict__` later."""
-    return {**config.__dict__, "kwargs": dict(config.kwargs)}
-
-
 _KEY = """
 def key_of({head}, **@options):
     if {doubts}:
@@ -332,7 +305,7 @@ def {launch}(@grid, *@args, **@kwargs):
     if @entry is None:
         return @miss
 {variant}    (@in_one, @run, @function, @added, @compiled, @config, @values, @lone,
-     @asked, @place, @shown, @count, @holds, @cached, ({constexprs})) = @entry
+     @asked, @place, @shown, @count, @ask, @answer, @cached, ({constexprs})) = @entry
     @configs = {configs}
     if @caches[@device] is not @cached or @config.__dict__ != @values or (@len(@configs) == 1) is not @lone:
         return @miss
@@ -350,7 +323,7 @@ def {launch}(@grid, *@args, **@kwargs):
                     return @miss
         except @no_key:
             return @miss
-    if @holds is not None and not @holds():
+    if @ask is not None and @ask() != @answer:
         return @miss
     if @used_globals and @changed(@used_globals):
         return @miss
@@ -481,10 +454,6 @@ def _driver() -> Any:
     return importlib.import_module("triton.runtime.driver").driver
 
 
-def _specialize() -> Any:
-    return importlib.import_module("triton._C.libtriton").native_specialize_impl
-
-
 _GRID = (1, 1, 1)
 _LEAD = 5  # arguments of the C function that come first: the grid, the stream and the function
 _NEEDS = ("global_scratch_size", "profile_scratch_size")
@@ -534,3 +503,95 @@ def _between(handed: tuple[Any, ...], marks: tuple[object, ...]) -> tuple[tuple[
     if handed[-len(marks) :] == marks:
         return handed[: -len(marks)], False
     return None
+
+
+_MODULES = ("triton", "math")
+_FUNCTIONS = frozenset({"cdiv", "next_power_of_2", "ceil", "floor", "min", "max", "abs", "int"})
+_BUILTINS = frozenset({"min", "max", "abs", "int"})
+_GRID_RESULTS_MOST = 1_024  # pieces of code, and results of each
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The results of a piece of code that are known, by the numbers that they follow from.
+
+    The code is held, so that no other one gets its place. `numbers` gives None where these are no plain numbers, or
+    where a name of the module around it means something else.
+    """
+
+    code: CodeType
+    numbers: Callable[[Mapping[str, Any], FunctionType], tuple[int, ...] | None]
+    known: dict[tuple[int, ...] | None, Any]
+
+
+class KnownGrids:
+    """Grids by what they follow from, of a kernel with these parameters. Safe to share among threads."""
+
+    def __init__(self, parameters: tuple[str, ...]) -> None:
+        self._parameters = parameters
+        self._plans: dict[int, _Plan | None] = {}
+
+    def of(self, grid: Callable[[Mapping[str, Any]], Any], meta: Mapping[str, Any]) -> Any:
+        """What `grid(meta)` returns."""
+        if type(grid) is not FunctionType:
+            return grid(meta)
+        plan = self._plans.get(id(grid.__code__), _UNSEEN)
+        if plan is _UNSEEN:
+            plan = self._plan_of(grid)
+            _keep(self._plans, id(grid.__code__), plan)
+        if plan is None:
+            return grid(meta)
+        numbers = plan.numbers(meta, grid)
+        found = plan.known.get(numbers)
+        if found is None:
+            found = grid(meta)
+            if numbers is not None:
+                _keep(plan.known, numbers, found)
+        return found
+
+    def _plan_of(self, grid: FunctionType) -> _Plan | None:
+        code = grid.__code__
+        texts = [each for each in code.co_consts if isinstance(each, str) and each != grid.__doc__]
+        plain = all(each is None or isinstance(each, (int, str)) for each in code.co_consts)
+        strange = {*code.co_names} - {*_MODULES} - _FUNCTIONS
+        if not plain or strange or code.co_cellvars or code.co_argcount != 1 or code.co_kwonlyargcount:
+            return None
+        if grid.__defaults__ or code.co_flags & _STARRED or not {*texts} <= {*self._parameters}:
+            return None
+        used = [name for name in code.co_names if name in grid.__globals__]
+        modules = {"triton": importlib.import_module("triton"), "math": math}
+        if any(grid.__globals__[name] is not modules.get(name) for name in used):
+            return None
+        shadowed = [name for name in code.co_names if name in _BUILTINS and name not in used]
+        meanings = {name: modules.get(name) for name in (*used, *shadowed)}
+        return _Plan(code, _numbers_of(tuple(dict.fromkeys(texts)), len(code.co_freevars), meanings), {})
+
+
+def _keep(kept: dict[Any, Any], place: Any, found: Any) -> None:
+    if len(kept) >= _GRID_RESULTS_MOST:
+        kept.clear()
+    kept[place] = found
+
+
+def _numbers_of(
+    names: Sequence[str], cells: int, meanings: Mapping[str, Any]
+) -> Callable[[Mapping[str, Any], FunctionType], tuple[int, ...] | None]:
+    """The function `numbers` of a plan, written out: a loop over the names would take twice as long.
+
+    `names` are looked up in `meta`, so many `cells` are closed over, and each name of the module around must mean what
+    `meanings` says: None for a builtin that nothing there hides.
+    """
+    read = [f"meta[{name!r}]" for name in names] + [f"grid.__closure__[{cell}].cell_contents" for cell in range(cells)]
+    lines = [f"    n{place} = {text}" for place, text in enumerate(read)]
+    plain = [f"n{place}.__class__ is int" for place in range(len(read))]
+    meant = [f"grid.__globals__.get({name!r}) is m{place}" for place, name in enumerate(meanings)]
+    numbers = "".join(f"n{place}, " for place in range(len(read)))
+    test = " and ".join([*plain, *meant]) or "True"
+    source = ["def numbers(meta, grid):", *lines, f"    return ({numbers}) if {test} else None"]
+    scope: dict[str, Any] = {f"m{place}": meaning for place, meaning in enumerate(meanings.values())}
+    exec(compile("\n".join(source), "<numbers of a grid>", "exec"), scope)
+    return cast(Callable[[Mapping[str, Any], FunctionType], tuple[int, ...] | None], scope["numbers"])
+
+
+_UNSEEN: Any = object()
+_STARRED = 0x04 | 0x08  # `*args` and `**kwargs`

@@ -21,8 +21,16 @@ from typing import Any, TypeAlias
 from triton_ops import settings
 from triton_ops.base import ForkSafeLock
 from triton_ops.dispatch.calls import OTHER_VERSIONS, distance
-from triton_ops.dispatch.decision import BORROWED, FALLBACK, LOCKFILE, RECORD, SHIPPED, Found, worth_text
-from triton_ops.dispatch.ledger import forget_decisions
+from triton_ops.dispatch.decision import (
+    BORROWED,
+    FALLBACK,
+    LOCKFILE,
+    RECORD,
+    SHIPPED,
+    Found,
+    forget_decisions,
+    worth_text,
+)
 from triton_ops.dispatch.policy import DEFAULT, ERROR, confine
 from triton_ops.exceptions import CacheError, LockfileError, SettingsError
 from triton_ops.records import (

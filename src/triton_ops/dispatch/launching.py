@@ -22,19 +22,28 @@ from typing import Any
 
 from triton_ops.backend import Arguments, Operation, is_tensor, launcher_of, layers, placed
 from triton_ops.base import require
-from triton_ops.dispatch import ledger
 from triton_ops.dispatch import triton_autotuner as own_loop
 from triton_ops.dispatch.calls import CalledWith, Calls, refuse_tuned
 from triton_ops.dispatch.deciding import KernelCall, decide, foretold, known
-from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Decisions, Found
-from triton_ops.dispatch.fast_launch import Entrance, FastLaunch, Known
+from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Found, register
+from triton_ops.dispatch.fast_launch import Entrance, FastLaunch, KnownLaunch
 from triton_ops.dispatch.grid_functions import GridWatch, checked_grid, checked_when_called
 from triton_ops.dispatch.ladder import ladder_of
 from triton_ops.dispatch.options import Options
-from triton_ops.dispatch.policy import capturing, within
-from triton_ops.dispatch.printed import BeforeLaunch, from_triton, printed_listener, timings, to_triton
-from triton_ops.dispatch.triton_autotuner import Shown, Winners, standing, triton_key
+from triton_ops.dispatch.policy import capturing
+from triton_ops.dispatch.triton_autotuner import (
+    BeforeLaunch,
+    Shown,
+    Winners,
+    from_triton,
+    printed_listener,
+    standing,
+    timings,
+    to_triton,
+    triton_key,
+)
 from triton_ops.exceptions import SpaceError, TritonKernelError
+from triton_ops.request import KnownCalls
 from triton_ops.values import TuningResult
 
 
@@ -82,7 +91,6 @@ class Launch:
 
 
 _log = logging.getLogger("triton_ops")
-_MOST = 4_096  # problems of one kernel; then all are decided anew
 _SINGLE, _SET = "the only config", "set by others"
 _TritonError: Any = require("triton.errors", "triton_ops.autotune").TritonError
 
@@ -94,9 +102,9 @@ class Launches:
 
     def __init__(self, autotuner: Any, options: Options, entrance: Entrance | None = None) -> None:
         self._autotuner, self.options, self._entrance = weakref.ref(autotuner), options, entrance
-        self.decided, self.shown = Decisions(), Shown(self._autotuner)
+        self.decided, self.shown = KnownCalls[Decision](), Shown(self._autotuner)
         self._guard = threading.RLock()  # held while the `Autotuner` has the `nargs` of a call, which all threads share
-        self._members, self._grids = dict[tuple[str, ...], tuple[Decision, Decision]](), GridWatch()
+        self._members, self._grids = KnownCalls[tuple[Decision, Decision]](), GridWatch()
         self._take_kernel()
 
     def _take_kernel(self) -> None:
@@ -110,7 +118,7 @@ class Launches:
         """Those of an `Autotuner` that somebody else has made, which has from now on what it has after a launch."""
         launches = cls(autotuner, options)
         autotuner.nargs = getattr(autotuner, "nargs", None)
-        ledger.register(launches)
+        register(launches)
         return launches
 
     @property
@@ -160,7 +168,7 @@ class Launches:
                     raise
                 decision = self._without(decision, error, launch)
                 launch.compiled = self._launched(decision, launch)
-        ledger.counted(decision).count.up()
+        decision.counted.count.up()
         if decision.kept and decision.config.pre_hook is None and launch.compiled is not None:
             self._learn(decision, launch, changes)
         return launch.compiled
@@ -182,7 +190,7 @@ class Launches:
             autotuner.configs[:] = [decision.config]
         if not launch.launched:
             launch.compiled = run(autotuner, *args, grid=grid, warmup=False, **kwargs)
-        ledger.counted(decision).count.up()
+        decision.counted.count.up()
         return launch.compiled
 
     def why(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Decision:
@@ -203,10 +211,10 @@ class Launches:
         if self.decided.get(_SINGLE) is not decision:
             place = triton_key(self.autotuner, launch.args, launch.kwargs)
             shown = standing(cache, place)
-        entry = Known(
+        entry = KnownLaunch(
             compiled=launch.compiled, brings=decision.config.all_kwargs(), config=decision.config, count=decision.count,
             place=place, shown=shown, told=isinstance(cache, Winners) and cache.tells(self.autotuner),
-            holds=self._condition(decision), grid=launch.grid,
+            ask=decision.ask, answer=decision.within, grid=launch.grid,
         )  # fmt: skip
         self.fast.learn(launch.args, launch.kwargs, entry, changes)
 
@@ -228,9 +236,6 @@ class Launches:
         values = config.all_kwargs()
         refuse_tuned(kwargs, values, self._name)
         return placed(self.autotuner.fn, args, {**kwargs, **values})
-
-    def _condition(self, decision: Decision) -> Callable[[], bool] | None:
-        return (lambda: decision.holds(within)) if decision.missed and decision.policy is not None else None
 
     def _decided(self, launch: Launch, without_launch: WithoutLaunch | None = None) -> Decision:
         """The decision for a call; that of an equal call before, if it still holds. Only that of a launch is kept."""
@@ -258,10 +263,9 @@ class Launches:
         """The decision for one problem of a bucket: the bucket's, unless its config cannot be taken here."""
         own = (called.device, called.own_text)
         member = self._members.get(own)
-        if member is None or member[0] is not shared or not member[1].holds(within):
-            if len(self._members) >= _MOST:
-                self._members.clear()
-            member = self._members[own] = (shared, _at(shared, self._call(launch, called)))
+        if member is None or member[0] is not shared or not member[1].holds:
+            member = (shared, _at(shared, self._call(launch, called)))
+            self._members.keep(own, member)
         decision = member[1]
         if decision is not shared and without_launch is None:
             launch.place = (*own, "in a bucket")
@@ -274,8 +278,9 @@ class Launches:
             why = "its values were changed after it was chosen"
             return self._chosen(launch.place, before.config, called.label, why)
         return self.decided.of(
-            launch.place, lambda: self._newly(launch, called, without_launch), self.forget, kept=without_launch is None
-        )
+            launch.place, lambda: self._newly(launch, called, without_launch),
+            kept=lambda decision: without_launch is None and decision.kept,
+        )  # fmt: skip
 
     def _chosen(self, place: Any, config: Any, problem: str, why: str) -> Decision:
         before = self.decided.get(place)
@@ -283,9 +288,7 @@ class Launches:
             return before
         answer = Found(config=from_triton(config), rung=EXPLICIT, why=why)
         decision = Decision(found=answer, kernel=self._name, problem=problem, config=config)
-        if len(self.decided) >= _MOST:
-            self.forget()
-        self.decided[place] = decision
+        self.decided.keep(place, decision)
         return decision
 
     def _newly(self, launch: Launch, called: CalledWith, without_launch: WithoutLaunch | None) -> Decision:

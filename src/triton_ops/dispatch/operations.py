@@ -1,20 +1,25 @@
-"""The config that a call of an operation runs with, and the call itself."""
+"""Calls of operations, shipped kernels among them: the config that each runs with.
+
+A shipped kernel takes the caller's own config, or what the ladder answers: lockfile, record, record of a problem
+nearby, default. It is asked once for each problem, folder and process. Nothing is tuned unless the caller asks for it:
+by `tune=True`, inside `with tuning():`, or by the policy `tune` of `on_miss`.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, MayCrash, Operation, is_tensor
 from triton_ops.base import require
-from triton_ops.dispatch import ledger
-from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found
+from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found, register
 from triton_ops.dispatch.ladder import Ladder, Question, ladder_of, left_undecided
 from triton_ops.dispatch.policy import DEFAULT, ERROR, TUNE, capturing, policy_of, tune, within
 from triton_ops.exceptions import (
@@ -25,12 +30,12 @@ from triton_ops.exceptions import (
     UntunedError,
 )
 from triton_ops.records import Lockfile, Misses, Record, cache_folder, recall
-from triton_ops.request import TuneProblem, TuneRequest, spec_of
+from triton_ops.request import KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.space import Config
-from triton_ops.values import ALIGNMENT_BYTES, TuningResult, check_memory, check_strided
+from triton_ops.values import TuningResult, check_memory, check_strided
 
 _DYNAMO = "torch._dynamo"  # imported once something is compiled
-_MOST = 4_096  # problems of all operations
+_MOST = 256  # operations
 _log = logging.getLogger("triton_ops")
 
 
@@ -117,59 +122,67 @@ def answered(
 
 
 class _Calls:
-    """Calls of the operations of this process, with what ran."""
+    """What is known of the calls of operations of this process, and of the configs of shipped kernels."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, tuple[Operation, Decision, Executable]] = {}
-        self._guard = threading.RLock()
+        self._of_operations: dict[int, tuple[Operation, KnownCalls[KnownCall]]] = {}
+        self.shipped = KnownCalls[Decision]()
+        register(self)
 
     @property
     def decisions(self) -> list[Decision]:
-        return [decision for _, decision, _ in list(self._known.values())]
+        """The decisions so far, but for those of shipped kernels."""
+        return [known.decision for _, calls in list(self._of_operations.values()) for known in list(calls.values())]
 
     def call(self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run the winner of the call's problem, or the default."""
-        values = _named(operation, args, kwargs) if args else dict(kwargs)
-        try:
-            place = (id(operation), *values, *map(told, values.values()))
-        except RuntimeError:  # a tensor without strides or an address
+        return self._of(operation).call(*args, **kwargs)
+
+    def forget(self) -> None:
+        """Have every call decided again."""
+        self._of_operations.clear()
+        self.shipped.clear()
+
+    def begin_anew(self) -> None:
+        """Forget every decision and the locks, in a forked child, whose other threads are gone."""
+        self._of_operations.clear()
+        self.shipped.begin_anew()
+
+    def _of(self, operation: Operation) -> KnownCalls[KnownCall]:
+        entry = self._of_operations.get(id(operation))
+        if entry is None:
+            if len(self._of_operations) >= _MOST:
+                self._of_operations.clear()
+            own = (operation, KnownCalls[KnownCall](partial(self._known, operation)))
+            entry = self._of_operations.setdefault(id(operation), own)
+        return entry[1]
+
+    def _known(self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KnownCall:
+        calls, values = self._of(operation), _named(operation, args, kwargs)
+        place = calls.place(args, kwargs)
+        if place is None:  # such as a tensor without strides or an address
             for name, value in values.items():
                 if is_tensor(value):
                     check_strided(value, name)
-            raise
-        entry = self._known.get(place)
-        if entry is None or not entry[1].holds(within):
-            with self._guard:  # one thread decides; the others wait for it
-                entry = self._known.get(place)
-                if entry is None or not entry[1].holds(within):
-                    entry = self._decided(operation, values, place)
-        result = entry[2].launch(Arguments(keyword=values))
-        entry[1].count.up()
-        return result
+        return calls.of(place, lambda: _decided(operation, values, list(values)[: len(args)]))
 
-    def forget(self) -> None:
-        self._known.clear()
 
-    def begin_anew(self) -> None:
-        """Forget every decision and the lock, in a forked child, whose other threads are gone."""
-        self._guard = threading.RLock()
-        self._known.clear()
+def _decided(operation: Operation, values: Mapping[str, Any], names: Sequence[str]) -> KnownCall:
+    """What a call comes to, whose positional arguments have these `names`."""
+    decision, arguments = safely_decided(operation, values), Arguments(keyword=dict(values))
+    if isinstance(operation.kernel, MayCrash):  # what is launched on no memory ends the use of the GPU
+        for tensor in arguments.tensors():
+            check_memory(tensor, f"an argument of {operation.name}")
+    operation.kernel.check(decision.found.config, arguments)  # else it would overrule the call
+    executable = _executable(operation, decision.found.config, values)
 
-    def _decided(self, operation: Operation, values: Mapping[str, Any], place: Any) -> Any:
-        decision, given = safely_decided(operation, values), Arguments(keyword=dict(values))
-        if isinstance(operation.kernel, MayCrash):  # what is launched on no memory ends the use of the GPU
-            for tensor in given.tensors():
-                check_memory(tensor, f"an argument of {operation.name}")
-        operation.kernel.check(decision.found.config, given)  # else it would overrule the call
-        entry = (operation, ledger.counted(decision), _executable(operation, decision.found.config, values))
-        if len(self._known) >= _MOST:
-            self.forget()
-        self._known[place] = entry
-        return entry
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return executable.launch(Arguments(keyword={**dict(zip(names, args, strict=False)), **kwargs}))
+
+    return KnownCall(run, decision.counted.count.up, decision.ask, decision.within, decision)
 
 
 _calls = _Calls()
-ledger.register(_calls)
 
 
 def called(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -200,18 +213,6 @@ def _named(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any])
     return {**values, **kwargs}
 
 
-def told(value: Any) -> Any:
-    """Key of a problem's argument: of a tensor its spec and device; else itself, or its text if it cannot be hashed."""
-    if not is_tensor(value):
-        try:
-            hash(value)
-        except TypeError:
-            return (type(value), str(spec_of(value)))
-        return (type(value), value)
-    aligned = value.data_ptr() % ALIGNMENT_BYTES == 0
-    return (type(value), value.shape, value.dtype, value.stride(), aligned, value.device)
-
-
 def safely_decided(
     operation: Operation,
     values: Mapping[str, Any],
@@ -240,51 +241,6 @@ def safely_decided(
         return Decision(found=answer, kernel=operation.name, problem=label, policy=DEFAULT, within=within())
 
 
-class Choices:
-    """The configs with which functions run that launch their kernels themselves: the caller's, or the ladder's.
-
-    The ladder is asked once for each problem, folder and process.
-    """
-
-    def __init__(self) -> None:
-        self._by_problem: dict[Any, Decision] = {}
-        ledger.register(self)
-
-    @property
-    def decisions(self) -> list[Decision]:
-        """The decisions so far."""
-        return list(self._by_problem.values())
-
-    def forget(self) -> None:
-        """Look every winner up again: for a process that should see what others have tuned since."""
-        self._by_problem.clear()
-
-    begin_anew = forget
-
-    def of(
-        self, operation: Operation, values: Mapping[str, Any], default: Callable[[], Config],
-        checked: Callable[[Config, str], Config], options: Mapping[str, Any] | None,
-    ) -> Config:  # fmt: skip
-        """The config of one problem; with options of a tune, a problem without a winner is tuned.
-
-        `checked` raises for a config that the kernel of a name does not take, such as one of a record of another space.
-        """
-        folder = (options or {}).get("cache_dir")
-        place = (operation.name, cache_folder(folder), *map(told, values.values()))
-        decision = self._by_problem.get(place)
-        if decision is None or not decision.holds(within) or (options is not None and decision.missed):
-            on_miss = None if options is None else TUNE
-            decision = safely_decided(operation, values, default=default(), on_miss=on_miss, options=options)
-            if decision.missed and decision.key is not None and not ladder_of(folder).only_lockfile:
-                decision = _of_other_space(operation, values, decision, folder, checked)
-            if len(self._by_problem) >= _MOST:
-                self.forget()
-            self._by_problem[place] = ledger.counted(decision)
-            _log.info("%s", decision.text)
-        decision.count.up()
-        return decision.found.config
-
-
 def _of_other_space(
     operation: Operation, values: Mapping[str, Any], miss: Decision, folder: Any,
     checked: Callable[[Config, str], Config],
@@ -306,3 +262,73 @@ def _executable(operation: Operation, chosen: Config, values: Mapping[str, Any])
     if isinstance(operation.kernel, CompilesAtLaunch):
         return operation.kernel.executable(config)
     return operation.kernel.compile(config, Arguments(keyword=dict(values)))
+
+
+_tuning: ContextVar[Mapping[str, Any] | None] = ContextVar("triton_ops_tuning", default=None)
+
+
+@contextmanager
+def tuning(**options: Any) -> Iterator[None]:
+    """Inside, the shipped kernels of this package tune each problem that has no winner yet, before they run it.
+
+    The arguments of a call are copied for its tune, so that the call itself computes what it always does.
+
+    Args:
+        **options: Options of `tune`, such as `effort`, `budget_s`, `cache_dir` and `listener`.
+
+    Raises:
+        SettingsError: `tune` has no such option, or it is not one of these.
+
+    Cost: a tune for every new problem, from seconds to minutes by its effort.
+    """
+    TuneOptions.check_names(options, "tuning takes", "the options")
+    before = _tuning.set(options)
+    try:
+        yield
+    finally:
+        _tuning.reset(before)
+
+
+def config_for(
+    operation: Operation,
+    values: Mapping[str, Any],
+    default: Callable[[], Config],
+    *,
+    config: Mapping[str, Any] | None = None,
+    check: Callable[[Mapping[str, Any], str], Config],
+    tune: bool = False,
+) -> Config:
+    """The config of one call.
+
+    `check` makes a config of the caller's own one that the kernel takes; `config` None asks the ladder. `values` are
+    the arguments that decide which config is best, in the order of the kernel's parameters. `tune` tunes a problem
+    without a winner, as inside `with tuning():`.
+
+    Raises:
+        UnknownTunableError, ConfigValueError: `config` does not fit the kernel.
+        UntunedError: No winner is known, and `on_miss` is `error`.
+        TuningFailedError and others: What `tune` raises, if it is asked for.
+    """
+    if config is not None:
+        return check(config, operation.name)
+    options = _tuning.get()
+    options = {} if tune and options is None else options
+    place = _calls.shipped.place((), values, operation.name, cache_folder((options or {}).get("cache_dir")))
+    known = _calls.shipped.get(place)
+    if known is not None and known.missed and options is not None:
+        _calls.shipped.pop(place, None)
+    decision = _calls.shipped.of(place, lambda: _of_shipped(operation, values, default(), check, options))
+    decision.count.up()
+    return decision.found.config
+
+
+def _of_shipped(
+    operation: Operation, values: Mapping[str, Any], default: Config, check: Callable[[Config, str], Config],
+    options: Mapping[str, Any] | None,
+) -> Decision:  # fmt: skip
+    on_miss, folder = None if options is None else TUNE, (options or {}).get("cache_dir")
+    decision = safely_decided(operation, values, default=default, on_miss=on_miss, options=options)
+    if decision.missed and decision.key is not None and not ladder_of(folder).only_lockfile:
+        decision = _of_other_space(operation, values, decision, folder, check)
+    _log.info("%s", decision.text)
+    return decision.counted

@@ -9,7 +9,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops.exceptions import KernelTypeError, SettingsError
-from triton_ops.request import TuneOptions
+from triton_ops.request import Effort, TuneOptions
 from triton_ops.values import BucketRule, Mapper, Tolerance, as_callable, as_tolerance
 
 
@@ -39,7 +39,7 @@ class Options:
         as_callable("check", self.check)
         self._check_kinds()
         if self.tune != TuneOptions():
-            self.tune.plan  # noqa: B018 - a word that is no effort is told now
+            Effort.of(self.tune)  # a word that is no effort is told now
         if self.reference is not None and not self.outputs:
             raise KernelTypeError(
                 "a reference is given, and no outputs: the kernel's results would have no names",

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 from triton_ops.backend import CandidateError, one_line
 from triton_ops.evaluation.candidate import Evaluator, wrong_trial
@@ -316,6 +317,10 @@ _SLOW = 1.5  # times the fastest: a default as slow as that is not raced twice
 _ROUND_MS = 100.0  # a longer round is avoided by shorter visits where there are many finalists
 
 
+RACE = "race"
+"""The step of each round of the last comparison."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FinalRequest:
     """A request for the last comparison.
@@ -335,6 +340,16 @@ class FinalRequest:
     settle: bool = True
     seconds: float | None = None
     anyway: bool = False
+    step: ClassVar[str] = RACE
+
+    def answered_by(self, station: Any) -> Outcome:
+        """The outcome of the comparison in a worker's station."""
+        outcome: Outcome = station.finals(self)
+        return outcome
+
+    def fits(self, value: Any) -> bool:
+        """True if a value of a worker answers this request."""
+        return isinstance(value, Outcome)
 
 
 def compare_finalists(

@@ -18,19 +18,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Protocol
 
-from triton_ops.backend import CompilesAhead, Kernel, MayCrash, ScratchAllocator, pack
+from triton_ops.backend import CandidateError, MayCrash, pack
 from triton_ops.device import Turns
 from triton_ops.evaluation import idle_worker
-from triton_ops.evaluation.candidate import COMPILE
 from triton_ops.evaluation.finals import FinalRequest, Outcome, finalists, with_further_processes
-from triton_ops.evaluation.station import RACE, Assignment, Inline, Station, StationFacts, TakesTurns
-from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD
-from triton_ops.evaluation.worker import Attempt, Setup, WorkerAnswer, answers
+from triton_ops.evaluation.station import Assignment, Inline, Station, StationFacts, TakesTurns
+from triton_ops.evaluation.verify import BASELINE, ODD
+from triton_ops.evaluation.worker import Attempt, Question, Setup, WorkerAnswer, answers
 from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError
 from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess
-from triton_ops.request import KernelProblem, TuneOptions
+from triton_ops.request import Effort, KernelProblem, TuneOptions
 from triton_ops.space import Config
 from triton_ops.timing import RacePolicy
 from triton_ops.values import Status, Trial
@@ -51,6 +50,48 @@ class NotPortableError(Exception):
     """The task cannot be made in another process; the message says why."""
 
 
+class Loadable(Protocol):
+    """What a worker process loads: a dataclass, whose fields `baseline` and `mode` the setup changes."""
+
+    @property
+    def problem(self) -> object:
+        """What is tried, in words."""
+
+    @property
+    def effort(self) -> Effort:
+        """The limits, and what a last comparison may cost."""
+
+    @property
+    def baseline(self) -> Config | None:
+        """The config that others are timed next to."""
+
+    @property
+    def mode(self) -> str | None:
+        """The mode of times that were taken before."""
+
+    @property
+    def needs(self) -> tuple[tuple[str, ...], str]:
+        """Packages that a worker imports as it starts, and the GPU that it readies, if any."""
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """Packages that a worker imports before it loads this."""
+
+    @property
+    def limits_s(self) -> dict[str, float]:
+        """Limits of the steps that a worker announces, in seconds."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Changes of a worker's environment."""
+
+    def allocator(self) -> bytes | None:
+        """The allocator that the user has given to Triton by now, packed; None for the worker's own."""
+
+    def station(self, tell: Callable[[str], None]) -> Any:
+        """The station in the worker, which has `facts`; `tell` is called with each step that begins."""
+
+
 class Isolated:
     """A station in a worker process, which is started again after it has died.
 
@@ -60,22 +101,22 @@ class Isolated:
     """
 
     def __init__(
-        self, assignment: Assignment, process: WorkerProcess | None = None, *, reuse: bool = False, wait: bool = True
+        self, assignment: Loadable, process: WorkerProcess | None = None, *, reuse: bool = False, wait: bool = True
     ) -> None:
         try:
             packed = pack(assignment)
         except KernelTypeError as error:
             raise NotPortableError(error.message) from error
         self._packed, self._notes = packed.content, tuple(f"drawn anew in its process: {it}" for it in packed.drawn)
-        self._effort = assignment.options.plan
+        self._effort = assignment.effort
         self._patience = self._effort.patience
-        self._imports = imports_to_compile(assignment.kernel)
+        self._imports, self._limits_s = assignment.imports, assignment.limits_s
+        self._allocator = assignment.allocator
         self._problem = assignment.problem
         self._changes: dict[str, Any] = {}
         self._worker: WorkerProcess | None = None
         self._spare = process
-        needs = idle_worker.Needs.of(assignment.kernel, assignment.device, assignment.device_name)
-        self._new = partial(WorkerProcess, *needs)
+        self._new = partial(WorkerProcess, *assignment.needs, changes=assignment.environment)
         self._reuse = reuse
         self._asking = False
         self._facts = StationFacts(mode=assignment.mode, baseline=assignment.baseline)
@@ -101,9 +142,13 @@ class Isolated:
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config` in the worker; a worker that dies or hangs ends the trial as `crash` or `timeout`."""
+        return self.tried(Attempt(config, best))
+
+    def tried(self, question: Attempt) -> Trial:
+        """The trial that answers a question, as `attempt`."""
         outside_before = False
         for _ in range(_MOST_TURNS):
-            trial, during, outside = self._once(config, best)
+            trial, during, outside = self._once(question)
             if during is None:
                 return trial
             if self._not_its_fault(during):
@@ -113,13 +158,22 @@ class Isolated:
             outside_before = True
         return trial
 
+    def ask_again(self, question: Question) -> Any:
+        """The answer of the worker that holds what it has tried; a `CandidateError` if that worker is or was lost."""
+        if self._worker is None:
+            raise CandidateError(Status.CRASH, "its process has ended")
+        try:
+            return self._ask(question, self._patience.trial_s).value
+        except (WorkerHungError, WorkerDiedError) as error:
+            raise CandidateError(_status_of(error), str(error)) from error
+
     def finals(self, final: FinalRequest) -> Outcome:
         """Race in the worker; if the worker dies or hangs, the configs that cause it are found and left out."""
         trials = {trial.config: trial for trial in final.trials}
         whole_s = self._effort.race.seconds + self._patience.trial_s + self._patience.launch_s * len(trials)
         for _ in range(2):
             try:
-                outcome: Outcome = self._ask(replace(final, trials=tuple(trials.values())), whole_s, RACE).value
+                outcome: Outcome = self._ask(replace(final, trials=tuple(trials.values())), whole_s).value
             except (WorkerHungError, WorkerDiedError) as error:  # noqa: PERF203 - twice at most
                 _log.warning("the last comparison starts again: %s", error)
                 trials.update((trial.config, trial) for trial in self._failing(final, trials))
@@ -137,12 +191,12 @@ class Isolated:
                 process.kill()
         self._worker = self._spare = None
 
-    def _once(self, config: Config, best: Trial | None) -> tuple[Trial, str | None, bool]:
+    def _once(self, question: Attempt) -> tuple[Trial, str | None, bool]:
         """The trial; the step at which its process was lost, or None; and whether a signal from outside ended it."""
         try:
-            trial: Trial = self._ask(Attempt(config, best), self._patience.trial_s, COMPILE).value
+            trial: Trial = self._ask(question, self._patience.trial_s).value
         except (WorkerHungError, WorkerDiedError) as error:
-            return _lost(config, error), error.during, getattr(error, "outside", False)
+            return _lost(question.config, error), error.during, getattr(error, "outside", False)
         if self._facts.lost is None or self._worker is None:
             return trial, None, False
         during = self._worker.step
@@ -173,18 +227,18 @@ class Isolated:
     def _race_alone(self, trial: Trial, final: FinalRequest) -> Trial:
         try:
             question = replace(final, trials=(trial,), incumbents=())
-            outcome: Outcome = self._ask(question, self._patience.trial_s, RACE).value
+            outcome: Outcome = self._ask(question, self._patience.trial_s).value
         except (WorkerHungError, WorkerDiedError) as error:
             return _lost(trial.config, error)
         return outcome.trials[0]
 
-    def _ask(self, question: Any, whole_s: float, step: str) -> WorkerAnswer:
+    def _ask(self, question: Question, whole_s: float) -> WorkerAnswer:
         worker = self._ready()
-        own, compile_s = self._patience.launch_s, self._patience.compile_s
-        limits_s = {COMPILE: compile_s, LAUNCH: own, ODD: own, RACE: own, BASELINE: compile_s + own}
         self._asking = True
         try:
-            answer: WorkerAnswer = worker.ask(question, whole_s, limits_s, step, partial(answers, question))
+            answer: WorkerAnswer = worker.ask(
+                question, whole_s, self._limits_s, question.step, partial(answers, question)
+            )
         except (WorkerHungError, WorkerDiedError) as error:
             self._lose(str(error))
             raise
@@ -238,21 +292,15 @@ class Isolated:
 
     def _setup(self) -> Setup:
         changes = {**self._changes, "baseline": self._facts.baseline, "mode": self._facts.mode}
-        return Setup(packed=self._packed, changes=changes, allocator=ScratchAllocator.packed(), imports=self._imports)
+        return Setup(packed=self._packed, changes=changes, allocator=self._allocator(), imports=self._imports)
 
 
 def _lost(config: Config, error: WorkerHungError | WorkerDiedError) -> Trial:
-    return Trial(config, Status.TIMEOUT if isinstance(error, WorkerHungError) else Status.CRASH, error=str(error))
+    return Trial(config, _status_of(error), error=str(error))
 
 
-def imports_to_compile(kernel: Kernel) -> tuple[str, ...]:
-    """Packages that a worker imports before it loads the task, since the kernel needs them when it compiles.
-
-    Left to the first compilation, the import would not read this package's bytecode: it would take 2 to 3 s of the
-    first trial where Python keeps none.
-    """
-    compiled = kernel.compiled_ahead if isinstance(kernel, CompilesAhead) else None
-    return (compiled.compile_imports,) if compiled is not None and compiled.compile_imports else ()
+def _status_of(error: WorkerHungError | WorkerDiedError) -> Status:
+    return Status.TIMEOUT if isinstance(error, WorkerHungError) else Status.CRASH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -370,7 +418,7 @@ class Stations:
 
         Cost: about 10 s per process on a GPU, one after another.
         """
-        count = assignment.options.plan.processes
+        count = assignment.effort.processes
         if len(outcome.ties) < 2 or count == 0:
             return outcome
         if left_s is not None and left_s < count * _LEAST_S:

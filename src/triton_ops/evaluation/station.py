@@ -11,23 +11,21 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from triton_ops.backend import Arguments, one_line
+from triton_ops.backend import Arguments, CompilesAhead, ScratchAllocator, one_line
 from triton_ops.base import require
 from triton_ops.device import DeviceSpec, Turns, current_device, turn_key
-from triton_ops.evaluation.candidate import Evaluator
-from triton_ops.evaluation.finals import FinalRequest, Outcome, compare_finalists
+from triton_ops.evaluation.candidate import COMPILE, Evaluator
+from triton_ops.evaluation.finals import RACE, FinalRequest, Outcome, compare_finalists
+from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.judges import Precision, reduction_length
 from triton_ops.evaluation.standard import Standard
 from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
-from triton_ops.evaluation.verify import Verifier, further_cases, odd_case
+from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Verifier, further_cases, odd_case
 from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelError
-from triton_ops.request import KernelProblem, Task, TuneOptions
+from triton_ops.request import Effort, KernelProblem, Task, TuneOptions
 from triton_ops.space import Config, Members
 from triton_ops.timing import guard_for
 from triton_ops.values import Status, Trial, Work
-
-RACE = "race"
-"""The step that `tell` is called with for each round of the last comparison."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +56,48 @@ class Assignment(KernelProblem):
             shape, dtype = task.named.operation.full_shape(task.named.shape), task.named.dtype
         return cls(
             **task.common, work=task.work, shape=shape, dtype=dtype, baseline=baseline,
-            options=options.of_effort(replace(options.plan, search="auto")), trusted=task.space.default_config,
+            options=options.of_effort(replace(Effort.of(options), search="auto")), trusted=task.space.default_config,
             members=task.space.members,
         )  # fmt: skip
+
+    @property
+    def effort(self) -> Effort:
+        """The effort of the options, which is settled."""
+        return Effort.of(self.options)
+
+    @property
+    def needs(self) -> Needs:
+        """Packages and device of a worker."""
+        return Needs.of(self.kernel, self.device, self.device_name)
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """Packages that a worker imports before it loads the task, since the kernel needs them when it compiles.
+
+        Left to the first compilation, the import would not read this package's bytecode: it would take 2 to 3 s of the
+        first trial where Python keeps none.
+        """
+        compiled = self.kernel.compiled_ahead if isinstance(self.kernel, CompilesAhead) else None
+        return (compiled.compile_imports,) if compiled is not None and compiled.compile_imports else ()
+
+    @property
+    def limits_s(self) -> dict[str, float]:
+        """Limits of the steps that a worker announces, in seconds."""
+        own, compile_s = self.effort.patience.launch_s, self.effort.patience.compile_s
+        return {COMPILE: compile_s, LAUNCH: own, ODD: own, RACE: own, BASELINE: compile_s + own}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Changes of a worker's environment: none."""
+        return {}
+
+    def allocator(self) -> bytes | None:
+        """The allocator that the user has given to Triton by now, packed; None if there is none."""
+        return ScratchAllocator.packed()
+
+    def station(self, tell: Callable[[str], None]) -> Station:
+        """The station of a worker; `tell` is called with each step that begins."""
+        return Inline(self, tell)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +206,7 @@ class Inline:
         try:
             with self._on_device():
                 self._start(None)
-                outcome = compare_finalists(self._evaluator, final, self._assignment.options.plan, keep_round)
+                outcome = compare_finalists(self._evaluator, final, self._assignment.effort, keep_round)
         finally:
             self._note_config(None)
         return replace(outcome, guard=guard.summary())
@@ -200,7 +237,7 @@ def _evaluator(
         kernel=assignment.kernel,
         subject=subject,
         shared_timer=shared,
-        policy=assignment.options.plan.screen,
+        policy=assignment.effort.screen,
         verifier=verifier,
         tell=tell,
         note_config=note_config,

@@ -32,15 +32,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from triton_ops import settings
 from triton_ops.backend import ScratchAllocator, is_installed, one_line, unpack, warm_up
 from triton_ops.base import Host, require
 from triton_ops.device import make_ready, stay_on
-from triton_ops.evaluation.finals import FinalRequest, Outcome
+from triton_ops.evaluation.candidate import COMPILE
 from triton_ops.evaluation.idle_worker import Rest
-from triton_ops.evaluation.station import Inline, StationFacts
+from triton_ops.evaluation.station import StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, Surroundings, die_with, import_heavy
 from triton_ops.space import Config
@@ -325,7 +325,7 @@ def _changed_in_numpy() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """The question to load a task, an `Assignment` as bytes, with `changes` of some of its fields by name.
+    """The question to load a task, a `Loadable` as bytes, with `changes` of some of its fields by name.
 
     `allocator` is the one that the user has given to Triton, packed. `imports` are packages that compilations need and
     that a worker need not have imported, such as one that has served other tunes. `surroundings` are search path,
@@ -342,10 +342,33 @@ class Setup:
 
 @dataclass(frozen=True)
 class Attempt:
-    """The question to try a config; `best` is the best trial so far."""
+    """The question to try a config; `best` is the best trial so far, and `step` where the worker is at first."""
 
     config: Config
-    best: Trial | None
+    best: Trial | None = None
+    step: ClassVar[str] = COMPILE
+
+    def answered_by(self, station: Any) -> Any:
+        """The answer of the worker's station."""
+        return station.attempt(self.config, self.best)
+
+    def fits(self, value: Any) -> bool:
+        """True if a value answers this question."""
+        return isinstance(value, Trial) and value.config == self.config
+
+
+class Question(Protocol):
+    """What a worker's station is asked, as an `Attempt`."""
+
+    @property
+    def step(self) -> str:
+        """The step at which the worker is until it announces one."""
+
+    def answered_by(self, station: Any) -> Any:
+        """The answer of the worker's station."""
+
+    def fits(self, value: Any) -> bool:
+        """True if a value answers this question."""
 
 
 @dataclass(frozen=True)
@@ -364,9 +387,7 @@ def answers(question: Any, message: Any) -> bool:
         return False
     if message.error is not None:
         return isinstance(message.error, TritonKernelError)
-    if isinstance(question, Attempt):
-        return isinstance(message.value, Trial) and message.value.config == question.config
-    return isinstance(message.value, Outcome) if isinstance(question, FinalRequest) else True
+    return bool(question.fits(message.value)) if hasattr(question, "fits") else True
 
 
 def main() -> None:
@@ -391,7 +412,7 @@ def _import(packages: Sequence[str], device: str) -> None:
 
 def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) -> None:
     """Answer the questions that `receive` gives, until it raises EOFError; `device` is the GPU of this process."""
-    station: Inline | None = None
+    station: Any = None
     own_modules, state, context = frozenset(sys.modules), ProcessState.here(), copy_context()
     while True:
         try:
@@ -421,7 +442,7 @@ def _give_up(own_modules: Collection[str]) -> None:
         cuda.empty_cache()
 
 
-def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Inline | None, WorkerAnswer]:
+def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Any, WorkerAnswer]:
     if question.imports:
         import_heavy(question.imports, "what is going to be tuned")
     question.surroundings.take()
@@ -432,23 +453,17 @@ def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Inline | None
     except KernelTypeError as error:
         return None, WorkerAnswer(error=error, unloadable=True)
     try:
-        station = Inline(replace(assignment, **question.changes), tell)
+        station = replace(assignment, **question.changes).station(tell)
     except TritonKernelError as error:
         return None, WorkerAnswer(error=error)
     return station, WorkerAnswer(facts=station.facts)
 
 
-def _answer(station: Inline | None, question: Any) -> WorkerAnswer:
+def _answer(station: Any, question: Question) -> WorkerAnswer:
     if station is None:
         return WorkerAnswer(error=KernelTypeError(f"a worker without a task was asked {type(question).__name__}"))
     try:
-        value: Any
-        if isinstance(question, Attempt):
-            value = station.attempt(question.config, question.best)
-        elif isinstance(question, FinalRequest):
-            value = station.finals(question)
-        else:
-            raise KernelTypeError(f"a worker does not know {type(question).__name__}")
+        value = question.answered_by(station)
     except TritonKernelError as error:
         return WorkerAnswer(error=error)
     except Exception as error:  # noqa: BLE001 - an answer must come, and the parent raises it

@@ -473,7 +473,7 @@ def _run(
         schedule = Schedule(planned(jobs, options), budget_s=left_s, ahead=AHEAD if cluster is None else 0)
         with contextlib.ExitStack() as stack:
             if cluster is not None:
-                executors = stack.enter_context(cluster.executors(jobs, options.each.plan, options.each.cache_dir))
+                executors = stack.enter_context(cluster.executors(jobs, options.each))
             elif executors_of is not None:
                 executors = executors_of(shared_cpus, view)
             else:
@@ -519,7 +519,7 @@ def run_options(
     each: TuneOptions, *, gpus: str | Iterable[int] | None, budget_s: Any, engine: str | None
 ) -> RunOptions:
     """The options of a run, as `tune_many` describes them; a `SettingsError` if one does not fit."""
-    plan = each.plan
+    plan = Effort.of(each)
     if not (isinstance(plan.search, str) or callable(plan.search)):
         raise SettingsError(
             f"search is {plan.search!r}, one searcher for many spaces",

@@ -9,12 +9,14 @@ if TYPE_CHECKING:
     from triton_ops.request.effort import Effort as Effort
     from triton_ops.request.effort import Patience as Patience
     from triton_ops.request.effort import RunningBudget as RunningBudget
-    from triton_ops.request.effort import TuneOptions as TuneOptions
-    from triton_ops.request.effort import checked_seed as checked_seed
+    from triton_ops.request.known_calls import KnownCall as KnownCall
+    from triton_ops.request.known_calls import KnownCalls as KnownCalls
     from triton_ops.request.request import KernelProblem as KernelProblem
     from triton_ops.request.request import Task as Task
+    from triton_ops.request.request import TuneOptions as TuneOptions
     from triton_ops.request.request import TuneProblem as TuneProblem
     from triton_ops.request.request import TuneRequest as TuneRequest
+    from triton_ops.request.request import checked_seed as checked_seed
     from triton_ops.request.request import device_for as device_for
     from triton_ops.request.request import device_of as device_of
     from triton_ops.request.request import spec_of as spec_of

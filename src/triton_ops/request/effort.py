@@ -1,18 +1,18 @@
-"""The options of a tune, its effort above all; the defaults of all doors and of shipped efforts stand here alone."""
+"""Efforts: how much a tune may cost; the defaults of the shipped ones stand here and nowhere else."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from triton_ops import settings
 from triton_ops.exceptions import SettingsError
+from triton_ops.request.request import TuneOptions
 from triton_ops.search import AnySearch, checked_search, search_name
 from triton_ops.timing import INDIFFERENCE, RacePolicy, ScreenPolicy
 
@@ -52,13 +52,6 @@ class Budget:
                 )
             if value is not None and type(value) not in (int, float):  # records cannot hold others, such as NumPy's
                 object.__setattr__(self, name, int(value) if kind is Integral else float(value))
-
-
-def checked_seed(seed: Any) -> int:
-    """`seed` as an int; a `SettingsError` if it is no whole number of 0 or more."""
-    if not isinstance(seed, Integral) or int(seed) < 0:
-        raise SettingsError(f"the seed is {seed!r}; it must be a whole number of 0 or more", hint="0 is the default")
-    return int(seed)
 
 
 class RunningBudget:
@@ -213,6 +206,17 @@ class Effort:
                 raise SettingsError(f"{field_name} of effort {self.name} is {value!r}; it must be {least} or more")
 
     @classmethod
+    def of(cls, options: TuneOptions) -> Effort:
+        """The effort that is asked for, with `search`, `trials`, `budget_s` and `patience` in place of its own."""
+        effort = cls.named(options.effort)
+        search = checked_search(effort.search if options.search is None else options.search)
+        if not all(each is None for each in (options.search, options.trials, options.budget_s)):
+            trials = effort.budget.trials if options.trials is None else options.trials
+            seconds = effort.budget.seconds if options.budget_s is None else options.budget_s
+            effort = replace(effort, search=search, budget=Budget(trials, seconds))
+        return effort if options.patience is None else replace(effort, patience=options.patience)
+
+    @classmethod
     def named(cls, effort: str | Effort | None = None) -> Effort:
         """The shipped effort of that name, or `effort` itself; None takes the environment's, or else `quick`."""
         if isinstance(effort, cls):
@@ -274,61 +278,3 @@ PRESETS = {
         worthwhile=0.0,
     ),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuneOptions:
-    """The options of a tune, apart from its problem; `triton_ops.tune` describes them.
-
-    Whatever starts a tune has these names and defaults, and passes the value on whole. `keep` is False where nothing is
-    read from the cache folder or written to it.
-
-    Raises:
-        SettingsError: The seed is no whole number of 0 or more, or `isolate` no truth value.
-    """
-
-    effort: str | Effort | None = None
-    search: AnySearch | None = None
-    trials: int | None = None
-    budget_s: float | None = None
-    seed: int = 0
-    cache_dir: str | Path | None = None
-    force: bool = False
-    isolate: bool | None = None
-    patience: Patience | None = None
-    transfer: bool = True
-    wait: bool = True
-    keep: bool = True
-
-    OF_A_CALL: ClassVar = ("listener",)
-    """Options of `tune` for many of its calls that are no part of this value, since they live in one process."""
-
-    def __post_init__(self) -> None:
-        if type(self.seed) is not int or self.seed < 0:
-            object.__setattr__(self, "seed", checked_seed(self.seed))
-        if not isinstance(self.isolate, (bool, type(None))):
-            raise SettingsError(f"isolate is {self.isolate!r}; it must be True, False or None", hint="or leave it out")
-
-    @classmethod
-    def check_names(cls, names: Iterable[str], takes: str, listed: str) -> None:
-        """Raise a `SettingsError`, in these words, for what is no option that many calls of `tune` may share."""
-        known = {*cls.__dataclass_fields__, *cls.OF_A_CALL}
-        if unknown := sorted({*names} - known):
-            raise SettingsError(
-                f"{takes} no option {', '.join(unknown)}", hint=f"{listed} are {', '.join(sorted(known))}"
-            )
-
-    @property
-    def plan(self) -> Effort:
-        """The effort that is asked for, with `search`, `trials`, `budget_s` and `patience` in place of its own."""
-        effort = Effort.named(self.effort)
-        search = checked_search(effort.search if self.search is None else self.search)
-        if not all(each is None for each in (self.search, self.trials, self.budget_s)):
-            trials = effort.budget.trials if self.trials is None else self.trials
-            seconds = effort.budget.seconds if self.budget_s is None else self.budget_s
-            effort = replace(effort, search=search, budget=Budget(trials, seconds))
-        return effort if self.patience is None else replace(effort, patience=self.patience)
-
-    def of_effort(self, effort: Effort) -> TuneOptions:
-        """These options with an effort that is settled, whatever the environment of another process says."""
-        return replace(self, effort=effort, search=None, trials=None, budget_s=None, patience=None)

@@ -1,11 +1,13 @@
-"""Problems as callers of `tune` or `recall` give them, and requests: what they mean, checked before any work."""
+"""Problems and options as callers of `tune` give them, and the requests that they mean, checked before any work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from numbers import Integral
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from triton_ops.backend import (
     AheadOfTime,
@@ -36,6 +38,10 @@ from triton_ops.values import (
     as_tolerance,
     check_memory,
 )
+
+if TYPE_CHECKING:  # shipped kernels run without these
+    from triton_ops.request.effort import Effort, Patience
+    from triton_ops.search import AnySearch
 
 
 @dataclass(frozen=True)
@@ -271,6 +277,60 @@ class TuneProblem:
             tolerance=as_tolerance(tolerance), check=as_callable("check", check), operation=operation, named=named,
             cold=self.cold, chosen=space,
         )  # fmt: skip
+
+
+def checked_seed(seed: Any) -> int:
+    """`seed` as an int; a `SettingsError` if it is no whole number of 0 or more."""
+    if not isinstance(seed, Integral) or int(seed) < 0:
+        raise SettingsError(f"the seed is {seed!r}; it must be a whole number of 0 or more", hint="0 is the default")
+    return int(seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions:
+    """The options of a tune, apart from its problem; `triton_ops.tune` describes them.
+
+    Whatever starts a tune has these names and defaults, and passes the value on whole. `keep` is False where nothing is
+    read from the cache folder or written to it.
+
+    Raises:
+        SettingsError: The seed is no whole number of 0 or more, or `isolate` no truth value.
+    """
+
+    effort: str | Effort | None = None
+    search: AnySearch | None = None
+    trials: int | None = None
+    budget_s: float | None = None
+    seed: int = 0
+    cache_dir: str | Path | None = None
+    force: bool = False
+    isolate: bool | None = None
+    patience: Patience | None = None
+    transfer: bool = True
+    wait: bool = True
+    keep: bool = True
+
+    OF_A_CALL: ClassVar = ("listener",)
+    """Options of `tune` for many of its calls that are no part of this value, since they live in one process."""
+
+    def __post_init__(self) -> None:
+        if type(self.seed) is not int or self.seed < 0:
+            object.__setattr__(self, "seed", checked_seed(self.seed))
+        if not isinstance(self.isolate, (bool, type(None))):
+            raise SettingsError(f"isolate is {self.isolate!r}; it must be True, False or None", hint="or leave it out")
+
+    @classmethod
+    def check_names(cls, names: Iterable[str], takes: str, listed: str) -> None:
+        """Raise a `SettingsError`, in these words, for what is no option that many calls of `tune` may share."""
+        known = {*cls.__dataclass_fields__, *cls.OF_A_CALL}
+        if unknown := sorted({*names} - known):
+            raise SettingsError(
+                f"{takes} no option {', '.join(unknown)}", hint=f"{listed} are {', '.join(sorted(known))}"
+            )
+
+    def of_effort(self, effort: Effort) -> TuneOptions:
+        """These options with an effort that is settled, whatever the environment of another process says."""
+        return replace(self, effort=effort, search=None, trials=None, budget_s=None, patience=None)
 
 
 _Parts: TypeAlias = tuple[Kernel, Problem, str, "GeneratedArguments | CopiedArguments"]

@@ -234,7 +234,6 @@ class _Measuring:
             rivals = _rivals(case.entry, case.space, self.most_neighbours)
             problem = TuneProblem(target=case.target, kwargs=made_on(case.specs, device), space=rivals, cold=cold)
             request = problem.measurable(device, options.seed)
-            options = options.of_effort(options.plan)
             return uninterrupted(RequestedTune(request=request, options=options, listener=self.listener).result())
 
     def _called(self, case: BoundEntry, device: str, options: TuneOptions) -> TuningResult:

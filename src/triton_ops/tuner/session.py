@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import Kernel, Operation, is_kept, is_tensor, source_of
+from triton_ops.backend import Kernel, Operation, is_kept, source_of
 from triton_ops.base import Host
 from triton_ops.device import current_gpu
 from triton_ops.evaluation import Stations
@@ -26,20 +26,16 @@ from triton_ops.processes import fork_servers
 from triton_ops.records import (
     RECORDS,
 )
-from triton_ops.request import Effort, Patience, TuneOptions, TuneProblem
+from triton_ops.request import Effort, KnownCalls, Patience, TuneOptions, TuneProblem
 from triton_ops.search import AnySearch
 from triton_ops.space import ConfigSpace
 from triton_ops.tuner.progress import Listener, checked_listener
 from triton_ops.tuner.tuning import RequestedTune
-from triton_ops.values import ALIGNMENT_BYTES, Tolerance, TuningResult, is_fake
+from triton_ops.values import Tolerance, TuningResult
 
 _MOST = 1_024
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 _COPIED = ("best_config", "guard", "totals", "all_results")  # that a caller may change
-
-
-class _OtherwiseError(Exception):
-    """Something in a call that cannot be told in a moment."""
 
 
 @dataclass(frozen=True)
@@ -55,22 +51,18 @@ class _Hit:
     makes_the_same: Callable[[], bool]
 
 
-_hits: dict[Any, _Hit] = {}
+_hits = KnownCalls[_Hit](plain=True)
 _refused: set[Any] = set()
 
 
 def call_of(problem: TuneProblem, options: TuneOptions) -> Any:
-    """The name of a call in this process; None if it cannot be told in a moment."""
-    try:
-        kwargs = problem.kwargs or {}
-        arguments = tuple(map(_token, problem.args)), tuple([(name, _token(value)) for name, value in kwargs.items()])
-        rest = problem.shape, problem.dtype, problem.device, problem.reference, problem.tolerance, problem.check
-        where = (*settings.named_folder_and_effort(), current_gpu())
-        call = (id(problem.target), arguments, _space(problem.space), *rest, problem.cold, options, where)
-        hash(call)
-    except (_OtherwiseError, TypeError, AttributeError, RuntimeError):  # such as a tensor without an address
+    """The place of a call in this process; None if it cannot be told in a moment."""
+    if (listed := _space(problem.space)) is None:
         return None
-    return call
+    rest = problem.shape, problem.dtype, problem.device, problem.reference, problem.tolerance, problem.check
+    where = (*settings.named_folder_and_effort(), current_gpu())
+    more = id(problem.target), listed, *rest, problem.cold, options, where
+    return _hits.place(problem.args, problem.kwargs or {}, *more)
 
 
 def hit(call: Any, start: float) -> TuningResult | None:
@@ -85,7 +77,7 @@ def hit(call: Any, start: float) -> TuningResult | None:
         or Host.cpu_threads() != entry.threads
         or not entry.makes_the_same()
     ):
-        del _hits[call]
+        _hits.pop(call, None)
         return None
     result = object.__new__(TuningResult)
     result.__dict__.update(entry.result.__dict__)
@@ -113,8 +105,6 @@ def remember(
     stamp = _stamp(path)
     if stamp is None:
         return
-    if len(_hits) >= _MOST:
-        _hits.clear()
     if call in _refused:
         return
     sources = [(check, source_of(check)) for check in checks]
@@ -124,36 +114,22 @@ def remember(
         _refused.add(call)
         return
     fingerprints = tuple((check, source.fingerprint) for check, source in sources)
-    _hits[call] = _Hit(
-        (target, space),
-        kernel,
-        dict(kernel.identity),
-        fingerprints,
-        path,
-        stamp,
-        Host.cpu_threads(),
-        result,
+    entry = _Hit(
+        (target, space), kernel, dict(kernel.identity), fingerprints, path, stamp, Host.cpu_threads(), result,
         makes_the_same,
-    )
-
-
-def _token(value: Any) -> Any:
-    kind = type(value)
-    if kind in _PLAIN:
-        return (kind, value)
-    if is_tensor(value) and not is_fake(value):
-        return value.shape, value.dtype, value.stride(), value.data_ptr() % ALIGNMENT_BYTES == 0, value.device
-    raise _OtherwiseError
+    )  # fmt: skip
+    _hits.keep(call, entry)
 
 
 def _space(space: Any) -> Any:
+    """What tells a space from others in a moment; None if nothing does."""
     if space is None or isinstance(space, ConfigSpace):
         return id(space)
     if type(space) is dict:
         values = [space[name] for name in space]
         if all(type(each) in (list, tuple) and _PLAIN.issuperset(map(type, each)) for each in values):
             return repr(space)
-    raise _OtherwiseError
+    return None
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -289,7 +265,6 @@ def tune(
     call = None if force or not keep or patience is not None else call_of(problem, options)
     if call is not None and (result := hit(call, start)) is not None:
         return result
-    options = options.of_effort(options.plan)
     request = problem.measurable(seed=options.seed)
     requested = RequestedTune(request=request, options=options, listener=listener, start=start)
     result = requested.result()

@@ -38,7 +38,7 @@ from triton_ops.records import (
     recalled,
     store_in,
 )
-from triton_ops.request import RunningBudget, Task, TuneOptions, TuneRequest
+from triton_ops.request import Effort, RunningBudget, Task, TuneOptions, TuneRequest
 from triton_ops.search import USES_PRIORS, Prior, Searcher, begin_imports, make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.gate import Gate, Leave, nothing_yet, wait_for_one
@@ -182,7 +182,7 @@ class _Findings:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestedTune:
-    """A tune of a request that is checked already, with an effort that is settled.
+    """A tune of a request that is checked already.
 
     A `listener` of None draws a progress bar. `start` is the time of the call, by `time.monotonic`. `call` is the call
     of a decorated kernel, which the record keeps, or why it cannot be made again. `gate` lets this tune have its
@@ -200,6 +200,11 @@ class RequestedTune:
     asked: Key | None = None  # of the record, in place of the request's
 
     @cached_property
+    def effort(self) -> Effort:
+        """The effort that the options ask for."""
+        return Effort.of(self.options)
+
+    @cached_property
     def key(self) -> Key:
         """The key of the record."""
         return self.request.key if self.asked is None else self.asked
@@ -214,7 +219,7 @@ class RequestedTune:
         options, request = self.options, self.request
         if options.force or not options.keep or not may_have_records(self.folder):
             return None
-        space, enough = request.space, partial(covers, effort=options.plan)
+        space, enough = request.space, partial(covers, effort=self.effort)
         record = recalled(self.key, store_in(self.folder), space=space, enough=enough, reference=request.reference)
         if record is None:
             return None
@@ -301,7 +306,7 @@ class Tuning:
 
     def __post_init__(self) -> None:
         requested = self.requested
-        self.options, self.effort, self.key = requested.options, requested.options.plan, requested.key
+        self.options, self.effort, self.key = requested.options, requested.effort, requested.key
         self.start, self.gate = requested.start, requested.gate
         self.listener = requested.listener or ProgressBar()
         self._transfers = self.options.transfer and self.options.keep

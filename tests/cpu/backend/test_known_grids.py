@@ -8,7 +8,7 @@ import pytest
 
 triton = pytest.importorskip("triton")
 
-from triton_ops.dispatch.grid_functions import KnownGrids  # noqa: E402
+from triton_ops.dispatch.fast_launch import KnownGrids  # noqa: E402
 
 pytestmark = pytest.mark.triton
 

@@ -17,7 +17,7 @@ from triton_ops.base import TemporaryFolder
 from triton_ops.base import code_folders as private
 from triton_ops.cli.app import main
 from triton_ops.compile_modes import CompileMode
-from triton_ops.compile_modes.run_folder import run_folder
+from triton_ops.compile_modes.compiled_files import run_folder
 from triton_ops.device import probe, spec_named
 from triton_ops.exceptions import CacheError, NotLoadedError
 from triton_ops.kernels import load_object

@@ -11,15 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from triton_ops import SettingsError, Status
+from triton_ops import Config, SettingsError, Status
+from triton_ops.backend import CandidateError
 from triton_ops.compile_modes import comparing_modes as comparing
 from triton_ops.compile_modes.comparing_modes import Comparing, ModesRequest
 from triton_ops.compile_modes.compile_mode import CUDAGRAPHS, as_mode, default_modes
-from triton_ops.compile_modes.mode_process import Failed, Loaded, ModeLostError
 from triton_ops.compile_modes.mode_report import left_to_python
+from triton_ops.compile_modes.mode_worker import Loaded, ModeTrial
 from triton_ops.device import DeviceSpec
 from triton_ops.timing import Sampler
+from triton_ops.values import Measurement
 
+WAY = Config(mode="any")
 GPU = DeviceSpec("cuda", "a GPU", "sm_90", 132)
 
 
@@ -63,19 +66,21 @@ def process_of(machine):
 
         def load(self, packed, manner):
             if self.mode.name in machine.failing:
-                return Failed(*machine.failing[self.mode.name])
+                status, reason = machine.failing[self.mode.name]
+                return ModeTrial(WAY, status, error=reason)
             self.alive = True
             machine.compile(self.mode, self.environment.get("TORCH_COMPILE_DEBUG_DIR"))
             machine.alive += 1
             machine.most_alive = max(machine.most_alive, machine.alive)
             calls_s = (2.0, 0.1, 0.001) if not self.mode.eager else (0.001, 0.001, 0.001)
-            return Loaded(calls_s=calls_s, compile_s=1.9, label="a model", device_name="cpu", facts="f")
+            loaded = Loaded(calls_s=calls_s, compile_s=1.9, label="a model", device_name="cpu", facts="f")
+            return ModeTrial(WAY, Status.OK, Measurement((1.0,), "wall"), loaded=loaded)
 
         def visit(self, count):
             self.visits += 1
             if self.visits > machine.dies_after.get(self.mode.name, math.inf):
                 self.close()
-                raise ModeLostError("its process was killed by SIGSEGV during its call")
+                raise CandidateError(Status.CRASH, "its process was killed by SIGSEGV during its call")
             taken = [machine.ms(self.mode, self.number) for _ in range(count)]
             self.samples_ms = self.samples_ms or [[]]
             self.samples_ms[0] += taken

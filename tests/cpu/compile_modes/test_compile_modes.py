@@ -17,6 +17,7 @@ from tests import compiled_models as models
 from tests.compiled_models import Gated, gated
 from triton_ops import (
     CompileMode,
+    Config,
     DeviceError,
     KernelTypeError,
     SettingsError,
@@ -31,11 +32,12 @@ from triton_ops.backend import Arguments
 from triton_ops.compile_modes.command_model import SCENARIOS, llama_block, norm_chain, options_of, simple_mlp
 from triton_ops.compile_modes.comparing_modes import request_of
 from triton_ops.compile_modes.compiler_output import CompilerLog
-from triton_ops.compile_modes.mode_process import CallManner, Failed, Loaded, ModeProcess
-from triton_ops.compile_modes.mode_worker import ModeContender, kernels_of, loops_in
+from triton_ops.compile_modes.mode_process import ModeProcess
+from triton_ops.compile_modes.mode_worker import CallManner, ModeContender, kernels_of, loops_in
 from triton_ops.compile_modes.model_workload import ModelRunner, Verification, workload_by, workload_of
 
 AOT = CompileMode("aot", backend="aot_eager")
+WAY = Config(mode="aot")
 
 
 @pytest.fixture(autouse=True)
@@ -55,10 +57,15 @@ def contender(mode, workload=None, **manner):
     return made, steps
 
 
+def loaded_by(made):
+    trial = made.ready(WAY)
+    assert (trial.ok, trial.error) == (True, "")
+    return trial.loaded
+
+
 def test_a_right_mode_is_compiled_checked_called_until_steady_and_timed():
     made, steps = contender(AOT)
-    loaded = made.ready()
-    assert isinstance(loaded, Loaded)
+    loaded = loaded_by(made)
     assert steps == ["reference", "compilation", "call"]
     assert len(loaded.calls_s) >= 3
     assert loaded.max_error < 1e-6
@@ -79,10 +86,9 @@ def test_a_right_mode_is_compiled_checked_called_until_steady_and_timed():
 )
 def test_a_mode_that_does_not_work_is_told(compiler, status, said):
     made, _ = contender(CompileMode(compiler, backend=f"test_{compiler}"))
-    found = made.ready()
-    assert isinstance(found, Failed)
-    assert found.status is status
-    assert said in found.reason
+    found = made.ready(WAY)
+    assert (found.status, found.loaded) == (status, None)
+    assert said in found.error
 
 
 LOOPS = """
@@ -148,16 +154,14 @@ def test_a_generated_loop_counts_as_often_as_a_call_runs_it(tmp_path, monkeypatc
 
 def test_a_tolerance_takes_the_place_of_the_rule():
     made, _ = contender(CompileMode("wrong", backend="test_wrong"), tolerance=Tolerance(relative=0.1))
-    loaded = made.ready()
-    assert isinstance(loaded, Loaded)
+    loaded = loaded_by(made)
     assert 0.009 < loaded.max_error < 0.011
 
 
 def test_a_training_step_is_checked_with_its_gradients():
     workload = workload_of(*gated())
     made, _ = contender(CompileMode("eager", backend=None), workload, training=True)
-    loaded = made.ready()
-    assert isinstance(loaded, Loaded)
+    loaded = loaded_by(made)
     assert loaded.max_error < 1e-5
     assert all(each.grad is not None for each in workload.parameters.values())
 
@@ -186,19 +190,18 @@ def test_of_a_gradient_that_is_zero_but_for_rounding_the_size_is_checked():
     ]:
         before = results[1][name].clone()
         results[1][name].mul_(factor)
-        assert (checked.difference(0, results) is not None) == wrong
+        assert bool(checked.fault(0, results)) == wrong
         results[1][name].copy_(before)
     del results[1]["0.bias"]
-    assert f"is zero but for rounding, {float(own.square().mean().sqrt()):.2g}; here it is None" in str(
-        checked.difference(0, results)
+    assert f"is zero but for rounding, {float(own.square().mean().sqrt()):.2g}; here it is None" in checked.fault(
+        0, results
     )
 
 
 def test_a_random_model_is_timed_and_not_checked():
     model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Dropout(0.5)).train()
     made, _ = contender(AOT, workload_of(model, torch.randn(4, 16)))
-    loaded = made.ready()
-    assert isinstance(loaded, Loaded)
+    loaded = loaded_by(made)
     assert loaded.max_error is None
     assert "results are not checked" in loaded.notes[0]
 
@@ -207,7 +210,7 @@ def test_calls_leave_buffers_and_inputs_as_they_were_where_results_are_checked()
     model, (x,) = gated()
     before = x.clone()
     made, _ = contender(CompileMode("eager", backend=None), workload_of(model, (x,)))
-    assert isinstance(made.ready(), Loaded)
+    assert made.ready(WAY).ok
     assert torch.equal(x, before)
 
 
@@ -311,7 +314,7 @@ def test_a_compiler_that_does_not_end_is_ended_after_its_limit():
     process = ModeProcess(CompileMode("hang", backend="test_hang"), made.limits)
     found = process.load(made.packed, made.manner)
     assert (found.status, process.alive) == (Status.TIMEOUT, False)
-    assert "compilation" in found.reason
+    assert "compilation" in found.error
 
 
 def test_a_model_that_does_not_run_is_one_error_with_its_reason(tmp_path):

@@ -19,10 +19,10 @@ from triton_ops import Implementation, Operation, TensorSpec, choose, on_miss, r
 from triton_ops.backend import pack
 from triton_ops.dispatch import implementation as leaks
 from triton_ops.dispatch import ladder as sources
-from triton_ops.dispatch.choice_calls import Known, KnownCalls
 from triton_ops.dispatch.implementation import kept_by_a_call
 from triton_ops.exceptions import KernelTypeError, SettingsError, TuningFailedError, UntunedError
 from triton_ops.records import Lockfile
+from triton_ops.request import KnownCall, KnownCalls
 
 RAN, KEPT = [], []
 EYE = torch.eye(2)
@@ -348,30 +348,27 @@ def test_a_miss_does_as_it_is_told(matrices, steady_clock):
     lambda a: 3.0, lambda a: None, lambda a: [1],
 ])  # fmt: skip
 def test_calls_that_differ_in_anything_are_told_apart(change):
-    known = KnownCalls(True, lambda args, kwargs: None)
+    known = KnownCalls(modes=("autocast", "gradients"))
     tensor = torch.randn(6, 12)
-    known.keep((tensor,), {}, "first")
-    known.keep((tensor,), {"x": 1}, "named")
-    assert known.find((torch.zeros(6, 12),), {}) == "first"
-    assert known.find((tensor,), {"x": 1}) == "named"
-    assert known.find((tensor,), {"x": True}) is None
-    assert known.find((tensor,), {"y": 1}) is None
-    assert known.find((change(tensor),), {}) is None
-    known.keep((change(tensor),), {}, "second")
-    assert known.find((tensor,), {}) == "first"
+    known.keep(known.place((tensor,), {}), "first")
+    known.keep(known.place((tensor,), {"x": 1}), "named")
+    assert known[known.place((torch.zeros(6, 12),), {})] == "first"
+    assert known[known.place((tensor,), {"x": 1})] == "named"
+    assert known.get(known.place((tensor,), {"x": True})) is None
+    assert known.get(known.place((tensor,), {"y": 1})) is None
+    assert known.get(known.place((change(tensor),), {})) is None
+    known.keep(known.place((change(tensor),), {}), "second")
+    assert known[known.place((tensor,), {})] == "first"
 
 
 def test_arguments_may_have_any_name():
-    given = {"run": 1, "up": 2, "holds": 3, "known": 4, "args": 5, "kwargs": 6, "_get": 7, "value_0": 8}
-    calls = KnownCalls(True, lambda args, kwargs: pytest.fail("the call is known"))
-    known = Known(lambda tensor, **named: (tensor, named), lambda: None, None)
+    given = {"run": 1, "up": 2, "ask": 3, "known": 4, "args": 5, "kwargs": 6, "get": 7, "value_0": 8, "in": 9}
+    calls = KnownCalls(lambda args, kwargs: pytest.fail("the call is known"))
     tensor = torch.zeros(2)
-    calls.keep((tensor,), given, known)
+    calls.keep(calls.place((tensor,), given), KnownCall(lambda tensor, **named: (tensor, named), lambda: None))
     found, named = calls.call(tensor, **given)
     assert found is tensor
     assert named == given
-    calls.keep((tensor,), {"in": 1}, known)  # no code can name it
-    assert calls.find((tensor,), {"in": 1}) is None
 
 
 def test_compiled_code_holds_the_winner_and_a_new_choice_reaches_it(matrices):

@@ -13,7 +13,7 @@ triton = pytest.importorskip("triton")
 from tests import dtype_kernels as kernels  # noqa: E402
 from tests.torchless import Mode  # noqa: E402
 from triton_ops import Config, ConfigSpace, TensorSpec, TritonAutoTuner, TritonKernel, autotune, operation, rank  # noqa: E402
-from triton_ops.dispatch.printed import from_triton, to_triton  # noqa: E402
+from triton_ops.dispatch.triton_autotuner import from_triton, to_triton  # noqa: E402
 from triton_ops.exceptions import ConfigValueError  # noqa: E402
 from triton_ops.report.run_facts import paste_lines, value_source  # noqa: E402
 from triton_ops.space.tunable import member_named  # noqa: E402

@@ -7,8 +7,8 @@ import warnings
 
 import triton_ops
 from triton_ops import operation
-from triton_ops.dispatch import ledger
-from triton_ops.dispatch.fast_launch import LaunchCount
+from triton_ops.dispatch import decision as decisions
+from triton_ops.dispatch.decision import LaunchCount
 from triton_ops.records import Lockfile
 
 
@@ -44,10 +44,10 @@ def test_no_launch_in_flight_is_lost_while_others_begin_and_end_replays():
 def test_a_launch_that_is_counted_after_its_decision_was_forgotten_is_not_lost():
     before = launched()
     count_me(n=8)
-    (count,) = (known[1].count for known in operation_calls() if known[0].name == "counted")
+    (count,) = (decision.count for decision in decided() if decision.kernel == "counted")
     up = count.up
     del count
-    ledger.forget_decisions()
+    decisions.forget_decisions()
     gc.collect()
     assert launched() - before == 1
     up()
@@ -59,25 +59,25 @@ def test_a_launch_that_is_counted_after_its_decision_was_forgotten_is_not_lost()
     assert launched() - before == 3
 
 
-def operation_calls():
+def decided():
     from triton_ops.dispatch.operations import _calls
 
-    return list(_calls._known.values())
+    return _calls.decisions
 
 
 def test_what_is_forgotten_again_and_again_takes_no_memory():
     for _ in range(50):
         count_me(n=8)
-        ledger.forget_decisions()
+        decisions.forget_decisions()
     gc.collect()
-    ledger.launches()
-    assert len(ledger._counts._ended) == 0
-    assert sum(row.kernel == "counted" for row in ledger._counts._rows.values()) <= 2
+    decisions.launches()
+    assert len(decisions._counts._ended) == 0
+    assert sum(row.kernel == "counted" for row in decisions._counts._rows.values()) <= 2
 
 
 def test_a_forked_child_tells_none_of_its_parents_launches():
     count_me(n=8)
-    (count,) = (known[1].count for known in operation_calls() if known[0].name == "counted")
+    (count,) = (decision.count for decision in decided() if decision.kernel == "counted")
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads that other tests have left

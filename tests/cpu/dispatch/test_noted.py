@@ -258,17 +258,17 @@ def test_a_launch_notes_its_call_once_and_a_file_of_before_is_read(tmp_path, mon
 def test_a_call_that_does_not_fit_any_more_is_told(change, said, tmp_path):
     import msgspec
 
-    from triton_ops.dispatch.decorator import tune_noted
+    from triton_ops.dispatch.decorator import made_again
 
     _, noted_call = noted(tmp_path)
     changed = msgspec.structs.replace(noted_call, **change(noted_call))
     with pytest.raises(TritonKernelError, match=said):
-        tune_noted(load_object("tests.decorated_kernels:add"), changed, "cpu", tmp_path, {})
+        made_again(load_object("tests.decorated_kernels:add"), changed, "cpu")
 
 
 def test_what_is_no_decorated_kernel_any_more_is_told(tmp_path):
-    from triton_ops.dispatch.decorator import tune_noted
+    from triton_ops.dispatch.decorator import made_again
 
     _, call = noted(tmp_path)
     with pytest.raises(TritonKernelError, match="is no decorated kernel"):
-        tune_noted(load_object("tests.tuned_kernels:add"), call, "cpu", tmp_path, {})
+        made_again(load_object("tests.tuned_kernels:add"), call, "cpu")

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("triton")
 
 from triton_ops.dispatch import PrintedTune, parse_printed
-from triton_ops.dispatch.printed import Printed
+from triton_ops.dispatch.triton_autotuner import Printed
 from triton_ops.exceptions import SettingsError
 from triton_ops.space import Config
 from triton_ops.values import KernelMetrics, Measurement, Status, Trial, TuningResult

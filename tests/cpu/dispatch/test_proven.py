@@ -13,7 +13,8 @@ from triton_ops import operation, tune
 from triton_ops.backend import FunctionKernel
 from triton_ops.base import Sealed
 from triton_ops.cli.app import main
-from triton_ops.dispatch import ledger, would_run
+from triton_ops.dispatch import decision as decisions
+from triton_ops.dispatch import would_run
 from triton_ops.dispatch.operations import decided
 from triton_ops.exceptions import TargetError
 from triton_ops.records import Lockfile, LockPlan, Record, Runs, Timing, lock_of, read_lockfile, read_run
@@ -214,7 +215,7 @@ def test_it_is_not_pinned_unless_that_is_asked_for_and_then_the_lockfile_says_so
     first, second = read_lockfile("triton-ops.lock.json").entries
     assert (first.label, first.origin.unproven, first.measured.gain) == ("8", ALONE, None)
     assert second.origin.unproven == ""
-    ledger.forget_decisions()
+    decisions.forget_decisions()
     found = would_run(add_up, shape=(8,), lockfile=read_lockfile("triton-ops.lock.json"))
     assert f"unproven: {ALONE}" in found.found.why
 

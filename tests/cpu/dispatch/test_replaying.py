@@ -6,8 +6,8 @@ import pytest
 
 import triton_ops
 from triton_ops import operation
+from triton_ops.dispatch import decision as decisions
 from triton_ops.dispatch import ladder as sources
-from triton_ops.dispatch import ledger
 from triton_ops.exceptions import LockfileError, SettingsError, UntunedError
 from triton_ops.records import Lockfile, LockPlan, lock_of, share_records
 from triton_ops.records import directory as layered
@@ -24,10 +24,10 @@ def add_up(n, step):
 def _own_sources(monkeypatch):
     monkeypatch.setattr(sources._sources, "in_use", None)
     monkeypatch.setattr(layered, "_shared_by_packages", {})
-    ledger.forget_decisions()
+    decisions.forget_decisions()
     yield
     sources._sources.ladders.clear()
-    ledger.forget_decisions()
+    decisions.forget_decisions()
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_launches_are_replayed_from_the_lockfile_and_nothing_tunes(lock, no_tune
             assert add_up(n=8) == pinned[8]
             assert add_up(n=9) == pinned[8]
             assert add_up(n=99) == 1  # the default
-    rungs = {(row.problem, row.rung): row.launches for row in ledger.launches() if row.kernel == add_up.name}
+    rungs = {(row.problem, row.rung): row.launches for row in decisions.launches() if row.kernel == add_up.name}
     assert sum(count for (_, rung), count in rungs.items() if rung == "lockfile") >= 40
     assert sum(count for (_, rung), count in rungs.items() if rung == "default") >= 20
 
@@ -79,7 +79,7 @@ def test_the_environment_replays_a_lockfile(lock, no_tune, tmp_path, monkeypatch
     (tmp_path / "lock.json").write_text("{}")
     monkeypatch.setattr(sources._sources, "in_use", None)
     sources._sources.ladders.clear()
-    ledger.forget_decisions()
+    decisions.forget_decisions()
     with triton_ops.on_miss("tune"):
         assert add_up(n=8) == 1
     assert "TRITON_OPS_REPLAY names is not used" in caplog.text

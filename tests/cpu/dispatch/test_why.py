@@ -8,8 +8,8 @@ import os
 import pytest
 
 import triton_ops
+from triton_ops.dispatch import decision as decisions
 from triton_ops.dispatch import ladder as sources
-from triton_ops.dispatch import ledger
 from triton_ops.dispatch.operations import called
 from triton_ops.exceptions import CacheError
 
@@ -68,16 +68,16 @@ def test_a_report_is_told_and_read_again(cli, tmp_path, monkeypatch):
         called(operation, (), {"n": 7})
     called(operation, (), {"n": 8})
     monkeypatch.setenv("TRITON_OPS_REPORT", str(tmp_path / "report-%p.json"))
-    ledger._tell(os.getpid())
+    decisions._tell(os.getpid())
     (path,) = tmp_path.glob("report-*.json")
-    assert any(row.kernel == "told" and row.launches == 3 for row in ledger.read_report(path))
+    assert any(row.kernel == "told" and row.launches == 3 for row in decisions.read_report(path))
     done = cli("why", path)
     assert "told" in done.out
     assert "told 7: 3 launches of (block=1) by default" in done.out
     assert "told 8: 1 launch of (block=1) by default" in done.out
     rows = json.loads(cli("why", path, "--json").out)["launches"]
     assert [row["launches"] for row in rows if row["kernel"] == "told"] == [3, 1]
-    ledger._tell(-1)  # a forked child
+    decisions._tell(-1)  # a forked child
 
 
 OTHERS = [
@@ -90,9 +90,9 @@ OTHERS = [
 def test_other_files_are_no_reports(text, tmp_path):
     (tmp_path / "r.json").write_text(text)
     with pytest.raises(CacheError, match="is no report of launches"):
-        ledger.read_report(tmp_path / "r.json")
+        decisions.read_report(tmp_path / "r.json")
     with pytest.raises(CacheError, match="cannot be read"):
-        ledger.read_report(tmp_path / "missing.json")
+        decisions.read_report(tmp_path / "missing.json")
 
 
 ROW = {
@@ -105,7 +105,7 @@ ROW = {
 @pytest.mark.parametrize("value", ["three", 3, 1.5, None, True, [1], {"a": []}, {"BM": [[[[[[]]]]]]}], ids=str)
 def test_a_report_with_values_of_other_types_is_a_typed_error(cli, tmp_path, name, value):
     (tmp_path / "r.json").write_text(
-        json.dumps({"kind": ledger.KIND, "schema_version": 1, "launches": [{**ROW, name: value}]})
+        json.dumps({"kind": decisions.KIND, "schema_version": 1, "launches": [{**ROW, name: value}]})
     )
     right = isinstance(value, type(ROW[name])) and (name, value) not in (("passed", [1]), ("launches", True))
     for words in (["why", tmp_path / "r.json"], ["why", tmp_path / "r.json", "--json"]):
@@ -116,5 +116,5 @@ def test_a_report_with_values_of_other_types_is_a_typed_error(cli, tmp_path, nam
 
 def test_a_report_on_stderr(monkeypatch, capsys):
     monkeypatch.setenv("TRITON_OPS_REPORT", "1")
-    ledger._tell(os.getpid())
+    decisions._tell(os.getpid())
     assert capsys.readouterr().err.startswith("triton-ops: ")

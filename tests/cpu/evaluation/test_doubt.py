@@ -10,8 +10,9 @@ import pytest
 
 from tests.clocks import MS, Clock
 from triton_ops import Config
-from triton_ops.evaluation import Difference, FinalRequest
+from triton_ops.evaluation import FinalRequest
 from triton_ops.evaluation.finals import ArmFailedError, compare_finalists, resolve
+from triton_ops.evaluation.judges import Difference
 from triton_ops.request import Effort
 from triton_ops.timing import INDIFFERENCE, HostTimer, Launch, RacePolicy
 from triton_ops.timing.race_statistics import EXCLUDED

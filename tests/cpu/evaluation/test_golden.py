@@ -27,8 +27,10 @@ from triton_ops import (
     tune,
 )
 from triton_ops.backend import Arguments, Protection
-from triton_ops.evaluation import ArgumentSet, Precision, Referee
+from triton_ops.evaluation import ArgumentSet
 from triton_ops.evaluation.expected import same_bits
+from triton_ops.evaluation.golden import Referee
+from triton_ops.evaluation.judges import Precision
 
 pytestmark = pytest.mark.usefixtures("steady_clock")
 

@@ -114,11 +114,11 @@ def test_a_hook_of_triton_configs_sets_the_blocks_and_leaves_the_callers_descrip
     mine = {name: TensorDescriptor.from_tensor(x.clone(), [1, kinds.COLUMNS]) for name in ("x", "out")}
     configs = [triton.Config({"BLOCK": size}, num_warps=4, pre_hook=kinds.set_blocks) for size in (32, 64)]
     kernel, space = with_configs(TritonKernel(kinds.copy_descriptors, kinds.row_blocks, outputs=("out",)), configs)
-    request = TuneProblem(target=kernel, kwargs=mine).request()
-    assert [config["BLOCK"] for config in request.space(space)] == [32, 64]
+    request = TuneProblem(target=kernel, kwargs=mine, space=space).request()
+    assert [config["BLOCK"] for config in request.space] == [32, 64]
     assert "block_shape 1x128" in request.problem["x"]
     loaded = PackedKernel.of(AheadOfTime(kernel, Arguments(keyword=mine), TARGET)).load()
-    for config in request.space(space):
+    for config in request.space:
         (found,) = loaded.built(config)
         assert {one["block_size"][0] for one in found.metadata["tensordesc_meta"]} == {config["BLOCK"]}
     assert [one.block_shape for one in mine.values()] == [[1, kinds.COLUMNS]] * 2

@@ -14,7 +14,9 @@ from tests.cpu.evaluation.emulated import ATTENTION_FAULTS, MATMUL_FAULTS, atten
 from triton_ops import TuningFailedError, tune
 from triton_ops.backend import Arguments
 from triton_ops.benchmark import CorrectnessVerifier
-from triton_ops.evaluation import ArgumentSet, Precision, Referee
+from triton_ops.evaluation import ArgumentSet
+from triton_ops.evaluation.golden import Referee
+from triton_ops.evaluation.judges import Precision
 from triton_ops.evaluation.lifted import Lifted
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32

@@ -10,9 +10,9 @@ pytest.importorskip("torch")
 
 import torch
 
-from triton_ops.evaluation import Difference, ExpectedResults, Precision, Standard
 from triton_ops.evaluation import standard as right_results
-from triton_ops.evaluation.standard import RightResults, own_answers
+from triton_ops.evaluation.judges import Difference, Precision
+from triton_ops.evaluation.standard import ExpectedResults, RightResults, Standard, own_answers
 
 
 def test_bits_tell_and_the_zeros_dtypes_and_shapes_are_told_apart():

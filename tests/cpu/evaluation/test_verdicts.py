@@ -21,9 +21,9 @@ from tests.cpu.evaluation.emulated import (
     matmul,
 )
 from triton_ops import Operation, Problem, TensorSpec, Tolerance, Work, tune
-from triton_ops.evaluation import ArgumentSet, Precision
+from triton_ops.evaluation import ArgumentSet
 from triton_ops.evaluation.expected import Criteria, difference, expected, is_exact, uncompared
-from triton_ops.evaluation.judges import Rounded, reduction_length
+from triton_ops.evaluation.judges import Precision, Rounded, reduction_length
 from triton_ops.evaluation.verify import further_cases
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import TuneProblem

@@ -12,7 +12,8 @@ import torch
 
 from triton_ops import FunctionKernel, KernelTypeError
 from triton_ops.backend import Arguments, with_canaries
-from triton_ops.evaluation import ArgumentSet, Standard, Subject
+from triton_ops.evaluation import ArgumentSet, Subject
+from triton_ops.evaluation.standard import Standard
 from triton_ops.evaluation.subject import poison
 from triton_ops.evaluation.verify import LAUNCH, ODD, Case, Verifier
 from triton_ops.space import Config

@@ -11,9 +11,9 @@ import triton
 from tests.near import drawn
 from triton_ops import Choice, Flag, IntRange, PowerOfTwo, kernels, launches, matmul, on_miss, tune
 from triton_ops.benchmark import GATED_MLP_CONFIGS
-from triton_ops.dispatch import operations, shipped_config, tuning
-from triton_ops.dispatch.ledger import forget_decisions
-from triton_ops.dispatch.shipped_config import config_for
+from triton_ops.dispatch import operations, tuning
+from triton_ops.dispatch.decision import forget_decisions
+from triton_ops.dispatch.operations import config_for
 from triton_ops.exceptions import ConfigValueError, SettingsError, UnknownTunableError, UntunedError
 from triton_ops.kernels import fused_gated_mlp, rows
 from triton_ops.kernels.call import OwnConfigs, one_of, whole_from
@@ -50,7 +50,7 @@ def tuned_and_recalled():
     return (
         before == default_config(100),
         inside == chosen(x),
-        [not known.missed for known in shipped_config._choices.decisions],
+        [not known.missed for known in operations._calls.shipped.values()],
     )
 
 
@@ -63,7 +63,7 @@ def tuned_by_an_argument():
     """The options of `tuning` around it keep the tune of the argument as short."""
     with tuning(trials=1, budget_s=2.0):
         chosen(drawn(3, 90), tune=True, config=None)
-    return [not known.missed for known in shipped_config._choices.decisions]
+    return [not known.missed for known in operations._calls.shipped.values()]
 
 
 def test_an_argument_asks_for_a_tune_too(interpreted, tmp_path):
@@ -121,7 +121,7 @@ def of_documented_space():
     tune(gated_mlp, kwargs=gated_values(x, weight), space=space, isolate=False, budget_s=2.0)
     forget_decisions()
     fused_gated_mlp(x, weight, weight)
-    (decision,) = [each for each in shipped_config._choices.decisions if each.kernel == "gated_mlp"]
+    (decision,) = [each for each in operations._calls.shipped.values() if each.kernel == "gated_mlp"]
     return decision.found.rung, dict(decision.found.config)
 
 

@@ -30,7 +30,7 @@ from triton_ops import (
     softmax,
 )
 from triton_ops.dispatch import operations
-from triton_ops.dispatch.ledger import forget_decisions
+from triton_ops.dispatch.decision import forget_decisions
 from triton_ops.exceptions import DeviceError
 from triton_ops.kernels import modules as linear
 from triton_ops.kernels.modules import copies

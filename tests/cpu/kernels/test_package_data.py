@@ -18,8 +18,9 @@ from triton_ops.backend import matrix_descriptor, source_of
 from triton_ops.base import host
 from triton_ops.benchmark.command_bench import BenchRequest, bench_contestants
 from triton_ops.device import spec_named
+from triton_ops.dispatch import decision as decisions
 from triton_ops.dispatch import ladder as sources
-from triton_ops.dispatch import ledger, would_run
+from triton_ops.dispatch import would_run
 from triton_ops.dispatch.ladder import Question
 from triton_ops.kernels import tiles
 from triton_ops.records import FollowedLockfile, LockPlan, Record, Timing, lock_of, read_lockfile
@@ -46,7 +47,7 @@ def own(monkeypatch, tmp_path):
     on(monkeypatch, H200)
     yield
     sources._sources.ladders.clear()
-    ledger.forget_decisions()
+    decisions.forget_decisions()
 
 
 def on(monkeypatch, spec):
@@ -182,7 +183,7 @@ def test_a_lockfile_that_cannot_be_read_is_one_warning(tmp_path, caplog):
 
 def called_with_package_winner(path):
     """In the interpreter's process, on a device that stands in for an H200: the rung and config of a call."""
-    from triton_ops.dispatch import shipped_config
+    from triton_ops.dispatch import operations
     from triton_ops.kernels.softmax import operation, softmax
 
     patch = pytest.MonkeyPatch()
@@ -193,11 +194,11 @@ def called_with_package_winner(path):
     winner = list(operation.space_for(operation.problem((6, 100), "float32")))[3]
     made = Record(key=key, winner=winner, timing=Timing(1.0, 0.9, 1.1, 50), created="2026-11-22")
     share(path, made)
-    ledger.forget_decisions()
+    decisions.forget_decisions()
     right = softmax(x).sub(x.softmax(-1)).abs().max().item() < 1e-6
-    (decision,) = [each for each in shipped_config._choices.decisions if each.kernel == "softmax"]
+    (decision,) = [each for each in operations._calls.shipped.values() if each.kernel == "softmax"]
     patch.undo()
-    ledger.forget_decisions()
+    decisions.forget_decisions()
     return right, decision.found.rung, decision.found.config == winner
 
 

@@ -265,7 +265,7 @@ def test_a_driver_that_is_killed_loses_at_most_the_trials_under_way(engine, work
 def test_without_the_keeper_of_the_run_logs_a_run_ends_and_no_problem_counts_as_failed(engine, work, tmp_path):
     options = RunOptions(each=TuneOptions(cache_dir=tmp_path / "records"))
     (job,) = jobs_of([TuneProblem(target=work.slow, shape=(1,))], options)
-    with engine.executors([job], options.plan, options.cache_dir) as executors:
+    with engine.executors([job], options.each) as executors:
         executor = next(iter(executors.values()))
         executor._ledger.ray.kill(executor._ledger.keeper)
         error = executor.measure(job, None).exception(timeout=60)

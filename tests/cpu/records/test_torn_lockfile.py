@@ -15,8 +15,8 @@ import pytest
 import triton_ops
 from tests.cpu.records.test_lockfile import H200, entry, lock
 from triton_ops import operation
+from triton_ops.dispatch import decision as decisions
 from triton_ops.dispatch import ladder as sources
-from triton_ops.dispatch import ledger
 from triton_ops.exceptions import LockfileError, UntunedError
 from triton_ops.records import FollowedLockfile, Lockfile, lock_of, read_lockfile, share_lockfile
 from triton_ops.records.lockfile import state_of
@@ -33,10 +33,10 @@ def add_steps(n, step):
 def _own_sources(monkeypatch):
     monkeypatch.setattr(sources._sources, "in_use", None)
     monkeypatch.setattr(sys.modules["triton_ops.records.followed_lockfiles"], "_lockfiles", {})
-    ledger.forget_decisions()
+    decisions.forget_decisions()
     yield
     sources._sources.ladders.clear()
-    ledger.forget_decisions()
+    decisions.forget_decisions()
 
 
 @pytest.fixture

@@ -1,0 +1,216 @@
+"""Calls that are known: one look-up by what of their arguments counts, by a function that is written for them.
+
+Of a tensor counts its class, shape, strides, dtype, device and alignment, and of anything else its class and itself, or
+its description where it cannot be hashed. A function is written for each pattern of arguments: which are tensors, which
+have to be described, and which come by name. What does not fit is decided anew.
+
+Facts used, from torch 2.11 to 2.13: `Tensor.shape`, `dtype` and `device` hash and compare by value;
+`torch._C._is_any_autocast_enabled()`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+
+from triton_ops.backend import is_tensor
+from triton_ops.base import require
+from triton_ops.request.request import spec_of
+from triton_ops.values import ALIGNMENT_BYTES, is_fake
+
+V = TypeVar("V")
+
+_MOST = 4_096  # calls of one memory
+_MOST_PATTERNS = 256
+_TENSOR, _VALUE, _DESCRIBED = "tensor", "value", "described"
+_COUNTS = {
+    _TENSOR: ("{0}.__class__", "{0}.shape", "{0}.stride()", "{0}.dtype", "{0}.device",
+              f"{{0}}.data_ptr() & {ALIGNMENT_BYTES - 1}"),
+    _VALUE: ("{0}.__class__", "{0}"),
+    _DESCRIBED: ("{0}.__class__", "description({0})"),
+}  # fmt: skip
+"""What counts of an argument of each kind, as expressions of its name."""
+_PLAIN = frozenset({bool, int, float, str, type(None)})
+_UNTOLD = (AttributeError, TypeError, RuntimeError)  # cannot be hashed, or a tensor has no strides or no address
+
+
+class KnownCall(NamedTuple):
+    """What a known call comes to; `up` counts it. It holds while `ask()` gives `answer`, or if `ask` is None."""
+
+    run: Callable[..., Any]
+    up: Callable[[], Any]
+    ask: Callable[[], Any] | None = None
+    answer: Any = None
+    decision: Any = None
+
+    @property
+    def holds(self) -> bool:
+        """Tell whether a call now is decided alike."""
+        return self.ask is None or self.ask() == self.answer
+
+
+class KnownCalls(dict[Any, V], Generic[V]):
+    """What is known of calls, by their places. Safe to share among threads.
+
+    `call` runs the `KnownCall` of its arguments, or what `decide` gives for them; it looks for the pattern of the last
+    call that was not found at once. `modes` of torch count beside tensors: `autocast`, by which it chooses dtypes, and
+    `gradients`, that it records one for a tensor. `plain` takes only tensors, numbers and texts.
+    """
+
+    def __init__(
+        self,
+        decide: Callable[[Sequence[Any], Mapping[str, Any]], KnownCall] | None = None,
+        modes: Collection[str] = (),
+        *,
+        plain: bool = False,
+    ) -> None:
+        super().__init__()
+        self._decide, self._modes, self._plain = decide, modes, plain
+        self._patterns: dict[Any, _Pattern] = {}
+        self._begin()
+        self.call: Callable[..., Any] = self._any
+
+    def _begin(self) -> None:
+        self._locks: defaultdict[Any, threading.RLock] = defaultdict(threading.RLock)
+
+    def begin_anew(self) -> None:
+        """Forget every call and every lock, in a forked child, whose other threads are gone."""
+        self._begin()
+        self.clear()
+
+    def place(self, args: Sequence[Any], kwargs: Mapping[str, Any], *more: Any) -> Any:
+        """The place of a call, and of whatever `more` decides; None where the call cannot be told from others."""
+        try:
+            pattern = self._pattern(args, kwargs)
+            key = pattern.key(*args, **kwargs)
+            place = (more, key) if more else key
+            hash(place)
+        except _UNTOLD:
+            return None
+        if self._plain and not all(map(_is_plain, (*args, *kwargs.values()))):
+            return None
+        self.call = pattern.call
+        return place
+
+    def keep(self, place: Any, value: V) -> None:
+        """Remember what is known of a call; not of one without a place."""
+        if place is None:
+            return
+        if len(self) >= _MOST:
+            self.clear()
+        self[place] = value
+
+    def of(self, place: Any, make: Callable[[], V], kept: Callable[[V], bool] = lambda _value: True) -> V:
+        """What is known of a call, if its `holds` is true; else it is made anew, while other threads wait."""
+        if place is None:
+            return make()
+        value = self.get(place)
+        if value is not None and cast(Any, value).holds:
+            return value
+        with self._locks[place]:
+            value = self.get(place)
+            if value is None or not cast(Any, value).holds:
+                try:
+                    value = make()
+                    if kept(value):
+                        self.keep(place, value)
+                finally:
+                    self._locks.pop(place, None)  # who waits for it has it; later calls find the value
+        return value
+
+    def _any(self, *args: Any, **kwargs: Any) -> Any:
+        assert self._decide is not None
+        known = self._decide(args, kwargs)
+        result = known.run(*args, **kwargs)
+        known.up()
+        return result
+
+    def _pattern(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Pattern:
+        form = (tuple(map(_kind, (*args, *kwargs.values()))), tuple(kwargs))
+        pattern = self._patterns.get(form)
+        if pattern is None:
+            if len(self._patterns) >= _MOST_PATTERNS:
+                self._patterns.clear()
+            pattern = self._patterns[form] = self._written(*form)
+        return pattern
+
+    def _written(self, kinds: tuple[str, ...], names: tuple[str, ...]) -> _Pattern:
+        values = [f"value_{place}" for place in range(len(kinds))]  # no name of the caller's, which may be any
+        count = len(kinds) - len(names)
+        facts = [part.format(value) for value, kind in zip(values, kinds, strict=True) for part in _COUNTS[kind]]
+        tensors = [value for value, kind in zip(values, kinds, strict=True) if kind == _TENSOR]
+        scope: dict[str, Any] = {
+            "decide": self._decide,
+            "get": self.get,
+            "description": _description,
+            "no_key": _UNTOLD,
+        }
+        if tensors and self._modes:
+            torch = require("torch", "a call with tensors")
+            scope |= {"autocast": torch._C._is_any_autocast_enabled, "recording": torch.is_grad_enabled}
+            facts += ["autocast()"] if "autocast" in self._modes else []
+            needs = " or ".join(f"{tensor}.requires_grad" for tensor in tensors)
+            facts += [f"recording() and ({needs})"] if "gradients" in self._modes else []
+        taken = [f"{', '.join(values[:count])}, = args"] if count else []
+        taken += [f"{value} = kwargs[{name!r}]" for name, value in zip(names, values[count:], strict=True)]
+        source = _CALL.format(
+            key=f"({', '.join([*([repr(names)] if names else []), *facts, ''])})",
+            fits=f"len(args) == {count} and " + (f"tuple(kwargs) == {names!r}" if names else "not kwargs"),
+            taken="; ".join(taken) or "pass", passed="*args, **kwargs" if names else ", ".join(values),
+        )  # fmt: skip
+        exec(compile(source, "<known calls>", "exec"), scope)
+        return _Pattern(scope["key"], scope["call"])
+
+
+class _Pattern(NamedTuple):
+    """The functions that are written for calls of one pattern."""
+
+    key: Callable[..., Any]
+    call: Callable[..., Any]
+
+
+_CALL = """
+def key(*args, **kwargs):
+    {taken}
+    return {key}
+
+def call(*args, **kwargs):
+    if {fits}:
+        try:
+            {taken}
+            known = get({key})
+        except no_key:
+            known = None
+        if known is not None:
+            run, up, ask, answer, _ = known
+            if ask is None or ask() == answer:
+                result = run({passed})
+                up()
+                return result
+    known = decide(args, kwargs)
+    result = known.run(*args, **kwargs)
+    known.up()
+    return result
+"""
+
+
+def _kind(value: Any) -> str:
+    if value.__class__ in _PLAIN:
+        return _VALUE
+    if is_tensor(value):
+        return _TENSOR
+    try:
+        hash(value)
+    except TypeError:
+        return _DESCRIBED
+    return _VALUE
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in _PLAIN or (is_tensor(value) and not is_fake(value))
+
+
+def _description(value: Any) -> str:
+    return str(spec_of(value))
