@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.document import headed, save
 from benchmarks.model.plain_kernels import SPACES
 from triton_ops import Operation
-from triton_ops.backend import AheadOfTime, Arguments
+from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.base import Host
 from triton_ops.compilation import CompilePool
 from triton_ops.device import machine_of, named_target, spec_named
@@ -65,7 +65,7 @@ def measured(operation: Operation, problem: Problem, space: ConfigSpace, runs: i
     assert machine is not None
     configs = Survey.considered(space)
     kernel: Any = operation.kernel
-    ahead = AheadOfTime(kernel.compiled_ahead, Arguments(keyword=dict(problem.arguments)), named_target(ARCH))
+    ahead = TritonCompiler(kernel, Arguments(keyword=dict(problem.arguments)), named_target(ARCH))
     read_s, score_s = [], []
     with CompilePool(ahead) as pool:
         wait([pool.read(configs[0]) for _ in range(pool.workers)])  # until every process has begun

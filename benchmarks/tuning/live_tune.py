@@ -15,7 +15,6 @@ import argparse
 import json
 import math
 import os
-import random
 import statistics
 import subprocess
 import sys
@@ -41,7 +40,8 @@ from triton_ops.records import read_run
 from triton_ops.request import Effort
 from triton_ops.settings import cache_dir
 from triton_ops.space import Config
-from triton_ops.timing import Arm, gap, interleave, relative_levels
+from triton_ops.timing import Arm, Interval, Rounds
+from triton_ops.timing.race_statistics import relative_levels
 from triton_ops.tuner import Silent
 
 IMPORTED = time.time()
@@ -154,11 +154,11 @@ def judged_on(
     for sampler in samplers:
         first = sampler.take(timer, 3)
         arms.append(Arm(sampler, policy.race.samples(statistics.median(first) * sampler.launches)))
-    interleave(arms, timer, rounds=ROUNDS, rng=random.Random(0))
+    Rounds(timer=timer).run(arms, ROUNDS)
     rows = [arm.values_ms for arm in arms]
     levels = relative_levels(rows)
     best = levels.index(min(levels))
-    slower = {config.text: gap(row, rows[best]) for config, row in zip(executables, rows, strict=True)}
+    slower = {config.text: Interval.of_gap(row, rows[best]) for config, row in zip(executables, rows, strict=True)}
     return {
         "mode": timer.mode,
         "ms": {config.text: statistics.median(row) for config, row in zip(executables, rows, strict=True)},

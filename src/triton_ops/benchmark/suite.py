@@ -25,7 +25,7 @@ from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import SettingsError, WrongResultError
 from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
 from triton_ops.request import device_of
-from triton_ops.timing import LEAST_ROUNDS
+from triton_ops.timing import DuelPolicy
 from triton_ops.tuner import versions
 from triton_ops.values import KernelMetrics, Measurement
 
@@ -321,7 +321,7 @@ class BenchmarkSuite:
         """
         size = _report_size(name, problem_size, config, compute_metrics_fn)
         self._check(name, kernel_fn, pytorch_fn, args, kwargs)
-        rounds = min(_ROUNDS, max(LEAST_ROUNDS, self.benchmark_runs // 4))
+        rounds = min(_ROUNDS, max(DuelPolicy.LEAST_ROUNDS, self.benchmark_runs // 4))
         comparison = compare(kernel_fn, pytorch_fn, args=args, kwargs=kwargs, names=(name, "baseline"), rounds=rounds)
         result = ComparisonResult(
             name, size, _metrics(comparison.a, compute_metrics_fn), _metrics(comparison.b, compute_metrics_fn),

@@ -40,9 +40,9 @@ from triton_ops.compile_modes.compiled_files import Collection, RunFolder, key_o
 from triton_ops.compile_modes.mode_process import (
     Entrant,
     ModeProcess,
-    RemoteTimer,
     confirm,
     race_modes,
+    rounds_on,
     screen_beside,
 )
 from triton_ops.compile_modes.mode_report import (
@@ -209,7 +209,7 @@ class Comparing:
     ) -> None:
         self._request, self._follow, self._clock = request, follow, clock
         self._start = clock()
-        self._rng = random.Random(request.manner.seed)
+        self._rounds = rounds_on("cpu", random.Random(request.manner.seed))
         self._entrants: list[Entrant] = []
         self._rows: dict[str, ModeResult] = {}
         self._aliases: list[tuple[CompileMode, CompileMode]] = []
@@ -218,7 +218,6 @@ class Comparing:
         self._collection = Collection(request.collect)
         self._replaced: list[str] = []
         self._device: DeviceSpec = probe("cpu")
-        self._timer = RemoteTimer("cpu")
         self._turns = Turns(request.device or "cpu", request.wait)
         self._resources = ExitStack()
 
@@ -279,7 +278,7 @@ class Comparing:
             )  # fmt: skip
         loaded = answer.loaded
         self._device = probe(loaded.device_name)
-        self._timer = RemoteTimer(loaded.device_name)
+        self._rounds = rounds_on(loaded.device_name, self._rounds.rng)
         self._turns = Turns(loaded.device_name, self._request.wait)
         key = self._key = key_of(loaded.facts, self._device, self._request.manner, self._request.warm)
         root = self._request.cache_dir or settings.cache_dir()
@@ -287,7 +286,7 @@ class Comparing:
         entrant = Entrant(process, loaded)
         self._entrants.append(entrant)
         with self._turn():
-            screen_beside(entrant, entrant, self._timer, self._rng)
+            screen_beside(entrant, entrant, self._rounds)
         self._keep(row_of(entrant, entrant))
         return entrant
 
@@ -330,7 +329,7 @@ class Comparing:
             before, lines = earlier  # of the process that compiled without a cache
             entrant = Entrant(process, replace(loaded, calls_s=before.calls_s, compile_s=before.compile_s), lines=lines)
         self._entrants.append(entrant)
-        if (loss := screen_beside(entrant, eager, self._timer, self._rng)) is not None:
+        if (loss := screen_beside(entrant, eager, self._rounds)) is not None:
             self._keep(failed_row(mode, Status.CRASH, loss))
             return
         self._keep(row_of(entrant, eager))
@@ -364,7 +363,7 @@ class Comparing:
         seconds = min(self._request.seconds, max(self._left_s(), 2.0))
         self._follow(f"comparing {', '.join(each.mode.name for each in [eager, *alive])} for up to {seconds:.3g} s")
         with self._turn():
-            race_modes(eager, alive, self._timer, seconds, self._rng)
+            race_modes(eager, alive, self._rounds, self._turns.device_name, seconds)
         for entrant in [eager, *alive]:
             if entrant.loss:
                 self._keep(failed_row(entrant.mode, Status.CRASH, entrant.loss))
@@ -393,7 +392,9 @@ class Comparing:
                     answer = process.load(self._request.packed, self._request.manner)
                     if not answer.ok:
                         return eager.mode, f"{best.mode.name} did not run again: {answer.status}: {answer.error}"
-                verdict, confirmation = confirm(fresh[0], fresh[1], self._timer, self._request.seconds, self._rng)
+                verdict, confirmation = confirm(
+                    fresh[0], fresh[1], self._rounds, self._turns.device_name, self._request.seconds
+                )
         finally:
             for process in fresh:
                 process.close()

@@ -19,12 +19,12 @@ from triton_ops.evaluation.finals import RACE, FinalRequest, Outcome, compare_fi
 from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.judges import Precision, reduction_length
 from triton_ops.evaluation.standard import Standard
-from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
+from triton_ops.evaluation.subject import ArgumentSet, Subject
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Verifier, further_cases, odd_case
 from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelError
 from triton_ops.request import Effort, KernelProblem, Task, TuneOptions
 from triton_ops.space import Config, Members
-from triton_ops.timing import guard_for
+from triton_ops.timing import SharedTimer, guard_for
 from triton_ops.values import Status, Trial, Work
 
 
@@ -77,8 +77,8 @@ class Assignment(KernelProblem):
         Left to the first compilation, the import would not read this package's bytecode: it would take 2 to 3 s of the
         first trial where Python keeps none.
         """
-        compiled = self.kernel.compiled_ahead if isinstance(self.kernel, CompilesAhead) else None
-        return (compiled.compile_imports,) if compiled is not None and compiled.compile_imports else ()
+        module = self.kernel.compile_imports if isinstance(self.kernel, CompilesAhead) else ""
+        return (module,) if module else ()
 
     @property
     def limits_s(self) -> dict[str, float]:

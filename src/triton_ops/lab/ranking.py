@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import AheadOfTime, Arguments, CompilesAhead, Kernel, Operation, as_kernel, described
-from triton_ops.compilation import CompilePool, foresee
+from triton_ops.backend import Arguments, Compiler, Kernel, Operation, as_kernel, compiler_of
+from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Model, Readings
 from triton_ops.device import (
     DeviceSpec,
@@ -195,19 +195,18 @@ def read(
     return prior.readings
 
 
-def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> AheadOfTime | str:
+def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> Compiler | str:
     """The compiler of the kernel's configs; or the reason why there is none."""
-    kernel = expected.kernel.compiled_ahead if isinstance(expected.kernel, CompilesAhead) else None
-    if kernel is None:
-        return f"{expected.name} is no kernel that Triton compiles, and declares no tiles"
-    return AheadOfTime(kernel, expected.arguments, target_of(spec), expected.space.members)
+    target = None if spec.kind == "cpu" else target_of(spec)
+    compiler = compiler_of(expected.kernel, expected.arguments, target, expected.space.members)
+    return compiler or f"{expected.name} is no kernel that Triton compiles, and declares no tiles"
 
 
 def _refusals(expected: ModelQuestion, spec: DeviceSpec, configs: Iterable[Config]) -> dict[Config, str]:
     ahead = ahead_of(expected, spec)
     if isinstance(ahead, str):
         return {}
-    verdicts = ((config, foresee(ahead, config)) for config in configs)
+    verdicts = ((config, ahead.objection(config)) for config in configs)
     return {config: it.reason for config, it in verdicts if it is not None and not it.deferred}
 
 
@@ -240,5 +239,5 @@ _HINT = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md
 
 
 def _check(expected: ModelQuestion) -> ModelQuestion:
-    expected.kernel.check(expected.space.tunables, described(expected.arguments, light=True))
+    expected.kernel.check(expected.space.tunables, expected.arguments.described(light=True))
     return expected

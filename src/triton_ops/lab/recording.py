@@ -25,7 +25,6 @@ import msgspec
 
 from triton_ops.backend import Operation
 from triton_ops.base import Count, Extent, NamedFile, NotNegative, Sealed
-from triton_ops.compilation import with_residents
 from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, Model, ProductTiles, RowTiles
 from triton_ops.device import Calibration, machine_of, spec_named
 from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, TargetError, UnsupportedDtypeError
@@ -238,7 +237,7 @@ class Recording:
             return {}
         spec = spec_named(self.device)
         machine = machine_of(spec) if spec is not None else None
-        return {config: with_residents(_compilation(trial), machine) for config, trial in self.trials.items()}
+        return {config: _compilation(trial).with_residents(machine) for config, trial in self.trials.items()}
 
 
 def read_recording(path: Path) -> Recording:

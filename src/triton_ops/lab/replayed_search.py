@@ -35,7 +35,7 @@ from triton_ops.records import RunLog
 from triton_ops.request import Effort, RunningBudget
 from triton_ops.search import Prior, ProblemPlace, Searcher, UsesPreviews, expected_gain, make_searcher, make_transfer
 from triton_ops.space import Config
-from triton_ops.timing import INDIFFERENCE
+from triton_ops.timing import RacePolicy
 from triton_ops.tuner import Silent, TuningLoop, feed_over
 from triton_ops.values import Compiled, Measurement, Status, Trial
 
@@ -295,7 +295,7 @@ def replay(
     ended: int | None = None
     preview_count = 0
     while len(fractions) < budget:
-        if ended is None and expected_gain(searcher) < INDIFFERENCE:
+        if ended is None and expected_gain(searcher) < RacePolicy.zone:
             ended = len(fractions)
         start = time.perf_counter()
         if previewing is not None:

@@ -397,7 +397,7 @@ def _kernels_of(target: Any, depth: int = 6) -> list[Any]:
         ]
         kernels = [kernel for one in near for kernel in _kernels_of(one, depth - 1)]
         return list({id(one): one for one in kernels}.values())
-    for name in ("kernel", "operation", "compiled_ahead", "parsed", "function", "launch", "stages", "forms"):
+    for name in ("kernel", "operation", "parsed", "function", "launch", "stages", "forms"):
         inner = getattr(target, name, None)
         inner = [*inner.values()] if isinstance(inner, Mapping) else inner
         several = inner if isinstance(inner, (list, tuple)) else (inner,)

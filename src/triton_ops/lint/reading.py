@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from triton_ops.backend import Arguments, Built, CompilesAhead, LaunchedKernel, Operation, described, one_line
+from triton_ops.backend import Arguments, Built, LaunchedKernel, Operation, one_line
 from triton_ops.base import require
 from triton_ops.device import Target, named_target
 from triton_ops.exceptions import TritonKernelError
@@ -70,8 +70,7 @@ def binary_of(
     source = compiler.ASTSource(function, dict(types), dict(constants), whole)
     with _quiet():
         kernel = compiler.compile(source, target=goal, options=dict(options))
-    binary, assembly = ("cubin", "ptx") if target.kind == "cuda" else ("hsaco", "amdgcn")
-    return Built(kernel.asm[binary], kernel.asm[assembly], kernel.metadata._asdict(), kernel.hash)
+    return Built.of(kernel, target)
 
 
 @contextlib.contextmanager
@@ -98,12 +97,12 @@ def launched_as(operation: Operation, target: Target) -> dict[int, tuple[Guess, 
     The default config comes first, then one for each other value of tunables that are texts or truth values: these
     choose between ways through the kernel.
     """
-    kernel = operation.kernel.compiled_ahead if isinstance(operation.kernel, CompilesAhead) else None
-    if kernel is None:
+    kernel: Any = operation.kernel
+    if getattr(kernel, "interpreted", True) or not hasattr(kernel, "lowered"):
         return {}
     by_function: dict[int, dict[str, Guess]] = {}
     for problem in _problems(operation):
-        arguments = described(Arguments(keyword=dict(problem.arguments)), light=not kernel.compile_imports)
+        arguments = Arguments(keyword=dict(problem.arguments)).described(light=not kernel.compile_imports)
         space = operation.space_for(problem)
         for config in _configs(space):
             try:

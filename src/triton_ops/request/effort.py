@@ -14,7 +14,7 @@ from triton_ops import settings
 from triton_ops.exceptions import SettingsError
 from triton_ops.request.request import TuneOptions
 from triton_ops.search import AnySearch, checked_search, search_name
-from triton_ops.timing import INDIFFERENCE, RacePolicy, ScreenPolicy
+from triton_ops.timing import RacePolicy, ScreenPolicy
 
 _LARGEST_RESERVE = 0.35  # of the budget
 _LATEST = 5  # trials by which the next one's time is judged
@@ -192,7 +192,7 @@ class Effort:
     thorough: bool = False
     previews: int = 512
     doubt_s: float = 3.0
-    worthwhile: float = INDIFFERENCE
+    worthwhile: float = RacePolicy.zone
 
     def __post_init__(self) -> None:
         if not str(self.name).strip():
@@ -262,7 +262,7 @@ PRESETS = {
     "quick": Effort(
         name="quick",
         budget=Budget(seconds=60),
-        race=RacePolicy(checkpoints=(4, 8, 12, 16, 24, 32, 48, 64), seconds=1.0, visit_ms=1.25, regret=INDIFFERENCE),
+        race=RacePolicy(checkpoints=(4, 8, 12, 16, 24, 32, 48, 64), seconds=1.0, visit_ms=1.25, regret=RacePolicy.zone),
         near=0.06,
         finalists=4,
         doubt_s=1.5,

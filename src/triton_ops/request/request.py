@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from triton_ops.backend import (
-    AheadOfTime,
     Arguments,
-    CompilesAhead,
+    Compiler,
     Kernel,
     Operation,
     as_kernel,
+    compiler_of,
     is_descriptor,
     is_tensor,
     kernel_and_space,
@@ -147,12 +147,10 @@ class Task(KernelProblem):
     work: Work | None = None
     named: NamedProblem | None = None
 
-    def ahead_of_time(self) -> AheadOfTime | None:
-        """The part that processes without a GPU can compile; None if there is none, or no GPU."""
-        kernel = self.kernel.compiled_ahead if isinstance(self.kernel, CompilesAhead) else None
-        if self.device.kind == "cpu" or kernel is None:
-            return None
-        return AheadOfTime(kernel, self.arguments_or_specs, target_of(self.device), self.space.members)
+    def compiler(self) -> Compiler | None:
+        """The compiler of the kernel's configs, for processes without the device; None if nothing is compiled."""
+        target = None if self.device.kind == "cpu" else target_of(self.device)
+        return compiler_of(self.kernel, self.arguments_or_specs, target, self.space.members)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from triton_ops import dispatch
-from triton_ops.compilation import TIMEOUT_S
+from triton_ops.compilation import CompilePool
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import (
     KernelTypeError,
@@ -113,7 +113,7 @@ def verify(
     most_neighbours: int = _NEIGHBOURS,
     held_out: int = 0,
     jobs: int | None = None,
-    timeout_s: float = TIMEOUT_S,
+    timeout_s: float = CompilePool.TIMEOUT_S,
     listener: Listener | None = None,
     **options: Any,
 ) -> Iterator[Verdict]:
@@ -128,7 +128,7 @@ def verify(
     entries = [(entry, _check(entry, answer, lock, here)) for entry, answer in bound(lock, targets, kernel)]
     programs = [program for _, (_, own_programs) in entries for program in own_programs]
     refusals = {
-        program: f"{result.status} for {program.ahead.target.arch}: {result.reason}"
+        program: f"{result.status} for {program.target.arch}: {result.reason}"
         for program, result in compiled(programs, jobs, timeout_s)
         if not result.launchable
     }

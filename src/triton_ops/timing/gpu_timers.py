@@ -22,9 +22,7 @@ and win.
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -33,50 +31,8 @@ from itertools import count
 from typing import Any, Literal
 
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, graph_nodes
-from triton_ops.timing.timer import HostTimer, Launch, Pending, Sampler, Timer, without_gc
-
-DUTY = 0.5  # share of the time; an H200 reaches its power limit after 50 to 75 ms without a rest, and never at 0.5
-BURST_MS = 25.0  # longest work without a rest: a third to a half of the time in which an H200 reaches its limit
-
-
-class Pace:
-    """Keeps the share of time that a device works at `duty` or below, by a rest after each stretch of work.
-
-    Time in which the host compiles or captures and the device is idle counts as rest; a `duty` of 1 means no rest.
-    """
-
-    def __init__(
-        self,
-        duty: float = DUTY,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        if not 0 < duty <= 1:
-            raise ValueError(f"the share of time that a device works must be in (0, 1], not {duty}")
-        self._per_s = 1 / duty - 1  # seconds of rest owed for a second of work
-        self._clock = clock
-        self._sleep = sleep
-        self._owed_s = 0.0
-        self._end = clock()
-
-    @contextmanager
-    def stretch(self, idle_s: float = 0.0) -> Iterator[None]:
-        """A stretch of work; the remaining rest of the previous stretch is taken first.
-
-        `idle_s` seconds of it are rest: the device does next to nothing, as in a delay that it spends in one thread.
-        """
-        left_s = self._owed_s - (self._clock() - self._end)
-        if left_s > 0:
-            self._sleep(left_s)
-        start = self._clock()
-        try:
-            yield
-        finally:
-            self._end = self._clock()
-            self._owed_s = (self._end - start - idle_s) * self._per_s - idle_s
-
+from triton_ops.device import graph_nodes
+from triton_ops.timing.timer import DUTY, Launch, Pace, Pending, Sampler, without_gc
 
 Cache = Literal["cold", "flushed", "warm"]
 """State of L2 before a launch: cold by argument sets in turn, flushed by a write, or left as it is."""
@@ -436,35 +392,26 @@ def _count_unwritten(tensors: Sequence[Any]) -> int:
     return sum(int(tensor.isnan().sum()) for tensor in tensors)
 
 
-_log = logging.getLogger("triton_ops")
+_L2_COVERED = 2.5  # times the L2: bytes that the other sets must touch before a set is used again
+_LEAST_SETS = 2
+_PLACES = 8  # sets wherever there is memory for them: the mean over eight places has about a third of one's deviation
+_MEMORY_SHARE = 0.25  # share of the free device memory that further sets may take
+_ONE = 1  # a launch that touches no memory needs one set
 
 
-def timer_of(mode: str, name: str) -> Timer:
-    """The clock for a mode that another process has chosen."""
-    clock, _, cache = mode.partition("-")
-    if clock == "graph":
-        return GraphTimer(name, cold=cache == "cold")
-    return EventTimer(name, cache=cache) if clock == "event" else HostTimer()  # type: ignore[arg-type]
+def sets_needed(touched_bytes: int, l2_bytes: int | None, free_bytes: int | None = None) -> int | None:
+    """Number of argument sets to take in turn, the first included.
 
-
-def choose_timer(device: DeviceSpec, name: str, launch: Launch, *, cold: bool = True, capture: bool = True) -> Timer:
-    """The clock for a problem, chosen by its default config, whose launch has run once.
-
-    On a CPU the clock is the host's. On a GPU, a launch that is shorter than 0.2 ms and can be captured is timed by
-    replays of a graph, any other launch by event pairs. L2 is made cold by taking the launch's argument sets in turn,
-    or by a flush where there is only one set. `cold` is whether L2 is to hold none of the launch's data; `capture` is
-    False after a candidate could not be captured.
+    At least what keeps L2 cold, and up to eight where they fit in a quarter of the free memory; without `free_bytes`
+    only the former. None if not even those fit, or if the size of the cache is not known: it must then be flushed
+    instead. `touched_bytes` are those that one launch reads and writes, `l2_bytes` the size of the device's last cache.
     """
-    if device.kind == "cpu":
-        return HostTimer()
-    several_sets = bool(launch.others)
-    graphs = capture and launch.reset is None and (several_sets or not cold)
-    if graphs and estimate_ms(DelayedQueue(name), launch) < REPLAY_MS:
-        timer = GraphTimer(name, cold=cold)
-        try:
-            timer.prepare(launch)
-        except CaptureError as error:
-            _log.warning("%s: timed by event pairs instead", error)
-        else:
-            return timer
-    return EventTimer(name, cache=("cold" if several_sets else "flushed") if cold else "warm")
+    if not l2_bytes:
+        return None
+    if touched_bytes <= 0:
+        return _ONE
+    least = max(_LEAST_SETS, math.ceil(_L2_COVERED * l2_bytes / touched_bytes) + 1)
+    if free_bytes is None:
+        return least
+    fitting = int(_MEMORY_SHARE * free_bytes / touched_bytes) + 1
+    return max(least, min(_PLACES, fitting)) if least <= fitting else None

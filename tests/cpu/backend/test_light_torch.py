@@ -101,7 +101,7 @@ jit.JITFunction.run = lambda *args, **kwargs: launched.append(args[0])
 for name, shape in (("layer_norm_backward", (64, 128)), ("rmsnorm_rope_backward", None), ("attention_backward", None)):
     operation = kernels.load(name)
     problem = operation.problem(shape, None)
-    given = described(Arguments(keyword=dict(problem.arguments)))
+    given = Arguments(keyword=dict(problem.arguments)).described()
     with pretending(named_target("sm_90")):
         for config in list(operation.space_for(problem))[::16]:
             dry_run(lambda **all: operation.kernel.launch(**all, **config), given)

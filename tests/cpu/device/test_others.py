@@ -19,7 +19,7 @@ from triton_ops.device.vendors import open_sensors
 from triton_ops.dispatch.operations import decided
 from triton_ops.evaluation import station
 from triton_ops.records import recall
-from triton_ops.timing.guard import SensorGuard
+from triton_ops.timing.timer import SensorGuard
 
 ME, OTHER = os.getpid(), 999_999_999  # no system has so many processes
 

@@ -7,7 +7,6 @@ from math import gcd, prod
 from typing import Any, NamedTuple
 
 from triton_ops.backend import one_line
-from triton_ops.compilation import resources_of
 from triton_ops.device import Residents
 from triton_ops.kernel_ir import Traffic, widths_by_line
 from triton_ops.lint.findings import Undecided
@@ -44,7 +43,7 @@ def _registers_decide_compiled(
 ) -> Iterator[Statement]:
     target = kernel.target
     try:
-        resources = resources_of(compile_variant(kernel, variant, config), target)
+        resources = compile_variant(kernel, variant, config).resources(target)
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
         yield _refused(rule, kernel, config, error)
         return
@@ -99,7 +98,7 @@ def _find_lost_occupancy(rule: Rule, kernel: KernelReading) -> Iterable[Statemen
         return
     several = (configs[0], {**configs[0], "num_stages": stages - 1})
     try:
-        resources = [resources_of(compile_variant(kernel, variant, one), kernel.target) for one in several]
+        resources = [compile_variant(kernel, variant, one).resources(kernel.target) for one in several]
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
         yield _refused(rule, kernel, configs[0], error)
         return

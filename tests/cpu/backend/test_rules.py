@@ -14,9 +14,8 @@ import triton
 import triton.language as tl
 
 from tests import plain_product
-from triton_ops.backend import AheadOfTime, Arguments
-from triton_ops.compilation import foresee
-from triton_ops.compilation.block_sizes import Blocks, SteppedDimension, blocks_of
+from triton_ops.backend import Arguments, TritonCompiler
+from triton_ops.backend.block_sizes import Blocks, SteppedDimension, blocks_of
 from triton_ops.device import named_target
 from triton_ops.device.datasheets import TARGETS
 from triton_ops.kernels import load, names
@@ -78,7 +77,7 @@ def helpers(x, n, scale, BLOCK: tl.constexpr, KIND: tl.constexpr, TIMES: tl.cons
 
 
 def verdict(config, arguments=SQUARE, arch="sm_90", kernel=PRODUCT):
-    return foresee(AheadOfTime(kernel, arguments, named_target(arch)), config)
+    return TritonCompiler(kernel, arguments, named_target(arch)).objection(config)
 
 
 @pytest.mark.parametrize(
@@ -197,5 +196,5 @@ def test_no_default_of_a_shipped_kernel_is_refused_or_deferred(name):
         problem = operation.problem(shape, dtype)
         default = operation.space_for(problem).default
         for target in TARGETS.values():
-            ahead = AheadOfTime(operation.kernel, Arguments(keyword=dict(problem.arguments)), target)
-            assert foresee(ahead, default) is None
+            ahead = TritonCompiler(operation.kernel, Arguments(keyword=dict(problem.arguments)), target)
+            assert ahead.objection(default) is None
