@@ -13,7 +13,7 @@ from typing import Any
 from triton_ops import tune
 from triton_ops.backend import operation
 from triton_ops.benchmark import ConfigCache
-from triton_ops.device import Calibration, load_calibration, machine_of, spec_named
+from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.device.machine import calibration_path
 from triton_ops.exceptions import CacheError, LockfileError, RecordingError, RunLogError
 from triton_ops.lab.recording import read_recording, write_recording
@@ -221,10 +221,10 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _rates(folder: Path) -> dict[str, Any]:
-    calibration = load_calibration(folder, GPU)
-    spec = spec_named(GPU)
+    calibration = Calibration.load(folder, GPU)
+    spec = DeviceSpec.named(GPU)
     assert spec is not None
-    machine_of(spec, calibration)
+    Machine.of(spec, calibration)
     return {} if calibration is None else {"rates": calibration}
 
 

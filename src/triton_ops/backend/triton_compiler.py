@@ -82,17 +82,17 @@ class Built:
     @classmethod
     def of(cls, kernel: Any, target: Target) -> Built:
         """A compiled kernel of Triton's."""
-        binary, assembly = ("cubin", "ptx") if target.kind == "cuda" else ("hsaco", "amdgcn")
-        return cls(kernel.asm[binary], kernel.asm[assembly], kernel.metadata._asdict(), kernel.hash)
+        vendor = target.vendor
+        return cls(kernel.asm[vendor.binary], kernel.asm[vendor.assembly], kernel.metadata._asdict(), kernel.hash)
 
     def resources(self, target: Target) -> Resources:
         """The resources and the features of the code."""
-        facts = binary_facts(target.kind, self.binary, self.assembly)
+        facts = binary_facts(target.vendor.assembly, self.binary, self.assembly)
         return Resources(shared_bytes=self.metadata["shared"], binary=binary_digest(self.binary), **facts)
 
     def machine_code(self, target: Target) -> str | None:
         """The machine code as text; None without a disassembler."""
-        return self.assembly if target.kind == "hip" else disassembled(self.binary)
+        return self.assembly if target.vendor.allots_registers else disassembled(self.binary)
 
 
 class _SharedKnownError(Exception):
@@ -235,7 +235,7 @@ class TritonCompiler(Compiler):
             arguments = pack((self.arguments, self.members), by_value=True)
         except KernelTypeError as error:
             raise TargetError(f"the arguments of {kernel.name}: {error.message}", hint=error.hint) from error
-        needs_torch = target.kind != "cuda" or _TORCH in packages | arguments.imports
+        needs_torch = target.vendor.lowers_with_torch or _TORCH in packages | arguments.imports
         imports = kernel.compile_imports or (_TORCH if needs_torch else "")
         needs = TritonNeeds(("triton", *filter(None, (imports,))), target)
         return PackedTritonCompiler(kernel.name, needs, content, arguments.content, kernel.cache_key, target)

@@ -22,7 +22,7 @@ from triton_ops.benchmark.performance import PerformanceProfile as PerformancePr
 from triton_ops.benchmark.performance import compute_elementwise_metrics as compute_elementwise_metrics
 from triton_ops.benchmark.performance import compute_gemm_metrics as compute_gemm_metrics
 from triton_ops.benchmark.plain_configs import ConfigCache
-from triton_ops.device import Turns, current_device, gpu_missing, probe, turn_key
+from triton_ops.device import TorchDevice, Turns, gpu_missing, probe
 from triton_ops.evaluation import ArgumentSet, Subject
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsError, TuningFailedError
 from triton_ops.space import Config, ConfigSpace, Members, given_back
@@ -220,8 +220,8 @@ class TritonAutoTuner:
         members = [config.with_members(self._space.members) for config in configs]
         executables = [self._kernel.compile(config, subject.arguments) for config in members]
         turns = Turns(shared_timer.device_name)
-        turn = turns.turn(turn_key(shared_timer.device, shared_timer.device_name))
-        with current_device(shared_timer.device_name), _without_ptxas_dumps(), turn:
+        turn = turns.turn(Turns.key_of(shared_timer.device, shared_timer.device_name))
+        with TorchDevice(shared_timer.device_name).current(), _without_ptxas_dumps(), turn:
             arms, timer = self._run(executables, subject, shared_timer)
         return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)], arms
 

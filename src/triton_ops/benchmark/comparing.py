@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from triton_ops.benchmark.timing import Contestant, PreparedContestants, blame, blame_calls_of, contestants_of, prepare
-from triton_ops.device import CpuLoad, Turns, current_device, probe, turn_key
+from triton_ops.device import CpuLoad, TorchDevice, Turns, probe
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import checked_seed
 from triton_ops.timing import Arm, DuelPolicy, GuardSummary, Interval, Rounds, Sampler, Timer, guard_for
@@ -230,7 +230,7 @@ def compare_contestants(
     """Compare two contestants that take the same arguments; it raises as `compare`."""
     device = probe(a.device_name)
     turns = Turns(a.device_name, wait)
-    with current_device(a.device_name), turns.turn(turn_key(device, a.device_name)):
+    with TorchDevice(a.device_name).current(), turns.turn(Turns.key_of(device, a.device_name)):
         load, rng = CpuLoad(), random.Random(seed)
         prepared = prepare([a, b, a], sets=3, cold=cold, choose=choose)  # the second a is the twin
         visit_samples = policy.samples(_longest_ms((a, b), prepared))

@@ -34,7 +34,7 @@ from triton_ops.backend import (
     private_copy,
 )
 from triton_ops.base import require
-from triton_ops.device import CpuLoad, Turns, current_device, device_named, gpu_missing, probe, turn_key
+from triton_ops.device import CpuLoad, TorchDevice, Turns, gpu_missing, probe
 from triton_ops.evaluation import ArgumentSet, Subject
 from triton_ops.exceptions import (
     DeviceError,
@@ -92,7 +92,7 @@ def contestants_of(
 
     `device` None follows the arguments; `seed` is that of the inputs of an operation that is given no arguments.
     """
-    arguments, device = Arguments.given(args, kwargs), device_named(device)
+    arguments, device = Arguments.given(args, kwargs), TorchDevice.name_of(device)
     makers: dict[int, MakeArguments] = {}  # by operation; 0 is the caller's own arguments
     makers[0] = partial(private_copy, arguments)
     return [_contestant(name, what, arguments, makers, device, seed) for name, what in callables.items()]
@@ -189,7 +189,7 @@ def prepare(
     name = _one_device(contestants)
     timers = SharedTimer(probe(name), name, cold=cold, choose=choose)
     with _copy_errors(name):
-        count = sets if timers.device.kind == "cpu" else 1
+        count = sets if timers.device.is_cpu else 1
         argument_sets = {maker: [maker() for _ in range(count)] for maker in {each.arguments for each in contestants}}
     findings = {
         id(each): _explore(each, argument_sets[each.arguments][0]) for each in {id(c): c for c in contestants}.values()
@@ -433,7 +433,7 @@ def time_ms(
     (contestant,) = contestants_of({"fn": fn}, args, kwargs, device)
     place = contestant.device_name
     device_spec, turns = probe(place), Turns(place, wait)
-    with current_device(place), turns.turn(turn_key(device_spec, place)):
+    with TorchDevice(place).current(), turns.turn(Turns.key_of(device_spec, place)):
         load, begun_s = CpuLoad(), time.time()
         prepared = prepare([contestant], cold=cold)
         sampler, timer = prepared.samplers[0][0], prepared.timer
@@ -466,7 +466,7 @@ def counted_times(
     """Times of `runs` samples after `warmup_runs` others; a sample is several calls where one is too short."""
     (contestant,) = contestants_of({"fn": fn}, args, kwargs, None)
     place = contestant.device_name
-    with current_device(place), Turns(place, True).turn(turn_key(probe(place), place)):
+    with TorchDevice(place).current(), Turns(place, True).turn(Turns.key_of(probe(place), place)):
         prepared = prepare([contestant])
         sampler, timer = prepared.samplers[0][0], prepared.timer
         with blame_calls_of(contestant):

@@ -58,7 +58,7 @@ from triton_ops.compile_modes.mode_report import (
 )
 from triton_ops.compile_modes.mode_worker import LEAST_CALLS, CallManner
 from triton_ops.compile_modes.model_workload import Loss, check_factory, checked_loss, workload_by, workload_of
-from triton_ops.device import CpuLoad, DeviceSpec, Turns, probe, turn_key
+from triton_ops.device import CpuLoad, DeviceSpec, Turns, probe
 from triton_ops.exceptions import CacheError, SettingsError, TuningFailedError
 from triton_ops.request import Patience, checked_seed
 from triton_ops.values import Status, Tolerance, as_tolerance
@@ -295,7 +295,7 @@ class Comparing:
         if (why := refusal(mode)) != "":
             self._keep(failed_row(mode, Status.CONSTRAINT, why))
             return
-        same = same_without_gpu(self._request.modes, mode) if self._device.kind == "cpu" else None
+        same = same_without_gpu(self._request.modes, mode) if self._device.is_cpu else None
         if same is not None and same.name in self._rows:
             self._aliases.append((mode, same))
             self._keep(alias_row(mode, same, self._rows[same.name]))
@@ -435,7 +435,7 @@ class Comparing:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         name = self._turns.device_name
-        with self._turns.turn(turn_key(probe(name), name)):
+        with self._turns.turn(Turns.key_of(probe(name), name)):
             yield
 
     def _warn_of_environment(self) -> None:

@@ -4,8 +4,6 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.dispatch.choice_traced import Gradient as Gradient
-    from triton_ops.dispatch.choice_traced import compilable as compilable
     from triton_ops.dispatch.chooser import Chooser as Chooser
     from triton_ops.dispatch.chooser import choose as choose
     from triton_ops.dispatch.decision import FALLBACK as FALLBACK
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.operations import would_run as would_run
     from triton_ops.dispatch.policy import capturing as capturing
     from triton_ops.dispatch.policy import on_miss as on_miss
+    from triton_ops.dispatch.torch_operators import Gradient as Gradient
+    from triton_ops.dispatch.torch_operators import compilable as compilable
     from triton_ops.dispatch.triton_autotuner import PrintedTune as PrintedTune
     from triton_ops.dispatch.triton_autotuner import parse_printed as parse_printed
 else:

@@ -13,13 +13,13 @@ from functools import partial
 from typing import Any
 
 from triton_ops.backend import Arguments, FunctionKernel, Operation, is_found_again, is_tensor
-from triton_ops.dispatch.choice_traced import Traced, operator_of, without_memory
 from triton_ops.dispatch.decision import FALLBACK, Decision, Found, register
 from triton_ops.dispatch.implementation import ChoiceKernel, ChoiceSpace, Implementation, as_implementation, in_order
+from triton_ops.dispatch.in_compile import ChoiceInCompile, described, without_memory
 from triton_ops.dispatch.ladder import ladder_of
 from triton_ops.dispatch.operations import answered, safely_decided
 from triton_ops.dispatch.policy import DEFAULT, TUNE, capturing, policy_of, tune
-from triton_ops.dispatch.traced import described
+from triton_ops.dispatch.torch_operators import operator_of
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
 from triton_ops.request import KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest, device_for
 from triton_ops.settings import checked_on_miss
@@ -109,7 +109,7 @@ class Chooser:
         reads one file.
         """
         if _dynamo():
-            return self._traced.call(args, kwargs)
+            return self._in_compile.call(args, kwargs)
         return self._calls.call(*args, **kwargs)
 
     def __deepcopy__(self, memo: Any) -> Chooser:
@@ -242,7 +242,7 @@ class Chooser:
     def forget(self) -> None:
         """Have every problem decided again."""
         self._calls.clear()
-        self._traced.forget()
+        self._in_compile.forget()
 
     def begin_anew(self) -> None:
         """Forget every decision and the lock, in a forked child, whose other threads are gone."""
@@ -255,7 +255,7 @@ class Chooser:
         if entry is not None and entry.holds:
             return entry
         if _exporting():
-            return KnownCall(lambda *positional, **named: self._traced.call(positional, named), _nothing)
+            return KnownCall(lambda *positional, **named: self._in_compile.call(positional, named), _nothing)
         if place is None or any(is_tensor(it) and it.device.type == "meta" for it in (*args, *kwargs.values())):
             return KnownCall(self._first(args, kwargs), _nothing)  # inside of vmap, tensors have no memory of their own
         return self._calls.of(place, lambda: self._known(self._decided(Arguments(tuple(args), kwargs)).counted, kwargs))
@@ -306,7 +306,7 @@ class Chooser:
         if before is not None:
             self.forget()
         modes = ["autocast"] if all(each.gradient for each in implementations.values()) else ["autocast", "gradients"]
-        self._traced = Traced(self._kernel, self._found, self._operator)
+        self._in_compile = ChoiceInCompile(self._kernel, self._found, self._operator)
         self._calls = KnownCalls[KnownCall](self.known, modes)
         first = next(iter(implementations.values()))
         own = None

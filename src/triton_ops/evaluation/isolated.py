@@ -322,7 +322,7 @@ class Stations:
         """True if candidates run in a worker."""
         if self.options.isolate is not None:
             return self.options.isolate
-        return self.problem.device.kind != "cpu" and isinstance(self.problem.kernel, MayCrash)
+        return not self.problem.device.is_cpu and isinstance(self.problem.kernel, MayCrash)
 
     @cached_property
     def _turns(self) -> Turns:

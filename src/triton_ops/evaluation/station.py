@@ -13,7 +13,7 @@ from typing import Protocol
 
 from triton_ops.backend import Arguments, CompilesAhead, ScratchAllocator, one_line
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, Turns, current_device, turn_key
+from triton_ops.device import DeviceSpec, TorchDevice, Turns
 from triton_ops.evaluation.candidate import COMPILE, Evaluator
 from triton_ops.evaluation.finals import RACE, FinalRequest, Outcome, compare_finalists
 from triton_ops.evaluation.idle_worker import Needs
@@ -162,7 +162,7 @@ class Inline:
         self._lost: str | None = None
         with self._on_device():
             self._evaluator = _evaluator(assignment, tell, note_config)
-            self._turn_key = turn_key(assignment.device, assignment.device_name)
+            self._turn_key = Turns.key_of(assignment.device, assignment.device_name)
         self._started = assignment.baseline is None
         self._since_s = time.time()
 
@@ -191,7 +191,7 @@ class Inline:
                 raise
             if trial.status in (Status.RUNTIME, Status.RESOURCES):
                 self._lost = _device_lost(self._assignment.device, self._assignment.device_name)
-                if self._lost is None and self._assignment.device.kind != "cpu":
+                if self._lost is None and not self._assignment.device.is_cpu:
                     require("torch", "freeing memory").cuda.empty_cache()  # memory that the failed candidate held
             return trial
 
@@ -215,7 +215,7 @@ class Inline:
         """Do nothing: this process goes on, and frees memory as its owner drops the station."""
 
     def _on_device(self) -> AbstractContextManager[None]:
-        return current_device(self._assignment.device_name)
+        return TorchDevice(self._assignment.device_name).current()
 
     def _start(self, config: Config | None) -> None:
         baseline = self._assignment.baseline
@@ -311,7 +311,7 @@ def _device_lost(device: DeviceSpec, device_name: str) -> str | None:
 
     An illegal access leaves the whole process without its GPU. A small computation on the device finds that out.
     """
-    if device.kind == "cpu":
+    if device.is_cpu:
         return None
     torch = require("torch", "asking the GPU")
     try:

@@ -15,7 +15,7 @@ from rich.progress import track
 
 from triton_ops.backend import Arguments, Operation, compiler_of
 from triton_ops.compilation import CompilePool
-from triton_ops.device import Target, named_target, probe, target_of
+from triton_ops.device import Target, probe
 from triton_ops.exceptions import EmptySpaceError, SettingsError, TargetError
 from triton_ops.kernels import load_operation, load_target
 from triton_ops.lab.spills import CureTrial, SpillEvidence, SpillReport, cure_spills
@@ -149,7 +149,7 @@ def compile_command(
     disk cache.
     """
     _check(jobs, timeout_s, dtype)
-    goals = list({goal.arch: goal for goal in map(named_target, archs or [])}.values()) or [target_of(probe())]
+    goals = list({goal.arch: goal for goal in map(Target.named, archs or [])}.values()) or [Target.of(probe())]
     shapes, values = parse_shapes(shape), parse_space(space)
     with only_data_on_stdout():
         operation = _operation(target, goals[0])

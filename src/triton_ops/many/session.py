@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from triton_ops.base import Folder, Host, gain_text, is_positive
 from triton_ops.compilation import SharedCpus
-from triton_ops.device import chosen_gpus
+from triton_ops.device import TorchDevice
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError
 from triton_ops.many.executor import Executor, ExecutorLostError, Job, LocalExecutor, TellsReady
 from triton_ops.many.problem import RunOptions, as_problem, job_of
@@ -531,4 +531,4 @@ def run_options(
     if budget_s is not None and not is_positive(budget_s):
         raise SettingsError(f"budget_s is {budget_s!r}; it must be a positive number", hint="leave it out for no limit")
     limit_s = None if budget_s is None else float(budget_s)
-    return RunOptions(each=each.of_effort(plan), devices=chosen_gpus(gpus), budget_s=limit_s, cluster=cluster)
+    return RunOptions(each=each.of_effort(plan), devices=TorchDevice.chosen(gpus), budget_s=limit_s, cluster=cluster)

@@ -24,7 +24,7 @@ from triton_ops.backend import (
     source_of,
 )
 from triton_ops.base import canonical_json, is_positive
-from triton_ops.device import DeviceSpec, current_gpu, device_named, gpu_missing, probe, target_of
+from triton_ops.device import DeviceSpec, Target, TorchDevice, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, SpaceError
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.values import (
@@ -149,7 +149,7 @@ class Task(KernelProblem):
 
     def compiler(self) -> Compiler | None:
         """The compiler of the kernel's configs, for processes without the device; None if nothing is compiled."""
-        target = None if self.device.kind == "cpu" else target_of(self.device)
+        target = None if self.device.kind == "cpu" else Target.of(self.device)
         return compiler_of(self.kernel, self.arguments_or_specs, target, self.space.members)
 
 
@@ -254,7 +254,7 @@ class TuneProblem:
     def request(self, device: str | None = None, seed: int = 0) -> TuneRequest:
         """The request on a device, the problem's own for None; it fits, but for the space, which may be missing."""
         target, space = self.parts
-        arguments, device = Arguments.given(self.args, self.kwargs), device_named(device or self.device)
+        arguments, device = Arguments.given(self.args, self.kwargs), TorchDevice.name_of(device or self.device)
         reference, tolerance, check = as_callable("reference", self.reference), self.tolerance, self.check
         operation, named = target if isinstance(target, Operation) else None, None
         if operation is not None and not (arguments.positional or arguments.keyword):
@@ -373,7 +373,7 @@ def device_for(device: str | None, runs_on: str, who: str) -> str:
     if device is not None:
         return _with_index(device)
     if runs_on == "any":
-        return "cpu" if gpu_missing() else current_gpu()
+        return "cpu" if gpu_missing() else TorchDevice.current_name()
     if runs_on == "cuda" and (missing := gpu_missing()):
         raise DeviceError(
             f"{who} runs on a GPU, and there is none: {missing}",
@@ -402,7 +402,7 @@ def device_of(arguments: Arguments, device: str | None) -> str:
 
 def _with_index(device_name: str) -> str:
     """The device's name; `cuda` with the number of the current GPU, which is another one in other threads."""
-    return current_gpu() if device_name == "cuda" else device_name
+    return TorchDevice.current_name() if device_name == "cuda" else device_name
 
 
 def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:

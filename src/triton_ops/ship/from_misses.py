@@ -9,7 +9,7 @@ from typing import Any
 
 from triton_ops import dispatch
 from triton_ops.backend import pack
-from triton_ops.device import current_gpu, gpu_missing, probe
+from triton_ops.device import TorchDevice, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, NotLoadedError, TritonKernelError
 from triton_ops.many import Job, JobPlace, ManyResult, ProblemOutcome, RunOptions, run_jobs
 from triton_ops.records import Miss, Misses, cache_folder, store_in
@@ -134,4 +134,4 @@ def _here(miss: Miss, kind: str) -> str:
     device = probe(kind)
     if device.name != name:
         raise DeviceError(f"it is of {name}, and this machine has {device.name}")
-    return current_gpu() if kind == "cuda" else kind
+    return TorchDevice.current_name() if kind == "cuda" else kind

@@ -31,7 +31,7 @@ from itertools import count
 from typing import Any, Literal
 
 from triton_ops.base import require
-from triton_ops.device import graph_nodes
+from triton_ops.device import TorchDevice
 from triton_ops.timing.timer import DUTY, Launch, Pace, Pending, Sampler, without_gc
 
 Cache = Literal["cold", "flushed", "warm"]
@@ -324,7 +324,7 @@ def estimate_ms(queue: DelayedQueue, launch: Launch) -> float:
 
 def node_count(torch: Any, graph: Any) -> int | None:
     """The number of nodes of a captured graph; None if this torch or the driver does not tell."""
-    return graph_nodes(torch, graph.raw_cuda_graph()) if hasattr(graph, "raw_cuda_graph") else None
+    return TorchDevice.graph_nodes(torch, graph.raw_cuda_graph()) if hasattr(graph, "raw_cuda_graph") else None
 
 
 def _capture_calls(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:

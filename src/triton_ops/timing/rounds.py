@@ -32,7 +32,7 @@ from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
 
-from triton_ops.device import DeviceSpec, free_bytes_of
+from triton_ops.device import DeviceSpec, TorchDevice
 from triton_ops.exceptions import SettingsError
 from triton_ops.timing.gpu_timers import (
     REPLAY_MS,
@@ -500,7 +500,7 @@ def choose_timer(device: DeviceSpec, name: str, launch: Launch, *, cold: bool = 
     or by a flush where there is only one set. `cold` is whether L2 is to hold none of the launch's data; `capture` is
     False after a candidate could not be captured.
     """
-    if device.kind == "cpu":
+    if device.is_cpu:
         return HostTimer()
     several_sets = bool(launch.others)
     graphs = capture and launch.reset is None and (several_sets or not cold)
@@ -592,8 +592,8 @@ class SharedTimer:
 
     def sets(self, tensors: Iterable[Any]) -> int:
         """The number of sets of such tensors that keep L2 cold; 1 on a CPU and for a timer that flushes."""
-        if not self.cold or (self.mode or "").endswith("flushed") or self.device.kind == "cpu":
+        if not self.cold or (self.mode or "").endswith("flushed") or self.device.is_cpu:
             return 1
         touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
-        free = free_bytes_of(self.device_name)
+        free = TorchDevice(self.device_name).free_bytes
         return sets_needed(sum(touched.values()), self.device.l2_bytes, free) or 1

@@ -20,7 +20,7 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.backend import Kernel, Operation, is_kept, source_of
 from triton_ops.base import Host
-from triton_ops.device import current_gpu
+from triton_ops.device import TorchDevice
 from triton_ops.evaluation import Stations
 from triton_ops.processes import fork_servers
 from triton_ops.records import (
@@ -60,7 +60,7 @@ def call_of(problem: TuneProblem, options: TuneOptions) -> Any:
     if (listed := _space(problem.space)) is None:
         return None
     rest = problem.shape, problem.dtype, problem.device, problem.reference, problem.tolerance, problem.check
-    where = (*settings.named_folder_and_effort(), current_gpu())
+    where = (*settings.named_folder_and_effort(), TorchDevice.current_name())
     more = id(problem.target), listed, *rest, problem.cold, options, where
     return _hits.place(problem.args, problem.kwargs or {}, *more)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from triton_ops.backend import not_for_another_process
 from triton_ops.base import Folder
 from triton_ops.compilation import CompilePool, SharedCpus
-from triton_ops.device import CpuLoad, DeviceSpec, load_calibration, machine_of
+from triton_ops.device import Calibration, CpuLoad, DeviceSpec, Machine
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
 from triton_ops.exceptions import CacheError, DeviceError
 from triton_ops.processes import WorkerProcess, cleaned_up_on_sigterm
@@ -153,7 +153,7 @@ def may_overlap(leave: Leave, facts: StationFacts, device: DeviceSpec) -> bool:
 
     Where a CPU is measured, or this process measures, the work beside a trial would be in its times.
     """
-    return leave.overlaps and facts.apart and device.kind != "cpu"
+    return leave.overlaps and facts.apart and not device.is_cpu
 
 
 _CUT_OFF = ("interrupted", "device lost")  # ends of a search after which nothing more is measured
@@ -355,7 +355,7 @@ class Tuning:
             if pool is not None and first is not None:
                 self._compile_first(first)
                 searcher = self._searcher(pool, partial(nothing_yet, self.gate))
-                feed_over(first, machine_of(self.task.device), self.effort, searcher)
+                feed_over(first, Machine.of(self.task.device), self.effort, searcher)
                 first.complete(searcher)
             leave = self._leave = self.gate.wait(first)
             self.start = max(self.start, leave.since_s)
@@ -402,7 +402,7 @@ class Tuning:
         started = datetime.now(timezone.utc) - timedelta(seconds=time.monotonic() - self.start)
         run_id = Runs.new_id(started)
         log = RunLog(self.runs.path(run_id), self.start, root=root)
-        calibration = None if root is None or self.task.work is None else load_calibration(root, self.task.device.name)
+        calibration = None if root is None or self.task.work is None else Calibration.load(root, self.task.device.name)
         log.begin(Head.of(
             run_id, self.key, self.task, effort, seed=self.options.seed, versions=versions(), started=started,
             calibration=calibration,
@@ -432,7 +432,7 @@ class Tuning:
             wait_for_station = self.stations.begin(assignment, process, log.begun, check)
             searcher = self._searcher(pool, readiness(process))
             waits = until_one_is_done if self.gate is None else partial(wait_for_one, self.gate)
-            machine = machine_of(self.task.device)
+            machine = Machine.of(self.task.device)
             feed = feed_over(pool, machine, self.effort, searcher, log.preview, waits)
             loop = self._loop(log, searcher, feed)
             loop.prepare(incumbents, trials, nearby)

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from triton_ops.cli.app import main
-from triton_ops.device import DeviceSpec
-from triton_ops.device import probing as chosen
+from triton_ops.device import DeviceSpec, TorchDevice
 from triton_ops.kernels import load_target
 from triton_ops.records import Misses
 from triton_ops.records.misses import Harvest
@@ -83,7 +82,7 @@ def test_where_nothing_can_be_tuned_the_exit_code_says_so(tmp_path, keys, capsys
 
 def test_misses_of_the_cpu_are_tuned_beside_the_gpus_of_a_run(tmp_path, keys, capsys, monkeypatch):
     two = tuple(DeviceSpec(kind="cuda", name="H200", arch="sm_90", units=132) for _ in range(2))
-    monkeypatch.setattr(chosen, "gpus_here", lambda: two)
+    monkeypatch.setattr(TorchDevice, "gpus", lambda: two)
     note(tmp_path, (keys(8), 1, None))
     assert main(["tune", "--from-misses", "--gpus", "all", "--json"]) == 0
     (served,) = json.loads(capsys.readouterr().out)

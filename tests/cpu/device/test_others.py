@@ -14,7 +14,7 @@ from triton_ops import ConfigSpace, Operation, settings, time_ms, tune
 from triton_ops.base import Folder, Process
 from triton_ops.benchmark import timing
 from triton_ops.device import Others
-from triton_ops.device.turns import takes_turns
+from triton_ops.device.probing import takes_turns
 from triton_ops.device.vendors import open_sensors
 from triton_ops.dispatch.operations import decided
 from triton_ops.evaluation import station

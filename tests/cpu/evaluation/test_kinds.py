@@ -42,7 +42,7 @@ from triton_ops.backend import (  # noqa: E402  # noqa: E402
 from triton_ops.compilation import (  # noqa: E402
     CompilePool,
 )
-from triton_ops.device import named_target  # noqa: E402
+from triton_ops.device import Target  # noqa: E402
 from triton_ops.evaluation import ArgumentSet, Subject  # noqa: E402
 from triton_ops.evaluation.station import Assignment  # noqa: E402
 from triton_ops.request import TuneProblem  # noqa: E402
@@ -51,7 +51,7 @@ from triton_ops.space import Config, as_space  # noqa: E402
 from triton_ops.values import Status  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
-TARGET = replace(named_target("sm_90"), units=132)
+TARGET = replace(Target.named("sm_90"), units=132)
 MATRIX = TensorSpec((kinds.ROWS, kinds.COLUMNS), "bfloat16")
 VECTOR = TensorSpec((1000,), "float32")
 NUMBER = TensorSpec((1,), "float32", fill="zeros")
@@ -371,7 +371,7 @@ def test_a_launcher_may_ask_the_device_that_is_compiled_for():
     kernel = LauncherKernel(kinds.sum_on_all_units, outputs=("out",))
     built = ahead(kernel, **SUM).built(Config(BLOCK=128))
     assert len(built) == 2
-    unknown = TritonCompiler(kernel, Arguments(keyword=SUM).described(), named_target("sm_90"))
+    unknown = TritonCompiler(kernel, Arguments(keyword=SUM).described(), Target.named("sm_90"))
     with pytest.raises(TargetError, match="multi_processor_count is not known"):
         unknown.built(Config(BLOCK=128))
     assert not torch.cuda.is_available()

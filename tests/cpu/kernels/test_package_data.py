@@ -17,7 +17,7 @@ from triton_ops import kernels, on_miss, share_lockfile
 from triton_ops.backend import matrix_descriptor, source_of
 from triton_ops.base import host
 from triton_ops.benchmark.command_bench import BenchRequest, bench_contestants
-from triton_ops.device import spec_named
+from triton_ops.device import DeviceSpec
 from triton_ops.dispatch import decision as decisions
 from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch import would_run
@@ -32,8 +32,8 @@ from triton_ops.values import Key, dtype_name
 
 pytestmark = pytest.mark.triton
 
-H200 = replace(spec_named("NVIDIA H200"), driver="570.1")
-H100 = replace(spec_named("NVIDIA H100 80GB HBM3"), driver="570.1")
+H200 = replace(DeviceSpec.named("NVIDIA H200"), driver="570.1")
+H100 = replace(DeviceSpec.named("NVIDIA H100 80GB HBM3"), driver="570.1")
 ROOT = Path(__file__).resolve().parents[3]
 SHAPE = (4096, 4096)
 
@@ -265,12 +265,12 @@ from dataclasses import replace
 import triton_ops
 from triton_ops import kernels
 from triton_ops.dispatch import would_run
-from triton_ops.device import spec_named
+from triton_ops.device import DeviceSpec
 from triton_ops.space import Config
 from triton_ops.request import TuneProblem, request
 
 assert triton_ops.__file__.startswith(sys.argv[1]), triton_ops.__file__
-request.probe = lambda _name=None: replace(spec_named("NVIDIA H200"), driver="570.1")
+request.probe = lambda _name=None: replace(DeviceSpec.named("NVIDIA H200"), driver="570.1")
 request.gpu_missing = lambda: None
 print(would_run(kernels.load("softmax"), shape=(4096, 4096), dtype="bfloat16").text)
 """

@@ -15,7 +15,7 @@ from tests.planted_station import Planned
 from triton_ops import TuneProblem, release_processes, tune_many
 from triton_ops.compilation import pool
 from triton_ops.compilation.pool import compiler_server
-from triton_ops.device import spec_named
+from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import Stations
 from triton_ops.many import RunOptions, run_jobs
 from triton_ops.many.executor import LocalExecutor
@@ -38,7 +38,7 @@ def gpu(monkeypatch):
 
         return opened
 
-    monkeypatch.setattr(request, "probe", lambda _: spec_named("NVIDIA H200"))
+    monkeypatch.setattr(request, "probe", lambda _: DeviceSpec.named("NVIDIA H200"))
     monkeypatch.setattr(request, "gpu_missing", lambda: "")
     monkeypatch.setattr(Stations, "begin", begun)
     yield stations

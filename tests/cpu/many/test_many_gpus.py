@@ -12,8 +12,7 @@ import pytest
 
 from triton_ops import DeviceError, SettingsError, operation, tune_many
 from triton_ops.compilation import SharedCpus
-from triton_ops.device import DeviceSpec, chosen_gpus
-from triton_ops.device import probing as chosen
+from triton_ops.device import DeviceSpec, TorchDevice
 from triton_ops.many import Job, RunOptions, run_jobs
 from triton_ops.many.executor import LocalExecutor
 from triton_ops.many.problem import job_of
@@ -28,15 +27,15 @@ def spec(name="H200"):
 @pytest.fixture
 def host(monkeypatch):
     """Says that this machine has GPUs of these models."""
-    return lambda *names: monkeypatch.setattr(chosen, "gpus_here", lambda: tuple(map(spec, names)))
+    return lambda *names: monkeypatch.setattr(TorchDevice, "gpus", lambda: tuple(map(spec, names)))
 
 
 def test_gpus_are_chosen_by_index_as_a_list_or_as_text(host):
     host("H200", "H200", "H200")
-    assert chosen_gpus(None) == ()
-    assert chosen_gpus("all") == ("cuda:0", "cuda:1", "cuda:2")
-    assert chosen_gpus("0, 2") == chosen_gpus([0, 2]) == ("cuda:0", "cuda:2")
-    assert chosen_gpus(range(1, 2)) == ("cuda:1",)
+    assert TorchDevice.chosen(None) == ()
+    assert TorchDevice.chosen("all") == ("cuda:0", "cuda:1", "cuda:2")
+    assert TorchDevice.chosen("0, 2") == TorchDevice.chosen([0, 2]) == ("cuda:0", "cuda:2")
+    assert TorchDevice.chosen(range(1, 2)) == ("cuda:1",)
 
 
 @pytest.mark.parametrize(
@@ -53,14 +52,14 @@ def test_gpus_are_chosen_by_index_as_a_list_or_as_text(host):
 def test_a_choice_that_does_not_fit_is_one_line(host, given, error, said):
     host("H200", "H200", "A100")
     with pytest.raises(error, match=said):
-        chosen_gpus(given)
+        TorchDevice.chosen(given)
 
 
 def test_without_a_gpu_the_choice_is_refused_before_any_work(cli, monkeypatch):
     def none_here():
         raise DeviceError("no GPU can be used: torch is not installed")
 
-    monkeypatch.setattr(chosen, "gpus_here", none_here)
+    monkeypatch.setattr(TorchDevice, "gpus", none_here)
     with pytest.raises(DeviceError, match="no GPU can be used"):
         tune_many([object()], gpus="all")
     for words, said in (

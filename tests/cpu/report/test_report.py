@@ -16,7 +16,7 @@ from tests.records import record
 from tests.runs import ID, begun, head
 from triton_ops.base import Sealed
 from triton_ops.cost_model import GemmTiles
-from triton_ops.device import spec_named
+from triton_ops.device import DeviceSpec
 from triton_ops.records import Finalist, Head, RunLog, read_run
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.lockfile import loads
@@ -200,7 +200,7 @@ def test_the_log_of_a_tune_holds_the_work_beside_the_limits_of_the_device():
         4096, 4096, 4096, dtype="float16", out_dtype="float16", tile_rows="n", tile_columns="n", tile_inner="n"
     )
     task = Task(
-        kernel=None, problem=Problem("matmul"), space=ConfigSpace({"n": [1]}), device=spec_named("NVIDIA H200"),
+        kernel=None, problem=Problem("matmul"), space=ConfigSpace({"n": [1]}), device=DeviceSpec.named("NVIDIA H200"),
         device_name="cuda", arguments=None, work=Work(2e12, 1e9, tiles),
     )  # fmt: skip
     facts = {"seed": 0, "versions": {}, "started": datetime.now(timezone.utc)}

@@ -162,7 +162,7 @@ def _widths_decide_variant(rule: Rule, kernel: KernelReading, variant: Variant) 
     suspects = list(_suspects(variant))
     if not suspects:
         return
-    if kernel.target.kind != "cuda":
+    if kernel.target.vendor.assembly != "ptx":
         yield rule.undecided(kernel, f"how wide {kernel.target.arch} loads each line is not read; PTX is")
         return
     configs = list(known_configs(kernel))
@@ -289,7 +289,7 @@ def _decide_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iter
     shapes += [value.type.shape for reduction in variant.facts.reductions for value in reduction.inputs]
     if not variant.rearranges and all(sum(extent > 1 for extent in shape) < 2 for shape in shapes):
         return  # elements go from one thread to another as one sum of a block with one axis, if at all
-    if kernel.target.kind != "cuda":
+    if kernel.target.vendor.assembly != "ptx":
         yield rule.undecided(kernel, f"how {kernel.target.arch} accesses its shared memory is not read; PTX is")
         return
     if kernel.uses.descriptors and not kernel.guesses:

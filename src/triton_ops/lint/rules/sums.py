@@ -173,7 +173,7 @@ def _find_unused(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterato
 def _exact(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Products of tiles of 32 bits in full precision, which no matrix unit of NVIDIA takes."""
     for product in variant.facts.products:
-        if product.left.type.element == "f32" and not product.precision and kernel.target.kind == "cuda":
+        if product.left.type.element == "f32" and not product.precision and not kernel.target.vendor.multiplies_float32:
             when = "for inputs of 32 bits " if variant.guess.element == "fp32" else ""
             yield rule.undecided(
                 kernel,
