@@ -89,7 +89,7 @@ class Loadable(Protocol):
         """The allocator that the user has given to Triton by now, packed; None for the worker's own."""
 
     def station(self, tell: Callable[[str], None]) -> Any:
-        """The station in the worker, which has `facts`; `tell` is called with each step that begins."""
+        """The station in the worker, which has `facts`, perhaps None; `tell` is called with each step that begins."""
 
 
 class Isolated:
