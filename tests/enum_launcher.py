@@ -6,8 +6,8 @@ import triton
 import triton.language as tl
 
 from triton_ops import ConfigSpace, LauncherKernel, TensorSpec
-from triton_ops.backend import AheadOfTime, Arguments
-from triton_ops.device import named_target
+from triton_ops.backend import Arguments, TritonCompiler
+from triton_ops.device import Target
 
 
 class Way(Enum):
@@ -29,4 +29,5 @@ def ahead():
     """What is compiled for an H100, and the space of its configs."""
     space = ConfigSpace({"mode": list(Way)})
     arguments = Arguments(keyword={"x": TensorSpec((1000,), "float32"), "n": 1000})
-    return AheadOfTime(LauncherKernel(launch, outputs=("x",)), arguments, named_target("sm_90"), space.members), space
+    kernel = LauncherKernel(launch, outputs=("x",))
+    return TritonCompiler(kernel, arguments, Target.named("sm_90"), space.members), space

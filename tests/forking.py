@@ -1,7 +1,8 @@
 """A fork server that the tests of a process share: what it imports and reads takes seconds of a CPU."""
 
+from triton_ops.backend.triton_compiler import TritonNeeds
 from triton_ops.compilation.pool import compiler_server
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.processes import ForkServer
 
 
@@ -42,15 +43,15 @@ class Lender:
     """
 
     def __init__(self) -> None:
-        self._servers: dict[str, ForkServer] = {}
+        self._servers: dict[tuple[str, ...], ForkServer] = {}
 
-    def __call__(self, imports, target):
-        return Lent(self.server(imports))
+    def __call__(self, needs):
+        return Lent(self.server(needs.imports))
 
-    def server(self, imports="") -> ForkServer:
-        """The server that has imported Triton and these packages, which runs from now on."""
+    def server(self, imports=("triton",)) -> ForkServer:
+        """The server that has imported these packages, which runs from now on."""
         if imports not in self._servers or not self._servers[imports].alive:
-            self._servers[imports] = compiler_server(imports, named_target("sm_90"))
+            self._servers[imports] = compiler_server(TritonNeeds(imports, Target.named("sm_90")))
         return self._servers[imports]
 
     def wait(self) -> None:

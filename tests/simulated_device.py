@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from triton_ops.timing import Interval, Launch, Pace, Pending, Sampler
-from triton_ops.timing.gpu_timers import DUTY
+from triton_ops.timing import Interval, Launch, Sampler
 from triton_ops.timing.race_statistics import Z95
+from triton_ops.timing.timer import DUTY, Pace, Pending
 
 
 def wilson(successes: int, count: int, z: float = Z95) -> Interval:

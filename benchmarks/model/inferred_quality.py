@@ -20,10 +20,10 @@ from benchmarks.document import save
 from benchmarks.model import recorded_kernels
 from benchmarks.model.model_quality import figures, read, show, time_ms
 from benchmarks.model.plain_kernels import SPACES
-from triton_ops.backend import Arguments, TritonKernel, described
-from triton_ops.backend.front_end import kernel_work
+from triton_ops.backend import Arguments, TritonKernel
+from triton_ops.backend.offline import kernel_work
 from triton_ops.cost_model import Model, Readings
-from triton_ops.device import machine_of, named_target, spec_named
+from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.kernels import load
 from triton_ops.lab.recording import recorded_model, write_recording
 from triton_ops.space import Config
@@ -39,7 +39,7 @@ def kernel_of(recording: Mapping[str, Any]) -> tuple[Any, Arguments] | None:
     for operation in (space.operation for space in SPACES if set(space.space) == set(recording["space"])):
         if operation.name == kind:
             problem = operation.problem(tuple(shape), dtype_name(recording["family"].removeprefix(f"{kind}_")))
-            return operation.kernel.compiled_ahead, Arguments(keyword=dict(problem.arguments))
+            return operation.kernel, Arguments(keyword=dict(problem.arguments))
     if kind == "matmul" and "GROUP_M" in recording["space"]:  # the shipped kernel
         operation = load("matmul")
         problem = operation.problem(tuple(shape), dtype_name(recording["family"].removeprefix("matmul_")))
@@ -76,7 +76,7 @@ def _read(recording: Mapping[str, Any]) -> Readings | None:
     kernel, arguments = loaded
     configs = [Config(row["config"]) for row in recording["rows"]]
     readings = Readings(tuple(name for name in configs[0] if name not in _OPTIONS))
-    specs, target = described(arguments), named_target("sm_90")
+    specs, target = arguments.described(), Target.named("sm_90")
     for config in readings.representatives(configs):
         readings.works[readings.key(config)] = kernel_work(kernel, config, specs, target)
     return readings
@@ -84,8 +84,8 @@ def _read(recording: Mapping[str, Any]) -> Readings | None:
 
 def inferred(recording: Mapping[str, Any], readings: Readings | None) -> Model | None:
     """The model of the work that was read; None without a reading or a device."""
-    spec = spec_named(str(recording.get("gpu", "")))
-    machine = machine_of(spec) if spec is not None else None
+    spec = DeviceSpec.named(str(recording.get("gpu", "")))
+    machine = Machine.of(spec) if spec is not None else None
     return None if readings is None or machine is None else readings.model(machine)
 
 

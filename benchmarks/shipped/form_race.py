@@ -24,12 +24,11 @@ import triton_ops.kernels
 from benchmarks.document import headed, save
 from benchmarks.shipped.apart import Task, rows_apart, serve
 from triton_ops import Config, Operation, TritonKernelError, compare
-from triton_ops.backend import AheadOfTime, Arguments, CandidateError, FormsKernel, described
+from triton_ops.backend import Arguments, CandidateError, FormsKernel, TritonCompiler
 from triton_ops.base import require
 from triton_ops.benchmark.rivals import check_result, rivals_of
 from triton_ops.compilation import CompilePool
-from triton_ops.compilation.tiers import examine
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.kernels import load
 from triton_ops.records import read_lockfile
 
@@ -83,10 +82,10 @@ class Case:
         problem = self.operation.problem(*load(self.kernel).problems[self.problem])
         return dict(problem.arguments if device is None else self.operation.materialise(problem, device).keyword)
 
-    def ahead(self) -> AheadOfTime:
+    def ahead(self) -> TritonCompiler:
         """For compilations without a GPU."""
-        return AheadOfTime(
-            self.operation.kernel, described(Arguments(keyword=self.values(None))), named_target("sm_90")
+        return TritonCompiler(
+            self.operation.kernel, Arguments(keyword=self.values(None)).described(), Target.named("sm_90")
         )
 
 
@@ -102,9 +101,9 @@ def compiled(case: Case, name: str) -> dict[str, Any]:
     return made_of(case.ahead(), case.configs[name])
 
 
-def made_of(ahead: AheadOfTime, config: Config) -> dict[str, Any]:
+def made_of(ahead: TritonCompiler, config: Config) -> dict[str, Any]:
     """What the compiler makes of a config: the verdict with its reason, and what it takes."""
-    report = examine(ahead, config)
+    report = ahead.compile(config)
     resources = report.resources
     takes = {} if resources is None else {
         "registers": resources.registers, "spill_bytes": resources.spill_bytes, "shared_bytes": resources.shared_bytes,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import statistics
 import tempfile
 import time
@@ -23,7 +22,7 @@ from benchmarks.tuning.spaces import operation_of
 from triton_ops import tune
 from triton_ops.device import probe
 from triton_ops.space import Config
-from triton_ops.timing import Arm, Launch, interleave
+from triton_ops.timing import Arm, Launch, Rounds
 from triton_ops.timing.gpu_timers import EventTimer
 from triton_ops.tuner import result_json
 
@@ -43,7 +42,7 @@ def beside_the_library(name: str, shape: tuple[int, ...], dtype: str, configs: d
     for call in calls.values():
         call()
     arms = {label: Arm(timer.prepare(Launch(call)), BLOCK) for label, call in calls.items()}
-    interleave(list(arms.values()), timer, rounds=ROUNDS, rng=random.Random(0))
+    Rounds(timer=timer).run(list(arms.values()), ROUNDS)
     blocks = {label: arm.values_ms for label, arm in arms.items()}
     share = {
         label: statistics.median(a / b for a, b in zip(blocks["library"], comparison, strict=True))

@@ -12,7 +12,6 @@ import argparse
 import itertools
 import json
 import math
-import random
 import statistics
 import time
 from pathlib import Path
@@ -23,9 +22,8 @@ from benchmarks.document import headed, save
 from benchmarks.tuning.spaces import SPACES, loaded
 from triton_ops.backend import private_copy
 from triton_ops.device import probe
-from triton_ops.evaluation.subject import sets_needed
-from triton_ops.timing import Arm, Launch, gap, guard_for, interleave
-from triton_ops.timing.gpu_timers import EventTimer, GraphTimer
+from triton_ops.timing import Arm, Interval, Launch, Rounds, guard_for
+from triton_ops.timing.gpu_timers import EventTimer, GraphTimer, sets_needed
 from triton_ops.timing.race_statistics import contrasts, robust_sigma
 
 
@@ -99,13 +97,13 @@ def paired(fast: list[Launch], timer, block: int, rounds: int = 60) -> dict:
     """Spread of round-centred block medians and of paired differences, and of one config with itself."""
     arms = [Arm(timer.prepare(launch), block) for launch in [*fast, fast[0]]]
     start = time.monotonic()
-    interleave(arms, timer, rounds=rounds, rng=random.Random(0))
+    Rounds(timer=timer).run(arms, rounds)
     seconds = time.monotonic() - start
     rows = [arm.values_ms for arm in arms]
     centres = [statistics.median(column) for column in zip(*rows, strict=True)]
     centred = [robust_sigma(contrasts(row, centres)) for row in rows]
     absolute = [robust_sigma([math.log(value) for value in row]) for row in rows]
-    itself = gap(rows[-1], rows[0])
+    itself = Interval.of_gap(rows[-1], rows[0])
     level = [math.log(centre) for centre in centres]
     lag1 = statistics.correlation(level[:-1], level[1:]) if len(level) > 3 else None
     return {

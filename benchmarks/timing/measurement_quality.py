@@ -34,14 +34,14 @@ from triton_ops.evaluation import FinalRequest
 from triton_ops.evaluation.candidate import Evaluator
 from triton_ops.evaluation.finals import compare_finalists
 from triton_ops.evaluation.subject import run_once
-from triton_ops.request import effort_of
+from triton_ops.request import Effort
 from triton_ops.space import Config
-from triton_ops.timing import Arm, decide, guard_for, interleave, race
+from triton_ops.timing import Arm, Rounds, Standing, guard_for
 from triton_ops.timing.race_statistics import contrasts, robust_sigma
 from triton_ops.tuner import versions
 from triton_ops.values import Status
 
-EFFORT = effort_of("exhaustive")
+EFFORT = Effort.named("exhaustive")
 ORACLE_ROUNDS = 140  # in each of three processes
 
 
@@ -95,7 +95,8 @@ class Ground:
         for config, sampler in samplers.items():
             first = sampler.take(evaluator.shared_timer.timer, 3)
             arms[config.text] = Arm(sampler, EFFORT.race.samples(statistics.median(first) * sampler.launches))
-        interleave(list(arms.values()), evaluator.shared_timer.timer, rounds=ORACLE_ROUNDS, rng=random.Random(seed))
+        rounds = Rounds(timer=evaluator.shared_timer.timer, rng=random.Random(seed))
+        rounds.run(list(arms.values()), ORACLE_ROUNDS)
         return {"mode": evaluator.shared_timer.timer.mode, "rows": {text: arm.values_ms for text, arm in arms.items()}}
 
     def injected(self, share: float, repeats: int) -> dict:
@@ -108,7 +109,7 @@ class Ground:
         for _ in range(6):  # the spin's own launch takes time as well: calibrate what is added
             slowed = evaluator.shared_timer.timer.prepare(_slowed(launch, cycles))
             pair = [Arm(plain, 10), Arm(slowed, 10)]
-            interleave(pair, evaluator.shared_timer.timer, rounds=30, rng=random.Random(1))
+            Rounds(timer=evaluator.shared_timer.timer, rng=random.Random(1)).run(pair, 30)
             difference = statistics.median(contrasts(pair[1].values_ms, pair[0].values_ms))
             if abs(difference - share) < 0.1 * share:
                 break
@@ -117,9 +118,10 @@ class Ground:
         visits = EFFORT.race.samples(base_ms * plain.launches)
         for seed in range(repeats):
             pair = [Arm(plain, visits), Arm(slowed, visits)]
-            race(pair, evaluator.shared_timer.timer, replace(EFFORT.race, seconds=2.0), random.Random(seed))
-            rows = [arm.values_ms for arm in pair]
-            hits += decide(rows, [(1,), (0,)]).ties == (0,)
+            rounds = Rounds(timer=evaluator.shared_timer.timer, rng=random.Random(seed))
+            rounds.race(pair, replace(EFFORT.race, seconds=2.0))
+            rows_ms = {place: arm.values_ms for place, arm in enumerate(pair)}
+            hits += Standing(rows_ms=rows_ms, preference={0: (1,), 1: (0,)}).decision.ties == (0,)
         return {"asked": share, "added": difference, "found": hits, "of": repeats}
 
 
@@ -171,9 +173,9 @@ def _least(call) -> float:
 def graded(selections: list[dict], oracle: dict) -> dict:
     """All figures of one space but those of other ways to choose."""
     texts = list(oracle)
-    verdict = decide([oracle[text] for text in texts], [(text,) for text in texts])
-    best = oracle[texts[verdict.fastest]]
-    ties = {texts[i] for i in verdict.ties}
+    verdict = Standing(rows_ms=oracle, preference={text: (text,) for text in texts}).decision
+    best = oracle[verdict.fastest]
+    ties = set(verdict.ties)
     regret = {text: math.expm1(statistics.median(contrasts(oracle[text], best))) for text in texts}
     regrets = sorted(regret[s["winner"]] for s in selections)
     good = sum(r <= 0.01 for r in regrets)

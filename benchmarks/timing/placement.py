@@ -19,7 +19,7 @@ from benchmarks.document import headed, save
 from benchmarks.kernels import KINDS
 from triton_ops.device import probe
 from triton_ops.space import Config
-from triton_ops.timing import Launch, gap
+from triton_ops.timing import Interval, Launch
 from triton_ops.timing.gpu_timers import EventTimer
 
 KIND = "gluon_matmul"
@@ -48,7 +48,7 @@ def rounds_on(sets: int, rounds: int) -> list[tuple[list[float], list[float]]]:
 
 def figures(rows: list[tuple[list[float], list[float]]]) -> dict[str, Any]:
     """By how much the second config is slower than the first on each set, with its interval, and the spread."""
-    gaps = [gap(second, first) for first, second in rows]
+    gaps = [Interval.of_gap(second, first) for first, second in rows]
     centres = [contrast.centre for contrast in gaps]
     return {
         "slower_by_set": [[contrast.low, contrast.centre, contrast.high] for contrast in gaps],

@@ -23,13 +23,12 @@ from benchmarks.document import headed, save
 from benchmarks.timing.unverified import GPU, unverified
 from benchmarks.tuning.spaces import SPACES, operation_of
 from triton_ops.device import probe
-from triton_ops.evaluation import SharedTimer
-from triton_ops.request import effort_of
+from triton_ops.request import Effort
 from triton_ops.space import Config
-from triton_ops.timing import Arm, Sampler, Timer, choose_timer, guard_for, interleave
-from triton_ops.timing.gpu_timers import EventTimer, GraphTimer
+from triton_ops.timing import Arm, Rounds, Sampler, SharedTimer, Timer, guard_for
+from triton_ops.timing.gpu_timers import EventTimer, GraphTimer, choose_timer
 from triton_ops.timing.race_statistics import contrasts, robust_sigma
-from triton_ops.timing.races import next_order, visit
+from triton_ops.timing.rounds import next_order, visit
 
 NAMES = ("BM", "BN", "BK", "num_stages", "num_warps")
 CONFIGS = {
@@ -54,7 +53,7 @@ class Ground:
         self.spec = probe("cuda")
         arguments = operation.materialise(operation.problem(shape, dtype), GPU)
         shared = SharedTimer(self.spec, GPU, choose=lambda *given, **how: without_rests(choose_timer(*given, **how)))
-        evaluator = unverified(operation.kernel, arguments, effort_of("exhaustive"), shared)
+        evaluator = unverified(operation.kernel, arguments, Effort.named("exhaustive"), shared)
         self.samplers = {config: evaluator.sampler(config) for config in self.configs}
         assert shared.timer is not None
         self.timer: Timer = shared.timer
@@ -77,7 +76,7 @@ def heat(ground: Ground, seconds: float) -> None:
     """All configs in turn, without a rest."""
     start = time.monotonic()
     while time.monotonic() - start < seconds:
-        interleave(list(ground.arms(2.0).values()), ground.timer, rounds=2, rng=random.Random(0))
+        Rounds(timer=ground.timer).run(list(ground.arms(2.0).values()), 2)
 
 
 def raced(ground: Ground, *, rounds: int, visit_ms: float, duty: float, heated_s: float) -> dict:

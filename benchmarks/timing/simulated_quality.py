@@ -39,14 +39,15 @@ from benchmarks.timing.unverified import searched, unverified
 from triton_ops import ConfigSpace
 from triton_ops.backend import Arguments, Executable
 from triton_ops.device import probe
-from triton_ops.evaluation import FinalRequest, Outcome, SharedTimer
+from triton_ops.evaluation import FinalRequest, Outcome
 from triton_ops.evaluation.finals import compare_finalists
-from triton_ops.request import Effort, effort_of
+from triton_ops.request import Effort
 from triton_ops.space import Config
-from triton_ops.timing import INDIFFERENCE, Arm, decide, race
+from triton_ops.timing import Arm, Rounds, SharedTimer
+from triton_ops.timing.race_statistics import INDIFFERENCE
 from triton_ops.values import Resources
 
-EFFORT = effort_of("exhaustive")
+EFFORT = Effort.named("exhaustive")
 CONFIGS = 480
 DO_BENCH_S = 0.125  # of device time per config
 GOOD = 0.01  # regret of a winner that no honest re-measurement beats
@@ -231,9 +232,9 @@ def told_apart(noise: Noise, disturbance: Disturbance, slowdown: float, seed: in
     for slower in (0.0, slowdown):
         sampler = timer.prepare(device.launch(0.1 * (1 + slower), "kernel"))
         arms.append(Arm(sampler, policy.samples(0.1 * sampler.launches)))
-    race(arms, timer, policy, random.Random(seed), clock=device.clock)
-    dropped = [i for i, arm in enumerate(arms) if arm.dropped_at is not None]
-    found = decide([arm.values_ms for arm in arms], [(1,), (0,)], dropped=dropped)
+    rounds = Rounds(timer=timer, rng=random.Random(seed), clock=device.clock)
+    rounds.race(arms, policy)
+    found = rounds.standing(dict(enumerate(arms)), preference={0: (1,), 1: (0,)}).decision
     return found.ties == (0,) if slowdown else len(found.ties) < 2
 
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from triton_ops.backend import Arguments, Executable, Kernel
 from triton_ops.device import DeviceSpec
-from triton_ops.evaluation import ArgumentSet, FinalRequest, Outcome, SharedTimer, StationFacts, Subject
+from triton_ops.evaluation import ArgumentSet, FinalRequest, Outcome, StationFacts, Subject
 from triton_ops.evaluation.candidate import Evaluator
 from triton_ops.evaluation.finals import compare_finalists
 from triton_ops.records import RunLog
 from triton_ops.request import Budget, Effort, RunningBudget
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
+from triton_ops.timing import SharedTimer
 from triton_ops.tuner import Silent, TuningLoop
 from triton_ops.tuner.proposals import DirectFeed
 from triton_ops.values import Trial

@@ -15,7 +15,6 @@ import argparse
 import json
 import math
 import os
-import random
 import statistics
 import subprocess
 import sys
@@ -38,10 +37,11 @@ from benchmarks.tuning.live_cases import CASES, DECLARED
 from triton_ops import Operation, tune
 from triton_ops.device import probe
 from triton_ops.records import read_run
-from triton_ops.request import effort_of
+from triton_ops.request import Effort
 from triton_ops.settings import cache_dir
 from triton_ops.space import Config
-from triton_ops.timing import Arm, gap, interleave, relative_levels
+from triton_ops.timing import Arm, Interval, Rounds
+from triton_ops.timing.race_statistics import relative_levels
 from triton_ops.tuner import Silent
 
 IMPORTED = time.time()
@@ -145,7 +145,7 @@ def judged_on(
     """As `judged`, of configs of an operation."""
     arguments = operation.materialise(operation.problem(shape, dtype), "cuda")
     executables = {Config(values): operation.kernel.compile(Config(values), arguments) for values in configs}
-    policy = effort_of("exhaustive")
+    policy = Effort.named("exhaustive")
     evaluator = unverified(operation.kernel, arguments, policy, timer_on(probe("cuda")), executables)
     samplers = [evaluator.sampler(config) for config in executables]
     timer = evaluator.shared_timer.timer
@@ -154,11 +154,11 @@ def judged_on(
     for sampler in samplers:
         first = sampler.take(timer, 3)
         arms.append(Arm(sampler, policy.race.samples(statistics.median(first) * sampler.launches)))
-    interleave(arms, timer, rounds=ROUNDS, rng=random.Random(0))
+    Rounds(timer=timer).run(arms, ROUNDS)
     rows = [arm.values_ms for arm in arms]
     levels = relative_levels(rows)
     best = levels.index(min(levels))
-    slower = {config.text: gap(row, rows[best]) for config, row in zip(executables, rows, strict=True)}
+    slower = {config.text: Interval.of_gap(row, rows[best]) for config, row in zip(executables, rows, strict=True)}
     return {
         "mode": timer.mode,
         "ms": {config.text: statistics.median(row) for config, row in zip(executables, rows, strict=True)},

@@ -95,9 +95,7 @@ ROOMS = {name.split(".")[1] for name, path in MODULES.items() if path.name == "_
 PAST_A_FACE = {
     ("triton_ops.backend.operations", "triton_ops.dispatch.operations"),
     ("triton_ops.backend.origins", "triton_ops.base.host"),  # the name of a module, which is not imported
-    ("triton_ops.compilation.compiler", "triton_ops.backend.front_end"),
     ("triton_ops.dispatch.installing", "triton_ops.evaluation.idle_worker"),
-    ("triton_ops.dispatch.policy", "triton_ops.tuner.session"),
     ("triton_ops.processes.worker_process", "triton_ops.evaluation.worker"),
     ("triton_ops.validation", "triton_ops.kernels.{_CONTRACTS[name]}"),
 }
@@ -175,7 +173,7 @@ OPENERS = {
     "NamedTemporaryFile", "TemporaryFile", "TemporaryDirectory", "FileLock", "GzipFile",
 }  # fmt: skip
 OPEN_THEMSELVES = {
-    "triton_ops.timing.guard": "the kernel's own counters of a thread",
+    "triton_ops.timing.timer": "the kernel's own counters of a thread",
     "triton_ops.device.probing": "the kernel's own files of memory and of processors",
     "triton_ops.device.vendors": "torch's own file of its version",
     "triton_ops.evaluation.isolated": "a station, which is no file",
@@ -184,11 +182,11 @@ OPEN_THEMSELVES = {
     "triton_ops.base.host": "the kernel's own files of processes, and of limits",
     "triton_ops.processes.child": "the kernel's own file of a process, a file without a name, and bytecode",
     "triton_ops.backend.offline": "a file that Triton reads by name",
+    "triton_ops.backend.triton_compiler": "a file that nvdisasm reads by name",
     "triton_ops.backend.origins": "installers' lists beside modules that Python imports",
-    "triton_ops.lab.spills": "a file that nvdisasm reads by name",
     "triton_ops.ship.verification": "a folder for one tune",
     "triton_ops.compile_modes.backends": "torch's own sources",
-    "triton_ops.compile_modes.inductor_cache": "entries of a folder that is open, so that no link is followed",
+    "triton_ops.compile_modes.compiled_files": "entries of a folder that is open, so that no link is followed",
     "triton_ops.compile_modes.mode_worker": "the kernel's own files of a process",
     "triton_ops.lab.recording": "a folder for one tune, and gzip in memory",
     "triton_ops.terminal.console": "the null device",

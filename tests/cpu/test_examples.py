@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("triton")
 
-from triton_ops.backend import AheadOfTime, Arguments, described
-from triton_ops.compilation.tiers import examine
-from triton_ops.device import named_target
+
+from triton_ops.backend import Arguments, TritonCompiler
+from triton_ops.device import Target
 from triton_ops.kernels import load_target
 from triton_ops.values import Status
 
@@ -62,9 +62,9 @@ def test_the_default_config_of_softmax_compiles_without_spills(dtype, tmp_path, 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     softmax = load_target(f"{PROJECT}/examples/softmax.py:softmax")
     problem = softmax.problem((8192, 4096), dtype)
-    arguments = described(Arguments(keyword=dict(problem.arguments)))
-    ahead = AheadOfTime(softmax.kernel, arguments, named_target("sm_90"))
-    found = examine(ahead, softmax.space_for(problem).default_config)
+    arguments = Arguments(keyword=dict(problem.arguments)).described()
+    ahead = TritonCompiler(softmax.kernel, arguments, Target.named("sm_90"))
+    found = ahead.compile(softmax.space_for(problem).default_config)
     assert found.status is Status.OK, found.reason
     assert found.resources.spill_bytes == 0
     assert softmax.work(problem).bytes == problem["x"].nbytes * 2

@@ -10,8 +10,8 @@ import pytest
 import triton_ops
 
 NAMES = {
-    "triton_ops.benchmark.config_cache": ["ConfigCache"],
-    "triton_ops.benchmark.default_configs": [
+    "triton_ops.benchmark.plain_configs": [
+        "ConfigCache",
         "FP8_GEMM_CONFIGS",
         "GATED_MLP_CONFIGS",
         "RMSNORM_ROPE_CONFIGS",
@@ -89,7 +89,7 @@ NAMES = {
     "triton_ops.records.recalling": ["recall"],
     "triton_ops.lab.ranking": ["RankedConfig", "rank"],
     "triton_ops.tuner.session": ["release_processes", "tune"],
-    "triton_ops.many.problem": ["TuneProblem"],
+    "triton_ops.request.request": ["TuneProblem"],
     "triton_ops.ship.portfolio": ["Portfolio", "choose_portfolio"],
     "triton_ops.many.session": ["ManyResult", "ProblemOutcome", "tune_many"],
     "triton_ops.benchmark.comparing": ["Comparison", "compare"],

@@ -10,7 +10,7 @@ import pytest
 
 from triton_ops import settings
 from triton_ops.base import Folder
-from triton_ops.compile_modes.inductor_cache import CacheContent
+from triton_ops.compile_modes.compiled_files import CacheContent
 from triton_ops.dispatch import read_report
 from triton_ops.dispatch.decision import _tell
 from triton_ops.exceptions import SettingsError

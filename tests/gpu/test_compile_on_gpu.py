@@ -29,7 +29,7 @@ if gpu_missing() is None:
     from tests.records import record
     from tests.tuned_kernels import add_traced
     from triton_ops import FP8Linear
-    from triton_ops.compile_modes.inductor_cache import CacheContent
+    from triton_ops.compile_modes.compiled_files import CacheContent
     from triton_ops.dispatch import ladder as sources
     from triton_ops.kernels import fused_gated_mlp, fused_rmsnorm_rope
     from triton_ops.kernels.layer_norm import layer_norm

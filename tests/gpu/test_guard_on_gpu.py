@@ -10,7 +10,7 @@ import pytest
 from triton_ops.base import require
 from triton_ops.device.vendors import find_handle
 from triton_ops.timing import guard_for
-from triton_ops.timing.guard import SensorGuard
+from triton_ops.timing.timer import SensorGuard
 
 torch = pytest.importorskip("torch")
 

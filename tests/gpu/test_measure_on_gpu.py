@@ -3,7 +3,6 @@
 import gc
 import importlib.util
 import os
-import random
 import statistics
 import subprocess
 import sys
@@ -20,13 +19,11 @@ from triton_ops.timing import (
     EmptyCaptureError,
     HostTimer,
     Launch,
+    Rounds,
     ScreenPolicy,
-    choose_timer,
-    decide,
-    interleave,
-    screen,
+    Standing,
 )
-from triton_ops.timing.gpu_timers import EventTimer, GraphTimer
+from triton_ops.timing.gpu_timers import EventTimer, GraphTimer, choose_timer
 
 torch = pytest.importorskip("torch")
 
@@ -80,9 +77,14 @@ def side_by_side(launches, timer, rounds=20, block=5):
     for launch in launches:
         launch.call()
     arms = [Arm(timer.prepare(launch), block) for launch in launches]
-    interleave(arms, timer, rounds=rounds, rng=random.Random(0))
+    Rounds(timer=timer).run(arms, rounds)
     assert [arm.error for arm in arms] == [None] * len(arms)
     return [arm.values_ms for arm in arms]
+
+
+def decided(blocks):
+    """The decision among launches that are preferred in their order."""
+    return Standing(rows_ms=dict(enumerate(blocks)), preference={i: (i,) for i in range(len(blocks))}).decision
 
 
 # The timer
@@ -123,7 +125,7 @@ def test_the_same_kernel_several_times_reads_the_same():
     medians = [statistics.median(row) for row in blocks]
     assert 0.2 < medians[0] < 50
     assert max(medians) / min(medians) < 1.02
-    found = decide(blocks, [(i,) for i in range(4)])
+    found = decided(blocks)
     assert found.winner == 0  # told apart by preference only
     assert found.noise < 0.02
 
@@ -137,7 +139,7 @@ def test_a_faster_kernel_wins_whatever_stands_first():
     launches = [copying(540), copying(512)]
     for order in (launches, launches[::-1]):
         blocks = side_by_side(order, EventTimer())
-        assert order[decide(blocks, [(i,) for i in range(2)]).winner] is launches[1]
+        assert order[decided(blocks).winner] is launches[1]
 
 
 def test_cold_is_slower_than_warm_for_what_fits_in_l2():
@@ -210,10 +212,10 @@ def test_screening_a_kernel_gives_a_block_of_samples():
     launch.call()
     calls.clear()
     sampler = timer.prepare(launch)
-    found = screen(sampler, timer, ScreenPolicy(screening_ms=5.0, least=3, most=10))
+    found, _ = Rounds(timer=timer).screen(sampler, ScreenPolicy(screening_ms=5.0, least=3, most=10))
     assert 3 <= len(found) == len(calls) <= 10
     assert max(found) / min(found) < 1.5
-    assert len(screen(sampler, timer, ScreenPolicy(), best_ms=statistics.median(found) / 10)) == 1
+    assert len(Rounds(timer=timer).screen(sampler, ScreenPolicy(), statistics.median(found) / 10)[0]) == 1
 
 
 def test_the_error_of_a_launch_is_raised_and_the_timer_still_works():

@@ -11,25 +11,23 @@ from __future__ import annotations
 
 import math
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
-from triton_ops.backend.compiled_kernel import loaded, resources_of, traits_of
 from triton_ops.backend.identity import triton_identity
-from triton_ops.backend.roles import Arguments, CandidateError, Executable, StandIn
+from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable, StandIn
 from triton_ops.backend.triton_kernel import LAUNCH_OPTIONS, TritonKernel
+from triton_ops.backend.triton_process import loaded, resources_of, traits_of
 from triton_ops.base import fingerprint, require
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, UnknownTunableError
 from triton_ops.space import Config
 from triton_ops.values import Resources, Status, TensorSpec
 
-_K = TypeVar("_K", bound="ComposedKernel")
 
-
-class ComposedKernel(ABC):
+class ComposedKernel(CompiledByTriton):
     """Several Triton kernels as one: records and arguments know it by the one that leads."""
 
     @property
@@ -56,16 +54,6 @@ class ComposedKernel(ABC):
     def parameter_names(self) -> list[str]:
         """The names of the leading kernel, in calling order."""
         return self._leading.parameter_names
-
-    @property
-    def process_imports(self) -> tuple[str, ...]:
-        """The packages of the leading kernel: all are Triton's."""
-        return self._leading.process_imports
-
-    @property
-    def compiled_ahead(self: _K) -> _K | None:
-        """This kernel; None if it is interpreted."""
-        return None if self.interpreted else self
 
 
 Single: TypeAlias = TritonKernel | ComposedKernel

@@ -32,13 +32,12 @@ from dataclasses import dataclass, replace
 from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
-from triton_ops.backend.compiled_kernel import ScratchAllocator, loaded, resources_of, traits_of
 from triton_ops.backend.function_kernel import FunctionKernel
 from triton_ops.backend.origins import function_layers, is_triton, is_users, unwrap
 from triton_ops.backend.portable import is_jit_function, settled
 from triton_ops.backend.reader import used_values
-from triton_ops.backend.roles import Arguments, CandidateError, Executable, described, one_line
-from triton_ops.backend.triton_process import is_interpreted
+from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable, one_line
+from triton_ops.backend.triton_process import ScratchAllocator, is_interpreted, loaded, resources_of, traits_of
 from triton_ops.base import ForkSafeLock, fingerprint, require
 from triton_ops.device import gpu_missing
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
@@ -235,7 +234,7 @@ _log = logging.getLogger("triton_ops")
 
 
 @dataclass(frozen=True)
-class LauncherKernel:
+class LauncherKernel(CompiledByTriton):
     """A Python function that launches one or several Triton kernels; the values of a config are keywords.
 
     The function is called as `launch(*args, **kwargs, **config)`. It may make tensors, such as scratch whose shape
@@ -287,16 +286,6 @@ class LauncherKernel:
     def parameter_names(self) -> list[str | None]:
         """The names in calling order; None for a parameter that cannot be passed by name."""
         return self._function.parameter_names
-
-    @property
-    def process_imports(self) -> tuple[str, ...]:
-        """Triton first: it readies itself while torch is imported."""
-        return ("triton", "torch")
-
-    @property
-    def compiled_ahead(self) -> LauncherKernel | None:
-        """This kernel; None if its kernels are interpreted."""
-        return None if self.interpreted else self
 
     @property
     def interpreted(self) -> bool:
@@ -352,7 +341,7 @@ class LauncherKernel:
         Raises `TargetError` if the function cannot be run without computing, `CandidateError` if it launches no kernel.
         """
         call = functools.partial(self.launch, **config)
-        kernels = dry_run(call, described(arguments))
+        kernels = dry_run(call, arguments.described())
         if not kernels:
             raise self._no_launch_error()
         return kernels

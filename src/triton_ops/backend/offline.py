@@ -1,42 +1,83 @@
-"""Compiling a Triton kernel for a target that need not be here, without a GPU context.
+"""Triton's compiler at work for a target that need not be here, without a GPU context.
 
 A stand-in for the driver answers Triton's one question, what the target is; everything else is the real path: the JIT
 specialises the caller's arguments and compiles into the disk cache, under the very key that a launch on such a device
 looks up. Tensors need no memory for that: only dtype, strides, alignment and the size of their storage count.
 
+The work of a config's launches is read from what Triton's front end makes of them: their TTIR, grids and operands.
+Nothing further is compiled then: a launch takes 20 to 30 ms. TTIR does not depend on launch options such as
+`num_warps`.
+
 Facts used, of Triton 3.6 to 3.9: `driver.set_active`; `JITFunction.device_caches` is keyed by what the driver calls
-the current device; a backend's `add_stages` fills a dictionary of stages, whose `llir` runs one pass manager that
-allocates shared memory before `add_to_llvmir`.
+the current device; a backend's `add_stages` fills a dictionary of stages, of which `ttir` comes first, and `llir` runs
+one pass manager that allocates shared memory before `add_to_llvmir`; every launch ends in `JITFunction.run(…, grid=…,
+warmup=…)`; `ASTSource.make_ir` has in `signature` each parameter's type, in order, `constexpr` for those that are no
+operands of the kernel's function; a tensor descriptor made on the host is followed by its extents and strides among the
+operands.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol
 
-from triton_ops.backend.compiled_kernel import binary_digest
-from triton_ops.backend.roles import Arguments, Compilable, StandIn
-from triton_ops.backend.triton_kernel import TritonKernel
-from triton_ops.base import CodeFolder, require
-from triton_ops.device import VENDORS, Target
-from triton_ops.space import Config, Members
-from triton_ops.values import Resources
+import numpy as np
 
-_BACKENDS = {
-    "cuda": ("triton.backends.nvidia.compiler", "CUDABackend", "CUDAOptions", "nvidia"),
-    "hip": ("triton.backends.amd.compiler", "HIPBackend", "HIPOptions", "amd"),
-}
+from triton_ops.backend.roles import Arguments, one_line
+from triton_ops.base import require
+from triton_ops.device import Target
+from triton_ops.exceptions import TargetError
+from triton_ops.kernel_ir import KernelWork, Operand, UntoldError, launch_work
+from triton_ops.space import Config
+from triton_ops.values import ITEM_BYTES, Resources
+
 Judge = Callable[[int, str], None]
 
 
-def _nothing(x):  # type: ignore[no-untyped-def]
-    pass
+class TritonSource(Protocol):
+    """A kernel that Triton compiles, of one launch or several."""
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+
+    @property
+    def cache_key(self) -> str:
+        """Names the source as Triton does; it must be equal in both processes, or a launch finds no binary."""
+
+    @property
+    def interpreted(self) -> bool:
+        """Tell whether it runs as Python, as under `TRITON_INTERPRET`, so that there is nothing to compile."""
+
+    @property
+    def compile_imports(self) -> str:
+        """One of torch's modules if arguments must be torch's tensors; empty where plain stand-ins serve."""
+
+    @property
+    def parameter_names(self) -> Sequence[str | None]:
+        """The names in calling order; None for a parameter that cannot be passed by name."""
+
+    @property
+    def parsed(self) -> Any:
+        """The JIT function whose text the free rules read; None if no single one decides."""
+
+    @property
+    def without_grid(self) -> TritonSource:
+        """The same kernel where its grid cannot be sent."""
+
+    def lowered(self, config: Config, arguments: Arguments) -> Sequence[Any]:
+        """Triton's compiled kernels of one launch; nothing is loaded or launched.
+
+        Raises `TargetError`, with the reason, where this kernel cannot be compiled without being launched.
+        """
+
+    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
+        """Names all that a launch of a compiled config is; None where it is not known."""
 
 
 class TargetDriver:
@@ -44,8 +85,7 @@ class TargetDriver:
 
     def __init__(self, target: Target, name: str) -> None:
         compiler = importlib.import_module("triton.backends.compiler")
-        arch = target.capability if target.kind == "cuda" else target.arch
-        self._target = compiler.GPUTarget(target.kind, arch, target.warp_size)
+        self._target = compiler.GPUTarget(target.kind, target.vendor.triton_arch(target.arch), target.warp_size)
         self._name, self._units = name, target.units
 
     def get_current_target(self) -> Any:
@@ -91,130 +131,8 @@ def pretending(target: Target, name: str = "") -> Iterator[None]:
 
 def option_names(target: Target) -> frozenset[str]:
     """Every launch option that Triton's backend for `target` has."""
-    module, _, options, _ = _BACKENDS[target.kind]
-    return frozenset(getattr(importlib.import_module(module), options).__dataclass_fields__)
-
-
-@dataclass(frozen=True)
-class Built:
-    """The product of the compiler, as Triton keeps it.
-
-    The binary is a cubin or hsaco, the assembly PTX or amdgcn text; the metadata are Triton's own, and the key names
-    the entry in Triton's disk cache.
-    """
-
-    binary: bytes
-    assembly: str
-    metadata: Mapping[str, Any]
-    key: str
-
-    @property
-    def digest(self) -> str:
-        """The fingerprint of the binary, as in `Resources.binary`."""
-        return binary_digest(self.binary)
-
-
-class _SharedKnownError(Exception):
-    """Ends a compilation once shared memory is known."""
-
-    def __init__(self, shared_bytes: int, text: str) -> None:
-        super().__init__("lowered far enough")
-        self.answer = shared_bytes, text
-
-
-@dataclass(frozen=True)
-class AheadOfTime:
-    """A kernel that is compiled without being launched, for a target that need not be here.
-
-    The arguments are of its launches: from `described`, or the caller's own. To compile in another process, specs in
-    place of tensors are enough. `members` are those of an `Enum` that the kernel is given in place of their names.
-    """
-
-    kernel: Compilable
-    arguments: Arguments
-    target: Target
-    members: Members = field(default_factory=dict)
-
-    @staticmethod
-    def rehearse(target: Target) -> None:
-        """Compile a kernel that does nothing, so that what Triton does once in a process is done; it takes 0.2 s.
-
-        A process that has not imported torch needs none afterwards: Triton looks for it once, and does without.
-        """
-        triton, absent = require("triton", "compiling"), "torch" not in sys.modules
-        if absent:
-            sys.modules["torch"] = None  # type: ignore[assignment]  # Python's way to say that there is none
-        try:
-            nothing = TritonKernel(triton.jit(_nothing), lambda _: (1,))
-            arguments = Arguments((StandIn("float32", (16,), (1,), offset_bytes=0, storage_bytes=64),))
-            AheadOfTime(nothing, arguments, target).lowered(Config())
-        finally:
-            if absent:
-                del sys.modules["torch"]
-
-    def build(self, config: Config) -> Built:
-        """As `built`, of a kernel that is launched once."""
-        (result,) = self.built(config)
-        return result
-
-    def built(self, config: Config, judge: Judge | None = None) -> tuple[Built, ...]:
-        """Compile into Triton's disk cache, or find the config there; one result for each launch of the kernel.
-
-        `judge` is called with the exact shared memory in bytes and the TTGIR's text before LLVM and the assembler run,
-        unless the disk cache has the kernel; what it raises ends the compilation. `TargetError` if the kernel cannot be
-        compiled without being launched.
-        """
-        with pretending(self.target), _with_judge(self.target, judge):
-            kernels = self._lower(config)
-        binary, assembly = ("cubin", "ptx") if self.target.kind == "cuda" else ("hsaco", "amdgcn")
-        return tuple(Built(one.asm[binary], one.asm[assembly], one.metadata._asdict(), one.hash) for one in kernels)
-
-    def lowered(self, config: Config) -> tuple[int, str]:
-        """Exact shared memory per block in bytes, and the TTGIR's text, without LLVM and the assembler.
-
-        Of a kernel that is launched several times, those of the first launch. 45 ms for a matmul; nothing is written to
-        the cache but the kernel's first two stages.
-        """
-
-        def stop(shared_bytes: int, text: str) -> None:
-            raise _SharedKnownError(shared_bytes, text)
-
-        apart = f"{self.target.arch}, lowered"
-        with pretending(self.target, apart), _with_judge(self.target, stop), never_cached():
-            try:
-                self._lower(config)
-            except _SharedKnownError as enough:
-                return enough.answer
-        raise RuntimeError(f"Triton's backend for {self.target.arch} has no stage between TTGIR and LLVM")
-
-    def build_launcher(self, config: Config) -> None:
-        """Have the C compiler build what launches kernels of these signatures, for all configs, into the disk cache.
-
-        Without it the first launch in a process waits a third of a second for it, with Triton 3.6. Raises whatever
-        Triton raises, as where there is no driver.
-        """
-        vendor = VENDORS.get(self.target.kind)
-        if vendor is None:
-            return
-        with pretending(self.target):
-            kernels = self._lower(config)
-        driver = vendor.triton_driver
-        for kernel in kernels:
-            getattr(importlib.import_module(driver.module), driver.launcher)(kernel.src, kernel.metadata)
-
-    def program_key(self, config: Config, resources: Resources | None) -> str | None:
-        """The kernel's name for the program of a compiled config with these arguments; None where it is not known."""
-        return self.kernel.program_key(config.with_members(self.members), self.arguments, resources)
-
-    def unknown_names(self, config: Config) -> list[str]:
-        """The names in a config that the target's compiler does not know; Triton itself ignores some silently."""
-        if self.kernel.parsed is None:  # a launcher's tunables are keywords of its own
-            return []
-        known_names = option_names(self.target).union(name for name in self.kernel.parameter_names if name)
-        return [name for name in config if name not in known_names]
-
-    def _lower(self, config: Config) -> Sequence[Any]:
-        return self.kernel.lowered(config.with_members(self.members), self.arguments)
+    backend = target.vendor.backend
+    return frozenset(getattr(importlib.import_module(backend.module), backend.options).__dataclass_fields__)
 
 
 @contextlib.contextmanager
@@ -230,13 +148,13 @@ def never_cached() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _with_judge(target: Target, judge: Judge | None) -> Iterator[None]:
+def with_judge(target: Target, judge: Judge | None) -> Iterator[None]:
     """Ask `judge` between the TTGIR and LLVM. It is no part of the cache's key: the result is the same."""
     if judge is None:
         yield
         return
-    module, _, _, passes = _BACKENDS[target.kind]
-    native = getattr(importlib.import_module(module), passes).passes.ttgpuir
+    backend = target.vendor.backend
+    native = getattr(importlib.import_module(backend.module), backend.passes).passes.ttgpuir
 
     def change(stages: dict[str, Any]) -> None:
         to_llvm = stages["llir"]
@@ -255,8 +173,8 @@ def _with_judge(target: Target, judge: Judge | None) -> Iterator[None]:
 @contextlib.contextmanager
 def stages_changed(target: Target, change: Callable[[dict[str, Any]], None]) -> Iterator[None]:
     """Let `change` replace stages of the target's backend, by name, before each compilation inside of the block."""
-    module, name, _, _ = _BACKENDS[target.kind]
-    backend = getattr(importlib.import_module(module), name)
+    names = target.vendor.backend
+    backend = getattr(importlib.import_module(names.module), names.compiler)
     original = backend.add_stages
 
     def add_stages(self: Any, stages: dict[str, Any], options: Any, language: Any) -> None:
@@ -297,14 +215,210 @@ def _shared_bytes(text: str, to_llvm: Callable[[Any], Any], native: Any, context
     return int(copy.get_int_attr("ttg.shared") or 0)
 
 
-def compiler_environment() -> dict[str, str]:
-    """The environment of a process that compiles for this one's disk cache, with every GPU hidden from it.
+_CONSTANT = "constexpr"
+_MOST_LAUNCHES = 64  # a function that launches more is taken for one without an end
+Contents = Mapping[str, Sequence[int]]
 
-    To be set before it imports torch or Triton.
+
+class _TtirKnownError(Exception):
+    """Ends a compilation once the TTIR is known."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("lowered far enough")
+        self.text = text
+
+
+class _TooManyError(Exception):
+    """Ends a function that launches without end."""
+
+
+@dataclass
+class _LoweredLaunch:
+    """One launch as it is met."""
+
+    function: Any
+    arguments: Mapping[str, Any]
+    grid: Any
+    signature: Mapping[str, Any]
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchedKernel:
+    """One launch, as far as its types say; these are in order, and `constexpr` for those of `constants`.
+
+    Plain numbers that Triton would specialise on, such as 1, keep the type of a number; those that are 1 are `ones`.
     """
-    hidden = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-    variables = {**dict.fromkeys(hidden, ""), "OMP_NUM_THREADS": "1"}
-    if "triton" in sys.modules:  # which may have been told of another folder than the environment names
-        folder = Path(require("triton.knobs", "compiling").cache.dir)
-        variables["TRITON_CACHE_DIR"] = str(CodeFolder(folder).trusted("triton"))
-    return variables
+
+    function: Any
+    types: Mapping[str, str]
+    constants: Mapping[str, Any]
+    ones: frozenset[str] = frozenset()
+
+    @classmethod
+    def of_config(
+        cls, kernel: TritonSource, config: Config, arguments: Arguments, target: Target
+    ) -> tuple[LaunchedKernel, ...]:
+        """The launches of one config, with the types of their parameters; 20 to 50 ms for each.
+
+        Raises whatever the front end and the caller's own functions raise.
+        """
+        return tuple(map(_with_types, _launches(kernel, config, arguments, target)))
+
+
+def _with_types(launch: _LoweredLaunch) -> LaunchedKernel:
+    constant = {param.name for param in launch.function.params if param.is_constexpr}
+    types: dict[str, str] = {}
+    constants: dict[str, Any] = {}
+    ones = set()
+    for name, kind in launch.signature.items():
+        value = launch.arguments.get(name)
+        if kind == _CONSTANT and name not in constant and type(value) is int:
+            types[name] = "i32"
+            ones.add(name)
+            continue
+        types[name] = str(kind)
+        if kind == _CONSTANT:
+            constants[name] = value
+    return LaunchedKernel(launch.function, types, constants, frozenset(ones))
+
+
+def kernel_work(
+    kernel: TritonSource, config: Config, arguments: Arguments, target: Target, contents: Contents | None = None
+) -> KernelWork:
+    """The work of one config, launch by launch; why it cannot be told is part of it, and never an error.
+
+    `contents` has elements of tensors of whole numbers that are known, by the parameter's name. 20 to 50 ms a launch.
+    """
+    try:
+        launches = _launches(kernel, config, arguments, target)
+    except _TooManyError:
+        return KernelWork(silent=f"it launches more than {_MOST_LAUNCHES} kernels")
+    except TargetError as error:
+        return KernelWork(silent=error.message)
+    except Exception as error:  # noqa: BLE001 - whatever the front end raises; a compilation will say so
+        return KernelWork(silent=f"Triton's front end refuses it: {one_line(error)}")
+    if not launches:
+        return KernelWork(silent="it launches no kernel that Triton's front end lowers to TTIR")
+    try:
+        return KernelWork(tuple(_work(launch, contents or {}) for launch in launches))
+    except UntoldError as error:
+        return KernelWork(silent=str(error))
+
+
+def _work(launch: _LoweredLaunch, contents: Contents) -> Any:
+    operands = tuple(
+        operand
+        for name, kind in launch.signature.items()
+        for operand in _operands(name, kind, launch.arguments.get(name), contents.get(name))
+    )
+    return launch_work(launch.text, _extents(launch), operands)
+
+
+def _launches(kernel: TritonSource, config: Config, arguments: Arguments, target: Target) -> list[_LoweredLaunch]:
+    """The launches of one config, each with its text; raises whatever the front end raises."""
+    launches: list[_LoweredLaunch] = []
+
+    def stop(stages: dict[str, Any]) -> None:
+        lower = stages.get("ttir")
+        if lower is not None:
+            stages["ttir"] = lambda source, metadata: _stop(lower(source, metadata))
+
+    with (
+        pretending(target, f"{target.arch}, read"),
+        stages_changed(target, stop),
+        never_cached(),
+        _lowering_launches(launches),
+    ):
+        kernel.lowered(config, arguments)
+    return launches
+
+
+def _stop(module: Any) -> None:
+    raise _TtirKnownError(module.str_nodebug() if hasattr(module, "str_nodebug") else str(module))
+
+
+@contextlib.contextmanager
+def _lowering_launches(launches: list[_LoweredLaunch]) -> Iterator[None]:
+    """Have each launch lowered to TTIR, kept in `launches`, and stopped there, inside of the block."""
+    jit = importlib.import_module("triton.runtime.jit").JITFunction
+    source = importlib.import_module("triton.compiler.compiler").ASTSource
+    run, make_ir = jit.run, source.make_ir
+    signatures: list[Mapping[str, Any]] = []
+
+    def kept(self: Any, *args: Any, **kwargs: Any) -> Any:
+        signatures.append(self.signature)
+        return make_ir(self, *args, **kwargs)
+
+    def launched(self: Any, *args: Any, grid: Any, **kwargs: Any) -> None:
+        if len(launches) >= _MOST_LAUNCHES:
+            raise _TooManyError
+        try:
+            run(self, *args, grid=grid, **{**kwargs, "warmup": True})
+        except _TtirKnownError as enough:
+            launches.append(_LoweredLaunch(self, _bind(self, args, kwargs), grid, signatures[-1], enough.text))
+
+    jit.run, source.make_ir = launched, kept
+    try:
+        yield
+    finally:
+        jit.run, source.make_ir = run, make_ir
+
+
+def _bind(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    names = set(function.arg_names)
+    defaults = {param.name: param.default for param in function.params if param.has_default}
+    values = dict(zip(function.arg_names, args, strict=False))
+    return {**defaults, **values, **{name: value for name, value in kwargs.items() if name in names}}
+
+
+def _extents(launch: _LoweredLaunch) -> tuple[int, int, int]:
+    """Programs along x, y and z; raises `UntoldError` where the grid function raises, or gives no extents."""
+    try:
+        grid = launch.grid(launch.arguments) if callable(launch.grid) else launch.grid
+        across, down, deep = (*(int(extent) for extent in grid), 1, 1)[:3]
+    except Exception as error:
+        raise UntoldError(f"its grid cannot be told: {one_line(error)}") from error
+    return across, down, deep
+
+
+def _operands(name: str, kind: Any, value: Any, content: Sequence[int] | None) -> Iterator[Operand]:
+    if isinstance(kind, (tuple, list)):
+        parts = list(value) if isinstance(value, (tuple, list)) else [None] * len(kind)
+        for at, (inner, part) in enumerate(zip(kind, parts, strict=False)):
+            yield from _operands(f"{name}[{at}]", inner, part, None)
+    elif kind == _CONSTANT:
+        return
+    elif str(kind).startswith("tensordesc"):
+        yield from _descriptor(name, value)
+    elif hasattr(value, "data_ptr"):
+        numbers = None if content is None else np.asarray(content, dtype=np.int64)
+        yield Operand(name=name, bytes=_span(value), content=numbers)
+    else:
+        yield Operand(name=name, number=int(value) if isinstance(value, int) else None)
+
+
+def _descriptor(name: str, value: Any) -> Iterator[Operand]:
+    """A descriptor, then its extents and strides, as they follow it among the operands."""
+    extents, strides = (tuple(int(n) for n in getattr(value, what)) for what in ("shape", "strides"))
+    yield Operand(name=name, bytes=_described_span(value.base, extents, strides), strides=strides, extents=extents)
+    for number in (*extents, *strides):
+        yield Operand(name=name, number=number)
+
+
+def _described_span(base: Any, extents: Sequence[int], strides: Sequence[int]) -> int:
+    """Bytes that a descriptor shows, or that its tensor spans where that is more.
+
+    One descriptor may show two tensors of the same layout, where it is told how far apart they are.
+    """
+    item = ITEM_BYTES.get(str(base.dtype).removeprefix("torch."), 0)
+    reach = 1 + sum((extent - 1) * stride for extent, stride in zip(extents, strides, strict=True))
+    return max(_span(base), min(prod(extents), reach) * item)
+
+
+def _span(tensor: Any) -> int:
+    """Bytes of memory that a tensor spans; 0 if it does not tell."""
+    if hasattr(tensor, "storage_bytes"):
+        return int(tensor.storage_bytes)
+    inner: Callable[[], Any] | None = getattr(tensor, "untyped_storage", None)
+    return 0 if inner is None else int(inner().nbytes())

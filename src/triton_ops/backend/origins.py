@@ -32,7 +32,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from triton_ops import settings
-from triton_ops.backend.roles import Arguments, described
+from triton_ops.backend.roles import Arguments
 from triton_ops.space import Tunable
 
 _TUNING_DECORATORS = {"autotune", "operation"}  # they name what may be tried, not what is computed
@@ -411,7 +411,7 @@ def missing_parameters(
     if not missing or maker is None:
         return missing
     try:
-        light = described(Arguments(keyword=dict(values)), light=True).keyword
+        light = Arguments(keyword=dict(values)).described(light=True).keyword
         own = set(maker({**defaults_of(function), **light, **_first_config(tunables)}))
     except Exception as error:  # noqa: BLE001 - the user's own function; a launch will say why
         if isinstance(error, KeyError) and error.args[:1] and error.args[0] in missing:

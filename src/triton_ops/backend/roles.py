@@ -16,6 +16,7 @@ import functools
 import importlib
 import math
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import dropwhile
@@ -23,8 +24,9 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from triton_ops.base import escaped, require
+from triton_ops.device import Target
 from triton_ops.exceptions import CacheError, KernelTypeError
-from triton_ops.space import Config
+from triton_ops.space import Config, Members
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Resources, Status, TensorSpec
 
 _RESOURCES = ("OutOfResources", "OutOfMemoryError")
@@ -32,6 +34,7 @@ _COMPILE = (
     "CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "PTXASError", "MLIRError",
 )  # fmt: skip
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
+_COMPILER = "triton_ops.backend.triton_compiler"  # imported where something is compiled ahead
 _LONGEST_TEXT = 400
 _LONGEST_TRACE = 8_000
 _OWN_FOLDER = str(Path(__file__).parents[1])
@@ -209,6 +212,18 @@ class Arguments:
             {name: self.mapped(value, change, leaf) for name, value in self.keyword.items()},
         )
 
+    def described(self, light: bool = False) -> Arguments:
+        """These arguments with every tensor or tensor spec replaced by a tensor without memory.
+
+        With `light` it is a `StandIn`, which needs no torch; NVIDIA's backend takes these.
+        """
+
+        def one(value: Any) -> Any:
+            stand_in = value if isinstance(value, StandIn) else StandIn.of(value)
+            return stand_in if light else stand_in.tensor()
+
+        return self.map(one, lambda value: isinstance(value, (TensorSpec, StandIn)) or is_tensor(value))
+
     def by_name(self, kernel: Kernel) -> Arguments:
         """These arguments with those that came by position under their names, as far as they can be passed by name."""
         names = self.positional_names(kernel)
@@ -323,57 +338,24 @@ class MayCrash(Protocol):
         """Packages that a process imports before it can run the kernel."""
 
 
-@runtime_checkable
-class CompilesAhead(Protocol):
-    """A kernel whose configs can be compiled by processes that have no GPU."""
+class CompiledByTriton(ABC):
+    """A kernel whose launches are Triton's."""
 
     @property
-    def compiled_ahead(self) -> Compilable | None:
-        """The kernel as it is compiled; None if there is nothing to compile, as for an interpreted kernel."""
-
-
-class Compilable(Protocol):
-    """A kernel as processes without a GPU compile it."""
-
-    @property
-    def name(self) -> str:
-        """The kernel's name, for errors."""
-
-    @property
-    def cache_key(self) -> str:
-        """Names the source as Triton does; it must be equal in both processes, or a launch finds no binary."""
-
-    @property
+    @abstractmethod
     def interpreted(self) -> bool:
         """Tell whether it runs as Python, as under `TRITON_INTERPRET`, so that there is nothing to compile."""
 
     @property
-    def compile_imports(self) -> str:
-        """The module that a process imports before it compiles: one of torch's if arguments must be torch's tensors.
+    def process_imports(self) -> tuple[str, ...]:
+        """Triton first: it readies itself while torch is imported."""
+        return ("triton", "torch")
 
-        They have no memory there. It is empty where plain stand-ins serve.
-        """
-
-    @property
-    def parameter_names(self) -> Sequence[str | None]:
-        """The names in calling order; None for a parameter that cannot be passed by name."""
-
-    @property
-    def parsed(self) -> Any:
-        """The JIT function whose text the free rules read; None if no single one decides."""
-
-    @property
-    def without_grid(self) -> Compilable:
-        """The same kernel where its grid cannot be sent."""
-
-    def lowered(self, config: Config, arguments: Arguments) -> Sequence[Any]:
-        """Triton's compiled kernels of one launch; nothing is loaded or launched.
-
-        Raises `TargetError`, with the reason, where this kernel cannot be compiled without being launched.
-        """
-
-    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
-        """Names all that a launch of a compiled config is; None where it is not known."""
+    def compiler(self, arguments: Arguments, target: Target | None, members: Members) -> Any:
+        """Triton's compiler for these arguments; None if the kernel is interpreted, or no GPU is compiled for."""
+        if self.interpreted or target is None:
+            return None
+        return importlib.import_module(_COMPILER).TritonCompiler(self, arguments, target, members)
 
 
 @dataclass(frozen=True)
@@ -432,16 +414,3 @@ class StandIn:
 
 def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     return 0 if 0 in shape else 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))
-
-
-def described(arguments: Arguments, light: bool = False) -> Arguments:
-    """`arguments` with every tensor or tensor spec replaced by a tensor without memory.
-
-    With `light` it is a `StandIn`, which needs no torch; NVIDIA's backend takes these.
-    """
-
-    def one(value: Any) -> Any:
-        stand_in = value if isinstance(value, StandIn) else StandIn.of(value)
-        return stand_in if light else stand_in.tensor()
-
-    return arguments.map(one, lambda value: isinstance(value, (TensorSpec, StandIn)) or is_tensor(value))

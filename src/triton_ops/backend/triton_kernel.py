@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeAlias
 
-from triton_ops.backend.compiled_kernel import ScratchAllocator, loaded, resources_of, traits_of
 from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_kernel, descriptor
 from triton_ops.backend.identity import triton_identity
 from triton_ops.backend.origins import (
@@ -32,8 +31,15 @@ from triton_ops.backend.origins import (
 )
 from triton_ops.backend.portable import settled
 from triton_ops.backend.private import check_no_arrays
-from triton_ops.backend.roles import Arguments, Executable, PreparedCall
-from triton_ops.backend.triton_process import is_interpreted, launcher_of
+from triton_ops.backend.roles import Arguments, CompiledByTriton, Executable, PreparedCall
+from triton_ops.backend.triton_process import (
+    ScratchAllocator,
+    is_interpreted,
+    launcher_of,
+    loaded,
+    resources_of,
+    traits_of,
+)
 from triton_ops.base import fingerprint, require
 from triton_ops.exceptions import ConfigCollisionError, DeviceError, KernelTypeError, UnknownTunableError
 from triton_ops.space import Config
@@ -170,7 +176,7 @@ LAUNCH_OPTIONS = frozenset({
 
 
 @dataclass(frozen=True)
-class TritonKernel:
+class TritonKernel(CompiledByTriton):
     """A `@triton.jit` function with its grid.
 
     Attributes:
@@ -341,16 +347,6 @@ class TritonKernel:
     def parameter_names(self) -> list[str]:
         """The JIT function's parameters in calling order."""
         return list(self.function.arg_names)
-
-    @property
-    def process_imports(self) -> tuple[str, ...]:
-        """Triton first: it readies itself while torch is imported."""
-        return ("triton", "torch")
-
-    @property
-    def compiled_ahead(self) -> TritonKernel | None:
-        """This kernel; None if it is interpreted."""
-        return None if self.interpreted else self
 
     @property
     def compile_imports(self) -> str:

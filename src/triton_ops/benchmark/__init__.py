@@ -8,19 +8,19 @@ if TYPE_CHECKING:
     from triton_ops.benchmark.command_bench import bench_command as bench_command
     from triton_ops.benchmark.comparing import Comparison as Comparison
     from triton_ops.benchmark.comparing import compare as compare
-    from triton_ops.benchmark.config_cache import ConfigCache as ConfigCache
     from triton_ops.benchmark.correctness import CorrectnessVerifier as CorrectnessVerifier
     from triton_ops.benchmark.correctness import verify_fp8_accuracy as verify_fp8_accuracy
     from triton_ops.benchmark.correctness import verify_nan_inf_propagation as verify_nan_inf_propagation
-    from triton_ops.benchmark.default_configs import FP8_GEMM_CONFIGS as FP8_GEMM_CONFIGS
-    from triton_ops.benchmark.default_configs import GATED_MLP_CONFIGS as GATED_MLP_CONFIGS
-    from triton_ops.benchmark.default_configs import RMSNORM_ROPE_CONFIGS as RMSNORM_ROPE_CONFIGS
-    from triton_ops.benchmark.default_configs import filter_valid_configs as filter_valid_configs
-    from triton_ops.benchmark.default_configs import generate_configs as generate_configs
-    from triton_ops.benchmark.default_configs import get_default_config as get_default_config
     from triton_ops.benchmark.performance import PerformanceProfile as PerformanceProfile
     from triton_ops.benchmark.performance import compute_elementwise_metrics as compute_elementwise_metrics
     from triton_ops.benchmark.performance import compute_gemm_metrics as compute_gemm_metrics
+    from triton_ops.benchmark.plain_configs import FP8_GEMM_CONFIGS as FP8_GEMM_CONFIGS
+    from triton_ops.benchmark.plain_configs import GATED_MLP_CONFIGS as GATED_MLP_CONFIGS
+    from triton_ops.benchmark.plain_configs import RMSNORM_ROPE_CONFIGS as RMSNORM_ROPE_CONFIGS
+    from triton_ops.benchmark.plain_configs import ConfigCache as ConfigCache
+    from triton_ops.benchmark.plain_configs import filter_valid_configs as filter_valid_configs
+    from triton_ops.benchmark.plain_configs import generate_configs as generate_configs
+    from triton_ops.benchmark.plain_configs import get_default_config as get_default_config
     from triton_ops.benchmark.rivals import KernelRun as KernelRun
     from triton_ops.benchmark.rivals import rows_of as rows_of
     from triton_ops.benchmark.suite import BenchmarkResult as BenchmarkResult

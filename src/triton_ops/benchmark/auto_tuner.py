@@ -18,27 +18,16 @@ from numbers import Integral
 from typing import Any
 
 from triton_ops.backend import Arguments, CandidateError, Executable, FunctionKernel
-from triton_ops.benchmark.config_cache import ConfigCache
 from triton_ops.benchmark.performance import PerformanceProfile as PerformanceProfile
 from triton_ops.benchmark.performance import compute_elementwise_metrics as compute_elementwise_metrics
 from triton_ops.benchmark.performance import compute_gemm_metrics as compute_gemm_metrics
-from triton_ops.device import Turns, current_device, gpu_missing, probe, turn_key
-from triton_ops.evaluation import ArgumentSet, SharedTimer, Subject
+from triton_ops.benchmark.plain_configs import ConfigCache
+from triton_ops.benchmark.timing import measuring
+from triton_ops.device import gpu_missing, probe
+from triton_ops.evaluation import Subject
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsError, TuningFailedError
 from triton_ops.space import Config, ConfigSpace, Members, given_back
-from triton_ops.timing import (
-    BEYOND_CHANCE,
-    Arm,
-    CaptureError,
-    EmptyCaptureError,
-    HostTimer,
-    Interval,
-    Launch,
-    Sampler,
-    Timer,
-    gaps_to,
-    interleave,
-)
+from triton_ops.timing import Arm, EmptyCaptureError, HostTimer, Launch, Rounds, Sampler, SharedTimer, Timer
 from triton_ops.values import KernelMetrics as KernelMetrics
 from triton_ops.values import Measurement, Status, Trial, check_layout, totals
 from triton_ops.values import TuningResult as TuningResult
@@ -62,16 +51,13 @@ class WinnerStanding:
 
 def standing_of(trials: Sequence[Trial], arms: Sequence[Arm], winner: Trial) -> WinnerStanding:
     """Find the configs that differ from the winner by no more than noise, in the rounds that all were timed in."""
-    rows = {trial.config: arm.values_ms for trial, arm in zip(trials, arms, strict=True) if trial.ok}
-    others = [config for config in rows if config != winner.config]
-    if not others:
+    arms_of = {trial.config: arm for trial, arm in zip(trials, arms, strict=True) if trial.ok}
+    if len(arms_of) == 1:
         return WinnerStanding((winner.config,))
-    if len(rows[winner.config]) < _FEWEST_ROUNDS:
+    if len(arms_of[winner.config].visits) < _FEWEST_ROUNDS:
         return WinnerStanding((winner.config,), confidence="low: too few timed calls to know the noise")
-    distances = gaps_to(list(rows.values()), list(rows).index(winner.config))
-    gaps = {config: Interval.around(*gap) for config, gap in zip(rows, distances, strict=True)}
-    del gaps[winner.config]
-    tied = [config for config, gap in gaps.items() if gap.centre <= BEYOND_CHANCE * gap.margin]
+    gaps = Rounds.standing(arms_of).gaps(winner.config)
+    tied = [config for config, gap in gaps.items() if gap.centre <= gap.chance]
     hidden = [config for config in tied if gaps[config].margin > 0]
     configs = f"({hidden[0]})" + (f" and {len(hidden) - 1} more" if len(hidden) > 1 else "") if hidden else ""
     return WinnerStanding(
@@ -186,7 +172,7 @@ class TritonAutoTuner:
             )
         label = (kernel_type, problem_size, device) if device and _is_given(problem_size) else None
         shared_timer = _shared_timer(arguments, device)
-        subject = Subject(ArgumentSet(arguments), shared_timer.sets)
+        subject = Subject.on(arguments, shared_timer.sets)
         gradients = _Gradients(arguments)
         try:
             if label is not None and (hit := self._cached(label)) is not None:
@@ -234,9 +220,7 @@ class TritonAutoTuner:
         """One trial and one arm per config, in the order given; each config is called exactly as often as asked."""
         members = [config.with_members(self._space.members) for config in configs]
         executables = [self._kernel.compile(config, subject.arguments) for config in members]
-        turns = Turns(shared_timer.device_name)
-        turn = turns.turn(turn_key(shared_timer.device, shared_timer.device_name))
-        with current_device(shared_timer.device_name), _without_ptxas_dumps(), turn:
+        with _without_ptxas_dumps(), measuring(shared_timer.device_name):
             arms, timer = self._run(executables, subject, shared_timer)
         return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)], arms
 
@@ -260,20 +244,14 @@ class TritonAutoTuner:
 
     def _prepare(self, arms: Sequence[Arm], launches: Sequence[Launch], shared_timer: SharedTimer) -> Timer:
         """Choose the timer, and prepare the samplers of all arms that work; graphs for all of them, or for none."""
-        if self.timer is None and shared_timer.device.kind != "cpu":
-            _start(shared_timer, arms, launches)
-        timer = self.timer or shared_timer.timer or HostTimer()
-        try:
-            self._prepare_all(arms, launches, timer)
-        except CaptureError as error:
-            _log.warning("%s: timed by event pairs instead", error)
-            timer = shared_timer.change(
-                next(launch for arm, launch in zip(arms, launches, strict=True) if arm.error is None)
-            )
-            self._prepare_all(arms, launches, timer)
-        return timer
+        if self.timer is not None:
+            shared_timer.timer = self.timer
+        working = _starting(shared_timer, arms, launches)
+        if working is None:
+            return HostTimer()  # nothing is timed
+        return shared_timer.prepare_all(working, lambda timer: self._prepare_with(timer, arms, launches))
 
-    def _prepare_all(self, arms: Sequence[Arm], launches: Sequence[Launch], timer: Timer) -> None:
+    def _prepare_with(self, timer: Timer, arms: Sequence[Arm], launches: Sequence[Launch]) -> Timer:
         each = None if timer.mode.startswith("graph") else 1
         for arm, launch in zip(arms, launches, strict=True):
             if arm.error is not None:
@@ -282,18 +260,19 @@ class TritonAutoTuner:
                 arm.sampler = timer.prepare(launch, each)
             except EmptyCaptureError as error:
                 arm.error = error
+        return timer
 
     def _time(self, arms: Sequence[Arm], timer: Timer) -> None:
         """Exactly `benchmark_runs` timed calls of every arm, spread over rounds."""
         each = max(1, self.benchmark_runs // _ROUNDS)
-        rng = random.Random(0)
+        rounds = Rounds(timer=timer, rng=random.Random(0))
         for arm in arms:
             arm.visit_samples = each
-        interleave(arms, timer, rounds=self.benchmark_runs // each, rng=rng)
+        rounds.run(arms, self.benchmark_runs // each)
         if rest := self.benchmark_runs % each:
             for arm in arms:
                 arm.visit_samples = rest
-            interleave(arms, timer, rounds=1, rng=rng)
+            rounds.run(arms, 1)
 
     def _warm_up(self, call: Callable[[], Any]) -> Exception | None:
         try:
@@ -349,8 +328,8 @@ def _shared_timer(arguments: Arguments, device: str | None) -> SharedTimer:
     return SharedTimer(probe(name), name)
 
 
-def _start(shared_timer: SharedTimer, arms: Sequence[Arm], launches: Sequence[Launch]) -> None:
-    """The first config that works chooses the timer; one whose work a graph would miss fails, and the next chooses."""
+def _starting(shared_timer: SharedTimer, arms: Sequence[Arm], launches: Sequence[Launch]) -> Launch | None:
+    """The first config that works, which chooses the timer; one whose work a graph would miss fails here."""
     for arm, launch in zip(arms, launches, strict=True):
         if arm.error is not None:
             continue
@@ -359,7 +338,8 @@ def _start(shared_timer: SharedTimer, arms: Sequence[Arm], launches: Sequence[La
         except EmptyCaptureError as error:
             arm.error = error
         else:
-            return
+            return launch
+    return None
 
 
 def _trial(config: Config, arm: Arm, timer: Timer) -> Trial:

@@ -9,30 +9,25 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from triton_ops.benchmark.timing import Contestant, PreparedContestants, blame, blame_calls_of, contestants_of, prepare
-from triton_ops.device import CpuLoad, Turns, current_device, probe, turn_key
+from triton_ops.benchmark.timing import (
+    Contestant,
+    PreparedContestants,
+    blame,
+    blame_calls_of,
+    contestants_of,
+    measuring,
+    prepare,
+)
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import checked_seed
-from triton_ops.timing import (
-    LEAST_ROUNDS,
-    Arm,
-    DuelOutcome,
-    DuelPolicy,
-    GuardSummary,
-    Pending,
-    Sampler,
-    Timer,
-    duel,
-    fitting,
-    guard_for,
-)
+from triton_ops.timing import Arm, DuelPolicy, GuardSummary, Interval, Rounds, Sampler, Timer
 from triton_ops.values import Measurement
 
 Follow = Callable[[int, float], None]
@@ -58,10 +53,6 @@ def rounds_bar(names: tuple[str, str], seconds: float, console: Console | None =
             progress.update(task, description=caption, total=seconds, completed=min(elapsed_s, seconds))
 
         yield follow
-
-
-_BLOCK_MS = 5.0  # far longer than a step of the clock, and short enough for the power state to stay the same
-_LONGEST_BLOCK = 10  # samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,9 +212,9 @@ def _check_names(names: Any) -> None:
 
 def duel_policy(rounds: Any, seconds: Any) -> DuelPolicy:
     """The limits of a comparison in rounds and seconds; a `SettingsError` if one is out of range."""
-    if rounds is not None and (not isinstance(rounds, Integral) or int(rounds) < LEAST_ROUNDS):
+    if rounds is not None and (not isinstance(rounds, Integral) or int(rounds) < DuelPolicy.LEAST_ROUNDS):
         raise SettingsError(
-            f"rounds is {rounds!r}; a whole number of {LEAST_ROUNDS} or more bounds a difference at 95 %"
+            f"rounds is {rounds!r}; a whole number of {DuelPolicy.LEAST_ROUNDS} or more bounds a difference at 95 %"
         )
     if not isinstance(seconds, Real) or not float(seconds) > 0:
         raise SettingsError(f"seconds is {seconds!r}; it must be a positive number")
@@ -244,37 +235,45 @@ def compare_contestants(
     follow: Follow = lambda _rounds, _elapsed_s: None,
 ) -> Comparison:
     """Compare two contestants that take the same arguments; it raises as `compare`."""
-    device = probe(a.device_name)
-    turns = Turns(a.device_name, wait)
-    with current_device(a.device_name), turns.turn(turn_key(device, a.device_name)):
-        load, rng = CpuLoad(), random.Random(seed)
+    with measuring(a.device_name, wait) as notes:
+        rng = random.Random(seed)
         prepared = prepare([a, b, a], sets=3, cold=cold, choose=choose)  # the second a is the twin
-        visit_samples = _visit_samples((a, b), prepared)
+        visit_samples = policy.samples(_longest_ms((a, b), prepared))
         first, second, twin = (Arm(sampler, visit_samples) for sampler in _taking_turns(prepared.samplers, rng))
-        guard, start = guard_for(a.device_name), clock()
-
-        def keep_round() -> bool:
-            steady = guard.round_ok()
-            follow(len(first.visits) + steady, clock() - start)
-            return steady
-
+        start = clock()
+        rounds, guard = Rounds.guarded(
+            prepared.timer, a.device_name, rng=rng, clock=clock,
+            follow=lambda counts: follow(len(first.visits) + counts, clock() - start),
+        )  # fmt: skip
         try:
-            outcome = duel((first, second, twin), prepared.timer, policy, rng, keep_round=keep_round, clock=clock)
+            outcome = rounds.duel((first, second, twin), policy)
         except Exception as error:
             arms = zip((a, b, a), (first, second, twin), strict=True)
             failed = [contestant.name for contestant, arm in arms if arm.error is not None]
             raise blame(failed[0] if failed else f"{a.name} or {b.name}", error) from error
-        comparison = _comparison((a.name, b.name), outcome, (first, second), prepared.timer.mode, guard.summary())
-        return replace(comparison, notes=(*turns.notes, *load.notes(device)))
+        summary, mode = guard.summary(), prepared.timer.mode
+        return Comparison(
+            verdict=outcome.verdict,
+            percent=_percent(outcome.gain.centre),
+            interval=(_percent(outcome.gain.low), _percent(outcome.gain.high)),
+            needed=_percent(outcome.needed),
+            noise=_percent(outcome.noise),
+            confidence=_confidence(outcome.itself, (first, second), summary),
+            names=(a.name, b.name),
+            a=first.measurement(mode),
+            b=second.measurement(mode),
+            guard=summary,
+            notes=notes(),
+        )
 
 
-def _visit_samples(contestants: Sequence[Contestant], prepared: PreparedContestants) -> int:
-    """Samples per visit, the same number for both contestants, since values of equally many samples are comparable."""
+def _longest_ms(contestants: Sequence[Contestant], prepared: PreparedContestants) -> float:
+    """The longest sample: visits have the same number for both, since values of equally many are comparable."""
     longest_ms = 0.0
     for contestant, (sampler, *_) in zip(contestants, prepared.samplers, strict=False):
         with blame_calls_of(contestant):
             longest_ms = max(longest_ms, sampler.take(prepared.timer, 1)[0] * sampler.launches)
-    return fitting(longest_ms, _BLOCK_MS, 1, _LONGEST_BLOCK)
+    return longest_ms
 
 
 def _taking_turns(rows: Sequence[Sequence[Sampler]], rng: random.Random) -> list[Sampler]:
@@ -286,37 +285,14 @@ def _taking_turns(rows: Sequence[Sequence[Sampler]], rng: random.Random) -> list
     """
     orders = list(itertools.permutations(range(len(rows[0])))) if len(rows[0]) > 1 else [(0,) * len(rows)]
     rng.shuffle(orders)
-    return [Sampler(_in_turn([row[o[place]] for o in orders]), row[0].launches) for place, row in enumerate(rows)]
+    return [Sampler.in_turn([row[order[place]] for order in orders]) for place, row in enumerate(rows)]
 
 
-def _in_turn(samplers: Sequence[Sampler]) -> Callable[[int], Pending]:
-    turn = itertools.cycle(samplers)
-    return lambda count: next(turn).queue(count)
-
-
-def _comparison(
-    names: tuple[str, str], outcome: DuelOutcome, arms: Sequence[Arm], mode: str, guard: GuardSummary
-) -> Comparison:
-    a, b = (Measurement(tuple(arm.samples_ms), mode, len(arm.visits)) for arm in arms)
-    return Comparison(
-        verdict=outcome.verdict,
-        percent=_percent(outcome.gain.centre),
-        interval=(_percent(outcome.gain.low), _percent(outcome.gain.high)),
-        needed=_percent(outcome.needed),
-        noise=_percent(outcome.noise),
-        confidence=_confidence(outcome, arms, guard),
-        names=names,
-        a=a,
-        b=b,
-        guard=guard,
-    )
-
-
-def _confidence(outcome: DuelOutcome, arms: Sequence[Arm], guard: GuardSummary) -> str:
+def _confidence(itself: Interval, arms: Sequence[Arm], guard: GuardSummary) -> str:
     if guard.confidence == "low":
         return guard.confidence_reason
-    if outcome.disturbed:
-        percent = _number(abs(_percent(outcome.itself.centre)))
+    if itself.disturbed:
+        percent = _number(abs(_percent(itself.centre)))
         return f"a call differed from itself by {percent} %; something else was running"
     for arm in arms:
         if arm.coarse:

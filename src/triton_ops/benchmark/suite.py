@@ -20,12 +20,12 @@ from triton_ops.benchmark.correctness import CorrectnessVerifier
 from triton_ops.benchmark.performance import PerformanceProfile
 from triton_ops.benchmark.rivals import plain_gated_mlp, plain_rmsnorm_rope, scaled_product
 from triton_ops.benchmark.timing import counted_times
-from triton_ops.device import current_device, probe
+from triton_ops.device import TorchDevice, probe
 from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import SettingsError, WrongResultError
 from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
 from triton_ops.request import device_of
-from triton_ops.timing import LEAST_ROUNDS
+from triton_ops.timing import DuelPolicy
 from triton_ops.tuner import versions
 from triton_ops.values import KernelMetrics, Measurement
 
@@ -321,7 +321,7 @@ class BenchmarkSuite:
         """
         size = _report_size(name, problem_size, config, compute_metrics_fn)
         self._check(name, kernel_fn, pytorch_fn, args, kwargs)
-        rounds = min(_ROUNDS, max(LEAST_ROUNDS, self.benchmark_runs // 4))
+        rounds = min(_ROUNDS, max(DuelPolicy.LEAST_ROUNDS, self.benchmark_runs // 4))
         comparison = compare(kernel_fn, pytorch_fn, args=args, kwargs=kwargs, names=(name, "baseline"), rounds=rounds)
         result = ComparisonResult(
             name, size, _metrics(comparison.a, compute_metrics_fn), _metrics(comparison.b, compute_metrics_fn),
@@ -418,7 +418,7 @@ class BenchmarkSuite:
             if not callable(function):
                 raise SettingsError(f"{function!r} is not callable")
         arguments = Arguments(args, dict(kwargs))
-        with current_device(device_of(arguments, None)):
+        with TorchDevice(device_of(arguments, None)).current():
             own = private_copy(arguments)
             actual = kernel_fn(*own.positional, **own.keyword)
             if actual is None:

@@ -12,7 +12,7 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -34,8 +34,8 @@ from triton_ops.backend import (
     private_copy,
 )
 from triton_ops.base import require
-from triton_ops.device import CpuLoad, Turns, current_device, device_named, gpu_missing, probe, turn_key
-from triton_ops.evaluation import ArgumentSet, SharedTimer, Subject
+from triton_ops.device import CpuLoad, TorchDevice, Turns, gpu_missing, probe
+from triton_ops.evaluation import Subject
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
@@ -44,20 +44,17 @@ from triton_ops.exceptions import (
     TargetError,
     TritonKernelError,
 )
-from triton_ops.request import device_of, make_task
+from triton_ops.request import TuneProblem, device_of
 from triton_ops.space import Config
 from triton_ops.timing import (
-    Arm,
     CaptureError,
     EmptyCaptureError,
     GuardSummary,
     Launch,
+    Rounds,
     Sampler,
-    ScreenPolicy,
+    SharedTimer,
     Timer,
-    choose_timer,
-    guard_for,
-    screen,
 )
 from triton_ops.values import Measurement
 
@@ -65,7 +62,6 @@ MakeArguments: TypeAlias = Callable[[], Arguments]
 """Makes private arguments, with the same content each time."""
 _log = logging.getLogger("triton_ops")
 _SIMILAR = 4  # contestants whose launches per sample differ by no more than this factor get the same number
-_SAMPLES = 3  # to find out whether a launch is too short for its timer
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,7 @@ def contestants_of(
 
     `device` None follows the arguments; `seed` is that of the inputs of an operation that is given no arguments.
     """
-    arguments, device = Arguments.given(args, kwargs), device_named(device)
+    arguments, device = Arguments.given(args, kwargs), TorchDevice.name_of(device)
     makers: dict[int, MakeArguments] = {}  # by operation; 0 is the caller's own arguments
     makers[0] = partial(private_copy, arguments)
     return [_contestant(name, what, arguments, makers, device, seed) for name, what in callables.items()]
@@ -107,7 +103,7 @@ def _contestant(
     config = _config_of(config or {})
     if isinstance(target, Operation) and _is_pair(what):
         if not arguments.positional and not arguments.keyword:
-            task = make_task(target, space=[config], device=device, seed=seed)
+            task = TuneProblem(target=target, space=[config]).request(device, seed).task()
             make_arguments = makers.setdefault(id(target), task.arguments)
             return Contestant(name, task.kernel, config, device_name=task.device_name, arguments=make_arguments)
         target = target.kernel
@@ -188,11 +184,10 @@ def prepare(
     Cost: a copy of the arguments per set, and two more while the tensors that a call writes are found; up to four calls
     of each contestant, and the calls that calibrate the timer.
     """
-    choose = choose or choose_timer
     name = _one_device(contestants)
     timers = SharedTimer(probe(name), name, cold=cold, choose=choose)
     with _copy_errors(name):
-        count = sets if timers.device.kind == "cpu" else 1
+        count = sets if timers.device.is_cpu else 1
         argument_sets = {maker: [maker() for _ in range(count)] for maker in {each.arguments for each in contestants}}
     findings = {
         id(each): _explore(each, argument_sets[each.arguments][0]) for each in {id(c): c for c in contestants}.values()
@@ -200,13 +195,10 @@ def prepare(
     subjects = _subjects(argument_sets, timers, any(explored.rewrites for explored in findings.values()))
     launches = [_launches(each, findings[id(each)], subjects[each.arguments]) for each in contestants]
     with blame_calls_of(contestants[0]):
-        timer = _timer(timers, choose, launches[0][0])
-    try:
-        return PreparedContestants(timer, _samplers(contestants, launches, timer))
-    except CaptureError as error:
-        _log.warning("%s: timed by event pairs instead", error)
-        timer = timers.change(launches[0][0])
-        return PreparedContestants(timer, _samplers(contestants, launches, timer))
+        timers.start_by_length(launches[0][0])
+    return timers.prepare_all(
+        launches[0][0], lambda timer: PreparedContestants(timer, _samplers(contestants, launches, timer))
+    )
 
 
 def _one_device(contestants: Sequence[Contestant]) -> str:
@@ -225,11 +217,11 @@ def _subjects(
     All subjects rotate through further argument sets, or none does, and then L2 is flushed before every call.
     """
     with _copy_errors(timers.device_name):
-        counts = {maker: timers.sets(first) for maker, (first, *_) in argument_sets.items()}
+        counts = {maker: timers.sets(first.tensors()) for maker, (first, *_) in argument_sets.items()}
         rotates = min(counts.values()) > 1
         by_maker = {
             maker: [
-                Subject(ArgumentSet(arguments, protected=restores), _always(counts[maker] if rotates else 1), restores)
+                Subject.on(arguments, _always(counts[maker] if rotates else 1), restores=restores, protected=restores)
                 for arguments in sets
             ]
             for maker, sets in argument_sets.items()
@@ -239,7 +231,7 @@ def _subjects(
     return by_maker
 
 
-def _always(count: int) -> Callable[[Arguments], int]:
+def _always(count: int) -> Callable[[Iterable[Any]], int]:
     return lambda _: count
 
 
@@ -256,21 +248,6 @@ def _copy_errors(device_name: str) -> Iterator[None]:
         raise ShapeMismatchError(
             f"the arguments cannot be copied on {device_name}: {one_line(error)}", hint="take a smaller problem"
         ) from error
-
-
-def _timer(timers: SharedTimer, choose: Callable[..., Timer], launch: Launch) -> Timer:
-    """The timer that suits a launch; a launch too short for event pairs, without tensors to rotate, is timed warm."""
-    timer = timers.start(launch)
-    if timer.mode != "event-flushed" or launch.reset is not None:
-        return timer
-    took_ms = statistics.median(timer.prepare(launch).take(timer, _SAMPLES))
-    if took_ms >= Arm.LEAST_SAMPLE_MS:
-        return timer
-    warm = choose(timers.device, timers.device_name, launch, cold=False)
-    if not warm.mode.startswith("graph"):
-        return timer
-    _log.warning("%.4f ms is too short for event pairs, and no tensors were given to rotate: timed warm", took_ms)
-    return warm
 
 
 def _samplers(
@@ -348,8 +325,6 @@ def _depends_on(call: Callable[[], Any], tensors: Sequence[Any]) -> bool:
     return result.changed()
 
 
-_ESTIMATE = ScreenPolicy(screening_ms=3.0, least=1, most=5)
-_MOST_QUEUED = 32  # samples in a round: with more, a GPU's queue is full, and waiting for the host enters the times
 _MOST_TIMES_BUDGET = 10  # wall time over budget: restoring arguments between samples takes time that is in no sample
 
 
@@ -454,19 +429,19 @@ def time_ms(
     _check(warmup_ms, rep_ms, quantiles)
     (contestant,) = contestants_of({"fn": fn}, args, kwargs, device)
     place = contestant.device_name
-    device_spec, turns = probe(place), Turns(place, wait)
-    with current_device(place), turns.turn(turn_key(device_spec, place)):
-        load, begun_s = CpuLoad(), time.time()
+    with measuring(place, wait) as notes_so_far:
+        begun_s = time.time()
         prepared = prepare([contestant], cold=cold)
         sampler, timer = prepared.samplers[0][0], prepared.timer
         with blame_calls_of(contestant):
-            sample_ms = statistics.median(screen(sampler, timer, _ESTIMATE)) * sampler.launches
-            warm = _samples(sampler, timer, sample_ms, warmup_ms) if warmup_ms else []
-            guard = guard_for(place, begun_s)
-            samples = _samples(sampler, timer, sample_ms, rep_ms, guard.round_ok)
+            unwatched = Rounds(timer=timer)
+            sample_ms = unwatched.sample_ms(sampler)
+            warm = _samples(unwatched, sampler, sample_ms, warmup_ms) if warmup_ms else []
+            rounds, guard = Rounds.guarded(timer, place, since_s=begun_s)
+            samples = _samples(rounds, sampler, sample_ms, rep_ms)
         summary = guard.summary()
         before = (f"{summary.others_before} while the calls were warmed up",) if summary.others_before else ()
-        notes = (*turns.notes, *load.notes(device_spec), *before)
+        notes = (*notes_so_far(), *before)
     ordered = sorted(samples)
     return Times(
         quantiles=tuple(quantiles),
@@ -488,13 +463,12 @@ def counted_times(
     """Times of `runs` samples after `warmup_runs` others; a sample is several calls where one is too short."""
     (contestant,) = contestants_of({"fn": fn}, args, kwargs, None)
     place = contestant.device_name
-    with current_device(place), Turns(place, True).turn(turn_key(probe(place), place)):
+    with measuring(place):
         prepared = prepare([contestant])
         sampler, timer = prepared.samplers[0][0], prepared.timer
         with blame_calls_of(contestant):
-            counts = range(warmup_runs + runs, 0, -_MOST_QUEUED)  # left before each round
-            parts = [sampler.take(timer, min(_MOST_QUEUED, count)) for count in counts]
-    return Measurement(tuple(sample for part in parts for sample in part)[warmup_runs:], timer.mode)
+            samples = Rounds(timer=timer).sample(sampler, warmup_runs + runs)
+    return Measurement(tuple(samples[warmup_runs:]), timer.mode)
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
@@ -505,26 +479,19 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
-def _samples(
-    sampler: Sampler,
-    timer: Timer,
-    sample_ms: float,
-    budget_ms: float,
-    keep: Callable[[], bool] = lambda: True,
-    clock: Callable[[], float] = time.monotonic,
-) -> list[float]:
-    """As many samples as fit into the budget, at least one; those of a round that does not count are taken again.
-
-    `keep` is asked after each round whether it counts, and may wait.
-    """
+def _samples(rounds: Rounds, sampler: Sampler, sample_ms: float, budget_ms: float) -> list[float]:
+    """As many samples as fit into the budget, at least one; those of a round that does not count are taken again."""
     count = max(1, int(budget_ms / max(sample_ms, 1e-6)))
-    end = clock() + _MOST_TIMES_BUDGET * budget_ms / 1e3
-    samples: list[float] = []
-    while True:
-        part = sampler.take(timer, min(count - len(samples), _MOST_QUEUED))
-        samples += part if keep() else []
-        if len(samples) >= count or clock() >= end:
-            return samples or part
+    return rounds.sample(sampler, count, _MOST_TIMES_BUDGET * budget_ms / 1e3)
+
+
+@contextmanager
+def measuring(place: str, wait: bool = True) -> Iterator[Callable[[], tuple[str, ...]]]:
+    """A turn on a device, which is the current one meanwhile; what is yielded gives the notes on it so far."""
+    device, turns = probe(place), Turns(place, wait)
+    with TorchDevice(place).current(), turns.turn(Turns.key_of(device, place)):
+        load = CpuLoad()
+        yield lambda: (*turns.notes, *load.notes(device))
 
 
 def _check(warmup_ms: Any, rep_ms: Any, quantiles: Any) -> None:

@@ -1,4 +1,4 @@
-"""The compile pool: processes without a GPU compile configs ahead; a launch finds the binaries in Triton's disk cache.
+"""The compile pool: processes without a device compile configs ahead, and a launch finds on the disk what they made.
 
 Each process leads a process group of its own, so that it can be killed together with a compiler that hangs, and so that
 Ctrl-C in the terminal reaches only the process that tunes. The processes are forked from a separate program
@@ -12,6 +12,7 @@ interpreter from those that measure.
 
 from __future__ import annotations
 
+import pickle
 import signal
 import threading
 import time
@@ -21,13 +22,11 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from triton_ops.backend import AheadOfTime, compiler_environment
+from triton_ops.backend import Compiler, CompilerNeeds, compiler_environment
 from triton_ops.base import Host
-from triton_ops.compilation.compiler import LauncherRequest, PackedKernel, Start, WorkRequest, compiles_for
-from triton_ops.compilation.tiers import Objection, foresee
-from triton_ops.device import Target
+from triton_ops.compilation.compiler import LaunchRequest, Start, WorkRequest, compiles_for
 from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.kernel_ir import KernelWork
 from triton_ops.processes import ForkedProcess, ForkServer, GarbledError, Surroundings, Threads, fork_servers
@@ -211,14 +210,15 @@ class WaitingProcesses:
                 self._waiting.append(process)
 
 
-def compiler_server(imports: str, target: Target) -> ForkServer:
-    """A fork server of compiling processes, which imports the package `imports`, if any, beside Triton."""
-    return ForkServer("triton_ops.compilation.compiler", imports, target.arch, changes=compiler_environment())
+def compiler_server(needs: CompilerNeeds) -> ForkServer:
+    """A fork server of compiling processes with these needs."""
+    words = pickle.dumps(needs).hex()
+    return ForkServer("triton_ops.compilation.compiler", words, changes=compiler_environment())
 
 
 _ANSWERS: dict[type, tuple[type, ...]] = {
     Start: (type(None), TargetError),
-    LauncherRequest: (type(None),),
+    LaunchRequest: (type(None),),
     WorkRequest: (KernelWork, str),
 }  # to any other question, a config, what became of it
 
@@ -235,7 +235,6 @@ def _last_words(process: ForkedProcess) -> str:
     return f"the compiler's process {process.last_words()}"
 
 
-TIMEOUT_S = 60.0
 _START_TIMEOUT_S = 120.0  # what the kernel refers to may import many modules
 _READ_S = 10.0
 _GONE = (EOFError, OSError, GarbledError)  # of a process that is asked; a limit that has passed is an OSError too
@@ -245,25 +244,27 @@ _STARTS = 3  # of a process or its fork server, where others end it
 
 
 class CompilePool:
-    """Compiles configs of one kernel for one target into Triton's disk cache; for use in a `with` statement.
+    """Compiles configs of one kernel for one target onto the disk; for use in a `with` statement.
 
     The compiling processes get the kernel's code, so that they import no module of the user's and run no script again.
     Of the arguments only dtypes, strides, alignments and scalars are sent, so that a process needs no memory for
     tensors. They start with the first configs, and need a second or two for imports.
 
     There are `workers` of them; None takes one for each CPU, or as many as are worth it of those that are shared. A
-    compiler is killed after `timeout_s` for one config. If compiled configs are going to be launched on this machine, a
-    launcher is built too. With `reuse` a fork server of other pools may serve, and is left to the next for some
-    seconds.
+    compiler is killed after `timeout_s` for one config. If compiled configs are going to be launched on this machine,
+    the first that can be is made ready for it. With `reuse` a fork server of other pools may serve, and is left to the
+    next for some seconds.
 
     Raises:
         KernelTypeError: There is nothing to compile, as under `TRITON_INTERPRET`.
         TargetError: The kernel's function or its arguments cannot be sent to another process.
     """
 
+    TIMEOUT_S: ClassVar = 60.0
+
     def __init__(
         self,
-        ahead: AheadOfTime,
+        compiler: Compiler,
         *,
         workers: int | None = None,
         timeout_s: float = TIMEOUT_S,
@@ -273,9 +274,9 @@ class CompilePool:
     ) -> None:
         if compiles_for:
             raise TargetError("a module that is imported to compile its kernel compiles kernels while it is imported")
-        self._ahead = ahead
+        self._compiler = compiler
         self._timeout_s = timeout_s
-        self._start = Start(packed=PackedKernel.of(ahead), surroundings=Surroundings.here())
+        self._start = Start(packed=compiler.pack(), surroundings=Surroundings.here())
         self.workers = workers or (Host.usable_cpus() if shared_cpus is None else shared_cpus.of_one)
         self._threads = Threads(self.workers, thread_name_prefix="triton-ops compile")
         share = self.workers if shared_cpus is None else min(self.workers, shared_cpus.share)
@@ -285,15 +286,11 @@ class CompilePool:
         self._fork_server: ForkServer | None = None
         self._lock = threading.Lock()
         self.closed = False
-        self._launcher_due = launches
+        self._launch_due = launches
         self._reuse = reuse
         self._shared_cpus = shared_cpus
         self._ending: threading.Thread | None = None
         self.first, self.hurried = shared_cpus is None, self._queue.hurried
-
-    def foresee(self, config: Config) -> Objection | None:
-        """The objection of the free rules to a config; None if they have none."""
-        return foresee(self._ahead, config)
 
     def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
         """Compile a config, after those submitted before it; a config that a rule refuses or defers is not compiled.
@@ -304,17 +301,17 @@ class CompilePool:
         and never in all processes at once, so that configs submitted meanwhile find a process; submitted again without
         `spare`, it takes its turn among the others, and is compiled once.
         """
-        objection = self.foresee(config)
+        objection = self._compiler.objection(config)
         if objection is None or (objection.deferred and anyway):
             future = self._queue.add(config, spare)
             self._threads.submit(self._work)
             return future
         refusal: Future[Compiled] = Future()
-        refusal.set_result(Compiled(config, objection.status, objection.reason))
+        refusal.set_result(objection)
         return refusal
 
     def read(self, config: Config, contents: Mapping[str, Sequence[int]] | None = None) -> Future[KernelWork]:
-        """The work of a config's launches, from what Triton's front end makes of them.
+        """The work of a config's launches, from what the compiler's front end makes of them.
 
         20 to 50 ms of one process for each launch. The future raises nothing: whatever goes wrong is the reason in its
         result why the work is not known. `contents` has elements of tensors of whole numbers that are known, by the
@@ -390,20 +387,20 @@ class CompilePool:
             job.future.set_exception(error)
             return
         job.future.set_result(compiled)
-        if compiled.launchable and self._claim_launcher():
-            self._build_launcher(compiled.config)
+        if compiled.launchable and self._claim_launch():
+            self._ready_launch(compiled.config)
 
-    def _claim_launcher(self) -> bool:
-        """Tell whether the launcher has to be built by this thread: true once, for the first thread that asks."""
+    def _claim_launch(self) -> bool:
+        """Tell whether this thread has to make launches ready: true once, for the first thread that asks."""
         with self._lock:
-            due, self._launcher_due = self._launcher_due, False
+            due, self._launch_due = self._launch_due, False
         return due
 
-    def _build_launcher(self, config: Config) -> None:
-        """Have the launcher built. A failure here is no failure of the config, which is compiled."""
+    def _ready_launch(self, config: Config) -> None:
+        """Have launches made ready. A failure here is no failure of the config, which is compiled."""
         with suppress(TargetError), self._process() as process:  # the next compilation meets that error, and reports it
             try:
-                _ask(process, LauncherRequest(config), self._timeout_s)
+                _ask(process, LaunchRequest(config), self._timeout_s)
             except _GONE:
                 self._forget(process)
 
@@ -498,8 +495,8 @@ class CompilePool:
             if self.closed:
                 raise TargetError(_CLOSED)
             if self._fork_server is None:
-                needs = self._start.packed.imports, self._ahead.target
-                make = partial(compiler_server, *needs)
+                needs = self._start.packed.needs
+                make = partial(compiler_server, needs)
                 self._fork_server = fork_servers.borrow(needs, make) if self._reuse else make()
             return self._fork_server
 

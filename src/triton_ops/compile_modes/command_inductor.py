@@ -15,8 +15,8 @@ from triton_ops import settings
 from triton_ops.base import NamedFile, escaped
 from triton_ops.compile_modes.backends import Site, gate_here
 from triton_ops.compile_modes.compile_mode import autotune_options, wrong_variables
+from triton_ops.compile_modes.compiled_files import CacheContent
 from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog, ProgramGraphs
-from triton_ops.compile_modes.inductor_cache import CacheContent
 from triton_ops.device import device_spec, probe
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.terminal import Facts, Gpu, option, tell

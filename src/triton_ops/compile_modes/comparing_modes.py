@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import random
 import shutil
 import time
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 from triton_ops import settings
 from triton_ops._paths import expanded
 from triton_ops.backend import pack
-from triton_ops.base import Folder, require
+from triton_ops.base import Folder, is_positive, require
 from triton_ops.compile_modes.backends import option_values
 from triton_ops.compile_modes.compile_mode import (
     EAGER,
@@ -37,12 +36,13 @@ from triton_ops.compile_modes.compile_mode import (
     variables_of_process,
     wrong_variables,
 )
+from triton_ops.compile_modes.compiled_files import Collection, RunFolder, key_of, run_folder
 from triton_ops.compile_modes.mode_process import (
     Entrant,
     ModeProcess,
-    RemoteTimer,
     confirm,
     race_modes,
+    rounds_on,
     screen_beside,
 )
 from triton_ops.compile_modes.mode_report import (
@@ -58,8 +58,7 @@ from triton_ops.compile_modes.mode_report import (
 )
 from triton_ops.compile_modes.mode_worker import LEAST_CALLS, CallManner
 from triton_ops.compile_modes.model_workload import Loss, check_factory, checked_loss, workload_by, workload_of
-from triton_ops.compile_modes.run_folder import Collection, RunFolder, key_of, run_folder
-from triton_ops.device import CpuLoad, DeviceSpec, Turns, probe, turn_key
+from triton_ops.device import CpuLoad, DeviceSpec, Turns, probe
 from triton_ops.exceptions import CacheError, SettingsError, TuningFailedError
 from triton_ops.request import Patience, checked_seed
 from triton_ops.values import Status, Tolerance, as_tolerance
@@ -181,7 +180,7 @@ def _check_numbers(*, warmup: Any, seconds: Any, budget_s: Any, compile_s: Any) 
     for name, value in (("seconds", seconds), ("budget_s", budget_s), ("compile_s", compile_s)):
         if value is None and name != "seconds":
             continue
-        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
+        if not is_positive(value):
             raise SettingsError(f"{name} is {value!r}; it must be a positive number of seconds")
 
 
@@ -210,7 +209,7 @@ class Comparing:
     ) -> None:
         self._request, self._follow, self._clock = request, follow, clock
         self._start = clock()
-        self._rng = random.Random(request.manner.seed)
+        self._rounds = rounds_on("cpu", random.Random(request.manner.seed))
         self._entrants: list[Entrant] = []
         self._rows: dict[str, ModeResult] = {}
         self._aliases: list[tuple[CompileMode, CompileMode]] = []
@@ -219,7 +218,6 @@ class Comparing:
         self._collection = Collection(request.collect)
         self._replaced: list[str] = []
         self._device: DeviceSpec = probe("cpu")
-        self._timer = RemoteTimer("cpu")
         self._turns = Turns(request.device or "cpu", request.wait)
         self._resources = ExitStack()
 
@@ -280,7 +278,7 @@ class Comparing:
             )  # fmt: skip
         loaded = answer.loaded
         self._device = probe(loaded.device_name)
-        self._timer = RemoteTimer(loaded.device_name)
+        self._rounds = rounds_on(loaded.device_name, self._rounds.rng)
         self._turns = Turns(loaded.device_name, self._request.wait)
         key = self._key = key_of(loaded.facts, self._device, self._request.manner, self._request.warm)
         root = self._request.cache_dir or settings.cache_dir()
@@ -288,7 +286,7 @@ class Comparing:
         entrant = Entrant(process, loaded)
         self._entrants.append(entrant)
         with self._turn():
-            screen_beside(entrant, entrant, self._timer, self._rng)
+            screen_beside(entrant, entrant, self._rounds)
         self._keep(row_of(entrant, entrant))
         return entrant
 
@@ -297,7 +295,7 @@ class Comparing:
         if (why := refusal(mode)) != "":
             self._keep(failed_row(mode, Status.CONSTRAINT, why))
             return
-        same = same_without_gpu(self._request.modes, mode) if self._device.kind == "cpu" else None
+        same = same_without_gpu(self._request.modes, mode) if self._device.is_cpu else None
         if same is not None and same.name in self._rows:
             self._aliases.append((mode, same))
             self._keep(alias_row(mode, same, self._rows[same.name]))
@@ -331,7 +329,7 @@ class Comparing:
             before, lines = earlier  # of the process that compiled without a cache
             entrant = Entrant(process, replace(loaded, calls_s=before.calls_s, compile_s=before.compile_s), lines=lines)
         self._entrants.append(entrant)
-        if (loss := screen_beside(entrant, eager, self._timer, self._rng)) is not None:
+        if (loss := screen_beside(entrant, eager, self._rounds)) is not None:
             self._keep(failed_row(mode, Status.CRASH, loss))
             return
         self._keep(row_of(entrant, eager))
@@ -365,7 +363,7 @@ class Comparing:
         seconds = min(self._request.seconds, max(self._left_s(), 2.0))
         self._follow(f"comparing {', '.join(each.mode.name for each in [eager, *alive])} for up to {seconds:.3g} s")
         with self._turn():
-            race_modes(eager, alive, self._timer, seconds, self._rng)
+            race_modes(eager, alive, self._rounds, self._turns.device_name, seconds)
         for entrant in [eager, *alive]:
             if entrant.loss:
                 self._keep(failed_row(entrant.mode, Status.CRASH, entrant.loss))
@@ -394,7 +392,9 @@ class Comparing:
                     answer = process.load(self._request.packed, self._request.manner)
                     if not answer.ok:
                         return eager.mode, f"{best.mode.name} did not run again: {answer.status}: {answer.error}"
-                verdict, confirmation = confirm(fresh[0], fresh[1], self._timer, self._request.seconds, self._rng)
+                verdict, confirmation = confirm(
+                    fresh[0], fresh[1], self._rounds, self._turns.device_name, self._request.seconds
+                )
         finally:
             for process in fresh:
                 process.close()
@@ -435,7 +435,7 @@ class Comparing:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         name = self._turns.device_name
-        with self._turns.turn(turn_key(probe(name), name)):
+        with self._turns.turn(Turns.key_of(probe(name), name)):
             yield
 
     def _warn_of_environment(self) -> None:

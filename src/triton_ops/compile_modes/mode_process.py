@@ -7,13 +7,11 @@ in use.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
 import statistics
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from triton_ops.backend import CandidateError
 from triton_ops.compile_modes.compile_mode import CompileMode
@@ -29,24 +27,7 @@ from triton_ops.evaluation import Isolated
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.request import Patience
 from triton_ops.space import Config
-from triton_ops.timing import (
-    INDIFFERENCE,
-    Arm,
-    DuelPolicy,
-    Launch,
-    Pace,
-    Pending,
-    RacePolicy,
-    Sampler,
-    decide,
-    duel,
-    fitting,
-    gain,
-    gap,
-    guard_for,
-    interleave,
-    race,
-)
+from triton_ops.timing import Arm, DuelPolicy, HostTimer, Interval, RacePolicy, Rounds, Sampler
 from triton_ops.values import Status
 
 
@@ -92,12 +73,7 @@ class ModeProcess:
     @property
     def sampler(self) -> Sampler:
         """Takes samples of one call of each kind, added up, in milliseconds."""
-
-        def queue(count: int) -> Pending:
-            samples = self.visit(count)
-            return lambda: samples
-
-        return Sampler(queue)
+        return Sampler.of_taken(self.visit)
 
     def visit(self, count: int) -> list[float]:
         """Take samples now; a `CandidateError` if the process is lost, or the model does not work any more."""
@@ -129,8 +105,7 @@ class ModeProcess:
         return self._station is not None
 
 
-_VISIT_MS = 25.0
-_LONGEST_VISIT = 5  # samples
+_VISITS = DuelPolicy(visit_ms=25.0, longest=5)
 _SCREENING_ROUNDS = 5
 
 
@@ -157,41 +132,23 @@ class Entrant:
         return self.process.mode
 
 
-class RemoteTimer:
-    """The timer of rounds whose samples are taken in other processes. A GPU rests between stretches of work."""
-
-    def __init__(self, device_name: str) -> None:
-        self.device_name = device_name
-        self._pace = Pace() if device_name.startswith("cuda") else None
-
-    @property
-    def mode(self) -> str:
-        """The mode is `wall`: the host's clock around back-to-back calls."""
-        return "wall"
-
-    def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
-        """Refused with a `TypeError`: the samplers of processes are made by the processes."""
-        raise TypeError(f"a launch of this process ({launch.call}, {launches}) is not timed in another")
-
-    def round(self) -> AbstractContextManager[None]:
-        """A stretch of work, with the rest that it costs."""
-        return contextlib.nullcontext() if self._pace is None else self._pace.stretch()
+def rounds_on(device_name: str, rng: random.Random) -> Rounds:
+    """Rounds whose samples the processes take on a device."""
+    return Rounds(timer=HostTimer.for_processes(device_name), rng=rng)
 
 
-def screen_beside(entrant: Entrant, eager: Entrant, timer: RemoteTimer, rng: random.Random) -> str | None:
+def screen_beside(entrant: Entrant, eager: Entrant, rounds: Rounds) -> str | None:
     """Time a mode beside eager in a few rounds; how its process was lost, or None."""
     other = _arm(eager)
     entrant.arm = other if entrant is eager else _arm(entrant)
-    interleave([other] if entrant is eager else [entrant.arm, other], timer, rounds=_SCREENING_ROUNDS, rng=rng)
+    rounds.run([other] if entrant is eager else [entrant.arm, other], _SCREENING_ROUNDS)
     if (error := entrant.arm.error or other.error) is not None:
         return str(error)
     entrant.relative = _ratio(entrant.arm, other)
     return None
 
 
-def race_modes(
-    eager: Entrant, others: Sequence[Entrant], timer: RemoteTimer, seconds: float, rng: random.Random
-) -> None:
+def race_modes(eager: Entrant, others: Sequence[Entrant], rounds: Rounds, device_name: str, seconds: float) -> None:
     """Race modes beside eager; their arms and ratios become those of the race, and the winner is marked.
 
     The winner is proven faster than eager; among equals it is the one that compiles faster. Equal is what differs by no
@@ -204,35 +161,36 @@ def race_modes(
     for entrant in entrants:
         entrant.arm = Arm(entrant.process.sampler, samples)
     twin = Arm(first.process.sampler, samples)
-    guard = guard_for(timer.device_name)
     policy = RacePolicy(seconds=seconds)
-    arms = [entrant.arm for entrant in entrants]
-    race(arms, timer, policy, rng, beside=[twin], default=eager.arm, keep_round=guard.round_ok)
+    guarded, _ = Rounds.guarded(rounds.timer, device_name, rng=rounds.rng)
+    guarded.race([entrant.arm for entrant in entrants], policy, beside=[twin], default=eager.arm)
     for entrant in entrants:
         entrant.loss = "" if entrant.arm.error is None else str(entrant.arm.error)
     timed = [entrant for entrant in entrants if not entrant.loss and entrant.arm.visits]
     if eager not in timed:
         return
-    rows = [entrant.arm.values_ms for entrant in timed]
-    noise = gain(twin.values_ms, first.arm.values_ms) if twin.visits and first in timed else None
-    zone = INDIFFERENCE if noise is None else max(INDIFFERENCE, abs(noise.low), abs(noise.high))
-    dropped = [place for place, entrant in enumerate(timed) if entrant.arm.dropped_at is not None]
-    cheap = [(entrant.loaded.compile_s, place) for place, entrant in enumerate(timed)]
-    decision = decide(rows, cheap, default=timed.index(eager), dropped=dropped, zone=zone)
+    noise = Interval.of_gain(twin.values_ms, first.arm.values_ms) if twin.visits and first in timed else None
+    decision = rounds.standing(
+        {place: entrant.arm for place, entrant in enumerate(timed)},
+        timed.index(eager),
+        preference={place: (entrant.loaded.compile_s, place) for place, entrant in enumerate(timed)},
+        zone=policy.zone if noise is None else max(policy.zone, abs(noise.low), abs(noise.high)),
+    ).decision
     for place, entrant in enumerate(timed):
         entrant.relative = _ratio(entrant.arm, eager.arm)
         entrant.wins = place == decision.winner and entrant is not eager
 
 
 def confirm(
-    best: ModeProcess, eager: ModeProcess, timer: RemoteTimer, seconds: float, rng: random.Random
+    best: ModeProcess, eager: ModeProcess, rounds: Rounds, device_name: str, seconds: float
 ) -> tuple[bool, str]:
     """Duel of a mode with eager in fresh processes: whether it is faster, and by how much, in words."""
-    samples = fitting(max(_one_ms(best), _one_ms(eager)), _VISIT_MS, 1, _LONGEST_VISIT)
+    policy = replace(_VISITS, seconds=seconds)
+    samples = policy.samples(max(_one_ms(best), _one_ms(eager)))
     first, second, twin = (Arm(each.sampler, samples) for each in (best, eager, best))
-    guard = guard_for(timer.device_name)
+    guarded, _ = Rounds.guarded(rounds.timer, device_name, rng=rounds.rng)
     try:
-        outcome = duel((first, second, twin), timer, DuelPolicy(seconds=seconds), rng, keep_round=guard.round_ok)
+        outcome = guarded.duel((first, second, twin), policy)
     except CandidateError as error:
         return False, f"a fresh process was lost: {error}"
     low, centre, high = (100 * math.expm1(each) for each in (outcome.gain.low, outcome.gain.centre, outcome.gain.high))
@@ -244,21 +202,21 @@ def confirm(
 
 
 def _arm(entrant: Entrant) -> Arm:
-    return Arm(entrant.process.sampler, fitting(_one_ms(entrant.process), _VISIT_MS, 1, _LONGEST_VISIT))
+    return Arm(entrant.process.sampler, _VISITS.samples(_one_ms(entrant.process)))
 
 
 def _one_ms(process: ModeProcess) -> float:
     """Milliseconds of one sample so far, or of a typical one."""
-    return sum(statistics.median(each) for each in process.samples_ms if each) or _VISIT_MS / 3
+    return sum(statistics.median(each) for each in process.samples_ms if each) or _VISITS.visit_ms / 3
 
 
 def _visit_samples(entrants: Sequence[Entrant]) -> int:
     """Samples per visit, the same for all: values of equally many samples are comparable."""
     longest = max(_one_ms(entrant.process) for entrant in entrants)
-    return fitting(max(longest, 5.0), _VISIT_MS, 1, _LONGEST_VISIT)
+    return _VISITS.samples(max(longest, 5.0))
 
 
 def _ratio(arm: Arm, other: Arm) -> float:
     if arm is other:
         return 1.0
-    return math.exp(gap(arm.values_ms, other.values_ms).centre)
+    return math.exp(Interval.of_gap(arm.values_ms, other.values_ms).centre)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from triton_ops.evaluation.station import Assignment as Assignment
     from triton_ops.evaluation.station import StationFacts as StationFacts
     from triton_ops.evaluation.subject import ArgumentSet as ArgumentSet
-    from triton_ops.evaluation.subject import SharedTimer as SharedTimer
     from triton_ops.evaluation.subject import Subject as Subject
     from triton_ops.evaluation.worker import Attempt as Attempt
 else:

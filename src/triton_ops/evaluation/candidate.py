@@ -6,28 +6,18 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from triton_ops.backend import Arguments, CandidateError, Executable, Kernel, one_line
 from triton_ops.evaluation.judges import Difference
-from triton_ops.evaluation.subject import SharedTimer, Subject, poison, run_once
+from triton_ops.evaluation.subject import Subject, poison, run_once
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Verifier
 from triton_ops.exceptions import CacheError
 from triton_ops.processes import TerminatedError
 from triton_ops.space import Config, Members
-from triton_ops.timing import (
-    CaptureError,
-    EmptyCaptureError,
-    Launch,
-    Pending,
-    Sampler,
-    ScreenPolicy,
-    Timer,
-    fitting,
-    gap,
-    screen,
-)
+from triton_ops.timing import EmptyCaptureError, Launch, Rounds, Sampler, ScreenPolicy, SharedTimer, Timer
 from triton_ops.values import Measurement, Resources, Status, Trial
 
 _log = logging.getLogger("triton_ops")
@@ -83,14 +73,14 @@ class Evaluator:
 
     def sampler(self, config: Config) -> Sampler:
         """A sampler of a config that has worked, compiled again if its executable is not here."""
-        self.note_config(config)
-        plain = self._plain_sampler(config)
 
-        def queue(samples: int) -> Pending:
+        @contextmanager
+        def noted() -> Iterator[None]:
             self.note_config(config)
-            return plain.queue(samples)
+            yield
 
-        return replace(plain, queue=queue)
+        with noted():
+            return self._plain_sampler(config).inside(noted)
 
     def take_baseline(self, config: Config) -> None:
         """Take a config that has worked in another process as the baseline; a warning says if it fails here."""
@@ -214,30 +204,29 @@ class Evaluator:
         """Samples of a launch, and its time divided by that of the baseline, which is measured in turn with it."""
         timer = self._timer(launch)
         self.tell(LAUNCH)
-        try:
-            sampler = timer.prepare(launch)
-        except CaptureError:  # no config is captured from now on, and samples of the earlier timer are not comparable
-            timer, self._baseline_sampler = self.shared_timer.change(launch), None
-            sampler = timer.prepare(launch)
+        sampler = self.shared_timer.prepare(launch)
+        if self.shared_timer.timer is not timer:  # no config is captured any more, and earlier samples do not compare
+            self._baseline_sampler = None
+        rounds = Rounds(timer=self._timer(launch))
         if self._baseline_sampler is None:
             if self.baseline is None or self.baseline == config:
                 self.baseline, self._baseline_sampler = config, sampler
-                return screen(sampler, timer, self.policy), 1.0
+                return rounds.screen(sampler, self.policy)
             self._baseline_sampler = self._sampler_of_baseline(self.baseline)
         self.tell(LAUNCH)
-        beside = replace(self._baseline_sampler, queue=_blaming_baseline(self._baseline_sampler.queue))
+        beside = self._baseline_sampler.inside(_blaming_baseline)
         try:
-            return screen_beside(sampler, beside, timer, self.policy, None if best is None else best.rank)
+            return rounds.screen(sampler, self.policy, None if best is None else best.rank, beside=beside)
         except _BaselineFailedError as error:
             if not self._baseline_failed:
                 _log.warning("config (%s) worked before and does not now: %s", self.baseline, error)
             self._baseline_failed = True
-            return self._screen_alone(sampler, timer, best)
+            return self._screen_alone(sampler, rounds, best)
 
-    def _screen_alone(self, sampler: Sampler, timer: Timer, best: Trial | None) -> tuple[list[float], float]:
+    def _screen_alone(self, sampler: Sampler, rounds: Rounds, best: Trial | None) -> tuple[list[float], float]:
         """Samples, and the time over that of the baseline, which fails now, by way of the best trial's."""
         self.subject.first.restore()
-        samples = screen(sampler, timer, self.policy, None if best is None else best.median_ms)
+        samples, _ = rounds.screen(sampler, self.policy, None if best is None else best.median_ms)
         return samples, 1.0 if best is None else best.rank * statistics.median(samples) / max(best.median_ms, 1e-9)
 
     def _sampler_of_baseline(self, baseline: Config) -> Sampler:
@@ -254,16 +243,13 @@ class _BaselineFailedError(Exception):
     """The baseline fails, and not the candidate beside which it runs."""
 
 
-def _blaming_baseline(queue: Callable[[int], Pending]) -> Callable[[int], Pending]:
-    """A baseline's `queue`, whose errors are told from those of the candidate beside it."""
-
-    def queued(samples: int) -> Pending:
-        try:
-            return queue(samples)
-        except (Exception, SystemExit) as error:
-            raise _BaselineFailedError(one_line(error)) from error
-
-    return queued
+@contextmanager
+def _blaming_baseline() -> Iterator[None]:
+    """Tell errors of the baseline from those of the candidate beside it."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise _BaselineFailedError(one_line(error)) from error
 
 
 def suspected(difference: Difference, executable: Executable) -> Difference:
@@ -283,38 +269,3 @@ def wrong_trial(
 def _failed(config: Config, status: Status, error: str, executable: Executable | None) -> Trial:
     resources, compile_s = (executable.resources, executable.compile_s) if executable else (None, None)
     return Trial(config, status, error=error, resources=resources, compile_s=compile_s)
-
-
-def screen_beside(
-    sampler: Sampler, baseline: Sampler, timer: Timer, policy: ScreenPolicy, best: float | None = None
-) -> tuple[list[float], float]:
-    """Take a few samples, each beside a sample of a baseline; also the launch's time over the baseline's.
-
-    Launch and baseline share one power state and one load. Ratios to the baseline are therefore comparable even if
-    minutes or a compilation lie between two screenings. The times of `policy` are those of both together; `best` is the
-    ratio of the best candidate so far, None for the first.
-    """
-    samples, beside = _sample_in_turn(sampler, baseline, timer, 1)
-    if best is not None and samples[0] > policy.hopeless * best * beside[0]:
-        return samples, samples[0] / max(beside[0], 1e-9)
-    pair_ms = samples[0] * sampler.launches + beside[0] * baseline.launches
-    count = fitting(pair_ms, policy.screening_ms, policy.least, policy.most)
-    more, more_beside = _sample_in_turn(sampler, baseline, timer, count - 1)
-    samples, beside = samples + more, beside + more_beside
-    return samples, math.exp(gap(samples, beside).centre)
-
-
-def _sample_in_turn(sampler: Sampler, baseline: Sampler, timer: Timer, count: int) -> tuple[list[float], list[float]]:
-    """Take `count` samples of each in turn; every second pair runs in the opposite order."""
-    own: list[Pending] = []
-    beside: list[Pending] = []
-    pair = [(baseline, beside), (sampler, own)]
-    with timer.round():
-        for turn in range(count):
-            for which, queued in reversed(pair) if turn % 2 else pair:
-                queued.append(which.queue(1))
-    return _collect(own), _collect(beside)
-
-
-def _collect(queued: Sequence[Pending]) -> list[float]:
-    return [sample for collect in queued for sample in collect()]

@@ -20,29 +20,8 @@ from triton_ops.evaluation.judges import Difference
 from triton_ops.records import Record
 from triton_ops.request import Effort
 from triton_ops.space import Config
-from triton_ops.timing import (
-    BEYOND_CHANCE,
-    INDIFFERENCE,
-    LEAST_ROUNDS,
-    Arm,
-    DuelPolicy,
-    GuardSummary,
-    Interval,
-    RaceDecision,
-    RacePolicy,
-    Sampler,
-    Timer,
-    beats,
-    decide,
-    doubtful,
-    duel,
-    gain,
-    gap,
-    middle_mean,
-    race,
-    relative_levels,
-)
-from triton_ops.values import Measurement, Resources, Status, Trial
+from triton_ops.timing import Arm, DuelPolicy, GuardSummary, HostTimer, Interval, RacePolicy, Rounds, Sampler, Standing
+from triton_ops.values import Resources, Status, Trial
 
 _CHECKPOINTS = (16, 32, 64, 128)
 _CHANCE = 0.003  # of a gain that is none, as with three standard errors: every noisy tune comes here
@@ -66,23 +45,14 @@ class ArmFailedError(Exception):
 
 
 def resolve(
-    evaluator: Evaluator,
-    timer: Timer,
-    challenger: Config,
-    default: Config,
-    *,
-    visit_samples: int,
-    seconds: float,
-    rng: random.Random,
-    keep_round: Callable[[], bool] = lambda: True,
-    clock: Callable[[], float] = time.monotonic,
+    evaluator: Evaluator, rounds: Rounds, challenger: Config, default: Config, *, visit_samples: int, seconds: float
 ) -> Resolution:
     """Compare a challenger with the default in fresh rounds, six at least; an `ArmFailedError` if a launch raised."""
     configs = (challenger, default, challenger)
     first, second, twin = (_duel_arm(evaluator, config, visit_samples) for config in configs)
     policy = DuelPolicy(checkpoints=_CHECKPOINTS, seconds=seconds, chance=_CHANCE)
     try:
-        verdict = duel((first, second, twin), timer, policy, rng, keep_round=keep_round, clock=clock)
+        verdict = rounds.duel((first, second, twin), policy)
     except Exception as error:
         culprits = [config for config, arm in zip(configs, (first, second, twin), strict=True) if arm.error is not None]
         raise ArmFailedError(culprits[0] if culprits else challenger, error) from error
@@ -156,65 +126,46 @@ class Outcome:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Field:
-    """The finalists whose results are right, fastest screening first; `default` may have failed."""
-
-    trials: Sequence[Trial]
-    arms: Mapping[Config, Arm]
-    twins: Sequence[Arm]
-    default: Config
-    incumbents: Collection[Config]
-
-    @property
-    def default_ms(self) -> list[float]:
-        """The rounds of the default; empty if it failed or did not race."""
-        own = self.arms.get(self.default)
-        return [] if own is None or not any(t.config == self.default for t in self.trials) else own.values_ms
-
-    def decision(self) -> RaceDecision:
-        """Winner and ties by the rounds of the race."""
-        places = {trial.config: place for place, trial in enumerate(self.trials)}
-        return decide(
-            [self.arms[trial.config].values_ms for trial in self.trials],
-            [preference(trial, self.default, self.incumbents) for trial in self.trials],
-            incumbents=[places[config] for config in self.incumbents if config in places],
-            default=places.get(self.default),
-            dropped=[place for config, place in places.items() if self.arms[config].dropped_at is not None],
-        )
-
-    def challenger(self, decision: RaceDecision) -> Config | None:
-        """The config that the default must stand up to: the winner, or else the fastest rival; None without one."""
-        winner = self.trials[decision.winner].config
-        if winner != self.default:
-            return winner
-        own = self.default_ms
-        rivals = [t.config for t in self.trials if t.config != self.default and self.arms[t.config].dropped_at is None]
-        return max(rivals, key=lambda config: gain(own, self.arms[config].values_ms).centre, default=None)
-
-
 def outcome_of(
-    field: Field, trials: Sequence[Trial], decision: RaceDecision, resolution: tuple[Config, Resolution] | None = None
+    standing: Standing[Config],
+    trials: Mapping[Config, Trial],
+    itself: Interval | None,
+    resolution: tuple[Config, Resolution] | None = None,
 ) -> Outcome:
-    """The outcome of a race; `resolution` is the challenger of the default with the answer to the doubt about it."""
-    winner, ties = field.trials[decision.winner].config, [field.trials[i].config for i in decision.ties]
-    over = None if winner == field.default or not field.default_ms else _over(field, winner)
-    if resolution is not None:
+    """The outcome of a race among the configs whose results are right.
+
+    `itself` is the difference of the twins; `resolution` the challenger of the default with the answer to the doubt
+    about it.
+    """
+    decision, default = standing.decision, standing.default
+    winner, ties = decision.winner, list(decision.ties)
+    over = None if winner == default or not standing.default_ms else standing.gain(winner)
+    if resolution is not None and default is not None:
         challenger, verdict = resolution
-        winner, over = (challenger, verdict.over) if verdict.faster else (field.default, None)
-        tied = {*ties, challenger, field.default} if not verdict.faster else {*ties, challenger} - {field.default}
-        ties = [winner, *(t.config for t in field.trials if t.config in tied and t.config != winner)]
-    rows = [twin.values_ms for twin in field.twins if twin.visits]
-    itself = gap(rows[1], rows[0]) if len(rows) == 2 else None
+        winner, over = (challenger, verdict.over) if verdict.faster else (default, None)
+        tied = {*ties, challenger, default} if not verdict.faster else {*ties, challenger} - {default}
+        ties = [winner, *(config for config in standing.rows_ms if config in tied and config != winner)]
     return Outcome(
-        winner=next(trial for trial in field.trials if trial.config == winner),
+        winner=trials[winner],
         ties=tuple(ties),
         noise=max(decision.noise, abs(itself.centre)) if itself else decision.noise,
-        gain=None if over is None else _ratio(over),
-        confidence=_confidence(field, winner, decision, itself, resolution),
-        trials=tuple(trials),
+        gain=None if over is None else over.ratio,
+        confidence=_DIFFERENT if itself and itself.disturbed else _confidence(standing, winner, resolution),
+        trials=tuple(trials.values()),
         itself=itself,
     )
+
+
+def _confidence(standing: Standing[Config], winner: Config, resolution: tuple[Config, Resolution] | None) -> str:
+    """`ok`, unless the default stays only because a gain was not told from noise."""
+    challenger = standing.challenger
+    if winner != standing.default or challenger is None or not standing.default_ms:
+        return "ok"
+    possible = resolution[1].over if resolution is not None else standing.gain(challenger)
+    if possible.high <= _UNTOLD:
+        return "ok"
+    low, high = (100 * math.expm1(end) for end in (possible.low, possible.high))
+    return f"the default was kept, since ({challenger}) is {low:+.1f} to {high:+.1f} % faster: noise hides which it is"
 
 
 def unraced(trials: Sequence[Trial], default: Config) -> Outcome:
@@ -235,26 +186,30 @@ def with_further_processes(
     tied = [config for config in outcome.ties if config not in failed]
     if not tied:
         return Outcome.of_screenings(trials)
-    processes = [{trial.config: trial for trial in process.trials} for process in (outcome, *elsewhere)]
-    levels = [relative_levels([_row(process[config]) for config in tied]) for process in processes]
-    rows = [[math.exp(level) for level in column] for column in zip(*levels, strict=True)]
-    places = {config: place for place, config in enumerate(tied)}
-    first, own = processes[0], processes[0].get(default)
-    own_ms = _row(own) if own is not None and own.ok else []
-    decision = decide(
-        rows,
-        [preference(first[config], default, incumbents) for config in tied],
-        incumbents=[places[it] for it in incumbents if it in places and beats(_row(first[it]), own_ms)],
-        default=places.get(default),
+    processes = [_standing_of(process.trials, default) for process in (outcome, *elsewhere)]
+    own, trial_of = processes[0], {trial.config: trial for trial in outcome.trials}
+    standing = Standing(
+        rows_ms=Standing.levels(processes, tied),
+        default=default,
+        preference={config: preference(trial_of[config], default, incumbents) for config in tied},
+        incumbents=[config for config in incumbents if config in tied and own.beats(config)],
     )
-    winner, ties = first[tied[decision.winner]], tuple(tied[i] for i in decision.ties)
-    over = outcome.gain if outcome.winner is not None and winner.config == outcome.winner.config else None
-    if over is None and winner.config != default and own_ms:
-        both = (rows[places[default]], rows[decision.winner]) if default in places else (own_ms, _row(winner))
-        over = _ratio(gain(*both))
+    decision = standing.decision
+    over = outcome.gain if outcome.winner is not None and decision.winner == outcome.winner.config else None
+    if over is None and decision.winner != default and own.default_ms:
+        over = (standing if standing.default_ms else own).gain(decision.winner).ratio
     return replace(
-        outcome, winner=winner, ties=ties, noise=max(outcome.noise, decision.noise), trials=trials, gain=over
-    )
+        outcome, winner=trial_of[decision.winner], ties=decision.ties, noise=max(outcome.noise, decision.noise),
+        trials=trials, gain=over,
+    )  # fmt: skip
+
+
+def _standing_of(trials: Sequence[Trial], default: Config) -> Standing[Config]:
+    """The standing of the trials of one process that did not fail."""
+    rows_ms = {
+        trial.config: trial.final.rounds_ms if trial.final else [trial.median_ms] for trial in trials if trial.ok
+    }
+    return Standing(rows_ms=rows_ms, default=default)
 
 
 def preference(trial: Trial, default: Config, incumbents: Collection[Config]) -> tuple[int | float | str, ...]:
@@ -271,38 +226,6 @@ def preference(trial: Trial, default: Config, incumbents: Collection[Config]) ->
         resources.registers or 0,
         trial.config.text,
     )
-
-
-def _over(field: Field, config: Config) -> Interval:
-    return gain(field.default_ms, field.arms[config].values_ms)
-
-
-def _ratio(logarithm: Interval) -> Interval:
-    return Interval(math.exp(logarithm.centre), math.exp(logarithm.low), math.exp(logarithm.high))
-
-
-def _confidence(
-    field: Field,
-    winner: Config,
-    decision: RaceDecision,
-    itself: Interval | None,
-    resolution: tuple[Config, Resolution] | None,
-) -> str:
-    """`ok`, unless a config differs from itself, or the default stays only because a gain was not told from noise."""
-    if itself and abs(itself.centre) > max(INDIFFERENCE, BEYOND_CHANCE * itself.margin):
-        return _DIFFERENT
-    challenger = field.challenger(decision)
-    if winner != field.default or challenger is None or not field.default_ms:
-        return "ok"
-    possible = resolution[1].over if resolution is not None else _over(field, challenger)
-    if possible.high <= _UNTOLD:
-        return "ok"
-    low, high = (100 * math.expm1(end) for end in (possible.low, possible.high))
-    return f"the default was kept, since ({challenger}) is {low:+.1f} to {high:+.1f} % faster: noise hides which it is"
-
-
-def _row(trial: Trial) -> list[float]:
-    return [middle_mean(samples) for samples in trial.final.by_round] if trial.final else [trial.median_ms]
 
 
 _CHECKED = 12  # checked launches of a finalist: an error that shows in one launch of four stays unseen in 3 % of cases
@@ -378,9 +301,11 @@ def compare_finalists(
         policy = replace(policy, regret=None)  # a config in use stays where it ties, so the race must say what ties
     arms = {trial.config: _arm(evaluator, trial, policy) for trial in racing}
     twin, twins, beside = _twins(evaluator, arms, trials, final.default) if roomy else (None, [], [])
+    timer = evaluator.shared_timer.timer or HostTimer()  # without a timer no finalist was prepared, and none will race
     last = _LastComparison(
         evaluator=evaluator, final=final, policy=policy, trials=trials, arms=arms, twins=twins, beside=beside,
-        keep_round=keep_round, clock=clock, end=end, doubt_s=effort.doubt_s, rng=random.Random(final.seed),
+        rounds=Rounds(timer=timer, rng=random.Random(final.seed), keep=keep_round, clock=clock), end=end,
+        doubt_s=effort.doubt_s,
     )  # fmt: skip
     last.race()
     outcome = last.outcome()
@@ -399,24 +324,17 @@ class _LastComparison:
     arms: Mapping[Config, Arm]
     twins: Sequence[Arm]
     beside: Sequence[Arm]
-    keep_round: Callable[[], bool]
-    clock: Callable[[], float]
+    rounds: Rounds
     end: float
     doubt_s: float
-    rng: random.Random
     wrong: dict[Config, Difference] = field(default_factory=dict)
     resolutions: dict[Config, Resolution] = field(default_factory=dict)
     gone: set[Config] = field(default_factory=set)
 
     def race(self) -> None:
-        timer = self.evaluator.shared_timer.timer
         racing = {config: arm for config, arm in self.arms.items() if config not in self.gone}
-        if timer is not None and len(racing) > 1:
-            policy = replace(self.policy, seconds=min(self.policy.seconds, self._left_s))
-            race(
-                list(racing.values()), timer, policy, self.rng, beside=self.beside,
-                default=racing.get(self.final.default), keep_round=self.keep_round, clock=self.clock,
-            )  # fmt: skip
+        policy = replace(self.policy, seconds=min(self.policy.seconds, self._left_s))
+        self.rounds.race(list(racing.values()), policy, beside=self.beside, default=racing.get(self.final.default))
         for config, arm in racing.items():
             if arm.dropped_at is not None:
                 continue
@@ -439,7 +357,7 @@ class _LastComparison:
 
     @property
     def _left_s(self) -> float:
-        return max(self.end - self.clock(), 0.0)
+        return max(self.end - self.rounds.clock(), 0.0)
 
     def outcome(self) -> Outcome:
         """The outcome among the configs whose results are right, after doubts and the winner's results were checked."""
@@ -457,44 +375,43 @@ class _LastComparison:
 
     def _outcome(self) -> Outcome:
         updated = {**self.trials, **{config: self._update(config, arm) for config, arm in self.arms.items()}}
-        alive = [updated[config] for config, arm in self.arms.items() if updated[config].ok and arm.visits]
+        alive = {config: arm for config, arm in self.arms.items() if updated[config].ok and arm.visits}
         if not alive:
             return Outcome.of_screenings(tuple(updated.values()))
-        standing = Field(
-            trials=alive, arms=self.arms, twins=self.twins, default=self.final.default, incumbents=self.final.incumbents
-        )
-        decision = standing.decision()
-        challenger = self._doubted(standing, decision)
-        if challenger is None:
-            return outcome_of(standing, tuple(updated.values()), decision)
+        default, incumbents = self.final.default, self.final.incumbents
+        preferences = {config: preference(updated[config], default, incumbents) for config in alive}
+        standing = self.rounds.standing(alive, default, preference=preferences, incumbents=incumbents)
+        challenger = standing.challenger
+        if challenger is None or not self._doubts(standing, challenger):
+            return outcome_of(standing, updated, self._itself)
         if challenger not in self.resolutions and self._too_late(standing, challenger):
-            own, rival = standing.default_ms, self.arms[challenger].values_ms
-            self.resolutions[challenger] = Resolution(faster=False, over=gain(own, rival))
+            self.resolutions[challenger] = Resolution(faster=False, over=standing.gain(challenger))
         if challenger not in self.resolutions and not self._resolve(challenger):
             return self._outcome()  # one of the two failed, and stands no more
-        return outcome_of(standing, tuple(updated.values()), decision, (challenger, self.resolutions[challenger]))
+        return outcome_of(standing, updated, self._itself, (challenger, self.resolutions[challenger]))
 
-    def _doubted(self, standing: Field, decision: RaceDecision) -> Config | None:
-        challenger = standing.challenger(decision)
-        if challenger is None or not standing.default_ms or not self.final.settle:
-            return None
-        return challenger if doubtful(self.arms[challenger].values_ms, standing.default_ms) else None
+    @property
+    def _itself(self) -> Interval | None:
+        """The difference between the twins; None where they did not race."""
+        rows = [twin.values_ms for twin in self.twins if twin.visits]
+        return Interval.of_gap(rows[1], rows[0]) if len(rows) == 2 else None
 
-    def _too_late(self, standing: Field, challenger: Config) -> bool:
-        pair = [trial for trial in standing.trials if trial.config in (challenger, self.final.default)]
-        return _visits_ms([*pair, *pair[:1]], self.policy) * LEAST_ROUNDS > 1e3 * self._left_s
+    def _doubts(self, standing: Standing[Config], challenger: Config) -> bool:
+        return bool(standing.default_ms) and self.final.settle and standing.doubtful(challenger)
+
+    def _too_late(self, standing: Standing[Config], challenger: Config) -> bool:
+        pair = [self.trials[config] for config in standing.rows_ms if config in (challenger, self.final.default)]
+        return _visits_ms([*pair, *pair[:1]], self.policy) * DuelPolicy.LEAST_ROUNDS > 1e3 * self._left_s
 
     def _resolve(self, challenger: Config) -> bool:
         """Resolve a doubt; False if a launch failed, whose arm then has an error."""
-        default, timer = self.final.default, self.evaluator.shared_timer.timer
-        assert timer is not None  # there are rounds, so there is a timer
+        default = self.final.default
         samples = max(self.arms[config].visit_samples for config in (challenger, default))
         seconds = min(max(self.policy.seconds, self.doubt_s), self._left_s)
         try:
             self.resolutions[challenger] = resolve(
-                self.evaluator, timer, challenger, default, visit_samples=samples, seconds=seconds,
-                rng=self.rng, keep_round=self.keep_round, clock=self.clock,
-            )  # fmt: skip
+                self.evaluator, self.rounds, challenger, default, visit_samples=samples, seconds=seconds
+            )
         except ArmFailedError as error:
             self.arms[error.config].error = CandidateError.of(error.reason, Status.RUNTIME)
             return False
@@ -511,14 +428,12 @@ class _LastComparison:
             return None
 
     def _update(self, config: Config, arm: Arm) -> Trial:
-        trial, timer = self.trials[config], self.evaluator.shared_timer.timer
+        trial = self.trials[config]
         if (difference := self.wrong.get(config)) is not None:
             return wrong_trial(config, difference, trial.resources, trial.compile_s)
         if arm.error is not None:
             return Trial(config, Status.RUNTIME, error=one_line(arm.error), resources=trial.resources)
-        if not arm.visits or timer is None:
-            return trial
-        return replace(trial, final=Measurement(tuple(arm.samples_ms), timer.mode, len(arm.visits)))
+        return replace(trial, final=arm.measurement(self.rounds.timer.mode)) if arm.visits else trial
 
 
 def finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection[Config]) -> list[Trial]:

@@ -13,18 +13,18 @@ from typing import Protocol
 
 from triton_ops.backend import Arguments, CompilesAhead, ScratchAllocator, one_line
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, Turns, current_device, turn_key
+from triton_ops.device import DeviceSpec, TorchDevice, Turns
 from triton_ops.evaluation.candidate import COMPILE, Evaluator
 from triton_ops.evaluation.finals import RACE, FinalRequest, Outcome, compare_finalists
 from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.judges import Precision, reduction_length
 from triton_ops.evaluation.standard import Standard
-from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
+from triton_ops.evaluation.subject import ArgumentSet, Subject
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Verifier, further_cases, odd_case
 from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelError
-from triton_ops.request import Effort, KernelProblem, Task
+from triton_ops.request import Effort, KernelProblem, Task, TuneOptions
 from triton_ops.space import Config, Members
-from triton_ops.timing import guard_for
+from triton_ops.timing import SharedTimer, guard_for
 from triton_ops.values import Status, Trial, Work
 
 
@@ -32,17 +32,16 @@ from triton_ops.values import Status, Trial, Work
 class Assignment(KernelProblem):
     """The part of a task that a station needs; it can be sent to another process.
 
-    `shape` are the extents of an operation's problem, as asked for; None for the caller's own arguments. With `cold`,
-    L2 holds nothing of the kernel's data when a timed launch starts. `baseline` has worked before, and others are timed
-    next to it; None takes the first that works. `mode` is that of times that were taken before; None leaves the choice
-    of the timer open. Where there is no reference, the results of `trusted` are right; None takes the first that runs.
+    `shape` are the extents of an operation's problem, as asked for; None for the caller's own arguments. `baseline` has
+    worked before, and others are timed next to it; None takes the first that works. `mode` is that of times that were
+    taken before; None leaves the choice of the timer open. Where there is no reference, the results of `trusted` are
+    right; None takes the first that runs.
     """
 
     work: Work | None
     shape: tuple[int, ...] | None
     dtype: str | None
-    effort: Effort
-    cold: bool = True
+    options: TuneOptions
     baseline: Config | None = None
     mode: str | None = None
     odd: bool = True
@@ -50,16 +49,21 @@ class Assignment(KernelProblem):
     trusted: Config | None = None
 
     @classmethod
-    def of(cls, task: Task, effort: Effort, cold: bool, baseline: Config | None) -> Assignment:
-        """The assignment of a station for a task."""
+    def of(cls, task: Task, options: TuneOptions, baseline: Config | None) -> Assignment:
+        """The assignment of a station for a task; it takes no search along, which may be none for other processes."""
         shape = dtype = None
         if task.named is not None:
             shape, dtype = task.named.operation.full_shape(task.named.shape), task.named.dtype
         return cls(
-            **task.common, work=task.work, shape=shape, dtype=dtype, cold=cold, baseline=baseline,
-            effort=replace(effort, search=effort.search_name), trusted=task.space.default_config,
+            **task.common, work=task.work, shape=shape, dtype=dtype, baseline=baseline,
+            options=options.of_effort(replace(Effort.of(options), search="auto")), trusted=task.space.default_config,
             members=task.space.members,
         )  # fmt: skip
+
+    @property
+    def effort(self) -> Effort:
+        """The effort of the options, which is settled."""
+        return Effort.of(self.options)
 
     @property
     def needs(self) -> Needs:
@@ -73,8 +77,8 @@ class Assignment(KernelProblem):
         Left to the first compilation, the import would not read this package's bytecode: it would take 2 to 3 s of the
         first trial where Python keeps none.
         """
-        compiled = self.kernel.compiled_ahead if isinstance(self.kernel, CompilesAhead) else None
-        return (compiled.compile_imports,) if compiled is not None and compiled.compile_imports else ()
+        module = self.kernel.compile_imports if isinstance(self.kernel, CompilesAhead) else ""
+        return (module,) if module else ()
 
     @property
     def limits_s(self) -> dict[str, float]:
@@ -158,7 +162,7 @@ class Inline:
         self._lost: str | None = None
         with self._on_device():
             self._evaluator = _evaluator(assignment, tell, note_config)
-            self._turn_key = turn_key(assignment.device, assignment.device_name)
+            self._turn_key = Turns.key_of(assignment.device, assignment.device_name)
         self._started = assignment.baseline is None
         self._since_s = time.time()
 
@@ -187,7 +191,7 @@ class Inline:
                 raise
             if trial.status in (Status.RUNTIME, Status.RESOURCES):
                 self._lost = _device_lost(self._assignment.device, self._assignment.device_name)
-                if self._lost is None and self._assignment.device.kind != "cpu":
+                if self._lost is None and not self._assignment.device.is_cpu:
                     require("torch", "freeing memory").cuda.empty_cache()  # memory that the failed candidate held
             return trial
 
@@ -211,7 +215,7 @@ class Inline:
         """Do nothing: this process goes on, and frees memory as its owner drops the station."""
 
     def _on_device(self) -> AbstractContextManager[None]:
-        return current_device(self._assignment.device_name)
+        return TorchDevice(self._assignment.device_name).current()
 
     def _start(self, config: Config | None) -> None:
         baseline = self._assignment.baseline
@@ -307,7 +311,7 @@ def _device_lost(device: DeviceSpec, device_name: str) -> str | None:
 
     An illegal access leaves the whole process without its GPU. A small computation on the device finds that out.
     """
-    if device.kind == "cpu":
+    if device.is_cpu:
         return None
     torch = require("torch", "asking the GPU")
     try:

@@ -8,9 +8,9 @@ not need the checks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from triton_ops.backend import (
     Arguments,
@@ -25,9 +25,8 @@ from triton_ops.backend import (
     with_canaries,
 )
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, free_bytes_of
 from triton_ops.space import Config
-from triton_ops.timing import Launch, Timer, choose_timer, timer_of
+from triton_ops.timing import Launch
 
 
 def poison(values: Any, pattern: int = 0) -> None:
@@ -57,10 +56,6 @@ def _poison_array(array: Any, pattern: int) -> None:
         array.fill(numpy.finfo(array.dtype).max if pattern else math.nan)
     elif array.dtype.kind in "iu":
         array.fill(numpy.iinfo(array.dtype).max - 90 * pattern)
-
-
-Choose: TypeAlias = Callable[..., Timer]
-"""Chooses the timer; called as `choose_timer`, and other than `choose_timer` only in simulations."""
 
 
 class ArgumentSet:
@@ -120,92 +115,32 @@ class ArgumentSet:
             form.restore()
 
 
-class SharedTimer:
-    """The timer of one tune or comparison: the first timed launch chooses it, and all later launches use it.
-
-    `cold` says for a GPU whether L2 holds nothing of the arguments when a launch starts. `mode` is that of times taken
-    before, with which new times must be comparable; None leaves the choice open. `choose` is other than `choose_timer`
-    only in simulations. `timer` is None until it is chosen.
-    """
-
-    def __init__(
-        self,
-        device: DeviceSpec,
-        device_name: str,
-        *,
-        cold: bool = True,
-        mode: str | None = None,
-        choose: Choose = choose_timer,
-    ) -> None:
-        self.device, self.device_name, self.cold = device, device_name, cold
-        self.timer: Timer | None = None
-        self._mode, self._choose = mode, choose
-
-    @property
-    def mode(self) -> str | None:
-        """The mode of the timer, or, before there is one, the mode that was asked for; None if none was."""
-        return self._mode if self.timer is None else self.timer.mode
-
-    def start(self, launch: Launch) -> Timer:
-        """The timer; `launch` chooses it if none is chosen yet."""
-        if self.timer is None and self._mode is not None:
-            self.timer = timer_of(self._mode, self.device_name)
-        if self.timer is None:
-            self.timer = self._choose(self.device, self.device_name, launch, cold=self.cold)
-        return self.timer
-
-    def change(self, launch: Launch) -> Timer:
-        """Replace the timer by one that does not capture graphs, because `launch` cannot be captured."""
-        self.timer = self._choose(self.device, self.device_name, launch, cold=self.cold, capture=False)
-        return self.timer
-
-    def sets(self, arguments: Arguments) -> int:
-        """The number of argument sets that keep L2 cold; 1 on a CPU and for a timer that flushes."""
-        if not self.cold or (self.mode or "").endswith("flushed") or self.device.kind == "cpu":
-            return 1
-        touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in arguments.tensors()}
-        free = free_bytes_of(self.device_name)
-        return sets_needed(sum(touched.values()), self.device.l2_bytes, free) or 1
-
-
-_L2_COVERED = 2.5  # times the L2: bytes that the other sets must touch before a set is used again
-_LEAST_SETS = 2
-_PLACES = 8  # sets wherever there is memory for them: the mean over eight places has about a third of one's deviation
-_MEMORY_SHARE = 0.25  # share of the free device memory that further sets may take
-_ONE = 1  # a launch that touches no memory needs one set
-
-
-def sets_needed(touched_bytes: int, l2_bytes: int | None, free_bytes: int | None = None) -> int | None:
-    """Number of argument sets to take in turn, the first included.
-
-    At least what keeps L2 cold, and up to eight where they fit in a quarter of the free memory; without `free_bytes`
-    only the former. None if not even those fit, or if the size of the cache is not known: it must then be flushed
-    instead. `touched_bytes` are those that one launch reads and writes, `l2_bytes` the size of the device's last cache.
-    """
-    if not l2_bytes:
-        return None
-    if touched_bytes <= 0:
-        return _ONE
-    least = max(_LEAST_SETS, math.ceil(_L2_COVERED * l2_bytes / touched_bytes) + 1)
-    if free_bytes is None:
-        return least
-    fitting = int(_MEMORY_SHARE * free_bytes / touched_bytes) + 1
-    return max(least, min(_PLACES, fitting)) if least <= fitting else None
-
-
 @dataclass
 class Subject:
     """The argument set on which executables are launched and checked, and further sets of equal content for timing.
 
-    `sets` says through how many of them launches rotate; it is called when the first launch is timed. Where launches
-    change what they read, `restores` is set: arguments are restored before every launch, and there is a single set.
+    `sets` says through how many of them launches rotate, given the tensors of one; it is called when the first launch
+    is timed. Where launches change what they read, `restores` is set: arguments are restored before every launch, and
+    there is a single set.
     """
 
     first: ArgumentSet
-    sets: Callable[[Arguments], int] = lambda _: 1
+    sets: Callable[[Iterable[Any]], int] = lambda _: 1
     restores: bool = False
     _further: list[Arguments] | None = None
     _with_reset: set[Config] = field(default_factory=set)  # configs before whose launches something must be done
+
+    @classmethod
+    def on(
+        cls,
+        arguments: Arguments,
+        sets: Callable[[Iterable[Any]], int],
+        *,
+        restores: bool = False,
+        protected: bool = True,
+    ) -> Subject:
+        """The subject on arguments that nothing else may write; what writes them can be undone if `protected`."""
+        return cls(ArgumentSet(arguments, protected=protected), sets, restores)
 
     @property
     def arguments(self) -> Arguments:
@@ -242,7 +177,7 @@ class Subject:
         if self.restores or (executable is not None and executable.config in self._with_reset):
             return []
         if self._further is None:
-            self._further = [private_copy(self.arguments) for _ in range(self.sets(self.arguments) - 1)]
+            self._further = [private_copy(self.arguments) for _ in range(self.sets(self.arguments.tensors()) - 1)]
         return self._further
 
 

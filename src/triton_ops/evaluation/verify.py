@@ -25,7 +25,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from triton_ops.backend import Arguments, Executable, Kernel, Operation, nothing_compiled
-from triton_ops.device import free_bytes_of
+from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import Criteria, as_list, difference, expected, kept, same_bits
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import LITTLE, Difference, Precision
@@ -482,12 +482,12 @@ def further_cases(first: ArgumentSet, problem: KernelProblem) -> list[Case]:
         return [Case(first, 1)]
     outputs = source.operation.kernel.outputs
     need = _COPIES_OF_A_SET * _bytes_of(first.arguments)
-    if need > _MEMORY_SHARE * free_bytes_of(problem.device_name):
+    if need > _MEMORY_SHARE * TorchDevice(problem.device_name).free_bytes:
         return [Case(first, 1)]
     even = replace(source.problem, arguments=tuple((name, _even(it)) for name, it in source.problem.arguments))
     cases = [Case(ArgumentSet(replace(source, problem=even, seed=source.seed + 1)(), outputs), 1)]
     whole = _of_whole_numbers(source.problem)
-    if whole is not None and need <= _MEMORY_SHARE * free_bytes_of(problem.device_name):
+    if whole is not None and need <= _MEMORY_SHARE * TorchDevice(problem.device_name).free_bytes:
         arguments = replace(source, problem=whole, seed=source.seed + 2)()
         cases.append(Case(ArgumentSet(arguments, outputs), 0, "on whole numbers, ", whole=True))
     return cases

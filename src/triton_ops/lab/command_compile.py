@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import typer
 from rich.progress import track
 
-from triton_ops.backend import AheadOfTime, Arguments, CompilesAhead, Operation
-from triton_ops.compilation import TIMEOUT_S, CompilePool
-from triton_ops.device import Target, named_target, probe, target_of
+from triton_ops.backend import Arguments, Operation, compiler_of
+from triton_ops.compilation import CompilePool
+from triton_ops.device import Target, probe
 from triton_ops.exceptions import EmptySpaceError, SettingsError, TargetError
 from triton_ops.kernels import load_operation, load_target
 from triton_ops.lab.spills import CureTrial, SpillEvidence, SpillReport, cure_spills
@@ -24,6 +24,7 @@ from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal import Dtype, ExitCode, Facts, Gpu, Shape, Space, only_data_on_stdout, option, stderr, tell
 from triton_ops.values import Compiled, Problem, Resources, Status, dtype_name
 
+_TIMEOUT_S = CompilePool.TIMEOUT_S
 TargetName = Annotated[
     str, typer.Argument(metavar="TARGET", help="A shipped kernel, module:object, or file.py:object.")
 ]
@@ -118,7 +119,7 @@ def compile_command(
     dtype: Dtype = None,
     space: Space = None,
     jobs: Annotated[int | None, option("--jobs", "Processes; default one for each CPU.", "N")] = None,
-    timeout_s: Annotated[float, option("--timeout", "Most seconds for one config.", "S")] = TIMEOUT_S,
+    timeout_s: Annotated[float, option("--timeout", "Most seconds for one config.", "S")] = _TIMEOUT_S,
 ) -> Facts:
     """Compile every config of TARGET and show what it takes: registers, spills, shared memory.
 
@@ -126,12 +127,11 @@ def compile_command(
     disk cache.
     """
     _check(jobs, timeout_s, dtype)
-    goals = list({goal.arch: goal for goal in map(named_target, [*(gpus or []), *(archs or [])])}.values()) or [
-        target_of(probe())
-    ]
+    named = {goal.arch: goal for goal in map(Target.named, [*(gpus or []), *(archs or [])])}
+    goals = list(named.values()) or [Target.of(probe())]
     shapes, values = parse_shapes(shape), parse_space(space)
     with only_data_on_stdout():
-        operation = _operation(target)
+        operation = _operation(target, goals[0])
         if shape is None:
             shapes, dtype = _first_problem(operation, dtype)
         operation, own_space, extents, element = operation_of(operation, values, shapes, dtype)
@@ -168,24 +168,21 @@ def _check(jobs: int | None, timeout_s: float, dtype: str | None) -> None:
     if jobs is not None and jobs < 1:
         raise SettingsError(f"--jobs is {jobs}; it must be 1 or more", hint="leave it out for one per CPU")
     if not timeout_s > 0:
-        raise SettingsError(f"--timeout is {timeout_s:g}; it must be over 0", hint=f"for example --timeout {TIMEOUT_S}")
+        raise SettingsError(
+            f"--timeout is {timeout_s:g}; it must be over 0", hint=f"for example --timeout {_TIMEOUT_S}"
+        )
     if dtype is not None:
         dtype_name(dtype)
 
 
-def _operation(text: str) -> Operation:
+def _operation(text: str, goal: Target) -> Operation:
     target = load_target(text)
-    if not isinstance(target, Operation) or _ahead(target) is None:
+    if not isinstance(target, Operation) or compiler_of(target.kernel, Arguments(), goal, {}) is None:
         raise TargetError(
             f"{text} is no operation with a Triton kernel, so there is nothing to compile",
             hint="name an Operation that holds a TritonKernel",
         )
     return target
-
-
-def _ahead(operation: Operation) -> Any:
-    """The kernel of an operation in the form that is compiled without a GPU; None if there is none."""
-    return operation.kernel.compiled_ahead if isinstance(operation.kernel, CompilesAhead) else None
 
 
 def _first_problem(operation: Operation, dtype: str | None) -> tuple[list[tuple[int, ...]], str | None]:
@@ -203,8 +200,9 @@ def _compiled(
 ) -> list[Compiled]:
     arguments = Arguments(keyword=dict(problem.arguments))
     operation.kernel.check(space.tunables, arguments)
-    ahead = AheadOfTime(_ahead(operation), arguments, target, space.members)
-    with CompilePool(ahead, workers=jobs, timeout_s=timeout_s) as pool:
+    compiler = compiler_of(operation.kernel, arguments, target, space.members)
+    assert compiler is not None  # of its kind, as `_operation` has seen
+    with CompilePool(compiler, workers=jobs, timeout_s=timeout_s) as pool:
         futures = [pool.submit(config, anyway=True) for config in space]
         return [future.result() for future in _watched(futures)]
 

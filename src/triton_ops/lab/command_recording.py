@@ -25,7 +25,7 @@ from triton_ops.lab.replayed_search import (
     replay_live,
 )
 from triton_ops.lab.sensitivities import Cliff, Knob, Sensitivity, cliffs, sensitivity
-from triton_ops.request import Effort, effort_of, operation_of, parse_shapes, parse_space
+from triton_ops.request import Effort, operation_of, parse_shapes, parse_space
 from triton_ops.search import checked_search
 from triton_ops.terminal import Device, Dtype, ExitCode, Facts, Shape, Space, only_data_on_stdout, option, stderr, tell
 from triton_ops.tuner import ProgressBar
@@ -114,7 +114,7 @@ def _replay(
     )
     processes = min(jobs or Host.usable_cpus(), len(plan.recordings) * len(plan.searches) * seeds)
     if live:
-        return _live(plan, effort_of(effort), LiveConditions(noise=noise, compilers=compilers), processes)
+        return _live(plan, Effort.named(effort), LiveConditions(noise=noise, compilers=compilers), processes)
     summaries = list(_announce(replay_all(plan, processes)))
     facts = Facts("replay", {"spaces": [summary.as_json() for summary in summaries]})
     return facts.table(*_replay_table(summaries, plan))

@@ -8,20 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import AheadOfTime, Arguments, CompilesAhead, Kernel, Operation, as_kernel, described
-from triton_ops.compilation import CompilePool, foresee
+from triton_ops.backend import Arguments, Compiler, Kernel, Operation, as_kernel, compiler_of
+from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Model, Readings
-from triton_ops.device import (
-    DeviceSpec,
-    Machine,
-    device_spec,
-    load_calibration,
-    machine_of,
-    target_of,
-)
+from triton_ops.device import Calibration, DeviceSpec, Machine, Target, device_spec
 from triton_ops.exceptions import DeviceError, KernelTypeError, SpaceError, TargetError
 from triton_ops.records import cache_folder
-from triton_ops.request import with_configs
+from triton_ops.request import TuneProblem
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.tuner import Survey
 from triton_ops.values import Work
@@ -107,7 +100,7 @@ def rank(
     texts.
     """
     spec = device_spec(gpu)
-    machine = machine_of(spec, load_calibration(Path(cache_folder(cache_dir)), spec.name))
+    machine = Machine.of(spec, Calibration.load(Path(cache_folder(cache_dir)), spec.name))
     if machine is None:
         raise DeviceError(
             f"the model does not know the architecture {spec.arch} of {spec.name}",
@@ -134,7 +127,7 @@ def expected_of(
     dtype: str | None = None,
 ) -> ModelQuestion:
     """The kernel, the arguments and the space that a call of `rank` means; an argument that does not fit raises."""
-    target, space = with_configs(target, space)
+    target, space = TuneProblem(target=target, space=space).parts
     if isinstance(target, Operation):
         if args or kwargs:
             raise KernelTypeError(
@@ -174,19 +167,18 @@ def read(
     return prior.readings
 
 
-def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> AheadOfTime | str:
+def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> Compiler | str:
     """The compiler of the kernel's configs; or the reason why there is none."""
-    kernel = expected.kernel.compiled_ahead if isinstance(expected.kernel, CompilesAhead) else None
-    if kernel is None:
-        return f"{expected.name} is no kernel that Triton compiles, and declares no tiles"
-    return AheadOfTime(kernel, expected.arguments, target_of(spec), expected.space.members)
+    target = None if spec.kind == "cpu" else Target.of(spec)
+    compiler = compiler_of(expected.kernel, expected.arguments, target, expected.space.members)
+    return compiler or f"{expected.name} is no kernel that Triton compiles, and declares no tiles"
 
 
 def _refusals(expected: ModelQuestion, spec: DeviceSpec, configs: Iterable[Config]) -> dict[Config, str]:
     ahead = ahead_of(expected, spec)
     if isinstance(ahead, str):
         return {}
-    verdicts = ((config, foresee(ahead, config)) for config in configs)
+    verdicts = ((config, ahead.objection(config)) for config in configs)
     return {config: it.reason for config, it in verdicts if it is not None and not it.deferred}
 
 
@@ -219,5 +211,5 @@ _HINT = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md
 
 
 def _check(expected: ModelQuestion) -> ModelQuestion:
-    expected.kernel.check(expected.space.tunables, described(expected.arguments, light=True))
+    expected.kernel.check(expected.space.tunables, expected.arguments.described(light=True))
     return expected

@@ -3,30 +3,23 @@
 The order is that of the lesson on pitfalls from which this project grew: a smaller tile, more warps, fewer stages, and
 if nothing helps, a kernel that is split. A limit of registers that the config itself sets comes first, since taking it
 back costs nothing.
-
-Facts used, of Triton 3.6 to 3.9: the wheel has `backends/nvidia/bin/nvdisasm`; `TRITON_NVDISASM_PATH` names another.
 """
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
-from importlib.util import find_spec
 from math import prod
-from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import AheadOfTime, CompilesAhead, Kernel, Operation, described, values_of
+from triton_ops.backend import Compiler, Kernel, Operation, compiler_of, values_of
 from triton_ops.compilation import CompilePool
-from triton_ops.device import Residents, Target, gpu_missing, named_target, probe, target_of
+from triton_ops.device import Residents, Target, gpu_missing, probe
 from triton_ops.exceptions import ConfigValueError, TargetError
 from triton_ops.kernel_ir import LocalTraffic
 from triton_ops.lab.expectation import ACCUMULATED_BYTES
 from triton_ops.lab.ranking import expected_of
-from triton_ops.settings import triton_program
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import tune, uninterrupted
 from triton_ops.values import Compiled, Resources, Status, warps_and_stages
@@ -113,10 +106,6 @@ def _fewer_stages(config: Config) -> Iterator[Config]:
             yield Config({**config, "num_stages": fewer})
 
 
-_MOST = {"cuda": 255, "hip": 512}
-"""Registers that one thread can have. Sources: CUDA C++ Programming Guide; CDNA 3 ISA guide, VGPRs and AGPRs."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class SpillEvidence:
     """The resources of one config, and its spills; figures are None if it did not compile.
@@ -152,19 +141,19 @@ class SpillEvidence:
 class Examiner:
     """Compiles configs of one kernel without a GPU, and gathers the evidence of each."""
 
-    def __init__(self, ahead: AheadOfTime, pool: CompilePool) -> None:
-        self._ahead = replace(ahead, arguments=described(ahead.arguments, light=True))
-        self._pool = pool
+    def __init__(self, compiler: Compiler, pool: CompilePool, target: Target) -> None:
+        self._compiler, self._pool, self._target = compiler, pool, target
 
     def evidence(self, config: Config) -> SpillEvidence:
         """Compile a config, and gather what it takes and spills, which costs a third of a second where it does."""
         compiling = self._pool.submit(config, anyway=True)
         tile = self._pool.read(config).result().accumulator
         compiled = compiling.result()
-        resources, target = compiled.resources, self._ahead.target
+        resources, target = compiled.resources, self._target
         warps, _ = warps_and_stages(config)
         evidence = SpillEvidence(
-            config=config, status=compiled.status, reason=compiled.reason, most_registers=_MOST[target.kind],
+            config=config, status=compiled.status, reason=compiled.reason,
+            most_registers=target.vendor.registers_per_thread,
             accumulator=tile, accumulator_registers=None if tile is None else prod(tile) / (warps * target.warp_size),
             shared_bytes=resources.shared_bytes if resources else None,
         )  # fmt: skip
@@ -192,45 +181,9 @@ class Examiner:
             return None
         if not resources.stack_bytes and not resources.spill_bytes:
             return LocalTraffic(0, 0, 0, 0, 0)
-        binaries = self._ahead.built(compiled.config)  # from the disk cache
-        kind = self._ahead.target.kind
-        texts = [one.assembly if kind == "hip" else disassembled(one.binary) for one in binaries]
-        parts = [astuple(LocalTraffic.of(kind, text)) for text in texts if text is not None]
+        texts = self._compiler.machine_code(compiled.config)
+        parts = [astuple(LocalTraffic.of(text)) for text in texts if text is not None]
         return None if None in texts else LocalTraffic(*map(sum, zip((0,) * 5, *parts, strict=True)))
-
-
-_DISASSEMBLER = "nvdisasm"
-_DISASSEMBLY_S = 60.0  # very large kernels take seconds
-
-
-def disassembled(cubin: bytes) -> str | None:
-    """The machine code of a cubin as text; None where no nvdisasm can be run, or it does not know the architecture.
-
-    Cost: a third of a second for a matrix product.
-    """
-    override = triton_program(_DISASSEMBLER)
-    for path in [*([Path(override)] if override else []), *_own_program()]:
-        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-            file.write(cubin)
-            file.flush()
-            try:
-                process = subprocess.run(
-                    [str(path), "-c", file.name], capture_output=True, text=True, check=False, timeout=_DISASSEMBLY_S
-                )
-            except (OSError, subprocess.TimeoutExpired):
-                continue
-        if process.returncode == 0:
-            return process.stdout
-    return None
-
-
-def _own_program() -> list[Path]:
-    spec = find_spec("triton")
-    return (
-        []
-        if spec is None or spec.origin is None
-        else [Path(spec.origin).parent / "backends/nvidia/bin" / _DISASSEMBLER]
-    )
 
 
 CURES, HELPS, NO_HELP, SLOWER, IMPOSSIBLE = "cures", "helps", "does not help", "slower", "not possible"
@@ -382,16 +335,15 @@ def cure_spills(
     if space is None and config and not isinstance(target, Operation):
         space = {name: [value] for name, value in config.items()}
     expected = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
-    kernel = expected.kernel.compiled_ahead if isinstance(expected.kernel, CompilesAhead) else None
-    if kernel is None:
+    compiler = compiler_of(expected.kernel, expected.arguments, goal, expected.space.members)
+    if compiler is None:
         raise TargetError(
             f"{expected.name} is no kernel that Triton compiles, so it spills nothing that can be seen",
             hint="name an Operation with a TritonKernel, or give the kernel itself",
         )
     subject = _full_config(expected.space, expected.name, config or {})
-    ahead = AheadOfTime(kernel, expected.arguments, goal, expected.space.members)
-    with CompilePool(ahead) as pool:
-        report = _examine(Examiner(ahead, pool), subject, expected.space, goal)
+    with CompilePool(compiler) as pool:
+        report = _examine(Examiner(compiler, pool, goal), subject, expected.space, goal)
     if not (arch is None if measure is None else measure) or not report.spills:
         return report
     return _with_times(report, lambda configs: _times(target, args, kwargs, configs, shape, dtype))
@@ -406,8 +358,8 @@ def _config_values(config: Any) -> Mapping[str, Any] | None:
 
 def _target(arch: str | None) -> Target:
     if arch is None:
-        return target_of(probe("cuda") if gpu_missing() is None else probe())
-    return named_target(arch)
+        return Target.of(probe("cuda") if gpu_missing() is None else probe())
+    return Target.named(arch)
 
 
 def _full_config(space: ConfigSpace, name: str, values: Mapping[str, Any]) -> Config:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from triton_ops import settings
 from triton_ops.backend import HasOperation, Operation, is_interpreted, one_line
 from triton_ops.base import require
-from triton_ops.device import Target, named_target
+from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.lint.apart import STEPS, LostStepError, lint_apart, run_watched, triton_interprets
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
@@ -253,7 +253,7 @@ def _run_record(target: Any) -> RunRecord:
 
 def compile_target(gpu: str | None) -> Target:
     """The target of an architecture or of a GPU's name; raises DeviceError if neither is known."""
-    return named_target(COMPILED_FOR if gpu is None else gpu)
+    return Target.named(COMPILED_FOR if gpu is None else gpu)
 
 
 def _checked_rules(rules: Sequence[str] | None) -> tuple[Rule, ...]:
@@ -299,7 +299,7 @@ def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]]
     if not kernels:
         raise TargetError(f"{target!r} is no Triton kernel and holds none", hint=_FORMS)
     operation = target.operation if isinstance(target, HasOperation) else target
-    guesses = launched_as(operation, named_target(READ_FOR)) if isinstance(operation, Operation) else {}
+    guesses = launched_as(operation, Target.named(READ_FOR)) if isinstance(operation, Operation) else {}
     readings = [replace(_reading_of(one), guesses=guesses.get(id(innermost_kernel(one)), ())) for one in kernels]
     return readings, [], list(dict.fromkeys(reading.file for reading in readings))
 
@@ -394,7 +394,7 @@ def _kernels_of(target: Any, depth: int = 6) -> list[Any]:
         ]
         kernels = [kernel for one in near for kernel in _kernels_of(one, depth - 1)]
         return list({id(one): one for one in kernels}.values())
-    for name in ("kernel", "operation", "compiled_ahead", "parsed", "function", "launch", "stages", "forms"):
+    for name in ("kernel", "operation", "parsed", "function", "launch", "stages", "forms"):
         inner = getattr(target, name, None)
         inner = [*inner.values()] if isinstance(inner, Mapping) else inner
         several = inner if isinstance(inner, (list, tuple)) else (inner,)

@@ -15,7 +15,7 @@ from triton_ops.lab import Sensitivity
 from triton_ops.records import Finalist, Record, Run, TrialOrigin, lock_of
 from triton_ops.ship import OPTIONS
 from triton_ops.space import Config
-from triton_ops.timing import Interval, gap, middle_mean
+from triton_ops.timing import Interval
 from triton_ops.values import Status, Trial, totals
 
 _FLOAT = re.compile(r"^(b?)fp?(?=\d)")  # Triton's `fp32` and `bf16` are its `float32` and `bfloat16`
@@ -157,7 +157,7 @@ class Report:
         return 1 / relative if relative else None
 
     def over_default(self, trial: Trial) -> float | None:
-        """A trial's time over the default's, that of the best one by the gain of the run; None where it is not known."""
+        """A trial's time over the default's, of the best one by the gain of the run; None where it is not known."""
         if self.best is not None and trial.config == self.best.config:
             return 1 / self.gain if self.gain else None
         return trial.over(self.default) if trial.ok and self.default is not None and self.default.ok else None
@@ -310,10 +310,10 @@ class Report:
 
 
 def _levels(line: Finalist) -> list[float]:
-    return [] if line.trial.final is None else [middle_mean(samples) for samples in line.trial.final.by_round]
+    return [] if line.trial.final is None else line.trial.final.rounds_ms
 
 
 def _gap(line: Finalist, winner: Finalist | None) -> Interval | None:
     if winner is None or not (own := _levels(line)) or not (best := _levels(winner)):
         return None
-    return gap(own, best)
+    return Interval.of_gap(own, best)

@@ -6,18 +6,18 @@ under `NAME:class` what the compiler specialises on. Both are enough to compile,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from typing import Any
 
-from triton_ops.backend import AheadOfTime, Arguments, Compilable, CompilesAhead, Kernel, Operation, StandIn
-from triton_ops.device import DeviceSpec, Target, named_target, spec_named, target_of
+from triton_ops.backend import Arguments, Compiler, Executable, Kernel, Operation, StandIn, compiler_of
+from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import KernelTypeError, SpaceError, TritonKernelError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
 from triton_ops.ship.targets import Targets, check_named, kernel_in
-from triton_ops.space import ConfigSpace
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import ITEM_BYTES, Key, Problem, Range, TensorSpec, contiguous_stride, extents_of, from_plain
 
 _CLASS = ":class"
@@ -61,11 +61,6 @@ def _replace_extents(name: str, argument: Any, values: Mapping[str, int]) -> Any
     return {**argument, "shape": shape, "stride": [*contiguous_stride(shape)] if row_major else argument["stride"]}
 
 
-def kind_of(arguments: Arguments, exact: bool) -> tuple[Any, ...]:
-    """Equal for arguments for which a kernel is compiled to the same code; with `exact` numbers count by value."""
-    return tuple((name, _kind(value, exact)) for name, value in arguments.keyword.items())
-
-
 def _argument(value: Any, kind: str | None) -> Any:
     if isinstance(value, str) and value.partition(" ")[0] in ITEM_BYTES and kind in ("aligned", "not aligned"):
         dtype, _, shape = value.partition(" ")
@@ -94,18 +89,6 @@ def _kinds(span: Range) -> list[int]:
     values = {span.low if span.low == 1 else None, multiple if multiple <= span.high else None}
     other = next((v for v in range(span.low, min(span.high, span.low + 2) + 1) if v > 1 and v % _STEP), None)
     return sorted(value for value in {*values, other} if value is not None) or [span.low]
-
-
-def _kind(value: Any, exact: bool) -> Any:
-    if isinstance(value, StandIn):
-        return (
-            value.dtype,
-            value.offset_bytes,
-            (value.shape, value.strides) if exact else value.storage_bytes >= 1 << 31,
-        )
-    if isinstance(value, int) and not isinstance(value, bool) and not exact:
-        return "int", value == 1, value % _STEP == 0, -(1 << 31) <= value < 1 << 31
-    return type(value).__name__, value if exact or not isinstance(value, float) else None
 
 
 UNREACHABLE = "no launch finds it"
@@ -173,27 +156,20 @@ class BoundEntry:
             return str(error)
         return None
 
-    @property
-    def ahead(self) -> Compilable | None:
-        """The kernel as it is compiled without a device; None if there is nothing to compile."""
-        return self.kernel.compiled_ahead if isinstance(self.kernel, CompilesAhead) else None
-
-    def programs(self, target: Target) -> Iterator[tuple[AheadOfTime, tuple[Any, ...]]]:
-        """The kernels to compile for every launch that the entry answers, each with what tells its code from others."""
-        ahead = self.ahead
-        if ahead is None:
-            return
-        by_value = bool(ahead.compile_imports) or ahead.parsed is None
-        constants = {param.name for param in getattr(ahead.parsed, "params", ()) if param.is_constexpr}
+    def compilers(self, target: Target) -> Iterator[tuple[Compiler, Callable[[Config], Executable]]]:
+        """The compilers of every launch that the entry answers, one for each kind, and what loads a config of it."""
         members = {} if self.space is None else self.space.members
         kinds = set()
         for problem in specialised(self.entry.problem, self.entry.ranges):
             arguments = stand_ins(problem)
-            kind = kind_of(arguments, by_value)
-            fixed = tuple((name, value) for name, value in arguments.keyword.items() if name in constants)
-            if (kind, fixed) not in kinds:
-                kinds.add((kind, fixed))
-                yield AheadOfTime(ahead, arguments, target, members), (self.kernel.name, kind, fixed)
+            compiler = compiler_of(self.kernel, arguments, target, members)
+            if compiler is not None and compiler.kind not in kinds:
+                kinds.add(compiler.kind)
+                yield compiler, partial(self._load, arguments)
+
+    def _load(self, arguments: Arguments, config: Config) -> Executable:
+        members = {} if self.space is None else self.space.members
+        return self.kernel.compile(config.with_members(members), arguments)
 
     def _why_unreachable(self, lock: Lockfile) -> str | None:
         source = {name: text for name, text in self.kernel.identity.items() if name in self.entry.source}
@@ -250,7 +226,7 @@ def bound(
 
 def target_for(device: LockedDevice, here: DeviceSpec | None) -> Target:
     """The target of a device: with its limits, where the device is this one or the table has it; else DeviceError."""
-    spec = here or spec_named(device.name)
+    spec = here or DeviceSpec.named(device.name)
     if spec is not None and spec.kind == device.kind:
-        return target_of(spec)
-    return named_target(device.arch or device.kind)
+        return Target.of(spec)
+    return Target.named(device.arch or device.kind)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-from triton_ops.backend import AheadOfTime, CandidateError
+from triton_ops.backend import CandidateError, Compiler, CompilesAhead, Executable
 from triton_ops.base import Host
-from triton_ops.compilation import TIMEOUT_S, CompilePool
-from triton_ops.device import DeviceSpec, current_device, probe
+from triton_ops.compilation import CompilePool
+from triton_ops.device import DeviceSpec, Target, TorchDevice, probe
 from triton_ops.exceptions import DeviceError, TritonKernelError
 from triton_ops.records import LockEntry, Lockfile, read_lockfile
 from triton_ops.ship.entries import BoundEntry, bound, target_for
@@ -26,22 +26,21 @@ class Program:
 
     kind: str  # equal for programs of one kernel whose arguments are of one kind
     config: Config
-    ahead: AheadOfTime = field(compare=False)  # the kernel with arguments of the kind
+    compiler: Compiler = field(compare=False)  # for arguments of the kind
+    target: Target = field(compare=False)
     entry: BoundEntry = field(compare=False)  # one that selects it
-
-    def load(self) -> None:
-        """Load the program on the current device, so that its first launch neither compiles nor loads."""
-        self.entry.kernel.compile(self.config.with_members(self.ahead.members), self.ahead.arguments)
+    load: Callable[[Config], Executable] = field(compare=False)
+    """Load a config on the current device, so that its first launch neither compiles nor loads."""
 
 
 def programs_of(entry: BoundEntry, here: DeviceSpec | None) -> list[Program]:
     """The programs of every launch that an entry answers; none where there is nothing to compile."""
-    if entry.device.kind == "cpu" or entry.ahead is None:
+    if entry.device.kind == "cpu" or not isinstance(entry.kernel, CompilesAhead):
         return []
     target = target_for(entry.device, here)
     return [
-        Program(repr((entry.device.alias, *kind)), entry.entry.config, ahead, entry)
-        for ahead, kind in entry.programs(target)
+        Program(repr((entry.device.alias, compiler.kind)), entry.entry.config, compiler, target, entry, load)
+        for compiler, load in entry.compilers(target)
     ]
 
 
@@ -52,7 +51,7 @@ def compiled(programs: Iterable[Program], jobs: int | None, timeout_s: float) ->
         groups.setdefault(program.kind, []).append(program)
     for group in groups.values():
         workers = min(len(group), jobs or Host.usable_cpus())
-        with CompilePool(group[0].ahead, workers=workers, timeout_s=timeout_s) as pool:
+        with CompilePool(group[0].compiler, workers=workers, timeout_s=timeout_s) as pool:
             futures = [pool.submit(program.config, anyway=True) for program in group]
             yield from ((program, future.result()) for program, future in zip(group, futures, strict=True))
 
@@ -97,7 +96,7 @@ def prepare(
     device: str | None = None,
     alias: str | None = None,
     jobs: int | None = None,
-    timeout_s: float = TIMEOUT_S,
+    timeout_s: float = CompilePool.TIMEOUT_S,
 ) -> Prepared:
     """Compile and load every kernel that the lockfile can select on a device, so that no launch from it compiles.
 
@@ -140,7 +139,7 @@ def prepare(
             loadable.append(program)
         else:
             failures.append((program.entry.entry, f"{result.status}: {result.reason}"))
-    with current_device(device or "cuda"):
+    with TorchDevice(device or "cuda").current():
         count = sum(_load(program, failures) for program in loadable) if here is not None else 0
     return Prepared(
         len(loadable),
@@ -180,7 +179,7 @@ def _plan(
 
 def _load(program: Program, failures: list[tuple[LockEntry, str]]) -> bool:
     try:
-        program.load()
+        program.load(program.config)
     except (CandidateError, TritonKernelError) as error:
         failures.append((program.entry.entry, str(error)))
         return False

@@ -53,7 +53,7 @@ CacheDir = Annotated[str | None, option("--cache-dir", "Folder of records; defau
 NoWait = Annotated[bool, option("--no-wait", "End with an error if another process measures on the GPU.")]
 
 
-def folder_of(cache_dir: str | None) -> Path:
+def folder_of(cache_dir: str | Path | None) -> Path:
     """The folder of records of a command, which need not exist; `CacheError` if the path or a parent is a file."""
     folder = (settings.cache_dir() if cache_dir is None else expanded(cache_dir)).absolute()
     for path in (folder, *folder.parents):

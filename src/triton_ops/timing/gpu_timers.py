@@ -24,7 +24,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -33,50 +32,10 @@ from itertools import count
 from typing import Any, Literal
 
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, graph_nodes
-from triton_ops.timing.timer import HostTimer, Launch, Pending, Sampler, Timer, without_gc
+from triton_ops.device import DeviceSpec, TorchDevice
+from triton_ops.timing.timer import DUTY, HostTimer, Launch, Pace, Pending, Sampler, Timer, without_gc
 
-DUTY = 0.5  # share of the time; an H200 reaches its power limit after 50 to 75 ms without a rest, and never at 0.5
-BURST_MS = 25.0  # longest work without a rest: a third to a half of the time in which an H200 reaches its limit
-
-
-class Pace:
-    """Keeps the share of time that a device works at `duty` or below, by a rest after each stretch of work.
-
-    Time in which the host compiles or captures and the device is idle counts as rest; a `duty` of 1 means no rest.
-    """
-
-    def __init__(
-        self,
-        duty: float = DUTY,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        if not 0 < duty <= 1:
-            raise ValueError(f"the share of time that a device works must be in (0, 1], not {duty}")
-        self._per_s = 1 / duty - 1  # seconds of rest owed for a second of work
-        self._clock = clock
-        self._sleep = sleep
-        self._owed_s = 0.0
-        self._end = clock()
-
-    @contextmanager
-    def stretch(self, idle_s: float = 0.0) -> Iterator[None]:
-        """A stretch of work; the remaining rest of the previous stretch is taken first.
-
-        `idle_s` seconds of it are rest: the device does next to nothing, as in a delay that it spends in one thread.
-        """
-        left_s = self._owed_s - (self._clock() - self._end)
-        if left_s > 0:
-            self._sleep(left_s)
-        start = self._clock()
-        try:
-            yield
-        finally:
-            self._end = self._clock()
-            self._owed_s = (self._end - start - idle_s) * self._per_s - idle_s
-
+_log = logging.getLogger("triton_ops")
 
 Cache = Literal["cold", "flushed", "warm"]
 """State of L2 before a launch: cold by argument sets in turn, flushed by a write, or left as it is."""
@@ -368,7 +327,7 @@ def estimate_ms(queue: DelayedQueue, launch: Launch) -> float:
 
 def node_count(torch: Any, graph: Any) -> int | None:
     """The number of nodes of a captured graph; None if this torch or the driver does not tell."""
-    return graph_nodes(torch, graph.raw_cuda_graph()) if hasattr(graph, "raw_cuda_graph") else None
+    return TorchDevice.graph_nodes(torch, graph.raw_cuda_graph()) if hasattr(graph, "raw_cuda_graph") else None
 
 
 def _capture_calls(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:
@@ -436,7 +395,29 @@ def _count_unwritten(tensors: Sequence[Any]) -> int:
     return sum(int(tensor.isnan().sum()) for tensor in tensors)
 
 
-_log = logging.getLogger("triton_ops")
+_L2_COVERED = 2.5  # times the L2: bytes that the other sets must touch before a set is used again
+_LEAST_SETS = 2
+_PLACES = 8  # sets wherever there is memory for them: the mean over eight places has about a third of one's deviation
+_MEMORY_SHARE = 0.25  # share of the free device memory that further sets may take
+_ONE = 1  # a launch that touches no memory needs one set
+
+
+def sets_needed(touched_bytes: int, l2_bytes: int | None, free_bytes: int | None = None) -> int | None:
+    """Number of argument sets to take in turn, the first included.
+
+    At least what keeps L2 cold, and up to eight where they fit in a quarter of the free memory; without `free_bytes`
+    only the former. None if not even those fit, or if the size of the cache is not known: it must then be flushed
+    instead. `touched_bytes` are those that one launch reads and writes, `l2_bytes` the size of the device's last cache.
+    """
+    if not l2_bytes:
+        return None
+    if touched_bytes <= 0:
+        return _ONE
+    least = max(_LEAST_SETS, math.ceil(_L2_COVERED * l2_bytes / touched_bytes) + 1)
+    if free_bytes is None:
+        return least
+    fitting = int(_MEMORY_SHARE * free_bytes / touched_bytes) + 1
+    return max(least, min(_PLACES, fitting)) if least <= fitting else None
 
 
 def timer_of(mode: str, name: str) -> Timer:
@@ -455,7 +436,7 @@ def choose_timer(device: DeviceSpec, name: str, launch: Launch, *, cold: bool = 
     or by a flush where there is only one set. `cold` is whether L2 is to hold none of the launch's data; `capture` is
     False after a candidate could not be captured.
     """
-    if device.kind == "cpu":
+    if device.is_cpu:
         return HostTimer()
     several_sets = bool(launch.others)
     graphs = capture and launch.reset is None and (several_sets or not cold)

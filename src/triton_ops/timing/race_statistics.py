@@ -1,4 +1,4 @@
-"""Statistics of timings, up to the decision of a race: the winner, its ties, the noise.
+"""Statistics of times taken side by side, up to the decision of a race or a duel.
 
 Rules: contrasts inside rounds decide, not absolute times. A difference below the indifference zone or the noise counts
 as none. A winner must be proven faster than the default by more than the indifference zone, or the default wins. Among
@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 _MAD_TO_SIGMA = 1.4826  # standard deviation over median absolute deviation, for normal noise
 _MEDIAN_EFFICIENCY = 1.2533  # standard error of a median over the standard error of a mean, for normal noise
@@ -34,10 +36,44 @@ class Interval:
         """The interval of an estimate with this standard error."""
         return cls(centre, centre - Z95 * error, centre + Z95 * error)
 
+    @classmethod
+    def of_gap(cls, row_ms: Sequence[float], other_ms: Sequence[float]) -> Interval:
+        """The share by which `row` is slower than `other`, over the rounds that both have.
+
+        The interval is that of a median under normal noise, which is cheap enough to compute at every checkpoint of a
+        race. With a single round the interval has no width, because nothing is known of the noise.
+        """
+        values = contrasts(row_ms, other_ms)
+        count = len(values)
+        return cls.around(statistics.median(values), small_sample(count) * median_error(robust_sigma(values), count))
+
+    @classmethod
+    def of_gain(cls, slow_ms: Sequence[float], fast_ms: Sequence[float], chance: float = 0.05) -> Interval:
+        """The share by which the first is slower than the second, over the rounds that both have.
+
+        The interval may miss the true share by `chance`, whatever the noise.
+        """
+        return median_interval(contrasts(slow_ms, fast_ms), chance)
+
     @property
     def margin(self) -> float:
         """Half of the interval's width."""
         return (self.high - self.low) / 2
+
+    @property
+    def chance(self) -> float:
+        """The distance from 0 that chance alone may cause: three standard errors."""
+        return _BEYOND_CHANCE * self.margin
+
+    @property
+    def disturbed(self) -> bool:
+        """Check whether a launch and its twin, whose difference this is, differ as only a fault of measurement does."""
+        return abs(self.centre) > max(INDIFFERENCE, self.chance)
+
+    @property
+    def ratio(self) -> Interval:
+        """The quotient of two times, where this is the difference of their logarithms."""
+        return Interval(math.exp(self.centre), math.exp(self.low), math.exp(self.high))
 
 
 def robust_sigma(values: Sequence[float]) -> float:
@@ -46,16 +82,6 @@ def robust_sigma(values: Sequence[float]) -> float:
         return 0.0
     centre = statistics.median(values)
     return _MAD_TO_SIGMA * statistics.median(abs(value - centre) for value in values)
-
-
-def middle_mean(values: Sequence[float]) -> float:
-    """The mean of the values without about a fifth of them at either end, one at least where there are three or more.
-
-    A few disturbed values do not move it. Where values have two levels it lies between them, by how often each comes,
-    as the time of many launches does; a median would be one of the two.
-    """
-    count = min(max(1, round(len(values) / 5)), (len(values) - 1) // 2)
-    return statistics.fmean(sorted(values)[count : len(values) - count])
 
 
 def median_error(sigma: float, count: int) -> float:
@@ -121,79 +147,136 @@ def _left_out(count: int, chance: float) -> int:
 
 INDIFFERENCE = 0.005  # a faster config must be faster by more than this share
 EXCLUDED = 0.5  # of the indifference zone: the interval of a winner's gain excludes 1 by more than so much
-BEYOND_CHANCE = 1.5  # margins of a 95 % interval, or three standard errors: one in 300 by chance
+_BEYOND_CHANCE = 1.5  # margins of a 95 % interval, or three standard errors: one in 300 by chance
 _CERTAIN = 10.0  # standard errors
 _ENOUGH = 8  # rounds: eight differences of one sign have a chance of 1 in 128
 _LEAST = 4
 _RARE = 0.01
 _PROVEN = 3.0  # standard errors: with fewer, the pick of the cheapest among many ties favours a lucky one at the edge
 
+Name = TypeVar("Name", bound=Hashable)
+
 
 @dataclass(frozen=True)
-class RaceDecision:
-    """The outcome of a comparison; indices are positions in the list that was compared.
+class RaceDecision(Generic[Name]):
+    """The outcome of a comparison, by the names of what was compared.
 
     `fastest` has the smallest median contrast, whatever the ties, which could not be told from it: best first, itself
     included. `noise` is the half-width of a typical 95 % interval of a contrast, as a share of the time.
     """
 
-    winner: int
-    fastest: int
-    ties: tuple[int, ...]
+    winner: Name
+    fastest: Name
+    ties: tuple[Name, ...]
     noise: float
 
 
-def decide(
-    rows_ms: Sequence[Sequence[float]],
-    preference: Sequence[tuple[int | float | str, ...]],
-    *,
-    incumbents: Collection[int] = (),
-    default: int | None = None,
-    dropped: Collection[int] = (),
-    zone: float = INDIFFERENCE,
-) -> RaceDecision:
-    """Compare candidates by their medians in milliseconds, one per round that they all began with.
+@dataclass(frozen=True, kw_only=True)
+class Standing(Generic[Name]):
+    """Candidates by name with their times in milliseconds, one for each round that all began with.
 
     A candidate with fewer rounds than others was dropped, and cannot tie; one that a race dropped at the last
-    checkpoint has as many as the survivors, and is among `dropped`. Among equals the smallest `preference` wins. An
-    incumbent, the config in use, wins over any candidate that it ties with, if it beats the default; another one wins
-    over the fastest only if it is proven to be within `zone` of it, by three standard errors as in the race. The
-    default wins unless another candidate beats it; it is None or without rounds where it cannot be compared.
-    `ValueError` without a candidate or round.
+    checkpoint has as many as the survivors, and is among `dropped`. `default` is what a winner must be proven faster
+    than; None, or a name without times, where nothing can be compared with it. Differences up to `zone` count as none.
+    Among equals the smallest `preference` wins, and before that an incumbent: a config in use.
     """
-    longest = max(map(len, rows_ms), default=0)
-    if not longest:
-        raise ValueError("a decision needs candidates with at least one round")
-    full = [i for i, row in enumerate(rows_ms) if len(row) == longest]
-    alive = [i for i in full if i not in dropped] or full
-    levels = dict(zip(alive, relative_levels([rows_ms[i] for i in alive]), strict=True))
-    fastest = min(alive, key=lambda i: (levels[i], preference[i]))
-    gaps_and_errors = dict(zip(alive, gaps_to([rows_ms[i] for i in alive], alive.index(fastest)), strict=True))
-    gaps = {i: Interval.around(centre, error) for i, (centre, error) in gaps_and_errors.items()}
-    equal = {i for i, (centre, error) in gaps_and_errors.items() if centre + _PROVEN * error <= zone}
-    tied = {i for i in alive if gaps[i].centre <= max(zone, gaps[i].margin)}
-    wins = tied
-    if default is not None:
-        wins = {i for i in tied if i != default and beats(rows_ms[i], rows_ms[default], zone)}
-        tied = tied - {default} if wins else tied | {default}
-        wins = wins or {default}
-    ties = sorted(tied, key=lambda i: preference[i])
-    winner = next((i for i in ties if i in wins and i in incumbents), None)
-    if winner is None:
-        winner = next((i for i in ties if i in wins and (i == fastest or i in equal)), None)
-    if winner is None:
-        winner = min(wins, key=lambda i: (levels.get(i, math.inf), preference[i]))
-    margins = [gaps[i].margin for i in alive if i != fastest]
-    return RaceDecision(winner, fastest, tuple(ties), statistics.median(margins) if margins else 0.0)
 
+    rows_ms: Mapping[Name, Sequence[float]]
+    default: Name | None = None
+    preference: Mapping[Name, tuple[int | float | str, ...]] = field(default_factory=dict)
+    incumbents: Collection[Name] = ()
+    dropped: Collection[Name] = ()
+    zone: float = INDIFFERENCE
 
-def beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
-    """Check whether a candidate is proven faster than the default; true for a default without rounds.
+    @property
+    def default_ms(self) -> Sequence[float]:
+        """The times of the default; empty without one."""
+        return () if self.default is None else self.rows_ms.get(self.default, ())
 
-    It is faster by more than `zone`, and both 95 % intervals of the difference exclude half of that: the interval of
-    normal noise, and that of any noise.
-    """
-    return not default_ms or _beats(row_ms, default_ms, zone, 0.05)
+    @classmethod
+    def levels(cls, processes: Sequence[Standing[Name]], names: Sequence[Name]) -> dict[Name, list[float]]:
+        """The times of some candidates over the medians of their rounds, one for each of several processes."""
+        levels = [relative_levels([process.rows_ms[name] for name in names]) for process in processes]
+        return {name: [math.exp(each[place]) for each in levels] for place, name in enumerate(names)}
+
+    def gaps(self, lead: Name) -> dict[Name, Interval]:
+        """The shares by which the others are slower than one of them; all have the same number of rounds."""
+        estimates = zip(self.rows_ms, gaps_to(list(self.rows_ms.values()), list(self.rows_ms).index(lead)), strict=True)
+        return {name: Interval.around(*estimate) for name, estimate in estimates if name != lead}
+
+    def gain(self, name: Name) -> Interval:
+        """The share by which the default is slower than a candidate."""
+        return Interval.of_gain(self.default_ms, self.rows_ms[name])
+
+    def beats(self, name: Name) -> bool:
+        """Check whether a candidate is proven faster than the default; true without one.
+
+        It is faster by more than the zone, and both 95 % intervals of the difference exclude half of that: the interval
+        of normal noise, and that of any noise.
+        """
+        return not self.default_ms or _beats(self.rows_ms[name], self.default_ms, self.zone, 0.05)
+
+    def doubtful(self, name: Name) -> bool:
+        """Check whether further rounds should say if a candidate beats the default.
+
+        It is no doubt if the difference is known to within the zone, unless the candidate is faster by more than that
+        and one odd round keeps it from beating the default; if the candidate is proven not to be faster by more than
+        the zone; or if it beats the default clearly and by ten standard errors: noise that lasts for several rounds can
+        look like a smaller difference. Where there was no time for four rounds, there is none for more of them either.
+        """
+        row_ms, difference = self.rows_ms[name], Interval.of_gap(self.default_ms, self.rows_ms[name])
+        error = difference.margin / Z95
+        if min(len(row_ms), len(self.default_ms)) < _LEAST:
+            return False
+        if _PROVEN * error <= self.zone and (difference.centre <= self.zone or self.beats(name)):
+            return False
+        if difference.centre + _PROVEN * error <= self.zone:
+            return False
+        certain = difference.centre - _CERTAIN * error > self.zone
+        return not (certain and clearly_beats(row_ms, self.default_ms, self.zone))
+
+    @property
+    def challenger(self) -> Name | None:
+        """The one that the default must stand up to: the winner, or else the fastest rival; None without one."""
+        if self.decision.winner != self.default:
+            return self.decision.winner
+        rivals = [name for name in self.rows_ms if name != self.default and name not in self.dropped]
+        return max(rivals, key=lambda name: self.gain(name).centre, default=None)
+
+    @cached_property
+    def decision(self) -> RaceDecision[Name]:
+        """The decision by the medians of contrasts; `ValueError` without a candidate or round.
+
+        An incumbent wins over any candidate that it ties with, if it beats the default; another one wins over the
+        fastest only if it is proven to be within the zone of it, by three standard errors as in the race. The default
+        wins unless another candidate beats it.
+        """
+        preference = self.preference
+        longest = max(map(len, self.rows_ms.values()), default=0)
+        if not longest:
+            raise ValueError("a decision needs candidates with at least one round")
+        full = [name for name, row in self.rows_ms.items() if len(row) == longest]
+        alive = [name for name in full if name not in self.dropped] or full
+        rows = [self.rows_ms[name] for name in alive]
+        levels = dict(zip(alive, relative_levels(rows), strict=True))
+        fastest = min(alive, key=lambda name: (levels[name], preference[name]))
+        estimates = dict(zip(alive, gaps_to(rows, alive.index(fastest)), strict=True))
+        gaps = {name: Interval.around(*estimate) for name, estimate in estimates.items()}
+        equal = {name for name, (centre, error) in estimates.items() if centre + _PROVEN * error <= self.zone}
+        tied = [name for name in alive if gaps[name].centre <= max(self.zone, gaps[name].margin)]
+        wins = tied
+        if self.default is not None and self.default in self.rows_ms:
+            wins = [name for name in tied if name != self.default and self.beats(name)]
+            tied = [name for name in tied if name != self.default] + ([] if wins else [self.default])
+            wins = wins or [self.default]
+        ties = sorted(tied, key=preference.__getitem__)
+        winner = next((name for name in ties if name in wins and name in self.incumbents), None)
+        if winner is None:
+            winner = next((name for name in ties if name in wins and (name == fastest or name in equal)), None)
+        if winner is None:
+            winner = min(wins, key=lambda name: (levels.get(name, math.inf), preference[name]))
+        margins = [gaps[name].margin for name in alive if name != fastest]
+        return RaceDecision(winner, fastest, tuple(ties), statistics.median(margins) if margins else 0.0)
 
 
 def clearly_beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
@@ -201,28 +284,9 @@ def clearly_beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: fl
     return min(len(row_ms), len(default_ms)) >= _ENOUGH and _beats(row_ms, default_ms, zone, _RARE)
 
 
-def doubtful(row_ms: Sequence[float], default_ms: Sequence[float]) -> bool:
-    """Check whether further rounds should say if a candidate beats the default.
-
-    It is no doubt if the difference is known to within the zone, unless the candidate is faster by more than that and
-    one odd round keeps it from beating the default; if the candidate is proven not to be faster by more than the zone;
-    or if it beats the default clearly and by ten standard errors: noise that lasts for several rounds can look like a
-    smaller difference. Where there was no time for four rounds, there is none for more of them either.
-    """
-    difference = gap(default_ms, row_ms)
-    error = difference.margin / Z95
-    if min(len(row_ms), len(default_ms)) < _LEAST:
-        return False
-    if _PROVEN * error <= INDIFFERENCE and (difference.centre <= INDIFFERENCE or beats(row_ms, default_ms)):
-        return False
-    if difference.centre + _PROVEN * error <= INDIFFERENCE:
-        return False
-    return not (difference.centre - _CERTAIN * error > INDIFFERENCE and clearly_beats(row_ms, default_ms))
-
-
 def _beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float, chance: float) -> bool:
-    difference = gain(default_ms, row_ms, chance)
-    return difference.centre > zone and min(difference.low, gap(default_ms, row_ms).low) > EXCLUDED * zone
+    difference = Interval.of_gain(default_ms, row_ms, chance)
+    return difference.centre > zone and min(difference.low, Interval.of_gap(default_ms, row_ms).low) > EXCLUDED * zone
 
 
 def relative_levels(rows_ms: Sequence[Sequence[float]]) -> list[float]:
@@ -231,20 +295,53 @@ def relative_levels(rows_ms: Sequence[Sequence[float]]) -> list[float]:
     return [statistics.median(contrasts(row, centres)) for row in rows_ms]
 
 
-def gap(row_ms: Sequence[float], other_ms: Sequence[float]) -> Interval:
-    """The share by which `row` is slower than `other`, with its 95 % interval, over the rounds that both have.
+Verdict: TypeAlias = Literal["faster", "slower", "not distinguishable"]
 
-    The interval is that of a median under normal noise, which is cheap enough to compute at every checkpoint of a race.
-    With a single round the interval has no width, because nothing is known of the noise.
+
+@dataclass(frozen=True)
+class DuelOutcome:
+    """The answer of a duel; shares are differences of logarithms, 0.01 is one percent.
+
+    `gain` is the second's time over the first's, positive if the first is faster; `itself` the twin's time over the
+    first's, which is 0 but for the noise; `needed` the largest share that still counts as no difference.
     """
-    values = contrasts(row_ms, other_ms)
-    count = len(values)
-    return Interval.around(statistics.median(values), small_sample(count) * median_error(robust_sigma(values), count))
+
+    verdict: Verdict
+    gain: Interval
+    itself: Interval
+    needed: float
+
+    @property
+    def noise(self) -> float:
+        """The largest share by which the first may differ from itself: the far end of the twin's interval."""
+        return max(abs(self.itself.low), abs(self.itself.high))
+
+    @property
+    def proven(self) -> bool:
+        """Check whether the first is faster, and the interval excludes half of the indifference zone too."""
+        return self.verdict == "faster" and self.gain.low > EXCLUDED * INDIFFERENCE
 
 
-def gain(slow_ms: Sequence[float], fast_ms: Sequence[float], chance: float = 0.05) -> Interval:
-    """The share by which the first is slower than the second, over the rounds that both have.
+def judge(
+    first_ms: Sequence[float],
+    second_ms: Sequence[float],
+    twin_ms: Sequence[float],
+    *,
+    tick_ms: float = 0.0,
+    zone: float = INDIFFERENCE,
+    chance: float = 0.05,
+) -> DuelOutcome:
+    """The answer from times that were measured side by side, one value of each per round.
 
-    The interval may miss the true share by `chance`.
+    A difference counts if its interval excludes 0, and if it is larger than each of the indifference zone, the largest
+    difference between the first and its twin, and one tick of the clock.
     """
-    return median_interval(contrasts(slow_ms, fast_ms), chance)
+    difference, itself = Interval.of_gain(second_ms, first_ms), Interval.of_gain(twin_ms, first_ms)
+    tick = math.log1p(1.01 * tick_ms / max(min(statistics.median(first_ms), statistics.median(second_ms)), 1e-9))
+    threshold = max(zone, abs(itself.low), abs(itself.high), tick)
+    strict = Interval.of_gain(second_ms, first_ms, chance)
+    is_clear = not strict.low <= 0 <= strict.high and abs(difference.centre) > threshold
+    verdict: Verdict = "not distinguishable"
+    if is_clear:
+        verdict = "faster" if difference.centre > 0 else "slower"
+    return DuelOutcome(verdict, difference, itself, threshold)

@@ -1,22 +1,90 @@
-"""The role of a timer, the launch that a timer times, and the timer by the host's clock.
+"""Times of launches on a watched device.
 
 A timer takes samples of a launch in one mode. Samples of different modes are never compared, so every measurement and
 every record names its mode.
+
+Linux counts for every thread how long it was ready and waited for a CPU. On a host with more work than CPUs, a call of
+2 ms takes 2 ms or 6 ms, depending on whether the thread loses its CPU meanwhile; without that wait it takes 2 ms each
+time.
+
+A round of a comparison in which a GPU was slowed, or used by others, does not count. After every round the clocks,
+power, temperature and the reasons why the driver holds the clocks back are read from the GPU's sensors. A round that
+ends with a slowdown (thermal, power brake) is discarded for all candidates alike, because discarding single candidates
+would select on the outcome. The power cap is no fault, since matrix products always run at the cap: the guard records
+it and keeps the round. A round during which another process has used the GPU is discarded in the same way. The guard
+only reads, and changes no setting of the device.
 """
 
 from __future__ import annotations
 
 import gc
 import math
+import os
 import time
+import warnings
+import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from itertools import repeat
-from typing import Any, Protocol, TypeAlias
+from dataclasses import dataclass, replace
+from itertools import cycle, repeat
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
-from triton_ops.timing.guard import Counters, no_counters, thread_counters, waited_ns
+from triton_ops.device import Others, Reading, Sensors, TorchDevice, probe
+from triton_ops.exceptions import DeviceError
+
+_FILE = "/proc/thread-self/schedstat"  # nanoseconds on a CPU, nanoseconds ready and waiting, number of time slices
+_LENGTH = 96
+_ALONE = 0.02  # other threads of this process that worked for a larger share of a sample may have caused the wait
+
+
+@dataclass(frozen=True)
+class ThreadCounts:
+    """The counters of a thread and its process at one moment, in nanoseconds since each began."""
+
+    waited_ns: int = 0  # the thread was ready and waited for a CPU
+    others_ns: int = 0  # CPU time of the process's other threads
+
+
+Counters: TypeAlias = Callable[[], ThreadCounts]
+"""Reads the counters of one thread."""
+
+
+@contextmanager
+def thread_counters() -> Iterator[Counters]:
+    """The counters of the calling thread, 5 microseconds a reading; they stay at 0 where the system does not count."""
+    try:
+        file = os.open(_FILE, os.O_RDONLY)
+    except OSError:
+        yield ThreadCounts
+        return
+    try:
+        yield lambda: _read_counts(file)
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def no_counters() -> Iterator[Counters]:
+    """Counters that stay at 0, for clocks that do not run with the host's."""
+    yield ThreadCounts
+
+
+def waited_ns(before: ThreadCounts, after: ThreadCounts, took_ns: int) -> int:
+    """For how much of a sample the thread waited for a CPU that another process had.
+
+    A sample during which other threads of this process worked counts whole: they may have caused the wait, and a
+    callable that uses more threads than there are CPUs pays for it.
+    """
+    if after.others_ns - before.others_ns > _ALONE * took_ns:
+        return 0
+    return min(after.waited_ns - before.waited_ns, took_ns)
+
+
+def _read_counts(file: int) -> ThreadCounts:
+    own, wait, _ = os.pread(file, _LENGTH, 0).split()
+    return ThreadCounts(int(wait), time.process_time_ns() - int(own))
+
 
 _NS_PER_MS = 1e6
 _MOST_LAUNCHES = 1 << 20
@@ -59,6 +127,31 @@ class Sampler:
     queue: Callable[[int], Pending]
     launches: int = 1
 
+    @classmethod
+    def of_taken(cls, take: Callable[[int], list[float]]) -> Sampler:
+        """A sampler whose samples, one launch each, are taken at once when they are queued."""
+
+        def queue(count: int) -> Pending:
+            samples = take(count)
+            return lambda: samples
+
+        return cls(queue)
+
+    @classmethod
+    def in_turn(cls, samplers: Sequence[Sampler]) -> Sampler:
+        """A sampler that takes the next of some samplers, of equally many launches, each time that it is asked."""
+        turn = cycle(samplers)
+        return cls(lambda count: next(turn).queue(count), samplers[0].launches)
+
+    def inside(self, context: Callable[[], AbstractContextManager[object]]) -> Sampler:
+        """This sampler, which queues inside of a context."""
+
+        def queue(count: int) -> Pending:
+            with context():
+                return self.queue(count)
+
+        return replace(self, queue=queue)
+
     def take(self, timer: Timer, count: int) -> list[float]:
         """Take `count` samples now and wait for them; milliseconds per launch."""
         with timer.round():
@@ -83,6 +176,48 @@ class Timer(Protocol):
         """The context in which samples are queued; all of them are done when the context is left."""
 
 
+DUTY = 0.5  # share of the time; an H200 reaches its power limit after 50 to 75 ms without a rest, and never at 0.5
+BURST_MS = 25.0  # longest work without a rest: a third to a half of the time in which an H200 reaches its limit
+
+
+class Pace:
+    """Keeps the share of time that a device works at `duty` or below, by a rest after each stretch of work.
+
+    Time in which the host compiles or captures and the device is idle counts as rest; a `duty` of 1 means no rest.
+    """
+
+    def __init__(
+        self,
+        duty: float = DUTY,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if not 0 < duty <= 1:
+            raise ValueError(f"the share of time that a device works must be in (0, 1], not {duty}")
+        self._per_s = 1 / duty - 1  # seconds of rest owed for a second of work
+        self._clock = clock
+        self._sleep = sleep
+        self._owed_s = 0.0
+        self._end = clock()
+
+    @contextmanager
+    def stretch(self, idle_s: float = 0.0) -> Iterator[None]:
+        """A stretch of work; the remaining rest of the previous stretch is taken first.
+
+        `idle_s` seconds of it are rest: the device does next to nothing, as in a delay that it spends in one thread.
+        """
+        left_s = self._owed_s - (self._clock() - self._end)
+        if left_s > 0:
+            self._sleep(left_s)
+        start = self._clock()
+        try:
+            yield
+        finally:
+            self._end = self._clock()
+            self._owed_s = (self._end - start - idle_s) * self._per_s - idle_s
+
+
 @dataclass(frozen=True)
 class HostTimer:
     """Wall time of the calling thread: for callables that return when their work is done.
@@ -90,11 +225,18 @@ class HostTimer:
     Garbage collection is off while a sample is taken. A launch with a reset is timed one call at a time. A launch that
     can be made anew is, outside the timed region of each sample. Time in which the thread was ready and waited for a
     CPU that other processes had is taken off, where the system counts it. The least time of a sample is 10^3 times the
-    cost of reading the clock, and so short that most samples on a busy host run from beginning to end.
+    cost of reading the clock, and so short that most samples on a busy host run from beginning to end. `pace` rests
+    between rounds whose samples other processes take on a GPU.
     """
 
     clock: Callable[[], int] = time.perf_counter_ns
     least_sample_ms: float = 0.5
+    pace: Pace | None = None
+
+    @classmethod
+    def for_processes(cls, device_name: str) -> HostTimer:
+        """The timer of rounds whose samples are taken in other processes, on this device."""
+        return cls(pace=Pace() if device_name.startswith("cuda") else None)
 
     @property
     def mode(self) -> str:
@@ -113,8 +255,8 @@ class HostTimer:
         return Sampler(sample, loops)
 
     def round(self) -> AbstractContextManager[None]:
-        """A context without effect: each call of a launch has returned when its work is done."""
-        return nullcontext()
+        """A context that rests at most: each call of a launch has returned when its work is done."""
+        return nullcontext() if self.pace is None else self.pace.stretch()
 
     def _calibrated(self, launch: Launch) -> int:
         """The number of launches that last long enough, found by raising the number step by step."""
@@ -167,3 +309,227 @@ def without_gc() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+_WAITS_S = (0.25, 1.0, 4.0)  # after the first, second and third slowed round in a row
+_CLOCK_CHANGE = 0.03  # a larger share of difference between the clocks of two rounds is counted as a change
+_MOST_LOST = 0.2  # a larger share of discarded rounds makes the confidence in the race low
+_MOST_READINGS = 512  # twice the longest race
+
+Sleep: TypeAlias = "Callable[[float], None]"
+_Number = TypeVar("_Number", int, float)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardSummary:
+    """The readings of a guard during a race. Ranges are (lowest, highest) after a round; None without a reading.
+
+    Attributes:
+        guarded: Whether the GPU was watched to the end.
+        reason: Why the GPU was not watched; empty if it was.
+        status: `throttled` if a slowdown outlasted all waits, and `shared` if another process's use did, such rounds
+            being kept from then on, or if that use was told only after the last round.
+        discarded: How many of the rounds were discarded.
+        clock_changes: How many rounds ended with a clock, that of the memory included, more than 3 % from that of the
+            round before.
+        regimes: Reasons read after a round, except `idle`; in the order of `CLOCK_REASONS`, a vendor's own words last.
+        clock_mhz: Of the multiprocessors or compute units.
+        others: Other processes that used the GPU meanwhile, as text; empty if none was seen.
+        others_before: Those that used it before the race, while configs were tried.
+        others_unknown: Why nothing is known of other processes; empty if it is known.
+        confidence: `low` if the race was throttled or shared, or more than a fifth of its rounds was discarded.
+        confidence_reason: Why the confidence is low, or what an `ok` does not cover; else empty.
+    """
+
+    guarded: bool
+    reason: str = ""
+    status: Literal["ok", "throttled", "shared"] = "ok"
+    rounds: int = 0
+    discarded: int = 0
+    clock_changes: int = 0
+    regimes: tuple[str, ...] = ()
+    clock_mhz: tuple[int, int] | None = None
+    memory_mhz: tuple[int, int] | None = None
+    power_w: tuple[float, float] | None = None
+    temperature_c: tuple[int, int] | None = None
+    others: str = ""
+    others_before: str = ""
+    others_unknown: str = ""
+    confidence: Literal["ok", "low"] = "ok"
+    confidence_reason: str = ""
+
+
+class Guard(Protocol):
+    """Watches a device during one race; every race has its own guard."""
+
+    def round_ok(self) -> bool:
+        """Check whether the round that has just ended counts; the call may wait until the device has recovered."""
+
+    def summary(self) -> GuardSummary:
+        """A summary of all rounds so far."""
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """The latest readings, oldest first; at most 512."""
+
+
+@dataclass
+class Unguarded:
+    """A device that nobody watches: every round counts."""
+
+    reason: str
+    rounds: int = 0
+
+    def round_ok(self) -> bool:
+        """True: a slowdown cannot be noticed."""
+        self.rounds += 1
+        return True
+
+    def summary(self) -> GuardSummary:
+        """A summary with the number of rounds, and the reason why nothing else is known."""
+        reason = f"not watched: {self.reason}"
+        return GuardSummary(guarded=False, reason=self.reason, rounds=self.rounds, confidence_reason=reason)
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """Empty, because no sensor is read."""
+        return ()
+
+
+class SensorGuard:
+    """Watches one GPU through its sensors; not safe to share among threads.
+
+    A slowed round is discarded, and the next round waits 0.25 s, then 1 s, then 4 s; a good round starts the waits
+    anew. After a fourth slowed round in a row the guard discards no more: that round and all later ones are kept, and
+    the summary says `throttled`. Rounds that another process has disturbed are treated alike, and the summary then says
+    `shared`; the driver samples processes a few times a second, so that others stay unseen in a race's first tenths,
+    and the summary asks once more: `shared` is also what it is told of only then. If the sensors fail during the race,
+    the guard warns once and keeps every later round.
+
+    The sensors are closed when the guard is garbage-collected. `others` is who else uses the GPU, and has used it since
+    this was made; None asks the sensors, from now on.
+    """
+
+    def __init__(self, sensors: Sensors, *, sleep: Sleep = time.sleep, others: Others | None = None) -> None:
+        weakref.finalize(self, sensors.close)
+        self._sensors = sensors
+        self._others = Others(sensors) if others is None else others
+        self._others_before = self._others.in_words()
+        self._others.begin()
+        self._disturbers = ""
+        self._shared = False
+        self._told_late = ""
+        self._sleep = sleep
+        self._readings: deque[Reading] = deque(maxlen=_MOST_READINGS)
+        self._before: Reading | None = None  # the reading after the previous round; None after a wait
+        self._failure = ""
+        self._rounds = self._discarded = self._clock_changes = self._in_a_row = 0
+        self._throttled = False
+
+    def round_ok(self) -> bool:
+        """Read the GPU and judge the round that has just ended; sleeps up to 4 s if the round was disturbed."""
+        self._rounds += 1
+        if self._failure:
+            return True
+        try:
+            reading = self._sensors.read()
+        except DeviceError as error:
+            self._give_up(error)
+            return True
+        self._note(reading)
+        slowed, others = bool(reading.slowdowns), self._others.in_words()
+        if others:
+            self._disturbers = others
+        if not (slowed or others):
+            self._in_a_row = 0
+            return True
+        return self._disturbed(slowed)
+
+    def summary(self) -> GuardSummary:
+        """A summary of all rounds so far; words and ranges cover `readings`, discarded rounds included."""
+        if self._rounds and not self._failure and (others := self._others.in_words()):
+            self._told_late = others
+        confidence, reason = self._confidence()
+        return GuardSummary(
+            guarded=not self._failure,
+            reason=self._failure,
+            status="throttled" if self._throttled else "shared" if self._shared or self._told_late else "ok",
+            rounds=self._rounds,
+            discarded=self._discarded,
+            clock_changes=self._clock_changes,
+            regimes=Reading.regimes(self._readings),
+            clock_mhz=_span(reading.clock_mhz for reading in self._readings),
+            memory_mhz=_span(reading.memory_mhz for reading in self._readings),
+            power_w=_span(reading.power_w for reading in self._readings),
+            temperature_c=_span(reading.temperature_c for reading in self._readings),
+            others=self._disturbers or self._told_late,
+            others_before=self._others_before,
+            others_unknown=self._others.unknown,
+            confidence=confidence,
+            confidence_reason=reason,
+        )
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """The latest 512 readings, one for each round, oldest first."""
+        return tuple(self._readings)
+
+    def _note(self, reading: Reading) -> None:
+        self._readings.append(reading)
+        if self._before is not None and _clock_changed(self._before, reading):
+            self._clock_changes += 1
+        self._before = reading
+
+    def _disturbed(self, slowed: bool) -> bool:
+        if self._throttled or self._shared or self._in_a_row == len(_WAITS_S):
+            self._throttled |= slowed  # the race must end: contrasts inside disturbed rounds are better than none
+            self._shared |= not slowed
+            return True
+        self._discarded += 1
+        self._sleep(_WAITS_S[self._in_a_row])
+        self._in_a_row += 1
+        self._before = None  # the GPU was idle during the wait, so its clock may have changed
+        self._others.begin()
+        return False
+
+    def _give_up(self, error: Exception) -> None:
+        self._failure = f"its sensors failed after round {self._rounds}: {error}"
+        warnings.warn(f"the GPU is no longer watched: {self._failure}", RuntimeWarning, stacklevel=3)
+
+    def _confidence(self) -> tuple[Literal["ok", "low"], str]:
+        slowdowns = {word for reading in self._readings for word in reading.slowdowns}
+        slowed = " and ".join(word for word in Reading.regimes(self._readings) if word in slowdowns)
+        if self._throttled:
+            return "low", f"the GPU was still slowed ({slowed}) after {len(_WAITS_S)} waits; slowed rounds were kept"
+        if self._shared:
+            return "low", f"{self._disturbers}, still after {len(_WAITS_S)} waits; rounds beside it were kept"
+        if self._told_late:
+            return "low", f"{self._told_late}, which the driver told only after the last round"
+        if self._discarded > _MOST_LOST * self._rounds:
+            lost_to = " and ".join(filter(None, [slowed, self._disturbers]))
+            return "low", f"{self._discarded} of {self._rounds} rounds were lost to {lost_to}"
+        return "ok", f"not watched to the end: {self._failure}" if self._failure else ""
+
+
+def guard_for(device_name: str, since_s: float | None = None) -> Guard:
+    """The guard of a device, by torch's name of it; never raises.
+
+    A device that cannot be watched gets an `Unguarded`, which says why. Other processes that used the device are named
+    from `since_s` on, seconds since 1970; None is now.
+    """
+    try:
+        sensors = TorchDevice(device_name).sensors(probe(device_name))
+        return SensorGuard(sensors, others=Others(sensors, since_s))
+    except Exception as error:  # noqa: BLE001 - a race must not fail because its guard cannot work
+        return Unguarded(str(error) or type(error).__name__)
+
+
+def _clock_changed(before: Reading, after: Reading) -> bool:
+    pairs = ((before.clock_mhz, after.clock_mhz), (before.memory_mhz, after.memory_mhz))
+    changes = [(old, new) for old, new in pairs if old is not None and new is not None]
+    return any(abs(new - old) > _CLOCK_CHANGE * old for old, new in changes)
+
+
+def _span(values: Iterable[_Number | None]) -> tuple[_Number, _Number] | None:
+    numbers = [value for value in values if value is not None]
+    return (min(numbers), max(numbers)) if numbers else None

@@ -1,4 +1,4 @@
-"""The feed that compiles ahead: while one config is measured, the next ones are compiled by processes without a GPU.
+"""The feed that compiles ahead: while one config is measured, the next ones are compiled by processes without a device.
 
 Compiled proposals are given in the searcher's order, but a proposal that compiles slowly does not delay those after it.
 A proposal that cannot be launched is given as dropped, with its numbers. One that can be launched but spills is
@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from triton_ops.compilation import CompilePool, SharedCpus, with_residents
+from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import Machine
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
 from triton_ops.request import Effort, Task
@@ -136,7 +136,7 @@ class Previews:
     def _take(self, results: list[Compiled]) -> None:
         self.told_count += len(results)
         if results:
-            self._searcher.take_previews([with_residents(one, self._machine) for one in results])
+            self._searcher.take_previews([one.with_residents(self._machine) for one in results])
 
 
 _WORKERS = 8  # for which there are previews: 64, more than a tune of little effort tries
@@ -343,7 +343,7 @@ The loop asks for its room before it asks the searcher, so that the searcher is 
 def open_pool(
     task: Task, effort: Effort, *, reuse: bool = False, shared_cpus: SharedCpus | None = None
 ) -> Iterator[CompilePool | None]:
-    """The compile pool for a task; None for a kernel that is not compiled ahead, or where there is no GPU.
+    """The compile pool for a task; None for a kernel that is not compiled ahead.
 
     With `reuse` the process that starts its processes may be that of other tunes, and is left to the next.
     """
@@ -375,11 +375,11 @@ def feed_over(
 
 def _pool_for(task: Task, effort: Effort, reuse: bool, shared_cpus: SharedCpus | None) -> CompilePool | None:
     try:
-        ahead = task.ahead_of_time()
-        if ahead is None:
+        compiler = task.compiler()
+        if compiler is None:
             return None
         return CompilePool(
-            ahead, timeout_s=effort.patience.compile_s, launches=True, reuse=reuse, shared_cpus=shared_cpus
+            compiler, timeout_s=effort.patience.compile_s, launches=True, reuse=reuse, shared_cpus=shared_cpus
         )
     except (TargetError, KernelTypeError) as error:
         _log.warning("nothing is compiled ahead: %s", error.message)

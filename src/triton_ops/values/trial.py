@@ -9,12 +9,15 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 from typing import Any, ClassVar
 
 from triton_ops.base import Count, NotNegative, escaped, gain_text
+from triton_ops.device import Machine
 from triton_ops.space import Config
+
+_WARPS = 4  # Triton's default for a config that names none
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,15 @@ class Compiled:
         """True if the config can be launched, but is tried only where nothing else works."""
         return self.status is Status.DEFERRED
 
+    def with_residents(self, machine: Machine | None) -> Compiled:
+        """The same with the number of its blocks on a multiprocessor of a machine at a time, if that is known."""
+        resources, warps = self.resources, self.config.get("num_warps", _WARPS)
+        if machine is None or resources is None or resources.registers is None:
+            return self
+        if not isinstance(warps, int) or warps < 1:
+            return self
+        return replace(self, resident=machine.blocks_at_once(resources.registers, resources.shared_bytes or 0, warps))
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -119,6 +131,21 @@ class Measurement:
         """The samples, one tuple per round."""
         size = len(self.samples_ms) // self.rounds
         return [self.samples_ms[at : at + size] for at in range(0, size * self.rounds, size)]
+
+    @property
+    def rounds_ms(self) -> list[float]:
+        """The value of each round, by which configs of one race are compared."""
+        return [self.middle_mean(samples) for samples in self.by_round]
+
+    @staticmethod
+    def middle_mean(values: Sequence[float]) -> float:
+        """The mean of the values without about a fifth of them at either end, one at least where there are three.
+
+        A few disturbed values do not move it. Where values have two levels it lies between them, by how often each
+        comes, as the time of many launches does; a median would be one of the two.
+        """
+        count = min(max(1, round(len(values) / 5)), (len(values) - 1) // 2)
+        return statistics.fmean(sorted(values)[count : len(values) - count])
 
     @property
     def median_ms(self) -> float:

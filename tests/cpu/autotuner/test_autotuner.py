@@ -116,9 +116,9 @@ def test_the_methods_are_the_documented_ones():
         ("triton_ops", "compute_gemm_metrics compute_elementwise_metrics"),
         ("triton_ops.benchmark.auto_tuner", "TritonAutoTuner TuningResult KernelMetrics"),
         ("triton_ops.benchmark.auto_tuner", "compute_gemm_metrics compute_elementwise_metrics"),
-        ("triton_ops.benchmark.default_configs", "RMSNORM_ROPE_CONFIGS GATED_MLP_CONFIGS FP8_GEMM_CONFIGS"),
-        ("triton_ops.benchmark.default_configs", "generate_configs filter_valid_configs get_default_config"),
-        ("triton_ops.benchmark.config_cache", "ConfigCache"),
+        ("triton_ops.benchmark.plain_configs", "RMSNORM_ROPE_CONFIGS GATED_MLP_CONFIGS FP8_GEMM_CONFIGS"),
+        ("triton_ops.benchmark.plain_configs", "generate_configs filter_valid_configs get_default_config"),
+        ("triton_ops.benchmark.plain_configs", "ConfigCache"),
         ("triton_ops.autotuner", "TritonAutoTuner ConfigCache TuningResult KernelMetrics"),
     ],
 )

@@ -18,7 +18,7 @@ from triton_ops.benchmark import (
     generate_configs,
     get_default_config,
 )
-from triton_ops.benchmark import default_configs as configs
+from triton_ops.benchmark import plain_configs as configs
 from triton_ops.exceptions import ConfigValueError, EmptySpaceError, SettingsError
 from triton_ops.space import PowerOfTwo
 

@@ -22,16 +22,15 @@ from triton_ops import (  # noqa: E402
     tune,
 )
 from triton_ops.backend import (  # noqa: E402  # noqa: E402
-    AheadOfTime,
     Arguments,
     FormsKernel,
+    TritonCompiler,
     TritonKernel,
-    described,
     matrix_descriptor,
     pack,
     unpack,
 )
-from triton_ops.device import named_target  # noqa: E402
+from triton_ops.device import Target  # noqa: E402
 from triton_ops.kernels.fp8_gemm import operation as fp8_gemm  # noqa: E402
 from triton_ops.kernels.fp8_gemm.problems import gluon_form  # noqa: E402
 from triton_ops.space import Choice, Config  # noqa: E402
@@ -171,14 +170,14 @@ def test_each_form_is_compiled_without_torch_in_another_process(form):
     kernel = unpack(pack(fp8_gemm.kernel).content)
     assert not kernel.compile_imports
     assert kernel.cache_key == fp8_gemm.kernel.cache_key
-    ahead = AheadOfTime(kernel, described(GIVEN, light=True), named_target("sm_90"))
+    ahead = TritonCompiler(kernel, GIVEN.described(light=True), Target.named("sm_90"))
     (built,) = ahead.built(FORMS[form])
     assert built.metadata["name"] == ("gluon_fp8_kernel" if form == "gluon" else "fp8_gemm_kernel")
     assert "wgmma" in built.assembly
 
 
 def test_a_program_is_named_by_its_form():
-    light, made = described(GIVEN, light=True), Resources(binary="same", shared_bytes=1)
+    light, made = GIVEN.described(light=True), Resources(binary="same", shared_bytes=1)
     keys = [fp8_gemm.kernel.program_key(config, light, made) for config in FORMS.values()]
     own = fp8_gemm.kernel.forms["triton"]
     taken = Config({name: value for name, value in FORMS["triton"].items() if name not in OWN})
@@ -212,14 +211,14 @@ WIDE = fp8_gemm.problem((256, 256, 256, 2), "float32")
 @pytest.mark.parametrize("given", [{}, {"bias": TensorSpec((256,), "float32")}])
 def test_the_form_in_gluon_fits_with_a_bias_and_a_float32_result(given):
     config = next(config for config in fp8_gemm.space_for(WIDE) if config["FORM"] == "gluon")
-    arguments = described(Arguments(keyword={**dict(WIDE.arguments), **given}), light=True)
-    built = AheadOfTime(fp8_gemm.kernel, arguments, named_target("sm_90")).build(config)
-    assert built.metadata["shared"] <= named_target("sm_90").shared_bytes_per_block
+    arguments = Arguments(keyword={**dict(WIDE.arguments), **given}).described(light=True)
+    built = TritonCompiler(fp8_gemm.kernel, arguments, Target.named("sm_90")).build(config)
+    assert built.metadata["shared"] <= Target.named("sm_90").shared_bytes_per_block
 
 
 @pytest.mark.parametrize("target", ["sm_100", "gfx942"])
 def test_the_form_in_gluon_is_refused_for_other_devices_with_the_reason(target):
-    ahead = AheadOfTime(fp8_gemm.kernel, described(GIVEN, light=True), named_target(target))
+    ahead = TritonCompiler(fp8_gemm.kernel, GIVEN.described(light=True), Target.named(target))
     with pytest.raises(Exception, match=r"for compute capability 9\.0"):
         ahead.build(FORMS["gluon"])
 
@@ -241,7 +240,7 @@ def test_a_config_that_names_no_form_is_of_the_default_one():
     kernel, config = fp8_gemm.kernel, {name: value for name, value in FORMS["triton"].items() if name not in OWN}
     kernel.check(Config(config), GIVEN)
     kernel.check(list(config), GIVEN)
-    light, made = described(GIVEN, light=True), Resources(binary="same", shared_bytes=1)
+    light, made = GIVEN.described(light=True), Resources(binary="same", shared_bytes=1)
     assert kernel.program_key(Config(config), light, made) == kernel.program_key(FORMS["triton"], light, made)
 
 
@@ -256,7 +255,7 @@ def test_what_no_form_can_be_is_told_before_any_work():
     with pytest.raises(KernelTypeError, match="has a parameter WIDE, which names the form"):
         FormsKernel({"walks": TritonKernel(walking, two), "plain": TritonKernel(one_by_one, blocks)}, tunable="WIDE")
     kernel = three_forms()
-    given = described(Arguments(keyword={"x": 1.0, "out": 1.0, "n": 2, "factor": 1.0}))
+    given = Arguments(keyword={"x": 1.0, "out": 1.0, "n": 2, "factor": 1.0}).described()
     with pytest.raises(UnknownTunableError, match=r"has several forms, and the space has no FORM"):
         kernel.check(["BLOCK", "WIDE"], given)
     with pytest.raises(UnknownTunableError, match=r"no form of .* has a parameter TALL"):

@@ -11,15 +11,13 @@ import triton.language as tl  # noqa: E402
 from tests.clocks import steady_times  # noqa: E402
 from triton_ops import tune  # noqa: E402
 from triton_ops.backend import (  # noqa: E402
-    AheadOfTime,
     Arguments,
+    TritonCompiler,
     TritonKernel,
     pack,
     unpack,
 )
-from triton_ops.compilation.compiler import PackedKernel  # noqa: E402
-from triton_ops.compilation.tiers import examine  # noqa: E402
-from triton_ops.device import named_target  # noqa: E402
+from triton_ops.device import Target  # noqa: E402
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import (  # noqa: E402
@@ -86,8 +84,8 @@ def test_heuristics_above_an_autotuner_are_compiled_ahead_and_sent_to_other_proc
     found = []
     for kernel in kernels:
         sent = unpack(pack(kernel).content)
-        loaded = PackedKernel.of(AheadOfTime(sent, given, named_target("sm_90"))).load()
-        compiled = examine(loaded, Config(BLOCK=32, num_warps=4))
+        loaded = TritonCompiler(sent, given, Target.named("sm_90")).pack().load()
+        compiled = loaded.compile(Config(BLOCK=32, num_warps=4))
         found.append((compiled.status, compiled.resources.binary, kernel.cache_key))
     assert found[0][0] is Status.OK
     assert found[0] == found[1]

@@ -59,17 +59,16 @@ SENDS = """
     import json, pickletools, sys
     import cloudpickle
     from triton_ops.backend import Arguments
-    from triton_ops.backend import AheadOfTime
-    from triton_ops.compilation.compiler import PackedKernel
+    from triton_ops.backend import TritonCompiler
     from triton_ops.backend import pack, identity as toolchain
     from triton_ops.compilation import CompilePool
-    from triton_ops.device import named_target
+    from triton_ops.device import Target
     from triton_ops.space import Config
     from triton_ops.values import TensorSpec
 
     HERE
     x = TensorSpec((1000,), "float32")
-    ahead = AheadOfTime(users.KERNEL, Arguments(keyword={"x": x, "out": x, "n": 1000}), named_target("sm_90"))
+    ahead = TritonCompiler(users.KERNEL, Arguments(keyword={"x": x, "out": x, "n": 1000}), Target.named("sm_90"))
     packed = pack(users.KERNEL, by_value=True)
     words = {word for _, word, _ in pickletools.genops(packed.content) if isinstance(word, str)}
     told = {"bytes": len(packed.content), "imports": sorted(packed.imports), "cloudpickle": cloudpickle.__file__,
@@ -79,7 +78,7 @@ SENDS = """
             compiled = pool.submit(Config(BLOCK=128)).result()
         told["compiled"] = [compiled.status.name, compiled.reason]
     else:
-        PackedKernel.of(ahead).load()
+        ahead.pack().load()
     print(json.dumps(told))
 """
 

@@ -20,7 +20,6 @@ from triton_ops.benchmark import timing as contestant_module
 from triton_ops.benchmark.comparing import _taking_turns
 from triton_ops.benchmark.timing import quantile
 from triton_ops.device import gpu_missing, probe
-from triton_ops.evaluation import SharedTimer
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
@@ -36,11 +35,13 @@ from triton_ops.timing import (
     EmptyCaptureError,
     HostTimer,
     Launch,
+    Rounds,
     Sampler,
-    duel,
+    SharedTimer,
+    rounds,
 )
-from triton_ops.timing.duels import judge
-from triton_ops.timing.races import tick_of
+from triton_ops.timing.race_statistics import judge
+from triton_ops.timing.rounds import tick_of
 
 
 def spin(count):
@@ -64,7 +65,9 @@ def fought(ratio, seed, disturbance="none", checkpoints=(24,), **noise):
     timer = SimulatedTimer(device)
     samplers = [timer.prepare(device.launch(0.05 * r, name)) for r, name in ((1, "a"), (ratio, "b"), (1, "twin"))]
     arms = tuple(Arm(sampler, 5) for sampler in samplers)
-    found = duel(arms, timer, DuelPolicy(checkpoints=checkpoints), random.Random(seed), clock=device.clock)
+    found = Rounds(timer=timer, rng=random.Random(seed), clock=device.clock).duel(
+        arms, DuelPolicy(checkpoints=checkpoints)
+    )
     return found, arms
 
 
@@ -98,7 +101,7 @@ def test_a_duel_ends_in_time_but_not_before_six_rounds():
     device = SimulatedDevice(seed=1)
     timer = SimulatedTimer(device)
     arms = tuple(Arm(timer.prepare(device.launch(50.0, name)), 1) for name in "abc")
-    duel(arms, timer, DuelPolicy(seconds=0.3), random.Random(0), clock=device.clock)
+    Rounds(timer=timer, clock=device.clock).duel(arms, DuelPolicy(seconds=0.3))
     assert [len(arm.visits) for arm in arms] == [6, 6, 6]
 
 
@@ -107,14 +110,7 @@ def test_a_discarded_round_counts_for_no_arm():
     timer = SimulatedTimer(device)
     arms = tuple(Arm(timer.prepare(device.launch(0.1, name)), 1) for name in "abc")
     answers = itertools.cycle([True, False])
-    duel(
-        arms,
-        timer,
-        DuelPolicy(checkpoints=(8,)),
-        random.Random(0),
-        keep_round=lambda: next(answers),
-        clock=device.clock,
-    )
+    Rounds(timer=timer, keep=lambda: next(answers), clock=device.clock).duel(arms, DuelPolicy(checkpoints=(8,)))
     assert [len(arm.visits) for arm in arms] == [8, 8, 8]
 
 
@@ -139,7 +135,7 @@ def test_a_difference_must_exceed_that_between_the_twins():
     found = judge(first, second, twin)
     assert found.verdict == "not distinguishable"
     assert found.gain.low > 0.02
-    assert found.disturbed
+    assert found.itself.disturbed
 
 
 def test_contestants_use_every_argument_set_equally_often():
@@ -505,7 +501,7 @@ def clocks(monkeypatch):
     def choose(device, name, launch, *, cold=True, capture=True):
         return chosen[cold, capture]
 
-    monkeypatch.setattr(contestant_module, "choose_timer", choose)
+    monkeypatch.setattr(rounds, "choose_timer", choose)
     return chosen
 
 
@@ -553,7 +549,7 @@ def test_contestants_of_similar_speed_take_equally_many_launches(monkeypatch):
             made.append(sampler.launches)
             return sampler
 
-    monkeypatch.setattr(contestant_module, "choose_timer", lambda *_, **__: Uneven())
+    monkeypatch.setattr(rounds, "choose_timer", lambda *_, **__: Uneven())
     compare(spin(10), spin(10), rounds=6)
     assert made == [300, 200, 50, 300, 300, 300, 300, 300, 50, 50]
 
@@ -561,8 +557,9 @@ def test_contestants_of_similar_speed_take_equally_many_launches(monkeypatch):
 def test_all_contestants_rotate_argument_sets_or_none_does(monkeypatch):
     sizes = {"first": 3, "second": 1}
     shared_timer = SharedTimer(probe("cpu"), "cpu")
-    monkeypatch.setattr(shared_timer, "sets", lambda arguments: sizes[arguments.keyword["which"]])
-    first, second = ([Arguments(keyword={"which": which})] for which in sizes)
+    tensors = {which: torch.zeros(size) for which, size in sizes.items()}
+    monkeypatch.setattr(shared_timer, "sets", lambda tensors: sum(len(tensor) for tensor in tensors))
+    first, second = ([Arguments(keyword={"x": tensors[which]})] for which in sizes)
 
     def further(made, restores=False):
         subjects = contestant_module._subjects(made, shared_timer, restores)
@@ -654,7 +651,7 @@ def test_a_launch_whose_arguments_are_restored_is_prepared_with_a_reset(monkeypa
             launches.append(launch)
             return super().prepare(launch, launches_)
 
-    monkeypatch.setattr(contestant_module, "choose_timer", lambda *_, **__: Watching())
+    monkeypatch.setattr(rounds, "choose_timer", lambda *_, **__: Watching())
     out = torch.empty(4)
     compare(lambda x, out: torch.add(x, 1, out=out), lambda x, out: x + 1, args=(torch.rand(4), out), rounds=6)
     assert {launch.reset for launch in launches} == {None}

@@ -20,11 +20,12 @@ from tests import libcuda, planted_kernels  # noqa: E402
 from tests.forking import Lent, wait_for  # noqa: E402
 from tests.planted_kernels import grid  # noqa: E402
 from triton_ops import compare, time_ms, tune  # noqa: E402
-from triton_ops.backend import AheadOfTime, Arguments, Operation, TritonKernel, described  # noqa: E402
+from triton_ops.backend import Arguments, Operation, TritonCompiler, TritonKernel  # noqa: E402  # noqa: E402
+from triton_ops.backend.triton_compiler import TritonNeeds  # noqa: E402
 from triton_ops.base import Host  # noqa: E402
 from triton_ops.compilation import CompilePool  # noqa: E402
 from triton_ops.compilation import pool as compile_pool  # noqa: E402
-from triton_ops.device import gpu_missing, named_target  # noqa: E402
+from triton_ops.device import Target, gpu_missing  # noqa: E402
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.processes import child as descriptors  # noqa: E402
@@ -38,7 +39,7 @@ from triton_ops.values import (  # noqa: E402
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
 PROJECT = Path(__file__).parents[3]
-TARGET = named_target("sm_90")
+TARGET = Target.named("sm_90")
 X = Arguments((TensorSpec((1000,), "float32"), 1000))
 
 
@@ -59,7 +60,7 @@ class Place:
         with pytest.MonkeyPatch.context() as patch:
             for name, path in self._environment.items():
                 patch.setenv(name, str(path))
-            return compile_pool.compiler_server("", TARGET)
+            return compile_pool.compiler_server(TritonNeeds(("triton",), TARGET))
 
     def build_libcuda(self, slow_compiler=False):
         libcuda.build(self._folder)
@@ -141,7 +142,7 @@ def gone(pids, seconds=20.0):
 
 def test_every_fault_ends_one_config_and_the_pool_goes_on(started, capfd):
     kinds = ["good", "abort", "print", "exit", "hang", "raise", "good"]
-    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1, timeout_s=3.0) as pool:
+    with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1, timeout_s=3.0) as pool:
         futures = [pool.submit(config(kind, 128 << number)) for number, kind in enumerate(kinds)]
         found = [future.result() for future in futures]
         left = started()
@@ -162,7 +163,7 @@ def test_every_fault_ends_one_config_and_the_pool_goes_on(started, capfd):
 
 
 def test_a_compiler_that_writes_into_its_connection_ends_one_config():
-    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1, timeout_s=30.0) as pool:
+    with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1, timeout_s=30.0) as pool:
         found = [pool.submit(config(kind, 128 << n)).result() for n, kind in enumerate(("good", "write", "good"))]
     assert [result.status.value for result in found] == ["ok", "crash", "ok"]
     assert found[1].reason == (
@@ -172,7 +173,7 @@ def test_a_compiler_that_writes_into_its_connection_ends_one_config():
 
 def test_a_fork_server_that_is_killed_from_outside_is_started_again(own_fork_server, started):
     kinds = ["good", "slow", "good", "good"]
-    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=2, timeout_s=60.0) as pool:
+    with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=2, timeout_s=60.0) as pool:
         pool.submit(config("good", 64)).result()
         futures = [pool.submit(config(kind, 128 << number)) for number, kind in enumerate(kinds)]
         futures[0].result()
@@ -193,7 +194,7 @@ def test_a_fork_server_that_is_killed_again_and_again_is_said(own_fork_server, m
         return fork(server)
 
     monkeypatch.setattr(compile_pool.ForkServer, "fork", killed_first)
-    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
+    with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1) as pool:
         future = pool.submit(config("good"))
         with pytest.raises(TargetError, match=r"no compiling process can be started: .* is gone"):
             future.result()
@@ -203,7 +204,7 @@ def test_a_fork_server_that_is_killed_again_and_again_is_said(own_fork_server, m
 @pytest.mark.parametrize("launches", [True, False])
 def test_the_launcher_is_built_where_something_will_be_launched(launches, place):
     place.build_libcuda()
-    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1, launches=launches) as pool:
+    with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1, launches=launches) as pool:
         assert pool.submit(config("good", 128)).result().launchable
         assert pool.submit(config("good", 256)).result().launchable  # its turn comes after the launcher's
     assert len(place.launchers()) == place.asked.exists() == launches
@@ -212,7 +213,7 @@ def test_the_launcher_is_built_where_something_will_be_launched(launches, place)
 @pytest.mark.skipif(not triton.__version__.startswith("3.6"), reason="only there a launcher is built")
 def test_no_config_is_blamed_for_a_launcher_that_cannot_be_built(place, started):
     place.build_libcuda(slow_compiler=True)
-    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1, timeout_s=3.0, launches=True) as pool:
+    with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1, timeout_s=3.0, launches=True) as pool:
         found = [pool.submit(config("good", block)).result() for block in (128, 256, 512)]
         left = started()
     assert place.asked.exists()
@@ -222,12 +223,12 @@ def test_no_config_is_blamed_for_a_launcher_that_cannot_be_built(place, started)
 
 def test_the_launching_process_compiles_nothing():
     x = torch.zeros(1000)
-    with CompilePool(AheadOfTime(PLANTED, Arguments((x, 1000)), TARGET), workers=1) as pool:
+    with CompilePool(TritonCompiler(PLANTED, Arguments((x, 1000)), TARGET), workers=1) as pool:
         assert pool.submit(config("good", 4096)).result().launchable
     hits = []
     triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
     try:
-        AheadOfTime(PLANTED, Arguments((x, 1000)), TARGET).build(config("good", 4096))
+        TritonCompiler(PLANTED, Arguments((x, 1000)), TARGET).build(config("good", 4096))
     finally:
         triton.knobs.compilation.listener = None
     assert hits == [True]
@@ -237,7 +238,7 @@ def test_compilers_of_a_kernel_that_needs_no_torch_have_none(started):
     operation = load("matmul")
     arguments = Arguments(keyword=dict(operation.problem((64, 64, 64), "float16").arguments))
     space = list(operation.space_for(operation.problem((64, 64, 64), "float16")))
-    with CompilePool(AheadOfTime(operation.kernel, arguments, TARGET), workers=2) as pool:
+    with CompilePool(TritonCompiler(operation.kernel, arguments, TARGET), workers=2) as pool:
         assert [pool.submit(config).result().launchable for config in space[:2]] == [True, True]
         mapped = [Path(f"/proc/{pid}/maps").read_text() for pid in started()]
     assert any("libtriton" in text for text in mapped)
@@ -246,7 +247,7 @@ def test_compilers_of_a_kernel_that_needs_no_torch_have_none(started):
 
 def test_a_grid_is_asked_where_it_can_do_no_harm():
     kernel = TritonKernel(planted_kernels.planted, planted_kernels.deadly_grid, outputs=("x",))
-    with CompilePool(AheadOfTime(kernel, X, TARGET), workers=1) as pool:
+    with CompilePool(TritonCompiler(kernel, X, TARGET), workers=1) as pool:
         found = [pool.submit(config(kind, 2048)).result() for kind in ("good", "deadly")]
         other = pool.submit(config("good", 1024)).result()
     assert found[0].launch
@@ -256,7 +257,7 @@ def test_a_grid_is_asked_where_it_can_do_no_harm():
 
 def test_rules_answer_at_once_and_deferred_configs_are_compiled_on_demand(started):
     deferred = config("good", 8192, num_warps=1)
-    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
+    with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1) as pool:
         refused = pool.submit(config("good", 100))
         assert refused.done()
         assert refused.result().status is Status.CONSTRAINT
@@ -273,11 +274,11 @@ def test_rules_answer_at_once_and_deferred_configs_are_compiled_on_demand(starte
 def test_a_tensor_of_the_caller_is_described_not_sent():
     room = torch.zeros(1025)
     for tensor, width in ((room[:1024], 16), (room[1:], 4)):
-        with CompilePool(AheadOfTime(PLANTED, Arguments((tensor, 1024)), TARGET), workers=1) as pool:
+        with CompilePool(TritonCompiler(PLANTED, Arguments((tensor, 1024)), TARGET), workers=1) as pool:
             found = pool.submit(config("good", 512, num_warps=4)).result()
         assert found.resources.load_bytes == width, "aligned data is loaded 16 bytes at once, other data is not"
     with pytest.raises(TargetError, match=r"the arguments of .*planted: it cannot be sent"):
-        CompilePool(AheadOfTime(PLANTED, Arguments((threading.Lock(), 1024)), TARGET))
+        CompilePool(TritonCompiler(PLANTED, Arguments((threading.Lock(), 1024)), TARGET))
 
 
 def module_from(tmp_path, monkeypatch, name, text):
@@ -346,7 +347,7 @@ def test_a_module_with_a_side_effect_is_not_imported_again_and_its_binary_is_fou
     module = uses_helpers(tmp_path, monkeypatch)
     kernel = TritonKernel(module.kernel, module.grid)
     given = Config(BLOCK=64, num_warps=1)
-    with CompilePool(AheadOfTime(kernel, X, TARGET), workers=1) as pool:
+    with CompilePool(TritonCompiler(kernel, X, TARGET), workers=1) as pool:
         found = pool.submit(given).result()
         mapped = [Path(f"/proc/{pid}/maps").read_text() for pid in started()]
     assert (found.status, found.reason) == (Status.OK, "")
@@ -361,7 +362,7 @@ def hits_of(kernel, given):
     hits = []
     triton.knobs.compilation.listener = lambda **event: hits.append(event["cache_hit"])
     try:
-        AheadOfTime(kernel, described(X), TARGET).build(given)
+        TritonCompiler(kernel, X.described(), TARGET).build(given)
     finally:
         triton.knobs.compilation.listener = None
     return hits
@@ -373,7 +374,7 @@ def test_a_module_that_was_edited_or_broken_since_its_import_matters_to_nobody(m
     kernel = TritonKernel(module.planted, grid)
     for block, text in ((256, "raise ValueError('broken since')"), (512, "\n\n" + source.replace("+ 1", "+ 2"))):
         (tmp_path / "changing.py").write_text(text)
-        with CompilePool(AheadOfTime(kernel, X, TARGET), workers=1) as pool:
+        with CompilePool(TritonCompiler(kernel, X, TARGET), workers=1) as pool:
             assert pool.submit(config("good", block)).result().launchable
         assert hits_of(kernel, config("good", block)) == [True]
 
@@ -383,10 +384,10 @@ def test_a_kernel_that_no_module_holds_is_compiled_and_one_tied_to_this_process_
     module = module_from(tmp_path, monkeypatch, "forgetful", source)
     kernel = TritonKernel(module.planted, grid)
     del module.planted
-    with CompilePool(AheadOfTime(kernel, X, TARGET), workers=1) as pool:
+    with CompilePool(TritonCompiler(kernel, X, TARGET), workers=1) as pool:
         assert pool.submit(config("good")).result().launchable
     with pytest.raises(TargetError, match=r"tied: it cannot be sent to another process"):
-        CompilePool(AheadOfTime(TritonKernel(tied_to_this_process(), grid), X, TARGET))
+        CompilePool(TritonCompiler(TritonKernel(tied_to_this_process(), grid), X, TARGET))
 
 
 def tied_to_this_process():
@@ -406,13 +407,13 @@ def tied_to_this_process():
 INTERPRETED = """
 from tests.planted_kernels import grid, planted
 from triton_ops.backend import Arguments, TritonKernel
-from triton_ops.backend import AheadOfTime
+from triton_ops.backend import TritonCompiler
 from triton_ops.compilation import CompilePool
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.values import TensorSpec
 
 x = Arguments((TensorSpec((1000,), "float32"), 1000))
-CompilePool(AheadOfTime(TritonKernel(planted, grid, outputs=("x",)), x, named_target("sm_90")))
+CompilePool(TritonCompiler(TritonKernel(planted, grid, outputs=("x",)), x, Target.named("sm_90")))
 """
 
 
@@ -426,7 +427,7 @@ def test_interpreted_kernels_are_refused():
 
 
 def test_closing_ends_what_hangs_and_cancels_the_rest(own_fork_server, started):
-    pool = CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1)
+    pool = CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1)
     hanging = pool.submit(config("hang"))
     waiting = pool.submit(config("good", 256))
     eventually(started)
@@ -449,24 +450,25 @@ import triton
 import triton.language as tl
 from tests.forking import Lender
 from triton_ops.backend import Arguments, TritonKernel
-from triton_ops.backend import AheadOfTime, described
+from triton_ops.backend import TritonCompiler
+from triton_ops.backend.triton_compiler import TritonNeeds
 from triton_ops.compilation import pool as pools
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
 
-target, config = named_target("sm_90"), Config(BLOCK=64, num_warps=1)
-AheadOfTime.rehearse(target)
+target, config = Target.named("sm_90"), Config(BLOCK=64, num_warps=1)
+TritonNeeds(("triton",), target).rehearse()
 if not isinstance(pools.compiler_server, Lender):
     pools.compiler_server = Lender()
 
 def compiles(function):
     kernel = TritonKernel(function, lambda meta: (1,), outputs=("x",))
     arguments = Arguments((TensorSpec((64,), "float32"), 64))
-    with pools.CompilePool(AheadOfTime(kernel, arguments, target), workers=1) as pool:
+    with pools.CompilePool(TritonCompiler(kernel, arguments, target), workers=1) as pool:
         print(pool.submit(config).result().status)
     triton.knobs.compilation.listener = lambda **event: print(event["cache_hit"])
-    AheadOfTime(kernel, described(arguments, True), target).build(config)
+    TritonCompiler(kernel, arguments.described(light=True), target).build(config)
     triton.knobs.compilation.listener = None
 """
 
@@ -557,13 +559,13 @@ import signal
 import sys
 from tests.planted_kernels import grid, planted
 from triton_ops.backend import Arguments, TritonKernel
-from triton_ops.backend import AheadOfTime
+from triton_ops.backend import TritonCompiler
 from triton_ops.compilation import CompilePool
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
 
-TARGET = named_target("sm_90")
+TARGET = Target.named("sm_90")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # heard where the tests themselves run in the background too
 
 if sys.argv[1] == "hang":
@@ -575,7 +577,7 @@ else:
     operation = load("matmul")
     kernel, arguments = operation.kernel, Arguments(keyword=dict(operation.problem((4096,) * 3, "bf16").arguments))
     configs = [Config(BM=256, BN=256, BK=bk, GROUP_M=8, num_warps=4, num_stages=2) for bk in (64, 32)]
-with CompilePool(AheadOfTime(kernel, arguments, TARGET), workers=1) as pool:
+with CompilePool(TritonCompiler(kernel, arguments, TARGET), workers=1) as pool:
     futures = [pool.submit(given, anyway=True) for given in configs]
     print("begun", flush=True)
     futures[0].result()
@@ -626,7 +628,7 @@ def test_a_process_killed_from_outside_costs_no_config_but_one_that_is_killed_ag
         return ask(process, question, timeout_s)
 
     monkeypatch.setattr(compile_pool.ForkedProcess, "ask", killed_first)
-    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
+    with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1) as pool:
         wanted = 1
         assert pool.submit(config("good")).result().launchable
         wanted = 3
@@ -647,10 +649,10 @@ def test_a_process_that_is_killed_while_it_starts_is_started_again(monkeypatch):
 
     monkeypatch.setattr(compile_pool.ForkedProcess, "ask", killed_first)
     wanted = 2
-    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
+    with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1) as pool:
         assert pool.submit(config("good")).result().launchable
     wanted = 5
-    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
+    with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1) as pool:
         future = pool.submit(config("good"))
         with pytest.raises(TargetError, match=r"a compiling process did not start: .* ended by SIGKILL"):
             future.result()
@@ -661,7 +663,7 @@ def test_a_cache_that_cannot_be_written_is_no_fault_of_a_config(place, request):
     shutil.rmtree(place.cache, ignore_errors=True)
     place.cache.touch()
     request.addfinalizer(place.cache.unlink)
-    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
+    with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1) as pool:
         future = pool.submit(config("good"))
         with pytest.raises(CacheError, match=r"the compiler cannot write its files: .*Not a directory"):
             future.result()
@@ -672,7 +674,7 @@ def test_a_process_that_cannot_be_started_is_said(own_fork_server, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(descriptors.tempfile, "TemporaryFile", full)
-    with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1) as pool:
+    with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1) as pool:
         future = pool.submit(config("good"))
         with pytest.raises(TargetError, match=r"no compiling process can be started: .*No space left on device"):
             future.result()
@@ -743,7 +745,7 @@ def test_arrays_of_numpy_are_one_device_error_before_any_config_is_tried(tmp_pat
 
 def test_a_fork_server_is_left_to_the_next_pool_that_asks_for_it(own_fork_server, started):
     def compiled(reuse):
-        with CompilePool(AheadOfTime(PLANTED, X, TARGET), workers=1, reuse=reuse) as pool:
+        with CompilePool(TritonCompiler(PLANTED, X, TARGET), workers=1, reuse=reuse) as pool:
             found = pool.submit(config("none")).result()
             server, child = pool._fork_server, next(iter(pool._processes))
         assert found.status is Status.OK

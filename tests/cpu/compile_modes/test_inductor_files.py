@@ -16,6 +16,7 @@ import torch
 from triton_ops import CacheError, DeviceError, TargetError
 from triton_ops.benchmark import own_ms
 from triton_ops.compile_modes.command_inductor import beside_own
+from triton_ops.compile_modes.compiled_files import CacheContent
 from triton_ops.compile_modes.compiler_output import (
     CompilerLog,
     GraphNode,
@@ -27,7 +28,6 @@ from triton_ops.compile_modes.compiler_output import (
     layers,
     read_graph,
 )
-from triton_ops.compile_modes.inductor_cache import CacheContent
 
 DATA = Path(__file__).parents[2] / "data"
 FUSED, UNFUSED = DATA / "ir_post_fusion.txt", DATA / "ir_post_fusion_unfused.txt"

@@ -10,9 +10,9 @@ import torch
 from triton_ops import Config, FunctionKernel
 from triton_ops.backend import Arguments
 from triton_ops.device import probe
-from triton_ops.evaluation import ArgumentSet, SharedTimer, Subject
+from triton_ops.evaluation import ArgumentSet, Subject
 from triton_ops.evaluation.candidate import Evaluator
-from triton_ops.timing import ScreenPolicy
+from triton_ops.timing import ScreenPolicy, SharedTimer
 from triton_ops.values import Status
 
 BASELINE, GOOD, BAD = (Config(n=n) for n in range(3))

@@ -13,9 +13,9 @@ from triton_ops import Config
 from triton_ops.evaluation import FinalRequest
 from triton_ops.evaluation.finals import ArmFailedError, compare_finalists, resolve
 from triton_ops.evaluation.judges import Difference
-from triton_ops.request import effort_of
-from triton_ops.timing import INDIFFERENCE, HostTimer, Launch, RacePolicy
-from triton_ops.timing.race_statistics import EXCLUDED
+from triton_ops.request import Effort
+from triton_ops.timing import HostTimer, Launch, RacePolicy, Rounds
+from triton_ops.timing.race_statistics import EXCLUDED, INDIFFERENCE
 from triton_ops.values import Measurement, Status, Trial
 
 DEFAULT, RIVAL = Config(k=0), Config(k=1)
@@ -54,7 +54,7 @@ class Noisy:
             incumbents=incumbents,
             race=RacePolicy(**{"checkpoints": (4, 8, 16), "seconds": seconds, **policy}),
         )
-        return compare_finalists(self, final, effort_of("quick"), clock=self.now.seconds)
+        return compare_finalists(self, final, Effort.named("quick"), clock=self.now.seconds)
 
 
 def test_identical_configs_have_no_winner_but_the_default_however_noisy_the_device():
@@ -130,11 +130,9 @@ def test_a_launch_that_fails_while_a_doubt_is_resolved_ends_that_config(fails):
 
 def test_a_failure_names_the_config_whose_launch_failed():
     device = Noisy({DEFAULT: 1.0, RIVAL: 1.0}, 0.0, 1, fails_at={DEFAULT: 0})
+    rounds = Rounds(timer=device.timer, clock=device.now.seconds)
     with pytest.raises(ArmFailedError, match="too often") as caught:
-        resolve(
-            device, device.timer, RIVAL, DEFAULT, visit_samples=1, seconds=1.0, rng=random.Random(0),
-            clock=device.now.seconds,
-        )  # fmt: skip
+        resolve(device, rounds, RIVAL, DEFAULT, visit_samples=1, seconds=1.0)
     assert caught.value.config == DEFAULT
 
 

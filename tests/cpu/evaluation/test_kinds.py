@@ -7,6 +7,7 @@ import importlib
 import sys
 import textwrap
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -31,28 +32,26 @@ from triton_ops import (  # noqa: E402
     tune,
 )
 from triton_ops.backend import (  # noqa: E402  # noqa: E402
-    AheadOfTime,
     Arguments,
     PreparedCall,
     ScratchAllocator,
-    described,
+    TritonCompiler,
     pack,
     unpack,
 )
 from triton_ops.compilation import (  # noqa: E402
     CompilePool,
 )
-from triton_ops.compilation.compiler import PackedKernel  # noqa: E402
-from triton_ops.compilation.tiers import examine  # noqa: E402
-from triton_ops.device import named_target  # noqa: E402
+from triton_ops.device import Target  # noqa: E402
 from triton_ops.evaluation import ArgumentSet, Subject  # noqa: E402
-from triton_ops.evaluation.isolated import imports_to_compile  # noqa: E402
-from triton_ops.request import make_request, make_task, with_configs  # noqa: E402
+from triton_ops.evaluation.station import Assignment  # noqa: E402
+from triton_ops.request import TuneProblem  # noqa: E402
+from triton_ops.request.request import with_configs  # noqa: E402
 from triton_ops.space import Config, as_space  # noqa: E402
 from triton_ops.values import Status  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
-TARGET = replace(named_target("sm_90"), units=132)
+TARGET = replace(Target.named("sm_90"), units=132)
 MATRIX = TensorSpec((kinds.ROWS, kinds.COLUMNS), "bfloat16")
 VECTOR = TensorSpec((1000,), "float32")
 NUMBER = TensorSpec((1,), "float32", fill="zeros")
@@ -65,12 +64,12 @@ COPY = TritonKernel(
 
 
 def ahead(kernel, **arguments):
-    return AheadOfTime(kernel, described(Arguments(keyword=arguments)), TARGET)
+    return TritonCompiler(kernel, Arguments(keyword=arguments).described(), TARGET)
 
 
 def sent(kernel, **arguments):
     """The same, after it went as bytes to where it is compiled."""
-    return PackedKernel.of(AheadOfTime(kernel, Arguments(keyword=arguments), TARGET)).load()
+    return TritonCompiler(kernel, Arguments(keyword=arguments), TARGET).pack().load()
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -80,7 +79,7 @@ def test_each_benchmarked_kind_compiles_as_bytes_send_it(name):
     space = operation.space_for(problem)
     given = dict(problem.arguments)
     operation.kernel.check(space.tunables, Arguments(keyword=given))
-    found = examine(sent(operation.kernel, **given), space.default_config)
+    found = sent(operation.kernel, **given).compile(space.default_config)
     assert (found.status, found.reason) == (Status.OK, "")
     assert space.size.valid <= 40
     assert found.resources.mma == ("none" if name == "layer_norm_backward" else "wgmma")
@@ -93,10 +92,9 @@ def test_warps_are_specialised_and_their_accumulator_is_not_taken_for_spilling()
     kernel = ahead(operation.kernel, **given)
     _, text = kernel.lowered(config)
     assert "ttg.warp_specialize" in text
-    assert examine(kernel, config).status is Status.OK
-    with CompilePool(kernel) as pool:
-        assert pool.foresee(config) is None
-        assert pool.foresee(Config({**config, "SPECIALIZED": False})).deferred
+    assert kernel.compile(config).status is Status.OK
+    assert kernel.objection(config) is None
+    assert kernel.objection(Config({**config, "SPECIALIZED": False})).deferred
 
 
 def test_descriptors_follow_the_config():
@@ -104,7 +102,7 @@ def test_descriptors_follow_the_config():
     for size in (32, 64):
         blocks = ahead(COPY, **given).build(Config(BLOCK=size)).metadata["tensordesc_meta"]
         assert [one["block_size"][0] for one in blocks] == [size, size]
-    keys = {examine(sent(COPY, **given), Config(BLOCK=size)).resources.binary for size in (32, 64)}
+    keys = {sent(COPY, **given).compile(Config(BLOCK=size)).resources.binary for size in (32, 64)}
     assert len(keys) == 2
 
 
@@ -113,11 +111,11 @@ def test_a_hook_of_triton_configs_sets_the_blocks_and_leaves_the_callers_descrip
     mine = {name: TensorDescriptor.from_tensor(x.clone(), [1, kinds.COLUMNS]) for name in ("x", "out")}
     configs = [triton.Config({"BLOCK": size}, num_warps=4, pre_hook=kinds.set_blocks) for size in (32, 64)]
     kernel, space = with_configs(TritonKernel(kinds.copy_descriptors, kinds.row_blocks, outputs=("out",)), configs)
-    request = make_request(kernel, kwargs=mine)
-    assert [config["BLOCK"] for config in request.space(space)] == [32, 64]
+    request = TuneProblem(target=kernel, kwargs=mine, space=space).request()
+    assert [config["BLOCK"] for config in request.space] == [32, 64]
     assert "block_shape 1x128" in request.problem["x"]
-    loaded = PackedKernel.of(AheadOfTime(kernel, Arguments(keyword=mine), TARGET)).load()
-    for config in request.space(space):
+    loaded = TritonCompiler(kernel, Arguments(keyword=mine), TARGET).pack().load()
+    for config in request.space:
         (found,) = loaded.built(config)
         assert {one["block_size"][0] for one in found.metadata["tensordesc_meta"]} == {config["BLOCK"]}
     assert [one.block_shape for one in mine.values()] == [[1, kinds.COLUMNS]] * 2
@@ -145,22 +143,26 @@ def test_private_copies_poison_and_results_reach_the_tensor_of_a_descriptor():
 )
 def test_a_tensor_that_no_descriptor_takes_is_one_error_before_any_work(spec, said):
     with pytest.raises(ShapeMismatchError, match=said):
-        make_task(COPY, kwargs={"x": spec.create_tensor(), "out": MATRIX.create_tensor()}, space={"BLOCK": [32]})
+        TuneProblem(
+            target=COPY, kwargs={"x": spec.create_tensor(), "out": MATRIX.create_tensor()}, space={"BLOCK": [32]}
+        ).request().task()
 
 
 def test_strides_of_descriptors_that_a_kernel_makes_are_checked_too():
     kernel = TritonKernel(kinds.copy_in_kernel, kinds.row_blocks, outputs=("out",))
     given = {"x": MATRIX.create_tensor(), "out": MATRIX.create_tensor(), "rows": 256, "WIDTH": 128}
     with pytest.raises(DeviceError):  # nothing else is wrong
-        make_task(kernel, kwargs={**given, "stride": 128}, space={"BLOCK": [32]})
+        TuneProblem(target=kernel, kwargs={**given, "stride": 128}, space={"BLOCK": [32]}).request().task()
     with pytest.raises(ShapeMismatchError, match=r"x of .*: 100 elements are 200 bytes"):
-        make_task(kernel, kwargs={**given, "stride": 100}, space={"BLOCK": [32]})
+        TuneProblem(target=kernel, kwargs={**given, "stride": 100}, space={"BLOCK": [32]}).request().task()
 
 
 def test_a_rule_wants_a_tensor():
     mine = TensorDescriptor.from_tensor(MATRIX.create_tensor(), [32, 128])
     with pytest.raises(KernelTypeError, match="pass the tensor itself"):
-        make_task(COPY, kwargs={"x": mine, "out": MATRIX.create_tensor()}, space={"BLOCK": [32]})
+        TuneProblem(
+            target=COPY, kwargs={"x": mine, "out": MATRIX.create_tensor()}, space={"BLOCK": [32]}
+        ).request().task()
 
 
 def test_a_descriptor_whose_strides_were_changed_is_one_error():
@@ -168,7 +170,7 @@ def test_a_descriptor_whose_strides_were_changed_is_one_error():
     mine.strides = [100, 1]
     kernel = TritonKernel(kinds.copy_descriptors, kinds.row_blocks)
     with pytest.raises(ShapeMismatchError, match="200 bytes"):
-        make_task(kernel, kwargs={"x": mine, "out": mine}, space={"BLOCK": [32]})
+        TuneProblem(target=kernel, kwargs={"x": mine, "out": mine}, space={"BLOCK": [32]}).request().task()
 
 
 def test_a_kernel_that_asks_for_memory_finds_an_allocator_and_the_users_own_wins():
@@ -185,7 +187,7 @@ def test_a_kernel_that_asks_for_memory_finds_an_allocator_and_the_users_own_wins
         return found, ScratchAllocator.around(variable.get)(), ScratchAllocator.packed()
 
     default, own, packed = contextvars.copy_context().run(looked)
-    assert default.__module__ == "triton_ops.backend.compiled_kernel"
+    assert default.__module__ == "triton_ops.backend.triton_process"
     assert own is mine
 
     def taken():
@@ -214,8 +216,8 @@ def test_what_a_config_needs_before_a_launch_is_done_each_time_and_not_timed(opt
     plain = TritonKernel(kinds.add_up, kinds.flat_blocks, outputs=("total",))
     assert plain.identity != kernel.identity
     config = Config(BLOCK=8)
-    assert examine(sent(kernel, x=VECTOR, total=NUMBER, n=1000), config).launchable
-    assert ahead(kernel, x=VECTOR, total=NUMBER, n=1000).program_key(config, None) is None
+    assert sent(kernel, x=VECTOR, total=NUMBER, n=1000).compile(config).launchable
+    assert kernel.program_key(config, ahead(kernel, x=VECTOR, total=NUMBER, n=1000).arguments, None) is None
 
 
 def test_configs_with_different_hooks_each_call_their_own():
@@ -251,7 +253,7 @@ def test_code_that_overrides_the_compilers_is_used_and_counts_by_its_content(tmp
     before = taken.identity
     file.write_text("other")
     assert taken.identity != before != kernel.identity
-    assert examine(ahead(taken, **given), Config({**list(overriding)[1], "num_warps": 8})).status is Status.COMPILE
+    assert ahead(taken, **given).compile(Config({**list(overriding)[1], "num_warps": 8})).status is Status.COMPILE
     assert with_configs(kernel, {"BLOCK": [128], "ir_override": [None, str(file)]})[0].overrides == (str(file),)
 
 
@@ -269,12 +271,12 @@ def test_tuples_none_strings_dtypes_and_constexpr_objects_are_arguments():
         "dtype": tl.float32, "factor": tl.constexpr(2),
     }  # fmt: skip
     kernel = TritonKernel(kinds.mixed, kinds.flat_blocks, outputs=("out",))
-    problem = make_request(kernel, kwargs=given).problem
+    problem = TuneProblem(target=kernel, kwargs=given).request().problem
     assert problem["dtype"] == "dtype fp32"
     assert problem["factor"] == "constexpr constexpr[2]"
     assert "1000 float32" in problem["parts"]
     for options in ({}, {"num_ctas": 2}, {"maxnreg": 32}):
-        found = examine(sent(kernel, **given), Config(BLOCK=128, num_warps=4, **options))
+        found = sent(kernel, **given).compile(Config(BLOCK=128, num_warps=4, **options))
         assert (found.status, found.reason) == (Status.OK, "")
     assert found.resources.registers <= 32
     built = sent(kernel, **given).build(Config(BLOCK=128, num_ctas=2))
@@ -285,7 +287,7 @@ def test_heuristics_and_gluon_kernels_are_sent_and_compiled():
     for function in (kinds.doubled, kinds.gluon_copy):
         kernel = TritonKernel(function, kinds.flat_blocks, outputs=("out",))
         assert unpack(pack(kernel).content).cache_key == kernel.cache_key
-        found = examine(sent(kernel, x=VECTOR, out=VECTOR, n=1000), Config(BLOCK=256, num_warps=2))
+        found = sent(kernel, x=VECTOR, out=VECTOR, n=1000).compile(Config(BLOCK=256, num_warps=2))
         assert (found.status, found.reason) == (Status.OK, "")
         assert kernel.identity["source"]
 
@@ -318,7 +320,7 @@ def test_kernels_of_an_installed_package_go_by_name_unless_a_decorator_hides_the
     try:
         for function in (module.one, module.two.fn):
             kernel = TritonKernel(function, kinds.flat_blocks, outputs=("out",))
-            found = examine(sent(kernel, x=VECTOR, out=VECTOR, n=1000), Config(BLOCK=128))
+            found = sent(kernel, x=VECTOR, out=VECTOR, n=1000).compile(Config(BLOCK=128))
             assert (found.status, found.reason) == (Status.OK, "")
         assert pack(module.one, by_value=True).imports >= {"some_kernels"}
     finally:
@@ -331,7 +333,7 @@ SUM = {"x": VECTOR, "out": NUMBER}
 
 
 def test_every_launch_of_a_launcher_is_compiled_in_a_process_without_a_gpu():
-    with CompilePool(AheadOfTime(TWO, Arguments(keyword=SUM), TARGET), workers=1) as pool:
+    with CompilePool(TritonCompiler(TWO, Arguments(keyword=SUM), TARGET), workers=1) as pool:
         found = pool.submit(Config(BLOCK=128, num_warps=4)).result()
     assert (found.status, found.reason) == (Status.OK, "")
     assert found.launch is None
@@ -344,8 +346,8 @@ def test_every_launch_of_a_launcher_is_compiled_in_a_process_without_a_gpu():
 def test_a_launcher_that_cannot_be_run_ahead_says_why():
     kernel = LauncherKernel(kinds.sum_that_looks, outputs=("out",))
     with pytest.raises(TargetError, match=r"cannot be run without computing: RuntimeError: Tensor\.item"):
-        examine(ahead(kernel, **SUM), Config(BLOCK=128, num_warps=4))
-    with CompilePool(AheadOfTime(kernel, Arguments(keyword=SUM), TARGET), workers=1) as pool:
+        ahead(kernel, **SUM).compile(Config(BLOCK=128, num_warps=4))
+    with CompilePool(TritonCompiler(kernel, Arguments(keyword=SUM), TARGET), workers=1) as pool:
         future = pool.submit(Config(BLOCK=128, num_warps=4))
         with pytest.raises(TargetError, match=r"Tensor\.item"):
             future.result()
@@ -360,7 +362,7 @@ def test_tensors_on_a_cpu_for_a_launcher_are_one_error_where_there_is_no_gpu(tmp
 
 def test_a_launcher_that_launches_nothing_ends_as_runtime():
     kernel = LauncherKernel(kinds.sum_of_torch, outputs=("out",))
-    found = examine(ahead(kernel, **SUM), Config(BLOCK=128, num_warps=4))
+    found = ahead(kernel, **SUM).compile(Config(BLOCK=128, num_warps=4))
     assert found.status is Status.RUNTIME
     assert "launches no Triton kernel" in found.reason
 
@@ -369,7 +371,7 @@ def test_a_launcher_may_ask_the_device_that_is_compiled_for():
     kernel = LauncherKernel(kinds.sum_on_all_units, outputs=("out",))
     built = ahead(kernel, **SUM).built(Config(BLOCK=128))
     assert len(built) == 2
-    unknown = AheadOfTime(kernel, described(Arguments(keyword=SUM)), named_target("sm_90"))
+    unknown = TritonCompiler(kernel, Arguments(keyword=SUM).described(), Target.named("sm_90"))
     with pytest.raises(TargetError, match="multi_processor_count is not known"):
         unknown.built(Config(BLOCK=128))
     assert not torch.cuda.is_available()
@@ -384,7 +386,7 @@ def test_a_launcher_is_checked_before_any_work():
         LauncherKernel(kinds.sum_in_two, outputs=("nix",))
     given = {"x": VECTOR.create_tensor(), "out": NUMBER.create_tensor()}
     with pytest.raises(ConfigCollisionError):
-        make_task(TWO, kwargs={**given, "BLOCK": 8}, space={"BLOCK": [8]})
+        TuneProblem(target=TWO, kwargs={**given, "BLOCK": 8}, space={"BLOCK": [8]}).request().task()
 
 
 def test_a_launcher_is_named_by_its_kernels_too():
@@ -394,7 +396,12 @@ def test_a_launcher_is_named_by_its_kernels_too():
     assert TWO.process_imports == ("triton", "torch")
 
 
+def imported_for(kernel):
+    """The packages that a worker imports to compile a kernel."""
+    return Assignment.imports.fget(SimpleNamespace(kernel=kernel))
+
+
 def test_a_worker_imports_what_a_dry_run_needs_with_the_task():
-    assert imports_to_compile(TWO) == (TWO.compile_imports,) != ()
-    assert imports_to_compile(COPY) == ()
-    assert imports_to_compile(FunctionKernel(kinds.sum_of_torch)) == ()
+    assert imported_for(TWO) == (TWO.compile_imports,) != ()
+    assert imported_for(COPY) == ()
+    assert imported_for(FunctionKernel(kinds.sum_of_torch)) == ()

@@ -10,11 +10,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from triton_ops.backend import (  # noqa: E402
-    AheadOfTime,
     Arguments,
-    described,
+    TritonCompiler,
 )
-from triton_ops.device import named_target  # noqa: E402
+from triton_ops.device import Target  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.kernels.jit import SUM_COLUMNS, add_up  # noqa: E402
 
@@ -52,9 +51,9 @@ def test_the_kernel_adds_up_every_row_and_column_once(interpreted, columns):
 def test_a_gradient_is_two_launches_or_three_for_long_rows(name, shape, launches):
     operation = load(name)
     problem = operation.problem(shape, "bfloat16")
-    ahead = AheadOfTime(
+    ahead = TritonCompiler(
         operation.kernel,
-        described(Arguments(keyword=dict(problem.arguments))),
-        replace(named_target("sm_90"), units=132),
+        Arguments(keyword=dict(problem.arguments)).described(),
+        replace(Target.named("sm_90"), units=132),
     )
     assert len(ahead.built(operation.space_for(problem).default_config)) == launches

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from triton_ops.backend import AheadOfTime, Arguments, StagedKernel, TritonKernel, described
-from triton_ops.device import named_target
+from triton_ops.backend import Arguments, StagedKernel, TritonCompiler, TritonKernel
+from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.kernels import load
 from triton_ops.kernels.matmul.kernel import grid, host_descriptors, parts_elements, shares_tiles, sum_grid
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.triton
 MATMUL = load("matmul")
 KERNEL = MATMUL.kernel
 PROBLEM = MATMUL.problem((256, 256, 1024), "bfloat16")
-LIGHT = described(Arguments(keyword=dict(PROBLEM.arguments)), light=True)
+LIGHT = Arguments(keyword=dict(PROBLEM.arguments)).described(light=True)
 PLAIN = Config({**MATMUL.space_for(PROBLEM).default_config, "BM": 64, "BN": 64, "num_warps": 4})
 SHARED = Config({**PLAIN, "ALGORITHM": "split_k", "SPLIT": 4})
 
 
 @pytest.mark.parametrize(("config", "launches"), [(PLAIN, 1), (SHARED, 2)])
 def test_every_launch_of_a_config_is_compiled_without_torch(config, launches):
-    made = AheadOfTime(KERNEL, LIGHT, named_target("sm_90")).built(config)
+    made = TritonCompiler(KERNEL, LIGHT, Target.named("sm_90")).built(config)
     assert [("matmul_kernel" in one.assembly, "sum_parts_kernel" in one.assembly) for one in made] == [
         (True, False), (False, True),
     ][:launches]  # fmt: skip
@@ -35,8 +35,8 @@ def test_every_launch_of_a_config_is_compiled_without_torch(config, launches):
 
 def test_stand_ins_of_torch_are_compiled_to_the_same_code():
     light, torchs = (
-        [one.key for one in AheadOfTime(KERNEL, arguments, named_target("sm_90")).built(SHARED)]
-        for arguments in (LIGHT, described(Arguments(keyword=dict(PROBLEM.arguments))))
+        [one.key for one in TritonCompiler(KERNEL, arguments, Target.named("sm_90")).built(SHARED)]
+        for arguments in (LIGHT, Arguments(keyword=dict(PROBLEM.arguments)).described())
     )
     assert light == torchs
 
@@ -68,9 +68,7 @@ def test_descriptors_of_the_host_show_what_lies_in_memory_and_count_for_the_iden
         "b_tiles": ([1024, 256], [256, 1], [64, 64]),
         "c_tiles": ([256, 256], [256, 1], [64, 64]),
     }
-    turned = described(Arguments(keyword={"b": TensorSpec((1024, 256), "bfloat16", (1, 1024))}), light=True).keyword[
-        "b"
-    ]
+    turned = Arguments(keyword={"b": TensorSpec((1024, 256), "bfloat16", (1, 1024))}).described(light=True).keyword["b"]
     thin = {**meta, "b": turned, "B_ALONG_K": True, "SWAPPED": True, "BN": 16, "ALGORITHM": "split_k"}
     shown = {name: (made.shape, made.block_shape) for name, made in host_descriptors(thin).items()}
     assert shown == {"a_tiles": ([256, 1024], [16, 64]), "b_tiles": ([256, 1024], [64, 64])}

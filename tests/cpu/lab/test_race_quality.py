@@ -34,7 +34,7 @@ from triton_ops import ConfigSpace
 from triton_ops.benchmark.comparing import compare_contestants, duel_policy
 from triton_ops.benchmark.timing import contestants_of
 from triton_ops.search import make_searcher
-from triton_ops.timing import INDIFFERENCE
+from triton_ops.timing.race_statistics import INDIFFERENCE
 
 SOME = ("matmul bf16 16x14336x4096", "matmul fp8 1024x8192x8192", "softmax bf16 8192x4096", "many ties, power-capped")
 CONFIGS = 120

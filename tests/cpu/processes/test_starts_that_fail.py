@@ -13,9 +13,9 @@ import pytest
 
 from tests.torchless import leaves_processes
 from triton_ops import TuneProblem, tune, tune_many
+from triton_ops.backend import CompilerNeeds
 from triton_ops.base import Process
 from triton_ops.compilation.pool import compiler_server
-from triton_ops.device import named_target
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes import IdleProcesses, WorkerProcess, worker_process
 from triton_ops.processes import child as starter
@@ -87,7 +87,7 @@ def started_and_ended():
 @pytest.mark.parametrize("count", [1, 4])
 def test_a_fork_server_that_finds_too_few_descriptors_leaves_nothing(count, nothing_left):
     with spare_descriptors(count), pytest.raises(OSError, match="Too many open files"):
-        compiler_server("", named_target("sm_90"))
+        compiler_server(CompilerNeeds())
     assert nothing_left() == ([], set(), [])
 
 

@@ -185,14 +185,13 @@ def test_compare_and_the_documented_tuner_call_with_members(tmp_path):
 def test_launchers_are_compiled_with_members(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     pytest.importorskip("triton")
+
     from tests.enum_launcher import ahead
-    from triton_ops.compilation.compiler import PackedKernel
-    from triton_ops.compilation.tiers import examine
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     made, space = ahead()
-    loaded = PackedKernel.of(made).load()
-    found = [examine(loaded, config) for config in space]
+    loaded = made.pack().load()
+    found = [loaded.compile(config) for config in space]
     assert [compiled.status for compiled in found] == ["ok", "ok"], [compiled.reason for compiled in found]
     assert found[0].resources.binary != found[1].resources.binary
     assert [type(compiled.config["mode"]) for compiled in found] == [str, str]

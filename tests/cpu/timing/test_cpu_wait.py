@@ -7,7 +7,7 @@ import time
 import pytest
 
 from triton_ops.timing import HostTimer, Launch, timer
-from triton_ops.timing.guard import ThreadCounts, no_counters, thread_counters, waited_ns
+from triton_ops.timing.timer import ThreadCounts, no_counters, thread_counters, waited_ns
 
 MS = 1_000_000
 
@@ -37,7 +37,7 @@ def test_the_counters_of_a_thread_never_fall():
 
 
 def test_a_system_that_does_not_count_has_counters_of_zero(monkeypatch):
-    monkeypatch.setattr("triton_ops.timing.guard._FILE", "/nowhere/schedstat")
+    monkeypatch.setattr("triton_ops.timing.timer._FILE", "/nowhere/schedstat")
     with thread_counters() as counters, no_counters() as none:
         assert counters() == none() == ThreadCounts()
 

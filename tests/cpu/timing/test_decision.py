@@ -9,19 +9,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.timing import (
+from triton_ops.timing import Interval, Standing
+from triton_ops.timing.race_statistics import (
     INDIFFERENCE,
-    Interval,
-    beats,
-    decide,
-    doubtful,
-    gain,
-    gap,
+    contrasts,
     gaps_to,
-    middle_mean,
+    median_error,
+    median_interval,
     relative_levels,
+    robust_sigma,
+    small_sample,
 )
-from triton_ops.timing.race_statistics import contrasts, median_error, median_interval, robust_sigma, small_sample
+from triton_ops.values import Measurement
+
+gap, gain, middle_mean = Interval.of_gap, Interval.of_gain, Measurement.middle_mean
+
+
+def decide(rows, preference, **options):
+    """The decision among candidates that are named by their places."""
+    return Standing(rows_ms=dict(enumerate(rows)), preference=dict(enumerate(preference)), **options).decision
+
+
+def beats(row, default):
+    return Standing(rows_ms={"row": row, "default": default}, default="default").beats("row")
+
+
+def doubtful(row, default):
+    return Standing(rows_ms={"row": row, "default": default}, default="default").doubtful("row")
 
 
 def steady(*times, rounds=8):

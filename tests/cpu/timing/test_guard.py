@@ -1,7 +1,6 @@
 """The guard of a GPU, on a stand-in for NVML whose answers a test sets."""
 
 import gc
-import random
 import time
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,8 +11,9 @@ import pytest
 from tests.nvml import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, POWER_CAP, SW_THERMAL, FakeNvml, gpu
 from triton_ops.device import VENDORS, DeviceSpec
 from triton_ops.device.vendors import open_sensors
-from triton_ops.timing import Arm, GuardSummary, RacePolicy, Sampler, guard, guard_for, race
-from triton_ops.timing.guard import SensorGuard, Unguarded
+from triton_ops.timing import Arm, GuardSummary, RacePolicy, Rounds, Sampler, guard_for
+from triton_ops.timing import timer as guard
+from triton_ops.timing.timer import SensorGuard, Unguarded
 
 
 class Clock:
@@ -170,7 +170,7 @@ def test_a_race_ends_whatever_the_gpu_does(masks):
 
     arms = [steady(1.0), steady(2.0)]
     timer = SimpleNamespace(round=nullcontext)
-    race(arms, timer, RacePolicy(), random.Random(0), keep_round=keep, clock=clock)
+    Rounds(timer=timer, keep=keep, clock=clock).race(arms, RacePolicy())
     assert len(arms[0].visits) == len(arms[1].visits) >= 2
     summary = watched.summary()
     assert summary.rounds - summary.discarded == len(arms[0].visits)

@@ -11,18 +11,10 @@ from hypothesis import strategies as st
 from tests.clocks import MS, Clock
 from tests.strategies import examples
 from triton_ops.device import DeviceSpec
-from triton_ops.evaluation.candidate import screen_beside
-from triton_ops.evaluation.subject import sets_needed
-from triton_ops.timing import (
-    HostTimer,
-    Launch,
-    Pace,
-    RacePolicy,
-    ScreenPolicy,
-    choose_timer,
-    fitting,
-    screen,
-)
+from triton_ops.timing import HostTimer, Launch, RacePolicy, Rounds, ScreenPolicy
+from triton_ops.timing.gpu_timers import choose_timer, sets_needed
+from triton_ops.timing.rounds import fitting
+from triton_ops.timing.timer import Pace
 
 CPU = DeviceSpec("cpu", "any", "x86_64", 2)
 H200 = DeviceSpec("cuda", "NVIDIA H200", "sm_90", 132, l2_bytes=60 << 20)
@@ -119,7 +111,8 @@ def test_there_are_enough_argument_sets_to_keep_l2_cold_where_they_fit(touched, 
 
 def test_screening_takes_as_many_samples_as_fit_into_its_time():
     clock = Clock()
-    samples = screen(clock.sampler(MS // 2), HostTimer(clock), ScreenPolicy(screening_ms=3.0, least=3, most=10))
+    policy = ScreenPolicy(screening_ms=3.0, least=3, most=10)
+    samples, _ = Rounds(timer=HostTimer(clock)).screen(clock.sampler(MS // 2), policy)
     assert samples == [0.5] * 6
     assert clock.calls == 6
 
@@ -134,7 +127,8 @@ def test_screening_takes_as_many_samples_as_fit_into_its_time():
 @examples(20)
 def test_screening_stays_within_its_bounds(ns, launches, screening_ms, least, more):
     clock = Clock()
-    count = len(screen(clock.sampler(ns, launches), HostTimer(clock), ScreenPolicy(screening_ms, least, least + more)))
+    policy = ScreenPolicy(screening_ms, least, least + more)
+    count = len(Rounds(timer=HostTimer(clock)).screen(clock.sampler(ns, launches), policy)[0])
     assert least <= count <= least + more
     assert clock.calls == count * launches
     if least < count:
@@ -145,13 +139,15 @@ def test_screening_stays_within_its_bounds(ns, launches, screening_ms, least, mo
 def test_a_hopeless_candidate_gets_one_sample(best_ms, count):
     clock = Clock()
     policy = ScreenPolicy(screening_ms=5.0, least=3, most=10, hopeless=3.0)
-    assert screen(clock.sampler(12 * MS), HostTimer(clock), policy, best_ms) == [12.0] * count
+    samples, _ = Rounds(timer=HostTimer(clock)).screen(clock.sampler(12 * MS), policy, best_ms)
+    assert samples == [12.0] * count
 
 
 @pytest.mark.parametrize(("best", "count"), [(None, 4), (1.5, 4), (0.76, 4), (0.74, 1)])
 def test_screening_beside_a_baseline_gives_the_ratio_to_the_baseline(best, count):
     clock, policy = Clock(), ScreenPolicy(screening_ms=10.0, least=3, most=10, hopeless=2.0)
-    samples, rank = screen_beside(clock.sampler(3 * MS // 2), clock.sampler(MS), HostTimer(clock), policy, best)
+    rounds = Rounds(timer=HostTimer(clock))
+    samples, rank = rounds.screen(clock.sampler(3 * MS // 2), policy, best, beside=clock.sampler(MS))
     assert samples == [1.5] * count  # with the baseline's 1 ms, four pairs fill the time
     assert rank == pytest.approx(1.5)
     assert clock.calls == 2 * count
@@ -166,7 +162,7 @@ def test_a_passing_load_does_not_change_the_ratio_to_the_baseline():
 
     timer = HostTimer(clock)
     own, baseline = timer.prepare(disturbed(MS // 5), 1), timer.prepare(disturbed(MS // 4), 1)
-    ranks = [screen_beside(own, baseline, timer, ScreenPolicy())[1] for _ in range(50)]
+    ranks = [Rounds(timer=timer).screen(own, ScreenPolicy(), beside=baseline)[1] for _ in range(50)]
     assert ranks == pytest.approx([0.8] * 50, rel=0.01)
 
 
@@ -174,8 +170,8 @@ def test_screening_raises_the_error_of_the_launch():
     timer = HostTimer()
     bad, good = timer.prepare(Launch(lambda: 1 // 0), 1), timer.prepare(Launch(int), 1)
     for look_at in (
-        lambda: screen(bad, timer, ScreenPolicy()),
-        lambda: screen_beside(good, bad, timer, ScreenPolicy()),
+        lambda: Rounds(timer=timer).screen(bad, ScreenPolicy()),
+        lambda: Rounds(timer=timer).screen(good, ScreenPolicy(), beside=bad),
     ):
         with pytest.raises(ZeroDivisionError):
             look_at()

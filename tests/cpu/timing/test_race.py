@@ -9,15 +9,15 @@ import pytest
 
 from tests.clocks import MS, Field
 from triton_ops.exceptions import SettingsError
-from triton_ops.timing import Arm, HostTimer, Launch, RacePolicy, Sampler, interleave, race
-from triton_ops.timing.races import drop_slower, leader, next_order, visit
+from triton_ops.timing import Arm, HostTimer, Launch, RacePolicy, Rounds, Sampler
+from triton_ops.timing.rounds import drop_slower, leader, next_order, visit
 
 # Rounds
 
 
 def test_every_arm_is_visited_once_per_round_in_a_new_order_and_then_backwards():
     field = Field(6)
-    interleave(field.arms, field.timer, rounds=20, rng=random.Random(3))
+    Rounds(timer=field.timer, rng=random.Random(3)).run(field.arms, 20)
     rounds = field.rounds(6)
     assert len(rounds) == 20
     assert all(sorted(visited) == list(range(6)) for visited in rounds)
@@ -29,7 +29,7 @@ def test_the_seed_decides_the_order_of_rounds():
     orders = []
     for seed in (1, 1, 2):
         field = Field(6)
-        interleave(field.arms, field.timer, rounds=4, rng=random.Random(seed))
+        Rounds(timer=field.timer, rng=random.Random(seed)).run(field.arms, 4)
         orders.append(field.log)
     assert orders[0] == orders[1] != orders[2]
 
@@ -76,9 +76,9 @@ class Bursts(HostTimer):
 def test_a_long_round_is_split_into_bursts(ms, bursts):
     field = Field(0, ms=ms)
     timer = Bursts(field.clock)
-    interleave(field.arms, timer, rounds=1, rng=random.Random(0))
+    Rounds(timer=timer, rng=random.Random(0)).run(field.arms, 1)
     assert len(timer.visited) == 1  # the first round is one burst, because no arm's time is known yet
-    interleave(field.arms, timer, rounds=2, rng=random.Random(0))
+    Rounds(timer=timer, rng=random.Random(0)).run(field.arms, 2)
     assert len(timer.visited) == 1 + 2 * bursts
     assert sorted(field.log[-len(ms) :]) == list(range(len(ms)))
 
@@ -113,7 +113,7 @@ def test_a_failing_arm_does_not_stop_the_other_arms():
 
     good, _, late = field.arms
     bad = Arm(field.timer.prepare(Launch(third_time_bad), 1))
-    interleave([good, bad, late], field.timer, rounds=6, rng=random.Random(0))
+    Rounds(timer=field.timer, rng=random.Random(0)).run([good, bad, late], 6)
     assert isinstance(bad.error, OverflowError)
     assert (len(calls), len(bad.visits)) == (3, 2)
     assert len(good.visits) == len(late.visits) == 6
@@ -133,7 +133,7 @@ def test_a_failed_arm_frees_the_memory_of_its_launch():
 
     timer = HostTimer()
     arm = Arm(timer.prepare(Launch(fail), 1))
-    interleave([arm], timer, rounds=1, rng=random.Random(0))
+    Rounds(timer=timer, rng=random.Random(0)).run([arm], 1)
     assert isinstance(arm.error, MemoryError)
     assert made[0]() is None
 
@@ -146,7 +146,7 @@ def test_an_interrupt_in_a_launch_reaches_the_caller():
 
     second = Arm(field.timer.prepare(Launch(interrupt), 1))
     with pytest.raises(KeyboardInterrupt):
-        interleave([*field.arms, second], field.timer, rounds=3, rng=random.Random(0))
+        Rounds(timer=field.timer, rng=random.Random(0)).run([*field.arms, second], 3)
     assert second.error is None
 
 
@@ -155,7 +155,9 @@ def test_an_interrupt_in_a_launch_reaches_the_caller():
 
 def raced(field, *, rng=0, **options):
     policy = RacePolicy(**{"checkpoints": (4, 8, 16), **options.pop("policy", {})})
-    return race(field.arms, field.timer, policy, random.Random(rng), clock=field.clock.seconds, **options)
+    keep = options.pop("keep", lambda: True)
+    rounds = Rounds(timer=field.timer, rng=random.Random(rng), keep=keep, clock=field.clock.seconds)
+    return rounds.race(field.arms, policy, **options)
 
 
 def test_a_race_drops_arms_proven_slower_and_ends_when_one_is_left():
@@ -253,7 +255,7 @@ def test_arms_are_dropped_at_checkpoints_only():
 
 def test_a_discarded_round_counts_for_no_arm():
     field, answers = Field(0, ms=[1.0, 1.002]), iter([False, True, False, True, True, True])
-    assert raced(field, keep_round=lambda: next(answers)) == "proven"
+    assert raced(field, keep=lambda: next(answers)) == "proven"
     assert [len(arm.visits) for arm in field.arms] == [4, 4]
     assert len(field.log) == 2 * 6
 
@@ -266,7 +268,7 @@ def test_the_time_limit_ends_a_race_after_its_second_round_at_the_earliest():
 
 def test_a_race_in_which_no_round_counts_ends():
     field = Field(0, ms=[600.0, 601.0])
-    assert raced(field, policy={"seconds": 1.0}, keep_round=lambda: False) == "seconds"
+    assert raced(field, policy={"seconds": 1.0}, keep=lambda: False) == "seconds"
     assert field.arms[0].visits == []
     assert len(field.log) < 40
 

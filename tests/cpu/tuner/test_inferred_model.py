@@ -16,8 +16,8 @@ triton = pytest.importorskip("triton")
 
 from tests import inferred_kernels as kernels  # noqa: E402
 from triton_ops import AttentionTiles  # noqa: E402
-from triton_ops.backend import AheadOfTime, Arguments, TritonKernel, described  # noqa: E402  # noqa: E402
-from triton_ops.backend.front_end import kernel_work  # noqa: E402
+from triton_ops.backend import Arguments, TritonCompiler, TritonKernel  # noqa: E402  # noqa: E402
+from triton_ops.backend.offline import kernel_work  # noqa: E402
 from triton_ops.compilation import CompilePool  # noqa: E402
 from triton_ops.cost_model import (  # noqa: E402
     InferredPrior,
@@ -26,7 +26,7 @@ from triton_ops.cost_model import (  # noqa: E402
 )
 from triton_ops.cost_model.fit import Fit  # noqa: E402
 from triton_ops.cost_model.inferred import InferredTiles, why_silent  # noqa: E402
-from triton_ops.device import machine_of, named_target, spec_named  # noqa: E402
+from triton_ops.device import DeviceSpec, Machine, Target  # noqa: E402
 from triton_ops.kernel_ir import KernelWork  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.request import Task  # noqa: E402
@@ -44,8 +44,8 @@ from triton_ops.values import (  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
-H200 = machine_of(spec_named("NVIDIA H200"))
-TARGET = named_target("sm_90")
+H200 = Machine.of(DeviceSpec.named("NVIDIA H200"))
+TARGET = Target.named("sm_90")
 X = TensorSpec((4096, 1024), "bfloat16")
 ROWS = Arguments((X, X, 1024, 1e-5))
 OPTIONS = {"num_warps": 4, "num_stages": 3}
@@ -64,7 +64,7 @@ NORM = TritonKernel(kernels.chunked_norm, rows_grid)
 
 
 def work_of(kernel, config, arguments):
-    return kernel_work(kernel, Config(config), described(arguments), TARGET)
+    return kernel_work(kernel, Config(config), arguments.described(), TARGET)
 
 
 def norm(block=256):
@@ -355,7 +355,7 @@ def leaving_grid(meta):
 def test_the_compile_processes_read_configs_and_outlive_a_grid_that_ends_them():
     kernel = TritonKernel(kernels.chunked_norm, leaving_grid)
     configs = [config for config in SPACE if config["num_stages"] == 1]
-    with CompilePool(AheadOfTime(kernel, ROWS, TARGET), workers=2) as pool:
+    with CompilePool(TritonCompiler(kernel, ROWS, TARGET), workers=2) as pool:
         assert "exit code 3" in pool.read(Config(BLOCK=512)).result().silent
         prior = Survey(seconds=60).prior(configs, H200, pool)
     assert not prior.silent
@@ -364,7 +364,7 @@ def test_the_compile_processes_read_configs_and_outlive_a_grid_that_ends_them():
 
 
 def test_what_was_read_of_a_closed_pool_is_its_reason():
-    pool = CompilePool(AheadOfTime(NORM, ROWS, TARGET), workers=1)
+    pool = CompilePool(TritonCompiler(NORM, ROWS, TARGET), workers=1)
     with pool:
         future = pool.read(Config(BLOCK=256))
         future.result()
@@ -376,7 +376,7 @@ def live_task(kernel, given, space):
     arguments = Arguments(given)
     return Task(
         kernel=kernel, problem=Problem(kernel.name), space=as_space(space),
-        device=spec_named("NVIDIA H200"), device_name="cuda", arguments=CopiedArguments(arguments),
+        device=DeviceSpec.named("NVIDIA H200"), device_name="cuda", arguments=CopiedArguments(arguments),
     )  # fmt: skip
 
 
@@ -392,7 +392,7 @@ def test_a_tune_without_a_declaration_begins_with_what_is_read_and_with_the_data
     given = (torch.empty(1000, 1024, dtype=torch.bfloat16), starts, torch.empty(4, 1024), 1024)
     task = live_task(TritonKernel(kernels.varlen_sum, groups_grid), given, LIVE)
     assert small_contents(task) == {"starts": [0, 10, 300, 340, 1000]}
-    with CompilePool(task.ahead_of_time(), workers=2) as pool:
+    with CompilePool(task.compiler(), workers=2) as pool:
         coming = coming_priors(task, tmp_path, pool)
         starts.zero_()  # as a launch may; the elements are read at once, and no other thread touches the GPU
         (prior,) = coming.result()
@@ -407,7 +407,7 @@ def test_a_small_space_and_a_task_without_compilers_are_searched_without_a_model
     given = (X, X, 1024, 1e-5)
     task = live_task(NORM, given, {"BLOCK": [256, 512], "num_warps": [4, 8]})
     assert coming_priors(task, tmp_path, None).result() == []
-    with CompilePool(task.ahead_of_time(), workers=1) as pool:
+    with CompilePool(task.compiler(), workers=1) as pool:
         assert coming_priors(task, tmp_path, pool).result() == []
 
 
@@ -425,6 +425,6 @@ def test_a_kernel_of_which_nothing_can_be_told_is_searched_without_a_model(tmp_p
     kernel = TritonKernel(kernels.varlen_sum, lambda _: (1 // 0,))
     given = (X, TensorSpec((5,), "int32"), X, 1024)
     task = live_task(kernel, given, LIVE)
-    with caplog.at_level("INFO", "triton_ops"), CompilePool(task.ahead_of_time(), workers=1) as pool:
+    with caplog.at_level("INFO", "triton_ops"), CompilePool(task.compiler(), workers=1) as pool:
         assert coming_priors(task, tmp_path, pool).result() == []
     assert "the search begins without a model: its grid cannot be told: ZeroDivisionError" in caplog.text

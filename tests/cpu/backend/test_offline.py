@@ -15,14 +15,10 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from triton_ops.backend import AheadOfTime, Arguments, StandIn, TritonKernel, described, nothing_compiled  # noqa: E402
-from triton_ops.backend.compiled_kernel import traits_of  # noqa: E402
+from triton_ops.backend import Arguments, StandIn, TritonCompiler, TritonKernel, nothing_compiled  # noqa: E402
 from triton_ops.backend.offline import option_names, pretending  # noqa: E402
-from triton_ops.backend.triton_process import assembler_in_use  # noqa: E402
-from triton_ops.compilation import resources_of  # noqa: E402
-from triton_ops.compilation.compiler import PackedKernel  # noqa: E402
-from triton_ops.compilation.tiers import examine  # noqa: E402
-from triton_ops.device import named_target  # noqa: E402
+from triton_ops.backend.triton_process import assembler_in_use, traits_of  # noqa: E402
+from triton_ops.device import Target  # noqa: E402
 from triton_ops.kernel_ir.machine_code import Usage, amdgcn_features, amdgcn_usage, cubin_usage, ptx_features  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
@@ -47,13 +43,13 @@ def _fused(monkeypatch):
 
 def matmul(shape=(512, 512, 512), dtype="bfloat16"):
     operation = load("matmul")
-    return operation.kernel, described(Arguments(keyword=dict(operation.problem(shape, dtype).arguments)))
+    return operation.kernel, Arguments(keyword=dict(operation.problem(shape, dtype).arguments)).described()
 
 
 def rmsnorm(dtype="float32"):
     operation = load("rmsnorm_rope")
     problem = operation.problem(None, dtype)
-    return operation.kernel, described(Arguments(keyword=dict(problem.arguments)))
+    return operation.kernel, Arguments(keyword=dict(problem.arguments)).described()
 
 
 ROWS = Config(BLOCK_SIZE=512, num_warps=4, num_stages=2)
@@ -82,21 +78,21 @@ def given(arch, case):
 @pytest.mark.parametrize(("arch", "case"), cases(ARCHES))
 def test_shared_memory_before_llvm_is_that_of_the_full_compile(arch, case):
     kernel, arguments, config = given(arch, case)
-    early, _ = AheadOfTime(kernel, arguments, named_target(arch)).lowered(config)
-    assert early == AheadOfTime(kernel, arguments, named_target(arch)).build(config).metadata["shared"]
+    early, _ = TritonCompiler(kernel, arguments, Target.named(arch)).lowered(config)
+    assert early == TritonCompiler(kernel, arguments, Target.named(arch)).build(config).metadata["shared"]
 
 
 @pytest.mark.parametrize(("arch", "case"), cases(NVIDIA))
 def test_registers_and_stack_are_those_that_nvidias_own_tool_reads(arch, case, tmp_path):
     kernel, arguments, config = given(arch, case)
-    usage = check_usage(AheadOfTime(kernel, arguments, named_target(arch)).build(config).binary, tmp_path)
+    usage = check_usage(TritonCompiler(kernel, arguments, Target.named(arch)).build(config).binary, tmp_path)
     assert 0 < usage.registers <= 255
 
 
 def test_what_is_not_compiled_in_this_process_can_be_asked_for_without_a_compilation():
     """Extents of the same alignment are served by the code that is there; others would be compiled."""
     knobs = triton.knobs.runtime
-    with pretending(named_target("sm_90"), "asked without a compilation"):
+    with pretending(Target.named("sm_90"), "asked without a compilation"):
         kernel, arguments = matmul((512, 512, 512))
         (made,) = kernel.lowered(TILE, arguments)
         before, asked = knobs.jit_cache_hook, []
@@ -123,7 +119,7 @@ def test_only_the_thread_that_asks_for_it_compiles_nothing_and_blocks_may_overla
         return kernel.lowered(Config({**TILE, **more}), arguments) != [None]
 
     before = knobs.jit_cache_hook
-    with pretending(named_target("sm_90"), "two threads"), other:
+    with pretending(Target.named("sm_90"), "two threads"), other:
         here, there = nothing_compiled(), nothing_compiled()
         here.__enter__()
         assert not compiled(GROUP_M=3)
@@ -150,11 +146,11 @@ def test_a_hook_that_is_set_meanwhile_stays():
 @pytest.mark.parametrize("arch", HUGE)
 def test_a_huge_tile_spills_and_is_deferred(arch, tmp_path):
     kernel, arguments = matmul()
-    found = examine(AheadOfTime(kernel, arguments, named_target(arch)), HUGE[arch])
-    built = AheadOfTime(kernel, arguments, named_target(arch)).build(HUGE[arch])
+    found = TritonCompiler(kernel, arguments, Target.named(arch)).compile(HUGE[arch])
+    built = TritonCompiler(kernel, arguments, Target.named(arch)).build(HUGE[arch])
     usage = check_usage(built.binary, tmp_path)
     assert found.launchable
-    assert found.resources == resources_of(built, named_target(arch))
+    assert found.resources == built.resources(Target.named(arch))
     assert found.resources.spill_bytes == usage.spill_bytes > 0
     assert found.deferred == (usage.spill_bytes > 256)
     assert found.deferred == (f"{usage.spill_bytes:,}" in found.reason)
@@ -164,19 +160,19 @@ def test_a_huge_tile_spills_and_is_deferred(arch, tmp_path):
 @pytest.mark.parametrize(("arch", "config", "expected"), [("sm_90", TILE, False), ("sm_90", HUGE["sm_90"], True)])
 def test_products_are_serialised_where_the_assembler_warns_of_it(arch, config, expected, tmp_path):
     kernel, arguments = matmul()
-    built = AheadOfTime(kernel, arguments, named_target(arch)).build(config)
+    built = TritonCompiler(kernel, arguments, Target.named(arch)).build(config)
     text = tmp_path / "kernel.ptx"
     text.write_text(built.assembly)
     command = [assembler_in_use().path, "-v", f"--gpu-name={arch}a", text, "-o", tmp_path / "kernel.cubin"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     assert ("Potential Performance Loss" in said) is expected
-    assert resources_of(built, named_target(arch)).serialised is expected
+    assert built.resources(Target.named(arch)).serialised is expected
 
 
 def test_without_products_of_warp_groups_nothing_is_serialised():
     kernel, arguments, config = given("sm_80", "bf16")
-    built = AheadOfTime(kernel, arguments, named_target("sm_80")).build(config)
-    assert resources_of(built, named_target("sm_80")).serialised is None
+    built = TritonCompiler(kernel, arguments, Target.named("sm_80")).build(config)
+    assert built.resources(Target.named("sm_80")).serialised is None
 
 
 def check_usage(cubin, folder):
@@ -202,9 +198,9 @@ def test_what_is_no_cubin_is_refused():
     [("sm_80", "mma.sync", 16), ("sm_90", "wgmma", 16), ("sm_100", "tcgen05", 16), ("gfx942", "mfma", 16)],
 )
 def test_instructions(arch, mma, wide):
-    target = named_target(arch)
+    target = Target.named(arch)
     found, narrow, rows = (
-        examine(AheadOfTime(kernel, arguments, target), config).resources
+        TritonCompiler(kernel, arguments, target).compile(config).resources
         for kernel, arguments, config in (given(arch, case) for case in ("bf16", "fp16-odd", "fp32-rows"))
     )
     assert (found.mma, found.load_bytes) == (mma, wide)
@@ -236,8 +232,8 @@ OTHER_PROCESS = """
 import sys
 import torch, triton
 from triton_ops.backend import Arguments
-from triton_ops.backend import AheadOfTime
-from triton_ops.device import named_target
+from triton_ops.backend import TritonCompiler
+from triton_ops.device import Target
 from triton_ops.kernels import load
 from triton_ops.space import Config
 
@@ -253,7 +249,7 @@ for arch, depth, place in zip(*[iter(sys.argv[1:])] * 3):
         room = torch.empty(a.numel() + 1, dtype=a.dtype)
         arguments = Arguments((), {**arguments.keyword, "a": room[1:].view(a.shape)})
     hits.clear()
-    print(AheadOfTime(operation.kernel, arguments, named_target(arch)).build(config).key, *hits)
+    print(TritonCompiler(operation.kernel, arguments, Target.named(arch)).build(config).key, *hits)
 """
 LAUNCHED = (("sm_90", 512, "there"), ("sm_90", 511, "moved"), ("gfx942", 512, "there"))
 
@@ -264,7 +260,7 @@ def test_the_launching_process_finds_what_was_compiled_without_memory():
         specs = dict(operation.problem((512, 512, depth), "bfloat16").arguments)
         if place == "moved":
             specs["a"] = TensorSpec(specs["a"].shape, specs["a"].dtype, aligned=False)
-        built = AheadOfTime(operation.kernel, described(Arguments(keyword=specs)), named_target(arch)).build(TILE)
+        built = TritonCompiler(operation.kernel, Arguments(keyword=specs).described(), Target.named(arch)).build(TILE)
         expected.append(f"{built.key} True")
     words = [str(word) for case in LAUNCHED for word in case]
     command = [sys.executable, "-W", "ignore", "-c", OTHER_PROCESS, *words]
@@ -281,7 +277,7 @@ def test_the_same_arguments_as_tensors_or_specs_make_the_same_stand_in():
     assert StandIn.of(room[3:]).storage_bytes == 1 << 14
     made = StandIn.of(room[3:]).tensor()
     assert (made.device.type, made.data_ptr() % 16, made.untyped_storage().nbytes()) == ("meta", 3, 1 << 14)
-    nested = described(Arguments((room, [spec, (room, 1)]), {"a": None}))
+    nested = Arguments((room, [spec, (room, 1)]), {"a": None}).described()
     assert all(t.device.type == "meta" for t in nested.tensors())
 
 
@@ -295,12 +291,12 @@ def test_a_stand_in_is_specialised_as_the_tensor_that_it_stands_for(dtype, align
     from triton.runtime.jit import create_function_from_signature
 
     function = triton.jit(_taking)
-    target = named_target("sm_90")
+    target = Target.named("sm_90")
     with pretending(target):
         backend = triton.compiler.make_backend(triton.runtime.driver.active.get_current_target())
         bind = create_function_from_signature(function.signature, function.params, backend)
         spec = TensorSpec((64,), dtype, aligned=aligned)
-        light, full = (described(Arguments((spec,)), light).positional[0] for light in (True, False))
+        light, full = (Arguments((spec,)).described(light=light).positional[0] for light in (True, False))
         assert isinstance(light, StandIn)
         assert isinstance(full, torch.Tensor)
         assert bind(light, number)[1] == bind(full, number)[1] == bind(spec.create_tensor(), number)[1]
@@ -311,17 +307,17 @@ def _taking(x, number):
 
 
 def test_what_is_compiled_without_torch():
-    kernel, sm_90 = load("matmul").kernel, named_target("sm_90")
+    kernel, sm_90 = load("matmul").kernel, Target.named("sm_90")
     specs = Arguments(keyword=dict(load("matmul").problem((64, 64, 64), "float16").arguments))
-    assert not PackedKernel.of(AheadOfTime(kernel, specs, sm_90)).imports
-    assert PackedKernel.of(AheadOfTime(kernel, specs, named_target("gfx942"))).imports, "its backend imports torch"
+    assert not TritonCompiler(kernel, specs, sm_90).pack().needs.imports[1:]
+    assert TritonCompiler(kernel, specs, Target.named("gfx942")).pack().needs.imports[1:], "its backend imports torch"
     dtype = Arguments((torch.float16,))
-    assert PackedKernel.of(AheadOfTime(kernel, dtype, sm_90)).imports, "an argument of torch's"
-    assert not PackedKernel.of(AheadOfTime(TritonKernel(here, lambda _: (1,)), specs, sm_90)).imports, (
+    assert TritonCompiler(kernel, dtype, sm_90).pack().needs.imports[1:], "an argument of torch's"
+    assert not TritonCompiler(TritonKernel(here, lambda _: (1,)), specs, sm_90).pack().needs.imports[1:], (
         "only this module needs it"
     )
     heuristic = triton.heuristics({"n": lambda given: 1})(here)
-    assert PackedKernel.of(AheadOfTime(TritonKernel(heuristic, lambda _: (1,)), specs, sm_90)).imports
+    assert TritonCompiler(TritonKernel(heuristic, lambda _: (1,)), specs, sm_90).pack().needs.imports[1:]
 
 
 @triton.jit
@@ -331,7 +327,7 @@ def here(x, n=1):
 
 def test_nothing_is_left_of_the_pretence():
     before = triton.runtime.driver._active
-    with pretending(named_target("sm_100")):
+    with pretending(Target.named("sm_100")):
         assert triton.runtime.driver.active.get_current_target().arch == 100
     assert triton.runtime.driver._active is before
 
@@ -342,8 +338,8 @@ def test_the_version_of_triton_is_the_one_that_was_asked_for():
 
 
 def test_options_of_the_targets_differ():
-    assert "maxnreg" in option_names(named_target("sm_90")) - option_names(named_target("gfx942"))
-    assert "waves_per_eu" in option_names(named_target("gfx942")) - option_names(named_target("sm_90"))
+    assert "maxnreg" in option_names(Target.named("sm_90")) - option_names(Target.named("gfx942"))
+    assert "waves_per_eu" in option_names(Target.named("gfx942")) - option_names(Target.named("sm_90"))
 
 
 @pytest.mark.parametrize(
@@ -359,7 +355,7 @@ def test_options_of_the_targets_differ():
 )
 def test_what_cannot_be_launched_is_told_with_its_numbers(change, arch, status, reason, capsys):
     kernel, arguments = matmul()
-    found = examine(AheadOfTime(kernel, arguments, named_target(arch)), Config({**TILE, "BN": 256, **change}))
+    found = TritonCompiler(kernel, arguments, Target.named(arch)).compile(Config({**TILE, "BN": 256, **change}))
     assert found.status.value == status
     assert re.search(reason, found.reason), found.reason
     assert not found.deferred
@@ -369,17 +365,17 @@ def test_what_cannot_be_launched_is_told_with_its_numbers(change, arch, status, 
 def test_a_binary_from_the_disk_cache_is_judged_as_a_new_one():
     kernel, arguments = matmul()
     config = Config({**TILE, "BK": 128, "num_stages": 4})
-    roomy = named_target("sm_90")
-    assert AheadOfTime(kernel, arguments, roomy).build(config).metadata["shared"] > 65536
+    roomy = Target.named("sm_90")
+    assert TritonCompiler(kernel, arguments, roomy).build(config).metadata["shared"] > 65536
     small = type(roomy)("cuda", "sm_90", 32, 65536)
-    found = examine(AheadOfTime(kernel, arguments, small), config)
+    found = TritonCompiler(kernel, arguments, small).compile(config)
     assert found.status is Status.RESOURCES
     assert "sm_90 has 65,536" in found.reason
 
 
 def test_equal_binaries_have_equal_names():
     kernel, arguments = rmsnorm()
-    ahead = AheadOfTime(kernel, arguments, named_target("sm_90"))
-    found = [examine(ahead, Config({**ROWS, "num_warps": warps})) for warps in (2, 4, 4)]
+    ahead = TritonCompiler(kernel, arguments, Target.named("sm_90"))
+    found = [ahead.compile(Config({**ROWS, "num_warps": warps})) for warps in (2, 4, 4)]
     binaries = [result.resources.binary for result in found]
     assert binaries[0] != binaries[1] == binaries[2]

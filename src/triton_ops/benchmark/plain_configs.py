@@ -1,18 +1,23 @@
-"""`ConfigCache`: the documented cache of plain config dicts by kernel type, problem and device.
+"""Plain config dicts: their documented cache, and documented spaces as lists of them.
 
-The class is a thin layer over the stores of `triton_ops.records`. It holds the configs that its caller calls best, and
+The cache is a thin layer over the stores of `triton_ops.records`. It holds the configs that its caller calls best, and
 knows nothing of kernels, versions or measurements. Records of tunes, which hold all of that, are kept by the same
 stores, but not by this class.
+
+The spaces are plain dicts from parameter name to candidate values. Nothing here depends on a device: whether a config
+fits one is found out by trying it.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import itertools
 import logging
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -22,7 +27,7 @@ import msgspec
 
 from triton_ops.base import DamagedError, Sealed, StoredFile, fingerprint
 from triton_ops.device import probe
-from triton_ops.exceptions import CacheError, ConfigValueError
+from triton_ops.exceptions import CacheError, ConfigValueError, EmptySpaceError, SettingsError
 from triton_ops.records import Codec, DirectoryStore, LayeredStore, MemoryStore
 
 _log = logging.getLogger("triton_ops")
@@ -51,8 +56,8 @@ class _StoredConfig:
 def _decode(content: Mapping[str, Any]) -> _StoredConfig:
     try:
         entry = msgspec.convert(dict(content), _StoredConfig)
-        _plain(entry.config, "config")
-        _plain(entry.key.problem_size, "problem_size")
+        _json_value(entry.config, "config")
+        _json_value(entry.key.problem_size, "problem_size")
     except (msgspec.ValidationError, ConfigValueError) as error:
         raise CacheError(f"it is not well formed: {error}") from error
     return entry
@@ -139,7 +144,7 @@ class ConfigCache:
         key = self._key(kernel_type, problem_size, device)
         if not isinstance(config, Mapping):
             raise ConfigValueError(f"a config is a mapping from names to values, not {config!r}", hint="give a dict")
-        self._store.put(_StoredConfig(key, _plain(config, "config")))
+        self._store.put(_StoredConfig(key, _json_value(config, "config")))
 
     def clear(self) -> None:
         """Forget every entry, in memory and in the folder, also those of other processes.
@@ -197,7 +202,7 @@ class ConfigCache:
         label = str(device)
         if self.by_model and _OF_A_DEVICE.fullmatch(label):
             label = probe(label).name
-        return _Key(kernel_type, _plain(problem_size, "problem_size"), label)
+        return _Key(kernel_type, _json_value(problem_size, "problem_size"), label)
 
 
 def _folder(path: Any) -> str | os.PathLike[str]:
@@ -223,7 +228,7 @@ def _spellings(problem_size: Any) -> list[Any]:
     return [problem_size]
 
 
-def _plain(value: Any, where: str, depth: int = 0) -> Any:
+def _json_value(value: Any, where: str, depth: int = 0) -> Any:
     """A copy of `value` in plain JSON types; a ConfigValueError names the place of a part that has no such type."""
     if depth > _DEEPEST:
         raise ConfigValueError(f"{where[:60]}… is nested deeper than {_DEEPEST} levels", hint="does it contain itself?")
@@ -234,9 +239,9 @@ def _plain(value: Any, where: str, depth: int = 0) -> Any:
     if isinstance(value, Integral):  # one of NumPy's, as extents often are
         return int(value)
     if isinstance(value, (list, tuple)):
-        return [_plain(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
+        return [_json_value(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
     if isinstance(value, Mapping):
-        return {_name(name, where): _plain(item, f"{where}[{name!r}]", depth + 1) for name, item in value.items()}
+        return {_text(name, where): _json_value(item, f"{where}[{name!r}]", depth + 1) for name, item in value.items()}
     raise ConfigValueError(
         f"{where} is {value!r} of type {type(value).__name__}, which JSON cannot hold; "
         "allowed are None, bool, int, finite float, str, lists and dicts with string keys",
@@ -244,7 +249,169 @@ def _plain(value: Any, where: str, depth: int = 0) -> Any:
     )
 
 
-def _name(name: Any, where: str) -> str:
+def _text(name: Any, where: str) -> str:
     if not isinstance(name, str):
         raise ConfigValueError(f"{where} has the key {name!r}; keys must be strings", hint="use str(key)")
     return name
+
+
+__all__ = [
+    "FP8_GEMM_CONFIGS",
+    "GATED_MLP_CONFIGS",
+    "RMSNORM_ROPE_CONFIGS",
+    "filter_valid_configs",
+    "generate_configs",
+    "get_default_config",
+]
+
+#: The documented space of `fused_rmsnorm_rope`: 45 configs, from the name of a parameter to its values.
+RMSNORM_ROPE_CONFIGS: dict[str, list[Any]] = {
+    "BLOCK_SIZE": [64, 128, 256, 512, 1024],
+    "num_warps": [2, 4, 8],
+    "num_stages": [1, 2, 3],
+}
+
+#: The documented space of `fused_gated_mlp`: 108 configs, from the name of a parameter to its values.
+GATED_MLP_CONFIGS: dict[str, list[Any]] = {
+    "BLOCK_M": [32, 64, 128],
+    "BLOCK_N": [32, 64, 128],
+    "BLOCK_K": [32, 64],
+    "num_warps": [4, 8],
+    "num_stages": [2, 3, 4],
+}
+
+#: The documented space of `fp8_gemm`: 216 configs, from the name of a parameter to its values.
+FP8_GEMM_CONFIGS: dict[str, list[Any]] = {
+    "BLOCK_M": [64, 128, 256],
+    "BLOCK_N": [64, 128, 256],
+    "BLOCK_K": [32, 64],
+    "GROUP_SIZE_M": [4, 8],
+    "num_warps": [4, 8],
+    "num_stages": [3, 4, 5],
+}
+
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "rmsnorm_rope": {"BLOCK_SIZE": 128, "num_warps": 4, "num_stages": 2},
+    "gated_mlp": {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "num_warps": 4, "num_stages": 3},
+    "fp8_gemm": {
+        "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "GROUP_SIZE_M": 8,
+        "num_warps": 4, "num_stages": 4,
+    },
+}  # fmt: skip
+
+
+def generate_configs(config_space: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the values, each as a new dict.
+
+    Names keep their order; the last name's value changes fastest. An empty space has one combination: `[{}]`.
+
+    Args:
+        config_space: Parameter name to its candidate values, in the order in which they are tried.
+
+    Returns:
+        The configs, each a new dict, the last name's values fastest.
+
+    Raises:
+        EmptySpaceError: A parameter has no values.
+        ConfigValueError: The space is no mapping from strings, or a parameter's values are no list.
+    """
+    if not isinstance(config_space, Mapping):
+        raise ConfigValueError(
+            f"a config space is a mapping from names to lists of values, not {config_space!r}",
+            hint='write {"BLOCK_SIZE": [64, 128]}',
+        )
+    names = list(config_space)
+    values = [_values_of(name, config_space[name]) for name in names]
+    return [dict(zip(names, copy.deepcopy(combination), strict=True)) for combination in itertools.product(*values)]
+
+
+def filter_valid_configs(
+    configs: Iterable[Mapping[str, Any]],
+    hidden_dim: int | None = None,
+    intermediate_dim: int | None = None,
+    M: int | None = None,
+    N: int | None = None,
+    K: int | None = None,
+) -> list[dict[str, Any]]:
+    """The configs whose blocks are not wastefully larger than the problem, in their order.
+
+    The list may be empty. A bound of None drops no config, and a config without the name that a bound concerns is kept.
+
+    Args:
+        configs: Configs, such as those of `generate_configs`; the result holds copies of them.
+        hidden_dim: Drops `BLOCK_SIZE` > hidden_dim.
+        intermediate_dim: Columns of a gated MLP's output, which acts as N does: drops `BLOCK_N` > 2 · intermediate_dim.
+        M: Drops `BLOCK_M` > 2 · M; up to half of a block may be masked.
+        N: Drops `BLOCK_N` > 2 · N.
+        K: Drops `BLOCK_K` > K.
+
+    Raises:
+        SettingsError: A bound is not a positive integer; it is a ValueError as well.
+        ConfigValueError: `configs` is no list, a config is no mapping, or its block is not a number.
+    """
+    limits = [
+        ("BLOCK_SIZE", _limit("hidden_dim", hidden_dim, 1)),
+        ("BLOCK_N", _limit("intermediate_dim", intermediate_dim, 2)),
+        ("BLOCK_M", _limit("M", M, 2)),
+        ("BLOCK_N", _limit("N", N, 2)),
+        ("BLOCK_K", _limit("K", K, 1)),
+    ]
+    active = [(name, limit) for name, limit in limits if limit is not None]
+    return [copy.deepcopy(dict(config)) for config in _listed(configs) if _fits(config, active)]
+
+
+def get_default_config(kernel_type: str) -> dict[str, Any]:
+    """The config with which a kernel family runs untuned, as a new dict; `{}` for a family that is not known.
+
+    Args:
+        kernel_type: The family: `rmsnorm_rope`, `gated_mlp` or `fp8_gemm`.
+    """
+    return dict(_DEFAULTS.get(kernel_type, {}))
+
+
+def _values_of(name: Any, listed: Any) -> list[Any]:
+    if not isinstance(name, str):
+        raise ConfigValueError(f"a parameter's name must be a string, not {name!r}", hint="use the keyword's name")
+    # Sets have no order of their own that is the same in every process.
+    if isinstance(listed, (str, bytes, Mapping, set, frozenset)) or not isinstance(listed, Iterable):
+        raise ConfigValueError(
+            f"parameter {name!r} has {listed!r} instead of a list of values",
+            hint=f"write [{listed!r}] for a single value",
+        )
+    values = list(listed)
+    if not values:
+        raise EmptySpaceError(f"parameter {name!r} has no values", hint="give it at least one value, or leave it out")
+    return values
+
+
+def _limit(name: str, bound: Any, factor: int) -> int | None:
+    if bound is None:
+        return None
+    if isinstance(bound, bool) or not isinstance(bound, Integral) or bound < 1:
+        raise SettingsError(
+            f"{name} is {bound!r}; it must be a positive integer", hint="leave it out to drop no config by it"
+        )
+    return int(bound) * factor
+
+
+def _listed(configs: Any) -> Iterable[Any]:
+    if isinstance(configs, Mapping) or not isinstance(configs, Iterable):
+        raise ConfigValueError(
+            f"configs is a {type(configs).__name__}; it must be a list of configs",
+            hint="a space becomes one by generate_configs",
+        )
+    return configs
+
+
+def _fits(config: Any, limits: list[tuple[str, int]]) -> bool:
+    if not isinstance(config, Mapping):
+        raise ConfigValueError(f"{config!r} is not a config", hint="give a list of dicts, as from generate_configs")
+    for name, limit in limits:
+        block = config.get(name)
+        if block is None:
+            continue
+        if isinstance(block, bool) or not isinstance(block, (int, float)):
+            raise ConfigValueError(f"{name} is {block!r}; it must be a number to be compared with {limit}")
+        if block > limit:
+            return False
+    return True

@@ -1,0 +1,428 @@
+"""Triton as a compiler: the tiers by which configs of a kernel are judged and compiled before a launch.
+
+Free rules need only the config and the kernel's source; the shared memory is known from the TTGIR; registers and stack
+from the full compile. A tier refuses a config that cannot be launched, and defers one that can be launched but is of a
+kind that has always been slow: such a config is run only if no other config works. Every refusal gives its reason with
+the numbers. All tiers work without a GPU and without a driver.
+
+A process without torch has compiled its first config half a second earlier. It takes torch where Triton's backend asks
+torch for a tensor's size, as AMD's does; where code of the user's may ask a tensor anything, as heuristics, hooks and
+launchers do; and where the kernel, its grid or an argument refers to something of torch's. Otherwise stand-ins without
+torch are passed in place of tensors.
+
+Facts used, of Triton 3.6 to 3.9: the wheel has `backends/nvidia/bin/nvdisasm`; `TRITON_NVDISASM_PATH` names another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from triton_ops.backend.block_sizes import Blocks, blocks_of
+from triton_ops.backend.compilers import Compiler, CompilerNeeds, PackedCompiler
+from triton_ops.backend.free_rules import RULES, RuleInput
+from triton_ops.backend.identity import own_program
+from triton_ops.backend.offline import (
+    Judge,
+    TritonSource,
+    kernel_work,
+    never_cached,
+    option_names,
+    pretending,
+    with_judge,
+)
+from triton_ops.backend.portable import pack, unpack
+from triton_ops.backend.roles import Arguments, CandidateError, StandIn
+from triton_ops.backend.triton_process import binary_digest, together, warm_up
+from triton_ops.base import require
+from triton_ops.device import VENDORS, Target
+from triton_ops.exceptions import CacheError, KernelTypeError, TargetError
+from triton_ops.kernel_ir import KernelWork, binary_facts
+from triton_ops.settings import triton_program
+from triton_ops.space import Config, Members
+from triton_ops.values import Compiled, Resources, Status, is_power_of_two
+
+HEAVY_SPILL_BYTES = 256
+"""A config that spills more bytes than this per thread is deferred.
+
+Source: seven recorded spaces on an H200 (Triton 3.6.0): no config with more than 64 bytes reached 0.51 of the best
+config's speed, and none with more than 256 bytes reached 0.31.
+"""
+_TENSOR_MEMORY_COLUMNS = 512  # columns of Blackwell's tensor memory; Triton refuses to load a kernel that needs more
+_WARP_REGISTERS = 256  # a warp gets registers in units of this many
+_PTXAS_TROUBLE = ("error", "fatal", "nsufficient", "nresolved")
+_TORCH = "torch"
+_STEP = 16  # Triton specialises integers on being 1, or a multiple of this
+_DEFAULT_WARPS = 4  # Triton's default
+_DISASSEMBLER = "nvdisasm"
+_DISASSEMBLY_S = 60.0  # very large kernels take seconds
+
+
+@dataclass(frozen=True)
+class Built:
+    """The product of the compiler, as Triton keeps it.
+
+    The binary is a cubin or hsaco, the assembly PTX or amdgcn text; the metadata are Triton's own, and the key names
+    the entry in Triton's disk cache.
+    """
+
+    binary: bytes
+    assembly: str
+    metadata: Mapping[str, Any]
+    key: str
+
+    @classmethod
+    def of(cls, kernel: Any, target: Target) -> Built:
+        """A compiled kernel of Triton's."""
+        vendor = target.vendor
+        return cls(kernel.asm[vendor.binary], kernel.asm[vendor.assembly], kernel.metadata._asdict(), kernel.hash)
+
+    def resources(self, target: Target) -> Resources:
+        """The resources and the features of the code."""
+        facts = binary_facts(target.vendor.assembly, self.binary, self.assembly)
+        return Resources(shared_bytes=self.metadata["shared"], binary=binary_digest(self.binary), **facts)
+
+    def machine_code(self, target: Target) -> str | None:
+        """The machine code as text; None without a disassembler."""
+        return self.assembly if target.vendor.allots_registers else disassembled(self.binary)
+
+
+class _SharedKnownError(Exception):
+    """Ends a compilation once shared memory is known."""
+
+    def __init__(self, shared_bytes: int, text: str) -> None:
+        super().__init__("lowered far enough")
+        self.answer = shared_bytes, text
+
+
+class _OverLimitError(Exception):
+    """A config needs more than the target has."""
+
+    def __init__(self, text: str, shared_bytes: int | None = None) -> None:
+        super().__init__(text)
+        self.shared_bytes = shared_bytes
+
+
+def _nothing(x):  # type: ignore[no-untyped-def]
+    pass
+
+
+@dataclass(frozen=True)
+class TritonNeeds(CompilerNeeds):
+    """The needs of processes that compile for one target: Triton, and torch or a module of it where it is named."""
+
+    target: Target | None = None
+
+    def ready(self) -> None:
+        """Import Triton and what is named, and have done what Triton does once in a process."""
+        warming = warm_up(launches=False)
+        super().ready()
+        warming.join()  # a process of one thread can be forked safely, and what two need at once is made twice
+        with contextlib.suppress(Exception):  # if Triton does not work, the first config says why
+            self.rehearse()
+
+    def rehearse(self) -> None:
+        """Compile a kernel that does nothing, so that what Triton does once in a process is done; it takes 0.2 s.
+
+        A process that has not imported torch needs none afterwards: Triton looks for it once, and does without.
+        """
+        assert self.target is not None
+        triton, absent = require("triton", "compiling"), _TORCH not in sys.modules
+        if absent:
+            sys.modules[_TORCH] = None  # type: ignore[assignment]  # Python's way to say that there is none
+        try:
+            tensor = StandIn("float32", (16,), (1,), offset_bytes=0, storage_bytes=64)
+            _shared_and_ttgir(self.target, lambda: triton.jit(_nothing).warmup(tensor, grid=(1,)))
+        finally:
+            if absent:
+                del sys.modules[_TORCH]
+
+
+def kind_of(arguments: Arguments, exact: bool) -> tuple[Any, ...]:
+    """Equal for arguments for which a kernel is compiled to the same code; with `exact` numbers count by value."""
+    return tuple((name, _kind(value, exact)) for name, value in arguments.keyword.items())
+
+
+def _kind(value: Any, exact: bool) -> Any:
+    if isinstance(value, StandIn):
+        layout = (value.shape, value.strides) if exact else value.storage_bytes >= 1 << 31
+        return value.dtype, value.offset_bytes, layout
+    if isinstance(value, int) and not isinstance(value, bool) and not exact:
+        return "int", value == 1, value % _STEP == 0, -(1 << 31) <= value < 1 << 31
+    return type(value).__name__, value if exact or not isinstance(value, float) else None
+
+
+@dataclass(frozen=True)
+class PackedTritonCompiler(PackedCompiler):
+    """A kernel that another process can compile; its grid is left out if it cannot be sent.
+
+    `cache_key` is what Triton calls the source here; there it must be the same, or a launch finds no binary. The
+    arguments have stand-ins for tensors, and the members of an `Enum` that the kernel is given.
+    """
+
+    arguments: bytes
+    cache_key: str
+    target: Target
+
+    def load(self) -> TritonCompiler:
+        """The compiler, made again; raises `TargetError` where it cannot be, or the kernel would not be the same."""
+        try:
+            kernel, (arguments, members) = unpack(self.content), unpack(self.arguments)
+        except KernelTypeError as error:
+            raise TargetError(f"{self.name}: {error.message}", hint=error.hint) from error
+        if kernel.cache_key != self.cache_key:
+            raise TargetError(f"{self.name} is not the same kernel in another process", hint="report the kernel")
+        light = len(self.needs.imports) == 1
+        return TritonCompiler(kernel, arguments.described(light=light), self.target, members)
+
+
+def _packed(kernel: TritonSource) -> tuple[bytes, frozenset[str]]:
+    """The kernel by value; without its grid, which only tells which configs are launched alike, if it cannot go so."""
+    with contextlib.suppress(KernelTypeError):
+        packed = pack(kernel, by_value=True)
+        return packed.content, packed.imports
+    try:
+        packed = pack(kernel.without_grid, by_value=True)
+    except KernelTypeError as error:
+        raise TargetError(f"{kernel.name}: {error.message}", hint=error.hint) from error
+    return packed.content, packed.imports
+
+
+@dataclass(frozen=True)
+class TritonCompiler(Compiler):
+    """Triton's compiler of a kernel, for a target that need not be here.
+
+    The arguments are of its launches, described or the caller's own; to compile in another process, specs in place of
+    tensors are enough. `members` are those of an `Enum` that the kernel is given in place of their names.
+    """
+
+    kernel: TritonSource
+    arguments: Arguments
+    target: Target
+    members: Members = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return self.kernel.name
+
+    @property
+    def kind(self) -> Hashable:
+        """The kernel with what Triton specialises on, and the arguments that are constants of the code."""
+        parsed, values = self.kernel.parsed, self.arguments.keyword
+        exact = bool(self.kernel.compile_imports) or parsed is None
+        constants = {param.name for param in getattr(parsed, "params", ()) if param.is_constexpr}
+        fixed = tuple((name, value) for name, value in values.items() if name in constants)
+        return self.name, kind_of(self.arguments, exact), fixed
+
+    def pack(self) -> PackedTritonCompiler:
+        """The kernel and its arguments, by value."""
+        kernel, target = self.kernel, self.target
+        if kernel.interpreted:
+            raise KernelTypeError(
+                f"{kernel.name} is interpreted, so there is nothing to compile", hint="unset TRITON_INTERPRET"
+            )
+        content, packages = _packed(kernel)
+        try:
+            arguments = pack((self.arguments, self.members), by_value=True)
+        except KernelTypeError as error:
+            raise TargetError(f"the arguments of {kernel.name}: {error.message}", hint=error.hint) from error
+        needs_torch = target.vendor.lowers_with_torch or _TORCH in packages | arguments.imports
+        imports = kernel.compile_imports or (_TORCH if needs_torch else "")
+        needs = TritonNeeds(("triton", *filter(None, (imports,))), target)
+        return PackedTritonCompiler(kernel.name, needs, content, arguments.content, kernel.cache_key, target)
+
+    def objection(self, config: Config) -> Compiled | None:
+        """The first objection of the free rules to a config.
+
+        The kernel's source is read, and scalars among the arguments are used as dimensions. 20 microseconds, and 70 for
+        a kernel with many helpers.
+        """
+        names, arguments = self.kernel.parameter_names, self.arguments
+        positional = {name: value for name, value in zip(names, arguments.positional, strict=False) if name is not None}
+        values: dict[str, Any] = {**positional, **arguments.keyword, **config}
+        warps = config.get("num_warps", values.get("num_warps", _DEFAULT_WARPS))
+        for name, number in (("num_warps", warps), ("num_ctas", config.get("num_ctas", 1))):
+            if isinstance(number, bool) or not isinstance(number, int):
+                message = f"{name} is {number!r} of type {type(number).__name__}; it must be an int, such as 4"
+                return Compiled(config, Status.CONSTRAINT, message)
+            if not is_power_of_two(number):
+                return Compiled(config, Status.CONSTRAINT, f"{name} is {number}; it must be a power of two")
+        parsed = self.kernel.parsed
+        blocks = blocks_of(parsed, values) if parsed is not None else Blocks()
+        facts = RuleInput(self.target, blocks, warps)
+        objections = (rule(facts) for rule in RULES)
+        return next((Compiled(config, *objection) for objection in objections if objection is not None), None)
+
+    def compile(self, config: Config) -> Compiled:
+        """Compile a config into Triton's disk cache, and judge it; its own failure becomes the status of the result.
+
+        45 ms for a config over the limit of shared memory, else 0.1 to some seconds; 1 ms from the disk cache.
+        """
+        target = self.target
+        if strange := self.unknown_names(config):
+            reason = f"{', '.join(strange)} is no parameter of {self.name} and no launch option for {target.arch}"
+            return Compiled(config, Status.CONSTRAINT, reason)
+        start = time.perf_counter()
+        try:
+            kernels = self.built(config, lambda shared, _: _check_shared(shared, target))
+            parts = [one.resources(target) for one in kernels]
+            for part, one in zip(parts, kernels, strict=True):
+                _check(part, one.metadata, target)
+            resources = together(parts)
+        except TargetError:
+            raise
+        except _OverLimitError as error:
+            resources = Resources(shared_bytes=error.shared_bytes)
+            return Compiled(config, Status.RESOURCES, str(error), resources, compile_s=time.perf_counter() - start)
+        except Exception as error:
+            failure = _failure(error)
+            if isinstance(failure, CacheError):
+                raise failure from error
+            taken_s = time.perf_counter() - start
+            trace = CandidateError.trace_of(error)
+            return Compiled(config, failure.status, str(failure), compile_s=taken_s, trace=trace)
+        reason = _spills(resources)
+        taken_s = time.perf_counter() - start
+        status = Status.DEFERRED if reason else Status.OK
+        launch = self.kernel.program_key(config.with_members(self.members), self.arguments, resources)
+        return Compiled(config, status, reason, resources, compile_s=taken_s, launch=launch)
+
+    def work(self, config: Config, contents: Mapping[str, Sequence[int]]) -> KernelWork:
+        """The work of a config's launches, from what Triton's front end makes of them; 20 to 50 ms for each."""
+        return kernel_work(self.kernel, config.with_members(self.members), self.arguments, self.target, contents)
+
+    def machine_code(self, config: Config) -> tuple[str | None, ...]:
+        """The machine code of each launch, from the disk cache; a third of a second for a matrix product."""
+        described = replace(self, arguments=self.arguments.described(light=not self.kernel.compile_imports))
+        return tuple(one.machine_code(self.target) for one in described.built(config))
+
+    def ready_launch(self, config: Config) -> bool:
+        """Have the C compiler build what launches kernels of these signatures, for all configs, into the disk cache.
+
+        Without it the first launch in a process waits a third of a second for it, with Triton 3.6. Raises whatever
+        Triton raises, as where there is no driver.
+        """
+        vendor = VENDORS.get(self.target.kind)
+        if vendor is None:
+            return False
+        with pretending(self.target):
+            kernels = self._lower(config)
+        driver = vendor.triton_driver
+        for kernel in kernels:
+            getattr(importlib.import_module(driver.module), driver.launcher)(kernel.src, kernel.metadata)
+        return True
+
+    def build(self, config: Config) -> Built:
+        """As `built`, of a kernel that is launched once."""
+        (result,) = self.built(config)
+        return result
+
+    def built(self, config: Config, judge: Judge | None = None) -> tuple[Built, ...]:
+        """Compile into Triton's disk cache, or find the config there; one result for each launch of the kernel.
+
+        `judge` is called with the exact shared memory in bytes and the TTGIR's text before LLVM and the assembler run,
+        unless the disk cache has the kernel; what it raises ends the compilation. `TargetError` if the kernel cannot be
+        compiled without being launched.
+        """
+        with pretending(self.target), with_judge(self.target, judge):
+            kernels = self._lower(config)
+        return tuple(Built.of(one, self.target) for one in kernels)
+
+    def lowered(self, config: Config) -> tuple[int, str]:
+        """Exact shared memory per block in bytes, and the TTGIR's text, without LLVM and the assembler.
+
+        Of a kernel that is launched several times, those of the first launch. 45 ms for a matmul; nothing is written to
+        the cache but the kernel's first two stages.
+        """
+        return _shared_and_ttgir(self.target, lambda: self._lower(config))
+
+    def unknown_names(self, config: Config) -> list[str]:
+        """The names in a config that the target's compiler does not know; Triton itself ignores some silently."""
+        if self.kernel.parsed is None:  # a launcher's tunables are keywords of its own
+            return []
+        known_names = option_names(self.target).union(name for name in self.kernel.parameter_names if name)
+        return [name for name in config if name not in known_names]
+
+    def _lower(self, config: Config) -> Sequence[Any]:
+        return self.kernel.lowered(config.with_members(self.members), self.arguments)
+
+
+def _shared_and_ttgir(target: Target, lower: Callable[[], object]) -> tuple[int, str]:
+    def stop(shared_bytes: int, text: str) -> None:
+        raise _SharedKnownError(shared_bytes, text)
+
+    with pretending(target, f"{target.arch}, lowered"), with_judge(target, stop), never_cached():
+        try:
+            lower()
+        except _SharedKnownError as enough:
+            return enough.answer
+    raise RuntimeError(f"Triton's backend for {target.arch} has no stage between TTGIR and LLVM")
+
+
+def _check_limit(needed: int, limit: int | None, what: str, target: Target, shared_bytes: int) -> None:
+    if limit is not None and needed > limit:
+        raise _OverLimitError(f"needs {needed:,} {what}; {target.arch} has {limit:,}", shared_bytes)
+
+
+def _check_shared(shared_bytes: int, target: Target) -> None:
+    what = "bytes of shared memory per block"
+    _check_limit(shared_bytes, target.shared_bytes_per_block, what, target, shared_bytes)
+
+
+def _check(resources: Resources, metadata: Mapping[str, Any], target: Target) -> None:
+    """Check the limits of the compiled kernel, shared memory included for a kernel from the disk cache."""
+    shared, warps = resources.shared_bytes or 0, metadata["num_warps"]
+    columns = metadata.get("tmem_size") or 0
+    per_warp = -(-(resources.registers or 0) * target.warp_size // _WARP_REGISTERS) * _WARP_REGISTERS
+    _check_shared(shared, target)
+    _check_limit(warps * target.warp_size, target.threads_per_block, "threads per block", target, shared)
+    _check_limit(columns, _TENSOR_MEMORY_COLUMNS, "columns of tensor memory", target, shared)
+    _check_limit(per_warp * warps, target.registers_per_block, "registers per block", target, shared)
+
+
+def _spills(resources: Resources) -> str:
+    spilled = resources.spill_bytes or 0
+    if spilled <= HEAVY_SPILL_BYTES:
+        return ""
+    return f"spills {spilled:,} bytes per thread; over {HEAVY_SPILL_BYTES} has always been slow"
+
+
+def _failure(error: Exception) -> CandidateError | CacheError:
+    """The typed failure of a compiler; of ptxas' output, the line with the cause and not the command."""
+    if type(error).__name__ != "PTXASError":
+        return CandidateError.of_compiler(error)
+    lines = str(error).strip().splitlines()
+    messages = [line.partition(":")[2].strip() for line in lines if line.startswith("ptxas")]
+    line = next((text for text in messages if any(word in text for word in _PTXAS_TROUBLE)), (messages or lines)[0])
+    status = Status.RESOURCES if "nsufficient registers" in line else Status.COMPILE
+    return CandidateError(status, f"ptxas: {line}")
+
+
+def disassembled(cubin: bytes) -> str | None:
+    """The machine code of a cubin as text; None where no nvdisasm can be run, or it does not know the architecture.
+
+    Cost: a third of a second for a matrix product.
+    """
+    override = triton_program(_DISASSEMBLER)
+    for path in [*([Path(override)] if override else []), *own_program(_DISASSEMBLER)]:
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(cubin)
+            file.flush()
+            try:
+                process = subprocess.run(
+                    [str(path), "-c", file.name], capture_output=True, text=True, check=False, timeout=_DISASSEMBLY_S
+                )
+            except (OSError, subprocess.TimeoutExpired):
+                continue
+        if process.returncode == 0:
+            return process.stdout
+    return None

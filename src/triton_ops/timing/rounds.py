@@ -1,0 +1,588 @@
+"""Rounds over launches side by side: a screening of each, then the race of the finalists, or a duel of two.
+
+A round visits every surviving arm once, in a new random order; every second round runs the previous order backwards.
+A visit takes a few samples, because drift is the same for all arms only in a short round, and counts by the mean of
+their middle (`Measurement.middle_mean`). At a few scheduled rounds, the checkpoints, an arm is dropped if it is slower
+than the leader by more than the indifference zone, with confidence. The race ends when all remaining arms are proven
+equal, or, if its policy says so, when no rival can be much faster than the leader; or when the budget is spent.
+
+Source: racing by blocks (irace, López-Ibáñez 2016) with an indifference zone. The design and its simulation are in
+docs/concepts/measurement.md.
+
+Clocks and temperatures drift during a comparison. The drift hits all arms of one round alike, so a comparison inside
+rounds removes it.
+
+A screening takes a few samples of a candidate. It ranks candidates roughly and never decides.
+
+A duel has a twin of its first launch as a third arm: that launch once more. The first and its twin differ only by
+noise, so a difference between the two launches counts only if it is larger.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from itertools import pairwise
+from numbers import Integral, Real
+from typing import Any, ClassVar, TypeVar
+
+from triton_ops.device import DeviceSpec, TorchDevice
+from triton_ops.exceptions import SettingsError
+from triton_ops.timing.gpu_timers import CaptureError, choose_timer, sets_needed, timer_of
+from triton_ops.timing.race_statistics import (
+    INDIFFERENCE,
+    DuelOutcome,
+    Interval,
+    Name,
+    Standing,
+    clearly_beats,
+    contrasts,
+    gaps_to,
+    judge,
+    median_error,
+    relative_levels,
+    robust_sigma,
+    small_sample,
+)
+from triton_ops.timing.timer import BURST_MS, Guard, Launch, Pending, Sampler, Timer, guard_for
+from triton_ops.values import Measurement
+
+
+@dataclass(frozen=True)
+class ScreenPolicy:
+    """The limits of the screening of one candidate.
+
+    Attributes:
+        screening_ms: Time that the samples should take; short, so that the power state cannot drift meanwhile.
+        least: Fewest samples, however long they take.
+        most: Most samples, however short they are.
+        hopeless: A candidate whose first sample is this many times slower than the best so far gets no second sample.
+    """
+
+    screening_ms: float = 3.0
+    least: int = 3
+    most: int = 10
+    hopeless: float = 1.5
+
+
+def fitting(sample_ms: float, wanted_ms: float, least: int, most: int) -> int:
+    """Number of samples of `sample_ms` that fill `wanted_ms`, at least `least` and at most `most`."""
+    return min(max(int(wanted_ms / max(sample_ms, 1e-6)), least), most)
+
+
+_COARSEST_TICK_MS = 0.001024  # the coarsest step of a GPU's events met so far; most clocks are finer
+_FEW_TICKS = 20  # a time of fewer ticks of its clock is known to no better than 5 %
+
+
+def tick_of(samples_ms: Sequence[float], launches: int) -> float:
+    """Step of the clock that took these samples, in milliseconds per launch: their smallest difference.
+
+    The step is at most that of the coarsest clock, because samples may also be few, far apart, or all the same.
+    """
+    steps = [b - a for a, b in pairwise(sorted(set(samples_ms)))]
+    return min([*steps, _COARSEST_TICK_MS / launches])
+
+
+@dataclass
+class Arm:
+    """One launch in a comparison, with its samples in milliseconds: a list for each round that counted.
+
+    `dropped_at` is how many rounds it had run when it was dropped; None while it takes part. An arm with an error,
+    which the launch raised, runs no further round.
+    """
+
+    LEAST_SAMPLE_MS: ClassVar = _FEW_TICKS * _COARSEST_TICK_MS  # a longer sample is known to 5 %, whatever the clock
+
+    sampler: Sampler
+    visit_samples: int = 1
+    _: KW_ONLY
+    visits: list[list[float]] = field(default_factory=list)
+    dropped_at: int | None = None
+    error: Exception | None = None
+
+    @property
+    def values_ms(self) -> list[float]:
+        """The value of each visit, one per round that counted."""
+        return [Measurement.middle_mean(samples) for samples in self.visits]
+
+    @property
+    def samples_ms(self) -> list[float]:
+        """All samples in the order taken."""
+        return [sample for samples in self.visits for sample in samples]
+
+    @property
+    def visit_ms(self) -> float:
+        """The time of the arm's last visit; 0 before the first visit."""
+        return statistics.median(self.visits[-1]) * self.sampler.launches * self.visit_samples if self.visits else 0.0
+
+    @property
+    def running(self) -> bool:
+        """Check whether the arm takes part in the next round."""
+        return self.dropped_at is None and self.error is None
+
+    @property
+    def tick_ms(self) -> float:
+        """Step of the clock, per launch."""
+        return tick_of(self.samples_ms, self.sampler.launches)
+
+    @property
+    def coarse(self) -> bool:
+        """Check whether its shortest sample is so few ticks of the clock that it is known to no better than 5 %."""
+        return min(self.samples_ms) < _FEW_TICKS * self.tick_ms
+
+    def measurement(self, mode: str) -> Measurement:
+        """Its samples of all rounds that counted, at least one, in the mode of the timer."""
+        return Measurement(tuple(self.samples_ms), mode, len(self.visits))
+
+    def start_again(self) -> None:
+        """Forget all rounds, for a race from the beginning."""
+        self.visits, self.dropped_at = [], None
+
+
+def next_order(arms: Sequence[Arm], before: Sequence[Arm], turn: int, rng: random.Random) -> list[Arm]:
+    """The order of round `turn`: a new random order in even rounds, and the previous order backwards in odd rounds.
+
+    No arm therefore always follows the same other arm: the heat and the cache contents that an arm leaves behind fall
+    on all others alike.
+    """
+    if turn % 2:
+        return [arm for arm in reversed(before) if arm.running]
+    running = [arm for arm in arms if arm.running]
+    return rng.sample(running, len(running))
+
+
+def visit(order: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
+    """Run one round, in bursts short enough for a GPU's highest clock; the samples of the arms that did not fail."""
+    return [pair for burst in _bursts(order) for pair in _run_burst(burst, timer)]
+
+
+def _bursts(order: Sequence[Arm]) -> list[list[Arm]]:
+    """The arms in their order, split wherever the work would last longer than one burst."""
+    bursts: list[list[Arm]] = [[]]
+    took_ms = 0.0
+    for arm in order:
+        took_ms += arm.visit_ms
+        if bursts[-1] and took_ms > BURST_MS:
+            bursts.append([])
+            took_ms = arm.visit_ms
+        bursts[-1].append(arm)
+    return bursts
+
+
+def _run_burst(arms: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
+    queued: list[tuple[Arm, Pending]] = []
+    with timer.round():
+        queued.extend((arm, pending) for arm in arms if (pending := _queue_visit(arm)) is not None)
+    return [(arm, collect()) for arm, collect in queued]
+
+
+def _queue_visit(arm: Arm) -> Pending | None:
+    try:
+        return arm.sampler.queue(arm.visit_samples)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - one candidate's failure is its own, SystemExit too; the others go on
+        failure = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+        arm.error = failure.with_traceback(None)  # the traceback's frames would keep the launch's memory allocated
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RacePolicy:
+    """The limits of a race, and the rule by which an arm is dropped.
+
+    Attributes:
+        checkpoints: After how many rounds arms may be dropped; the last checkpoint ends the race.
+        zone: Differences up to this share count as none.
+        confidence: Standard errors by which a difference must exceed the zone.
+        seconds: Wall seconds after which no round is started; two rounds are always run.
+        visit_ms: Time that a visit should take: ten replays of a short kernel, a few launches of a long one, and ten
+            arms in one burst.
+        longest: Most samples in a visit.
+        regret: The race ends as soon as no rival can be faster than the leader by more than this share, with
+            confidence, though they are not proven equal: more rounds would hardly find a better winner. None ends it
+            only when all are proven equal.
+
+    Raises:
+        SettingsError: A field has a value that it cannot have.
+    """
+
+    checkpoints: tuple[int, ...] = (4, 8, 16, 32, 64, 128)
+    zone: float = INDIFFERENCE
+    confidence: float = 3.0
+    seconds: float = 10.0
+    visit_ms: float = 2.5
+    longest: int = 10
+    regret: float | None = None
+
+    def __post_init__(self) -> None:
+        checkpoints: object = self.checkpoints
+        rounds = checkpoints if isinstance(checkpoints, (tuple, list)) else ()
+        steps = (0, *rounds)
+        if not rounds or not all(_is_count(step) for step in rounds) or any(b <= a for a, b in pairwise(steps)):
+            raise SettingsError(
+                f"checkpoints are {self.checkpoints!r}; they must be numbers of rounds that grow",
+                hint="checkpoints=(4, 8, 16)",
+            )
+        for name, value in (
+            ("zone", self.zone), ("confidence", self.confidence), ("seconds", self.seconds),
+            ("visit_ms", self.visit_ms), ("regret", 0.0 if self.regret is None else self.regret),
+        ):  # fmt: skip
+            if not _is_amount(value):
+                raise SettingsError(f"{name} of a race is {value!r}; it must be a number of 0 or more")
+        if not _is_count(self.longest) or self.longest < 1:
+            raise SettingsError(f"longest of a race is {self.longest!r}; it must be a whole number of 1 or more")
+
+    def samples(self, sample_ms: float) -> int:
+        """Number of samples of `sample_ms` milliseconds that make a visit."""
+        return fitting(sample_ms, self.visit_ms, 1, self.longest)
+
+    def undecided(self, gap: float, error: float, rounds: int) -> bool:
+        """Check whether a race goes on for an arm."""
+        margin = self.confidence * error
+        if self.regret is None:
+            return gap + margin > self.zone
+        return rounds < _LEAST_ROUNDS or margin - gap > self.regret
+
+    def ends_on(self, gain: float) -> bool:
+        """Check whether a race may end on so large a proven gain over the default.
+
+        A race that may end early does not end on a gain near the zone: what lasts for the tenths of a second of a few
+        rounds, such as the boost of a chip that has rested, can look like it.
+        """
+        return self.regret is None or gain > self.zone + self.regret
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, Real) and float(value) >= 0  # a NaN is not
+
+
+@dataclass(frozen=True)
+class DuelPolicy:
+    """The limits of a duel, which ends after one of the checkpoints' rounds if the answer is clear, and after the last.
+
+    After so many seconds no round is started; six rounds are always run. Differences up to `zone` count as none. A
+    clear difference exceeds the least one that counts by so many standard errors: among several checkpoints a lucky
+    early one must not decide. `chance` is how often the interval that must exclude 0 may miss. A visit takes about
+    `visit_ms`, and at most `longest` samples.
+    """
+
+    LEAST_ROUNDS: ClassVar = 6  # six values of one sign have a chance of 1 in 32: fewer cannot bound a median at 95 %
+
+    checkpoints: tuple[int, ...] = (12, 24, 48, 96)
+    seconds: float = 10.0
+    zone: float = INDIFFERENCE
+    errors: float = 3.0
+    chance: float = 0.05
+    visit_ms: float = 5.0
+    longest: int = 10
+
+    def samples(self, sample_ms: float) -> int:
+        """Number of samples of `sample_ms` milliseconds that make a visit."""
+        return fitting(sample_ms, self.visit_ms, 1, self.longest)
+
+
+_LEAST_ROUNDS = 12  # before a race ends although arms are not proven equal: few values may agree by chance
+_PATIENCE = 8  # rounds after which the time limit holds even if fewer than two counted
+_ESTIMATE = ScreenPolicy(screening_ms=3.0, least=1, most=5)
+_MOST_QUEUED = 32  # samples in a round: with more, a GPU's queue is full, and waiting for the host enters the times
+
+
+@dataclass(kw_only=True)
+class Rounds:
+    """Rounds in which launches run side by side, on one timer.
+
+    `rng` draws the orders. `keep` is called after every round; False discards it for all arms alike, as a round in
+    which the GPU was throttled.
+    """
+
+    timer: Timer
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
+    keep: Callable[[], bool] = lambda: True
+    clock: Callable[[], float] = time.monotonic
+
+    @classmethod
+    def guarded(
+        cls,
+        timer: Timer,
+        device_name: str,
+        *,
+        since_s: float | None = None,
+        follow: Callable[[bool], object] = lambda _: None,
+        **more: Any,
+    ) -> tuple[Rounds, Guard]:
+        """Rounds that count as the guard of a device says, and that guard, which watches from `since_s` on, or now.
+
+        `follow` is called after each round with whether it counts; `more` are further fields.
+        """
+        guard = guard_for(device_name, since_s)
+
+        def keep() -> bool:
+            counts = guard.round_ok()
+            follow(counts)
+            return counts
+
+        return cls(timer=timer, keep=keep, **more), guard
+
+    def run(self, arms: Sequence[Arm], count: int) -> None:
+        """Run up to `count` rounds over arms, whose visits and errors are filled in; only one that fails is dropped."""
+        rounds = self._rounds(arms)
+        for _ in range(count):
+            self._counts(next(rounds))
+
+    def race(
+        self, arms: Sequence[Arm], policy: RacePolicy, *, beside: Sequence[Arm] = (), default: Arm | None = None
+    ) -> str:
+        """Run rounds until the survivors are decided, the last checkpoint is reached, or the time is used up.
+
+        The arms' visits, errors and `dropped_at` are filled in. Arms `beside` run in every round, are never dropped,
+        and cause no arm to be dropped: twins, by which the noise is known. The arm of the default is never dropped:
+        whoever wins is compared with it to the end. Returns why the race ended: `proven`, `rounds`, `seconds`, or
+        `one arm`.
+        """
+        end = self.clock() + policy.seconds
+        rounds, turn, counted = self._rounds([*arms, *beside]), 0, 0
+        while counted < policy.checkpoints[-1]:
+            if sum(arm.running for arm in arms) < 2:
+                return "one arm"
+            if (counted >= 2 or turn >= _PATIENCE) and self.clock() > end:
+                return "seconds"
+            counted, turn = counted + self._counts(next(rounds)), turn + 1
+            running = [arm for arm in arms if arm.running]
+            if counted in policy.checkpoints and not drop_slower(running, policy, default):
+                return "proven"
+        return "rounds"
+
+    def duel(self, arms: tuple[Arm, Arm, Arm], policy: DuelPolicy) -> DuelOutcome:
+        """Run rounds of a first arm, a second and the first's twin until the answer is clear, or a limit is reached.
+
+        The arms' visits and errors are filled in; what a launch raised is raised.
+        """
+        end = self.clock() + policy.seconds
+        rounds, counted = self._rounds(arms), 0
+        while counted < policy.checkpoints[-1] and not (counted >= policy.LEAST_ROUNDS and self.clock() > end):
+            samples = next(rounds)
+            for arm in arms:
+                if arm.error is not None:
+                    raise arm.error
+            if self._counts(samples):
+                counted += 1
+                if counted in policy.checkpoints and _is_clear(_judge_arms(arms, policy), arms, policy):
+                    break
+        return _judge_arms(arms, policy)
+
+    @staticmethod
+    def standing(arms: Mapping[Name, Arm], default: Name | None = None, **more: Any) -> Standing[Name]:
+        """The standing of arms by name after their rounds; `more` are further fields of it."""
+        rows_ms = {name: arm.values_ms for name, arm in arms.items()}
+        dropped = [name for name, arm in arms.items() if arm.dropped_at is not None]
+        return Standing(rows_ms=rows_ms, default=default, dropped=dropped, **more)
+
+    def screen(
+        self, sampler: Sampler, policy: ScreenPolicy, best: float | None = None, *, beside: Sampler | None = None
+    ) -> tuple[list[float], float]:
+        """Take a few samples, in milliseconds per launch; also the launch's time over that of the launch `beside`.
+
+        The two take samples in turn, so that they share one power state and one load. Ratios to the same launch are
+        therefore comparable even if minutes or a compilation lie between two screenings. The times of `policy` are
+        those of both together. `best` is the ratio of the best candidate so far, or its milliseconds where nothing runs
+        beside, whose ratio is 1; None for the first.
+        """
+        samples, others = self._in_turn(sampler, beside, 1)
+        unit_ms = others[0] if others else 1.0
+        if best is not None and samples[0] > policy.hopeless * best * unit_ms:
+            return samples, samples[0] / max(unit_ms, 1e-9) if others else 1.0
+        both_ms = samples[0] * sampler.launches + (0.0 if beside is None else unit_ms * beside.launches)
+        most = fitting(both_ms, policy.screening_ms, policy.least, policy.most)
+        more, more_others = self._in_turn(sampler, beside, most - 1)
+        samples, others = samples + more, others + more_others
+        return samples, math.exp(Interval.of_gap(samples, others).centre) if others else 1.0
+
+    def sample_ms(self, sampler: Sampler) -> float:
+        """Milliseconds of one sample, by the median of a few."""
+        return statistics.median(self.screen(sampler, _ESTIMATE)[0]) * sampler.launches
+
+    def sample(self, sampler: Sampler, count: int, seconds: float = math.inf) -> list[float]:
+        """Take so many samples; those of a round that does not count are taken again, in up to so many seconds.
+
+        Where no round counts in time, the samples of the last one are returned.
+        """
+        end = self.clock() + seconds
+        samples: list[float] = []
+        while True:
+            part = sampler.take(self.timer, min(count - len(samples), _MOST_QUEUED))
+            samples += part if self.keep() else []
+            if len(samples) >= count or self.clock() >= end:
+                return samples or part
+
+    def _in_turn(self, sampler: Sampler, beside: Sampler | None, samples: int) -> tuple[list[float], list[float]]:
+        """Take samples of one or of both; every second pair runs in the opposite order."""
+        if beside is None:
+            return sampler.take(self.timer, samples), []
+        own: list[Pending] = []
+        others: list[Pending] = []
+        pair = [(beside, others), (sampler, own)]
+        with self.timer.round():
+            for turn in range(samples):
+                for which, queued in reversed(pair) if turn % 2 else pair:
+                    queued.append(which.queue(1))
+        return [sample for collect in own for sample in collect()], [ms for collect in others for ms in collect()]
+
+    def _rounds(self, arms: Sequence[Arm]) -> Iterator[list[tuple[Arm, list[float]]]]:
+        """The samples of one round after another; no arm's visit of a round counts yet."""
+        order: list[Arm] = []
+        for turn in itertools.count():
+            order = next_order(arms, order, turn, self.rng)
+            yield visit(order, self.timer)
+
+    def _counts(self, samples: Sequence[tuple[Arm, list[float]]]) -> bool:
+        """Give the arms the samples of a round, if it counts."""
+        if not self.keep():
+            return False
+        for arm, visit_ms in samples:
+            arm.visits.append(visit_ms)
+        return True
+
+
+def drop_slower(running: Sequence[Arm], policy: RacePolicy, default: Arm | None = None) -> bool:
+    """Drop the arms that are proven slower than the leader; returns whether the policy is undecided about another.
+
+    The arms must all have the same number of rounds. The arm `default` is never dropped; it is undecided
+    until the leader clearly beats it.
+    """
+    if len(running) < 2:
+        return False
+    rows = [arm.values_ms for arm in running]
+    lead = leader(rows)
+    undecided = False
+    for i, (gap, error) in enumerate(gaps_to(rows, lead)):
+        if i == lead:
+            continue
+        margin = policy.confidence * error
+        if running[i] is default:
+            beaten = policy.ends_on(gap) and clearly_beats(rows[lead], rows[i], policy.zone)
+            undecided |= gap + margin > policy.zone and not beaten
+        elif gap - margin > policy.zone and Interval.of_gain(rows[i], rows[lead]).low > 0:  # few may agree by chance
+            running[i].dropped_at = len(rows[i])
+        else:
+            undecided |= policy.undecided(gap, error, len(rows[i]))
+    return undecided
+
+
+def leader(rows_ms: Sequence[Sequence[float]]) -> int:
+    """Position of the arm with the smallest time relative to the medians of its rounds."""
+    levels = relative_levels(rows_ms)
+    return min(range(len(levels)), key=levels.__getitem__)
+
+
+def _judge_arms(arms: Sequence[Arm], policy: DuelPolicy) -> DuelOutcome:
+    tick_ms = max(arm.tick_ms for arm in arms)
+    first, second, twin = (arm.values_ms for arm in arms)
+    return judge(first, second, twin, tick_ms=tick_ms, zone=policy.zone, chance=policy.chance)
+
+
+def _is_clear(outcome: DuelOutcome, arms: Sequence[Arm], policy: DuelPolicy) -> bool:
+    """Check whether more rounds would not change the answer: different by far, or proven to be within the zone."""
+    if outcome.verdict == "not distinguishable":
+        return max(abs(outcome.gain.low), abs(outcome.gain.high)) <= policy.zone
+    gaps = contrasts(arms[1].values_ms, arms[0].values_ms)
+    error = policy.errors * small_sample(len(gaps)) * median_error(robust_sigma(gaps), len(gaps))
+    return abs(outcome.gain.centre) - error > outcome.needed
+
+
+_log = logging.getLogger("triton_ops")
+_SAMPLES = 3  # to find out whether a launch is too short for its timer
+
+
+T = TypeVar("T")
+
+
+class SharedTimer:
+    """The timer of one tune or comparison: the first timed launch chooses it, and all later launches use it.
+
+    `cold` says for a GPU whether L2 holds nothing of the arguments when a launch starts. `mode` is that of times taken
+    before, with which new times must be comparable; None leaves the choice open. `choose` None is
+    `choose_timer`, and something else only in simulations. `timer` is None until it is chosen.
+    """
+
+    def __init__(
+        self,
+        device: DeviceSpec,
+        device_name: str,
+        *,
+        cold: bool = True,
+        mode: str | None = None,
+        choose: Callable[..., Timer] | None = None,
+    ) -> None:
+        self.device, self.device_name, self.cold = device, device_name, cold
+        self.timer: Timer | None = None
+        self._mode, self._choose = mode, choose or choose_timer
+
+    @property
+    def mode(self) -> str | None:
+        """The mode of the timer, or, before there is one, the mode that was asked for; None if none was."""
+        return self._mode if self.timer is None else self.timer.mode
+
+    def start(self, launch: Launch) -> Timer:
+        """The timer; `launch` chooses it if none is chosen yet."""
+        if self.timer is None and self._mode is not None:
+            self.timer = timer_of(self._mode, self.device_name)
+        if self.timer is None:
+            self.timer = self._choose(self.device, self.device_name, launch, cold=self.cold)
+        return self.timer
+
+    def start_by_length(self, launch: Launch) -> Timer:
+        """The timer, warm where `launch` is too short for event pairs and has no tensors to rotate."""
+        timer = self.start(launch)
+        if timer.mode != "event-flushed" or launch.reset is not None:
+            return timer
+        took_ms = statistics.median(timer.prepare(launch).take(timer, _SAMPLES))
+        if took_ms >= Arm.LEAST_SAMPLE_MS:
+            return timer
+        warm = self._choose(self.device, self.device_name, launch, cold=False)
+        if warm.mode.startswith("graph"):
+            _log.warning(
+                "%.4f ms is too short for event pairs, and no tensors were given to rotate: timed warm", took_ms
+            )
+            self.timer = timer = warm
+        return timer
+
+    def prepare(self, launch: Launch) -> Sampler:
+        """A sampler of a launch; if it cannot be captured, none is from now on, and the timer is another one."""
+        try:
+            return self.start(launch).prepare(launch)
+        except CaptureError:
+            return self._change(launch).prepare(launch)
+
+    def prepare_all(self, launch: Launch, prepare: Callable[[Timer], T]) -> T:
+        """What `prepare` makes with the timer, made anew with another one where a launch cannot be captured.
+
+        The timers are chosen by `launch`, one of those that are prepared.
+        """
+        try:
+            return prepare(self.start(launch))
+        except CaptureError as error:
+            _log.warning("%s: timed by event pairs instead", error)
+            return prepare(self._change(launch))
+
+    def _change(self, launch: Launch) -> Timer:
+        self.timer = self._choose(self.device, self.device_name, launch, cold=self.cold, capture=False)
+        return self.timer
+
+    def sets(self, tensors: Iterable[Any]) -> int:
+        """The number of sets of such tensors that keep L2 cold; 1 on a CPU and for a timer that flushes."""
+        if not self.cold or (self.mode or "").endswith("flushed") or self.device.is_cpu:
+            return 1
+        touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+        free = TorchDevice(self.device_name).free_bytes
+        return sets_needed(sum(touched.values()), self.device.l2_bytes, free) or 1
