@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.progress import BarColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Task as ProgressTask
 from rich.text import Text
 
 from triton_ops.base import escaped
@@ -168,7 +169,7 @@ class ProgressBar:
 class _Left(TimeRemainingColumn):
     """The column of the time left; empty while there is no total."""
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: ProgressTask) -> Text:
         return Text() if task.total is None else super().render(task) + Text(" left")
 
 
