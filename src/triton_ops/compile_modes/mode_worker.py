@@ -32,7 +32,7 @@ from triton_ops.compile_modes.compile_mode import INDUCTOR, CompileMode
 from triton_ops.compile_modes.compiler_output import CompilerLog
 from triton_ops.compile_modes.model_workload import Loss, ModelRunner, ModelWorkload, Verification
 from triton_ops.device import TorchDevice
-from triton_ops.evaluation import Attempt, StationFacts
+from triton_ops.evaluation import Attempt
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.processes import import_heavy
 from triton_ops.request import Effort, Patience
@@ -197,7 +197,7 @@ class ModeAssignment:
 class ModeStation:
     """A model under one way to run it, in a process of its own."""
 
-    facts = StationFacts()
+    facts = None
 
     def __init__(self, assignment: ModeAssignment, tell: Tell, lines: KeptLines) -> None:
         self._assignment, self._tell, self._lines = assignment, tell, lines

@@ -130,6 +130,18 @@ class Subject:
     _further: list[Arguments] | None = None
     _with_reset: set[Config] = field(default_factory=set)  # configs before whose launches something must be done
 
+    @classmethod
+    def on(
+        cls,
+        arguments: Arguments,
+        sets: Callable[[Iterable[Any]], int],
+        *,
+        restores: bool = False,
+        protected: bool = True,
+    ) -> Subject:
+        """The subject on arguments that nothing else may write; what writes them can be undone if `protected`."""
+        return cls(ArgumentSet(arguments, protected=protected), sets, restores)
+
     @property
     def arguments(self) -> Arguments:
         """The arguments of the first set."""
