@@ -38,7 +38,7 @@ from triton_ops.records.lock_entry import EntryOrigin as Origin
 from triton_ops.records.lock_entry import LockedTiming as Measured
 from triton_ops.records.misses import flush_misses
 from triton_ops.records.run_log import has_ended
-from triton_ops.request import make_task
+from triton_ops.request import TuneProblem
 from triton_ops.space import Config
 from triton_ops.tuner import Silent
 from triton_ops.tuner.neighbours import transfers_to
@@ -83,7 +83,7 @@ def kinds(folder: Path) -> list[Kind]:
     (record,) = open_store(cache)
     [log] = (cache / "runs").rglob("*.jsonl")
     log.write_bytes(_shorter(log.read_bytes()))
-    task = make_task(hostile, shape=(16,))
+    task = TuneProblem(target=hostile, shape=(16,)).request().task()
     key = Key.of(task.problem, task.kernel.identity, task.device)
     quarantine = folder / "quarantine.jsonl"
     for n in (1, 2, 3):

@@ -305,7 +305,7 @@ class TritonCompiler(Compiler):
         described = replace(self, arguments=self.arguments.described(light=not self.kernel.compile_imports))
         return tuple(one.machine_code(self.target) for one in described.built(config))
 
-    def ready_launch(self, config: Config) -> None:
+    def ready_launch(self, config: Config) -> bool:
         """Have the C compiler build what launches kernels of these signatures, for all configs, into the disk cache.
 
         Without it the first launch in a process waits a third of a second for it, with Triton 3.6. Raises whatever
@@ -313,12 +313,13 @@ class TritonCompiler(Compiler):
         """
         vendor = VENDORS.get(self.target.kind)
         if vendor is None:
-            return
+            return False
         with pretending(self.target):
             kernels = self._lower(config)
         driver = vendor.triton_driver
         for kernel in kernels:
             getattr(importlib.import_module(driver.module), driver.launcher)(kernel.src, kernel.metadata)
+        return True
 
     def build(self, config: Config) -> Built:
         """As `built`, of a kernel that is launched once."""

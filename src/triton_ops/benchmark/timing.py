@@ -44,7 +44,7 @@ from triton_ops.exceptions import (
     TargetError,
     TritonKernelError,
 )
-from triton_ops.request import device_of, make_task
+from triton_ops.request import TuneProblem, device_of
 from triton_ops.space import Config
 from triton_ops.timing import (
     CaptureError,
@@ -103,7 +103,7 @@ def _contestant(
     config = _config_of(config or {})
     if isinstance(target, Operation) and _is_pair(what):
         if not arguments.positional and not arguments.keyword:
-            task = make_task(target, space=[config], device=device, seed=seed)
+            task = TuneProblem(target=target, space=[config]).request(device, seed).task()
             make_arguments = makers.setdefault(id(target), task.arguments)
             return Contestant(name, task.kernel, config, device_name=task.device_name, arguments=make_arguments)
         target = target.kernel

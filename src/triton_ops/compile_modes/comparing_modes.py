@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import random
 import shutil
 import time
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 from triton_ops import settings
 from triton_ops._paths import expanded
 from triton_ops.backend import pack
-from triton_ops.base import Folder, require
+from triton_ops.base import Folder, is_positive, require
 from triton_ops.compile_modes.backends import option_values
 from triton_ops.compile_modes.compile_mode import (
     EAGER,
@@ -173,7 +172,7 @@ def _check_numbers(*, warmup: Any, seconds: Any, budget_s: Any, compile_s: Any) 
     for name, value in (("seconds", seconds), ("budget_s", budget_s), ("compile_s", compile_s)):
         if value is None and name != "seconds":
             continue
-        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
+        if not is_positive(value):
             raise SettingsError(f"{name} is {value!r}; it must be a positive number of seconds")
 
 

@@ -15,7 +15,7 @@ from triton_ops.backend import pack
 from triton_ops.device import TorchDevice, probe
 from triton_ops.evaluation import Assignment, FinalRequest, worker
 from triton_ops.evaluation.station import Inline
-from triton_ops.request import chosen_effort, device_for, device_of, make_task
+from triton_ops.request import TuneOptions, TuneProblem, device_for, device_of
 from triton_ops.timing import RacePolicy
 from triton_ops.tuner import Silent
 from triton_ops.values import Status
@@ -85,10 +85,19 @@ def same(result, expected):
     return torch.equal(result, expected)
 
 
-TASK = make_task(
-    FunctionKernel(double), (torch.ones(4),), space={"step": [1, 0]}, reference=twice, check=same, device="cpu"
+TASK = (
+    TuneProblem(
+        target=FunctionKernel(double),
+        args=(torch.ones(4),),
+        space={"step": [1, 0]},
+        reference=twice,
+        check=same,
+        device="cpu",
+    )
+    .request()
+    .task()
 )  # step 0 fails
-ASSIGNED = replace(Assignment.of(TASK, chosen_effort("quick"), True, None), device_name="cuda:1")
+ASSIGNED = replace(Assignment.of(TASK, TuneOptions(effort="quick"), None), device_name="cuda:1")
 """A task of the CPU that is said to run on the second GPU."""
 
 
