@@ -19,8 +19,8 @@ from triton_ops.device import probe
 from triton_ops.exceptions import MissingDependencyError
 from triton_ops.records import Record, Timing
 from triton_ops.records.command_cache import export_records
-from triton_ops.records.directory import open_store
 from triton_ops.records.record import Verified
+from triton_ops.records.store import open_store
 from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config
 from triton_ops.terminal.program import imported
