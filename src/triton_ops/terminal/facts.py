@@ -147,7 +147,7 @@ class _Table:
     def printed(self, columns: int | None) -> Iterator[str]:
         if self.title:
             yield from ("", bold(self.title))
-        if self.rows or any(self.header):
+        if self.rows:
             lines = self._lines(columns)
             if self.narrow is None or columns is None or all(len(line) <= columns for line in self._lines(None)):
                 yield from [bold(lines[0]), *lines[1:]] if any(self.header) else lines

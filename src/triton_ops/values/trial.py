@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from triton_ops.base import Count, NotNegative, escaped, gain_text
-from triton_ops.device import Machine
 from triton_ops.space import Config
+
+if TYPE_CHECKING:
+    from triton_ops.device import Machine
 
 _WARPS = 4  # Triton's default for a config that names none
 
