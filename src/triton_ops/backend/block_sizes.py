@@ -20,8 +20,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from triton_ops.backend.origins import unwrap
-from triton_ops.backend.portable import is_jit_function
+from triton_ops.backend.origins import is_jit_function, unwrap
 
 _FILLED = ("zeros", "full")
 _LANGUAGE = "triton."  # modules of Triton's own functions, which are no helpers of the user's
