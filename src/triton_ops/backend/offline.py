@@ -32,7 +32,7 @@ from triton_ops.backend.roles import Arguments, CandidateError
 from triton_ops.base import require
 from triton_ops.device import Target
 from triton_ops.exceptions import TargetError
-from triton_ops.kernel_ir import KernelWork, Operand, UnreadableError, UntoldError, launch_work
+from triton_ops.kernel_ir import KernelWork, Operand, UntoldError, launch_work
 from triton_ops.space import Config
 from triton_ops.values import ITEM_BYTES, Resources
 
@@ -302,7 +302,7 @@ def kernel_work(
         return KernelWork(silent="it launches no kernel that Triton's front end lowers to TTIR")
     try:
         return KernelWork(tuple(_work(launch, contents or {}) for launch in launches))
-    except (UntoldError, UnreadableError) as error:
+    except UntoldError as error:
         return KernelWork(silent=str(error))
 
 

@@ -25,7 +25,7 @@ from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelE
 from triton_ops.request import Effort, KernelProblem, Task, TuneOptions
 from triton_ops.space import Config, Members
 from triton_ops.timing import SharedTimer, guard_for
-from triton_ops.values import Status, Trial, Work
+from triton_ops.values import Trial, Work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +189,7 @@ class Inline:
             except BaseException:
                 self._note_config(None)  # Ctrl-C or an error of this package
                 raise
-            if trial.status in (Status.RUNTIME, Status.RESOURCES):
+            if trial.status.facts.hurts_device:
                 self._lost = _device_lost(self._assignment.device, self._assignment.device_name)
                 if self._lost is None and not self._assignment.device.is_cpu:
                     require("torch", "freeing memory").cuda.empty_cache()  # memory that the failed candidate held

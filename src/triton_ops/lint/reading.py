@@ -22,12 +22,10 @@ from triton_ops.backend import Arguments, Built, CandidateError, LaunchedKernel,
 from triton_ops.base import require
 from triton_ops.device import Target
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.kernel_ir import UnreadableError, UntoldError
+from triton_ops.kernel_ir import Fact, Facts, SourcePlace, UntoldError, facts_of
 from triton_ops.lint.jit_functions import KernelFunction, SourceLaunch
-from triton_ops.lint.kernel_facts import Fact, Facts, SourcePlace
 from triton_ops.lint.memory_watch import RunRecord
 from triton_ops.lint.parameters import FLOATS, Guess, SourceValues, Uses, guesses, switches, uses_of
-from triton_ops.lint.term_walk import facts_of
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Problem
 
@@ -252,7 +250,7 @@ class KernelReading:
             return f"Triton's front end refuses it: {CandidateError.one_line(error)}"
         try:
             return Variant(guess, facts_of(text, self.function.parameters), _REARRANGES.search(text) is not None)
-        except (UnreadableError, UntoldError) as error:
+        except UntoldError as error:
             return f"{_UNREADABLE}: {error}"
 
     @property
