@@ -21,7 +21,7 @@ from triton_ops import (  # noqa: E402
     UnknownTunableError,
     tune,
 )
-from triton_ops.backend import Arguments, FormsKernel, Packed, TritonCompiler, TritonKernel, matrix_descriptor
+from triton_ops.backend import Arguments, FormsKernel, Packed, TritonCompiler, TritonKernel, matrix_descriptor  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
 from triton_ops.kernels.fp8_gemm import operation as fp8_gemm  # noqa: E402
 from triton_ops.kernels.fp8_gemm.problems import gluon_form  # noqa: E402

@@ -10,7 +10,7 @@ import triton.language as tl  # noqa: E402
 
 from tests.clocks import steady_times  # noqa: E402
 from triton_ops import tune  # noqa: E402
-from triton_ops.backend import Arguments, Packed, TritonCompiler, TritonKernel
+from triton_ops.backend import Arguments, Packed, TritonCompiler, TritonKernel  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError  # noqa: E402
 from triton_ops.space import Config  # noqa: E402

@@ -31,7 +31,7 @@ from triton_ops import (  # noqa: E402
     TritonKernel,
     tune,
 )
-from triton_ops.backend import Arguments, Packed, PreparedCall, ScratchAllocator, TritonCompiler
+from triton_ops.backend import Arguments, Packed, PreparedCall, ScratchAllocator, TritonCompiler  # noqa: E402
 from triton_ops.compilation import (  # noqa: E402
     CompilePool,
 )
