@@ -39,7 +39,7 @@ NAMES = {
     "triton_ops.dispatch.triton_autotuner": ["PrintedTune", "parse_printed"],
     "triton_ops.dispatch.ladder": ["replaying", "use_lockfile"],
     "triton_ops.backend.triton_process": ["use_ptxas"],
-    "triton_ops.compile_modes.advice": ["Advice", "advise"],
+    "triton_ops.compile_modes.call_profile": ["Advice", "advise"],
     "triton_ops.compile_modes.mode_report": ["CompileReport"],
     "triton_ops.compile_modes.comparing_modes": ["tune_compile"],
     "triton_ops.compile_modes.compile_mode": ["CompileMode"],
