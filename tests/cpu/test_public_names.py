@@ -43,8 +43,8 @@ NAMES = {
     "triton_ops.compile_modes.mode_report": ["CompileReport"],
     "triton_ops.compile_modes.comparing_modes": ["tune_compile"],
     "triton_ops.compile_modes.compile_mode": ["CompileMode"],
-    "triton_ops.records.directory": ["share_records"],
-    "triton_ops.records.followed_lockfiles": ["share_lockfile"],
+    "triton_ops.records.store": ["share_records"],
+    "triton_ops.records.lockfile": ["share_lockfile"],
     "triton_ops.benchmark": ["BenchmarkSuite", "CorrectnessVerifier", "PerformanceReport"],
     "triton_ops.exceptions": [
         "CacheError",

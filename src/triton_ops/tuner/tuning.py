@@ -43,11 +43,9 @@ from triton_ops.search import USES_PRIORS, Prior, Searcher, begin_imports, make_
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.gate import Gate, Leave, nothing_yet, wait_for_one
 from triton_ops.tuner.loop import TuningLoop
-from triton_ops.tuner.neighbours import transfers_to, winners_nearby
-from triton_ops.tuner.priors import coming_priors, readiness, searcher_over
-from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan
+from triton_ops.tuner.priors import coming_priors, readiness, searcher_over, transfers_to, winners_nearby
+from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of, versions
 from triton_ops.tuner.proposals import Compiles, Feed, FirstConfigs, feed_over, open_pool, until_one_is_done
-from triton_ops.tuner.result import failed, record_of, result_of, versions
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 
 
