@@ -17,7 +17,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, MayCrash, Operation, is_tensor
+from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, MayCrash, Operation
 from triton_ops.base import require
 from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found, register
 from triton_ops.dispatch.ladder import Ladder, Question, ladder_of, left_undecided
@@ -162,7 +162,7 @@ class _Calls:
         place = calls.place(args, kwargs)
         if place is None:  # such as a tensor without strides or an address
             for name, value in values.items():
-                if is_tensor(value):
+                if Arguments.is_tensor(value):
                     check_strided(value, name)
         return calls.of(place, lambda: _decided(operation, values, list(values)[: len(args)]))
 
