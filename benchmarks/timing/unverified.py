@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from triton_ops.backend import Arguments, Executable, Kernel
+from triton_ops.backend import Arguments, ArgumentSet, Executable, Kernel
 from triton_ops.device import DeviceSpec
-from triton_ops.evaluation import ArgumentSet, FinalRequest, Outcome, StationFacts, Subject
+from triton_ops.evaluation import FinalRequest, Outcome, StationFacts, Subject
 from triton_ops.evaluation.candidate import Evaluator
 from triton_ops.evaluation.finals import compare_finalists
 from triton_ops.records import RunLog

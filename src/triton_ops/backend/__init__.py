@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.portable import not_for_another_process as not_for_another_process
     from triton_ops.backend.portable import pack as pack
     from triton_ops.backend.portable import unpack as unpack
+    from triton_ops.backend.private import ArgumentSet as ArgumentSet
     from triton_ops.backend.private import Form as Form
     from triton_ops.backend.private import Protection as Protection
     from triton_ops.backend.private import check_no_arrays as check_no_arrays

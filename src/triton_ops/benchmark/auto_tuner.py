@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
-from triton_ops.backend import Arguments, CandidateError, Executable, FunctionKernel
+from triton_ops.backend import Arguments, ArgumentSet, CandidateError, Executable, FunctionKernel
 from triton_ops.benchmark.performance import PerformanceProfile as PerformanceProfile
 from triton_ops.benchmark.performance import compute_elementwise_metrics as compute_elementwise_metrics
 from triton_ops.benchmark.performance import compute_gemm_metrics as compute_gemm_metrics
 from triton_ops.benchmark.plain_configs import ConfigCache
 from triton_ops.device import Turns, current_device, gpu_missing, probe, turn_key
-from triton_ops.evaluation import ArgumentSet, Subject
+from triton_ops.evaluation import Subject
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsError, TuningFailedError
 from triton_ops.space import Config, ConfigSpace, Members, given_back
 from triton_ops.timing import Arm, EmptyCaptureError, HostTimer, Launch, Rounds, Sampler, SharedTimer, Timer

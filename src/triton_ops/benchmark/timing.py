@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 import triton_ops
 from triton_ops.backend import (
     Arguments,
+    ArgumentSet,
     CandidateError,
     Executable,
     FunctionKernel,
@@ -35,7 +36,7 @@ from triton_ops.backend import (
 )
 from triton_ops.base import require
 from triton_ops.device import CpuLoad, Turns, current_device, device_named, gpu_missing, probe, turn_key
-from triton_ops.evaluation import ArgumentSet, Subject
+from triton_ops.evaluation import Subject
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from triton_ops.evaluation.standard import ReferenceResults as ReferenceResults
     from triton_ops.evaluation.station import Assignment as Assignment
     from triton_ops.evaluation.station import StationFacts as StationFacts
-    from triton_ops.evaluation.subject import ArgumentSet as ArgumentSet
-    from triton_ops.evaluation.subject import Subject as Subject
+    from triton_ops.evaluation.verify import Subject as Subject
     from triton_ops.evaluation.worker import Attempt as Attempt
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

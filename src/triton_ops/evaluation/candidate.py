@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from triton_ops.backend import Arguments, CandidateError, Executable, Kernel, one_line
+from triton_ops.backend import Arguments, ArgumentSet, CandidateError, Executable, Kernel, one_line
 from triton_ops.evaluation.judges import Difference
-from triton_ops.evaluation.subject import Subject, poison, run_once
-from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Verifier
+from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Subject, Verifier
 from triton_ops.exceptions import CacheError
 from triton_ops.processes import TerminatedError
 from triton_ops.space import Config, Members
@@ -152,7 +151,7 @@ class Evaluator:
         sets = [self.subject.arguments, *further]
         outputs = tuple(arguments.result(name) for arguments in sets for name in executable.outputs)
         for tensor in Arguments(outputs).tensors():
-            poison(tensor, pattern)
+            ArgumentSet.fill_with_poison(tensor, pattern)
         # Samples take the sets in turn; outside a round, whose pauses are for timed launches.
         sampler.queue(math.ceil(len(sets) / sampler.launches))()
         return verifier.wrong_after_timing(executable, further, last=True)
@@ -170,7 +169,7 @@ class Evaluator:
     def _warm(self, config: Config) -> Launch:
         launch = self.subject.launch(self._compile(config))
         self.announce(LAUNCH)
-        return run_once(launch)
+        return launch.started()
 
     def _compile(self, config: Config) -> Executable:
         if config not in self.executables:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from triton_ops.backend import Arguments, CompilesAhead, ScratchAllocator, one_line
+from triton_ops.backend import Arguments, ArgumentSet, CompilesAhead, ScratchAllocator, one_line
 from triton_ops.base import require
 from triton_ops.device import DeviceSpec, Turns, current_device, turn_key
 from triton_ops.evaluation.candidate import COMPILE, Evaluator
@@ -19,8 +19,7 @@ from triton_ops.evaluation.finals import RACE, FinalRequest, Outcome, compare_fi
 from triton_ops.evaluation.idle_worker import Needs
 from triton_ops.evaluation.judges import Precision, reduction_length
 from triton_ops.evaluation.standard import Standard
-from triton_ops.evaluation.subject import ArgumentSet, Subject
-from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Verifier, further_cases, odd_case
+from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Subject, Verifier, further_cases, odd_case
 from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelError
 from triton_ops.request import Effort, KernelProblem, Task
 from triton_ops.space import Config, Members

@@ -19,21 +19,30 @@ follows from it, such as the number of scales in a row, would be specialised oth
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Arguments, Executable, Kernel, Operation, nothing_compiled
+from triton_ops.backend import (
+    Arguments,
+    ArgumentSet,
+    Executable,
+    Kernel,
+    Operation,
+    PreparedCall,
+    nothing_compiled,
+    private_copy,
+)
 from triton_ops.device import free_bytes_of
 from triton_ops.evaluation.expected import Criteria, as_list, difference, expected, kept, same_bits
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import LITTLE, Difference, Precision
 from triton_ops.evaluation.standard import ExpectedResults, Standard, own_answers
-from triton_ops.evaluation.subject import ArgumentSet, Subject, synchronize
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.request import KernelProblem
 from triton_ops.space import Config
+from triton_ops.timing import Launch
 from triton_ops.values import Problem, Scalar, TensorSpec
 
 _FEWEST = 2  # that agree with one another, before what they are compared with is doubted
@@ -89,6 +98,60 @@ class Dissent:
             f"from it {little}at most by {self._excess:.2g} times what is allowed; let it compute in float32 or wider, "
             "and round once at the end"
         )
+
+
+@dataclass
+class Subject:
+    """The argument set on which executables are launched and checked, and further sets of equal content for timing.
+
+    `sets` says through how many of them launches rotate, given the tensors of one; it is called when the first launch
+    is timed. Where launches change what they read, `restores` is set: arguments are restored before every launch, and
+    there is a single set.
+    """
+
+    first: ArgumentSet
+    sets: Callable[[Iterable[Any]], int] = lambda _: 1
+    restores: bool = False
+    _further: list[Arguments] | None = None
+    _with_reset: set[Config] = field(default_factory=set)  # configs before whose launches something must be done
+
+    @property
+    def arguments(self) -> Arguments:
+        """The arguments of the first set."""
+        return self.first.arguments
+
+    def launch(self, executable: Executable, outputs: Sequence[Any] | None = None) -> Launch:
+        """A launch that is ready to be timed, of the executable's outputs for None; it may lack memory."""
+        call = executable.bind(self.arguments)
+        if outputs is None:
+            outputs = tuple(Arguments(tuple(self.first.written_by(executable))).tensors())
+        reset = self._reset(call)
+        if reset is not None:
+            self._with_reset.add(executable.config)
+            return Launch(call.run if isinstance(call, PreparedCall) else call, reset, outputs=tuple(outputs))
+        others = tuple(executable.bind(arguments) for arguments in self.further())
+        return Launch(call, None, others, tuple(outputs), again=lambda: executable.bind(self.arguments))
+
+    def _reset(self, call: Callable[[], Any]) -> Callable[[], None] | None:
+        """The work before every launch, outside the timed region; None if there is none."""
+        if not isinstance(call, PreparedCall):
+            return self.first.restore if self.restores else None
+        if not self.restores:
+            return call.prepare
+
+        def reset() -> None:
+            self.first.restore()
+            call.prepare()
+
+        return reset
+
+    def further(self, executable: Executable | None = None) -> list[Arguments]:
+        """The argument sets after the first; none where work, as to restore inputs, precedes each launch."""
+        if self.restores or (executable is not None and executable.config in self._with_reset):
+            return []
+        if self._further is None:
+            self._further = [private_copy(self.arguments) for _ in range(self.sets(self.arguments.tensors()) - 1)]
+        return self._further
 
 
 LAUNCH, ODD, BASELINE = "launch", "odd extents", "baseline"
@@ -285,7 +348,7 @@ class Verifier:
         argument_set.poison(case.pattern)
         try:
             result = executable.launch(argument_set.arguments)
-            synchronize(argument_set.arguments)
+            argument_set.arguments.synchronize()
             changes = argument_set.changed()
         except BaseException:
             argument_set.restore()
@@ -326,7 +389,7 @@ class Verifier:
                 self._learn(self.ragged, executable)
             except Exception:  # noqa: BLE001 - the kernel takes no such problem
                 self.cases.remove(self.ragged)
-                synchronize(self.ragged.argument_set.arguments)
+                self.ragged.argument_set.arguments.synchronize()
             self.tell(LAUNCH)
         self.base, self._first = executable.config, executable
 

@@ -32,6 +32,7 @@ from triton_ops import (  # noqa: E402
 )
 from triton_ops.backend import (  # noqa: E402  # noqa: E402
     Arguments,
+    ArgumentSet,
     PreparedCall,
     ScratchAllocator,
     TritonCompiler,
@@ -42,7 +43,7 @@ from triton_ops.compilation import (  # noqa: E402
     CompilePool,
 )
 from triton_ops.device import named_target  # noqa: E402
-from triton_ops.evaluation import ArgumentSet, Subject  # noqa: E402
+from triton_ops.evaluation import Subject  # noqa: E402
 from triton_ops.evaluation.isolated import imports_to_compile  # noqa: E402
 from triton_ops.request import make_request, make_task, with_configs  # noqa: E402
 from triton_ops.space import Config, as_space  # noqa: E402

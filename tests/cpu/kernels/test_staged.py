@@ -68,9 +68,7 @@ def test_descriptors_of_the_host_show_what_lies_in_memory_and_count_for_the_iden
         "b_tiles": ([1024, 256], [256, 1], [64, 64]),
         "c_tiles": ([256, 256], [256, 1], [64, 64]),
     }
-    turned = Arguments(keyword={"b": TensorSpec((1024, 256), "bfloat16", (1, 1024))}).described(light=True).keyword[
-        "b"
-    ]
+    turned = Arguments(keyword={"b": TensorSpec((1024, 256), "bfloat16", (1, 1024))}).described(light=True).keyword["b"]
     thin = {**meta, "b": turned, "B_ALONG_K": True, "SWAPPED": True, "BN": 16, "ALGORITHM": "split_k"}
     shown = {name: (made.shape, made.block_shape) for name, made in host_descriptors(thin).items()}
     assert shown == {"a_tiles": ([256, 1024], [16, 64]), "b_tiles": ([256, 1024], [64, 64])}
