@@ -31,8 +31,8 @@ from benchmarks.tuning.spaces import SPACES, compile_all, loaded
 from triton_ops import ConfigSpace
 from triton_ops.device import probe
 from triton_ops.evaluation import FinalRequest
-from triton_ops.evaluation.candidate import Evaluator
 from triton_ops.evaluation.finals import compare_finalists
+from triton_ops.evaluation.station import Evaluator
 from triton_ops.request import effort_of
 from triton_ops.space import Config
 from triton_ops.timing import Arm, Rounds, Standing, guard_for

@@ -38,14 +38,7 @@ from triton_ops.compile_modes.compile_mode import (
     wrong_variables,
 )
 from triton_ops.compile_modes.compiled_files import Collection, RunFolder, key_of, run_folder
-from triton_ops.compile_modes.mode_process import (
-    Entrant,
-    ModeProcess,
-    confirm,
-    race_modes,
-    rounds_on,
-    screen_beside,
-)
+from triton_ops.compile_modes.mode_process import Entrant, ModeProcess, confirm, race_modes, rounds_on, screen_beside
 from triton_ops.compile_modes.mode_report import (
     WORTH_A_WORD,
     CompileReport,

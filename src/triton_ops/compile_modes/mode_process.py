@@ -15,14 +15,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 
 from triton_ops.backend import CandidateError
 from triton_ops.compile_modes.compile_mode import CompileMode
-from triton_ops.compile_modes.mode_worker import (
-    CallManner,
-    Loaded,
-    ModeAssignment,
-    ModeAttempt,
-    ModeTrial,
-    Visit,
-)
+from triton_ops.compile_modes.mode_worker import CallManner, Loaded, ModeAssignment, ModeAttempt, ModeTrial, Visit
 from triton_ops.evaluation import Isolated
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.request import Patience

@@ -11,9 +11,9 @@ A case is left out where the arguments are the caller's, since only the caller k
 length may have; and where memory is short.
 
 Triton specialises code on whether an integer is 1 or a multiple of 16. An extent that is a multiple of 16 is therefore
-replaced by an odd multiple of 16, which no tile of 32 or more divides, and any other extent by an odd number. Both are
-small, so that a check costs little. An extent is kept where the operation refuses the new one, or where an integer that
-follows from it, such as the number of scales in a row, would be specialised otherwise, or a flag would be another one.
+replaced by a small odd multiple of 16, which no tile of 32 or more divides, and any other extent by a small odd number.
+An extent is kept where the operation refuses the new one, or where an integer that follows from it, such as the number
+of scales in a row, would be specialised otherwise, or a flag would be another one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from triton_ops.exceptions import TritonKernelError
 from triton_ops.request import KernelProblem
 from triton_ops.space import Config
 from triton_ops.timing import Launch
-from triton_ops.values import Problem, Scalar, TensorSpec
+from triton_ops.values import Problem, TensorSpec
 
 _FEWEST = 2  # that agree with one another, before what they are compared with is doubted
 
@@ -154,8 +154,12 @@ class Subject:
         return self._further
 
 
-LAUNCH, ODD, BASELINE = "launch", "odd extents", "baseline"
-"""Steps that `Verifier.tell` is called with."""
+class StationStep:
+    """The steps that a station announces: by the last one it is known what has ended a process."""
+
+    COMPILE, LAUNCH, ODD, BASELINE, RACE = "compile", "launch", "odd extents", "baseline", "race"
+
+
 _NOTHING = "the results hold nothing that can be compared"
 _OTHER_BITS = "launched again on the same inputs, it gives other bits: it has a race, or reads what it has not written"
 
@@ -189,8 +193,8 @@ class Verifier:
     read. `ragged` is the case of odd extents, used only once the same code is known to serve it. Where there is no
     `reference`, the results of the default config `trusted` are the right ones; None, or a config that does not run,
     leaves that to `base`, the first config that ran, which defines the effects too. `not_compared` says why results are
-    not compared. `tell` is called with the step that begins, `LAUNCH`, `ODD` or `BASELINE`; a failure during the latter
-    two is not the candidate's fault.
+    not compared. `tell` is called with the `StationStep` that begins; a failure during `ODD` or `BASELINE` is not the
+    candidate's fault.
     """
 
     kernel: Kernel
@@ -221,10 +225,10 @@ class Verifier:
         if self.base is None:
             self._take_base(executable)
         for case in self.cases:
-            self.tell(LAUNCH)
+            self.tell(StationStep.LAUNCH)
             if case.holds(executable.config) and (error := self._wrong_at(case, executable)) is not None:
                 remark = self._remark() if executable.config == self.base else ""
-                return replace(error, text=f"{case.label}{error.text}{remark}")
+                return error.suspecting(executable.suspect(), f"{case.label}{error.text}{remark}")
         self._dissent.agrees(executable.config)
         return None
 
@@ -237,6 +241,10 @@ class Verifier:
         executable's, and not that of what it was measured beside, it is launched once more, where its results must have
         equal bits.
         """
+        error = self._wrong_after_timing(executable, sets, last)
+        return None if error is None else error.suspecting(executable.suspect(), error.text)
+
+    def _wrong_after_timing(self, executable: Executable, sets: Sequence[Arguments], last: bool) -> Difference | None:
         first, argument_set = self.cases[0], self.subject.first
         if (stray := argument_set.stray_writes()) is not None:
             return Difference(stray)
@@ -251,7 +259,7 @@ class Verifier:
                 return replace(error, text=f"after timing, {error.text}{self._remark()}")
         if not self.subject.restores and (changes := argument_set.changed()):
             argument_set.restore()
-            return Difference(f"after timing, {_and(changes)} is changed, which the first config does not do")
+            return Difference(f"after timing, {' and '.join(changes)} is changed, which the first config does not do")
         return None if last or not self._bitwise(executable) else self._wrong_at(first, executable)
 
     @property
@@ -285,7 +293,7 @@ class Verifier:
         default = self._dissent.of_default(self.base) if self._referee is None else ""
         opaque, expectation = "", self.cases[0].expected
         if expectation is not None and expectation.opaque:
-            types = _and(expectation.opaque)
+            types = " and ".join(expectation.opaque)
             opaque = f"values of type {types} are not compared, since the type defines no equality: give a check"
         return tuple(filter(None, (self.suspicion, own, rounded, opaque, self._varies, default)))
 
@@ -296,7 +304,7 @@ class Verifier:
             if (stray := case.argument_set.stray_writes()) is not None:
                 return Difference(stray)
             if strange := [name for name in changes if name not in case.effects]:
-                return Difference(f"changes {_and(strange)}, which the first config does not do")
+                return Difference(f"changes {' and '.join(strange)}, which the first config does not do")
             same = self._is_last(case, executable, results)
             error = None if same else self._judged(case, executable, results)
             for name, tensor in case.argument_set.inputs(list(case.effects)).items():
@@ -370,7 +378,7 @@ class Verifier:
     def _take_base(self, executable: Executable) -> None:
         """Learn effects, and without a reference right results, from the default config, or else from this one."""
         if self.reference is None and self.trusted is not None and self.trusted != executable.config:
-            self.tell(BASELINE)
+            self.tell(StationStep.BASELINE)
             try:
                 self._learn_all(self.kernel.compile(self.trusted, self.subject.arguments))
             except Exception:  # noqa: BLE001 - its own trial holds the reason; the first that runs is taken instead
@@ -383,14 +391,14 @@ class Verifier:
         for case in [case for case in self.cases if case is not self.ragged]:
             self._learn(case, executable)
         if self.ragged is not None and self._same_code(self.ragged, executable):
-            self.tell(ODD)
+            self.tell(StationStep.ODD)
             self.cases = [case for case in self.cases if case is not self.ragged] + [self.ragged]
             try:
                 self._learn(self.ragged, executable)
             except Exception:  # noqa: BLE001 - the kernel takes no such problem
                 self.cases.remove(self.ragged)
                 self.ragged.argument_set.arguments.synchronize()
-            self.tell(LAUNCH)
+            self.tell(StationStep.LAUNCH)
         self.base, self._first = executable.config, executable
 
     def _remark(self) -> str:
@@ -485,10 +493,6 @@ def _varying(difference: Difference) -> str:
     return f"the first config's results differ from run to run ({difference.text})"
 
 
-def _and(names: Any) -> str:
-    return " and ".join(names)
-
-
 _STEP = 16  # Triton specialises integers on being a multiple of this
 _MOST = (65, 127)  # steps: 1,040 is more than four of the widest common tiles, 256; 2,032 makes 16 groups of 128
 _ODD = 1031  # a prime
@@ -547,9 +551,10 @@ def further_cases(first: ArgumentSet, problem: KernelProblem) -> list[Case]:
     need = _COPIES_OF_A_SET * _bytes_of(first.arguments)
     if need > _MEMORY_SHARE * free_bytes_of(problem.device_name):
         return [Case(first, 1)]
-    even = replace(source.problem, arguments=tuple((name, _even(it)) for name, it in source.problem.arguments))
+    even = _refilled(source.problem, ("outliers",), "uniform") or source.problem
     cases = [Case(ArgumentSet(replace(source, problem=even, seed=source.seed + 1)(), outputs), 1)]
-    whole = _of_whole_numbers(source.problem)
+    # Sums of products of -1, 0 and 1 are so small that tensor cores of every precision add them without rounding.
+    whole = _refilled(source.problem, ("uniform", "outliers"), "whole")
     if whole is not None and need <= _MEMORY_SHARE * free_bytes_of(problem.device_name):
         arguments = replace(source, problem=whole, seed=source.seed + 2)()
         cases.append(Case(ArgumentSet(arguments, outputs), 0, "on whole numbers, ", whole=True))
@@ -560,26 +565,14 @@ def _bytes_of(arguments: Arguments) -> int:
     return sum(tensor.untyped_storage().nbytes() for tensor in arguments.tensors())
 
 
-def _of_whole_numbers(problem: Problem) -> Problem | None:
-    """The problem with floats drawn from -1, 0 and 1 where they were uniform; None if no input is a uniform float.
-
-    Sums of their products are whole, and so small that tensor cores of every precision add them without rounding.
-    """
-    replacements = [(name, _whole(argument)) for name, argument in problem.arguments]
-    if all(new is old for (_, new), (_, old) in zip(replacements, problem.arguments, strict=True)):
-        return None
-    return replace(problem, arguments=tuple(replacements))
-
-
-def _even(argument: TensorSpec | Scalar) -> TensorSpec | Scalar:
-    outliers = isinstance(argument, TensorSpec) and argument.fill == "outliers"
-    return replace(argument, fill="uniform") if isinstance(argument, TensorSpec) and outliers else argument
-
-
-def _whole(argument: TensorSpec | Scalar) -> TensorSpec | Scalar:
-    if isinstance(argument, TensorSpec) and argument.fill in ("uniform", "outliers") and "float" in argument.dtype:
-        return replace(argument, fill="whole")
-    return argument
+def _refilled(problem: Problem, fills: Sequence[str], new: Any) -> Problem | None:
+    """The problem with floats that are drawn in one of these ways drawn in a new one; None if there are none."""
+    drawn = {
+        name: replace(argument, fill=new)
+        for name, argument in problem.arguments
+        if isinstance(argument, TensorSpec) and argument.fill in fills and "float" in argument.dtype
+    }
+    return replace(problem, arguments=tuple({**dict(problem.arguments), **drawn}.items())) if drawn else None
 
 
 def odd_case(tuned: KernelProblem, shape: tuple[int, ...] | None, dtype: str | None) -> Case | None:

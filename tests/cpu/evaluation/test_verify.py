@@ -14,7 +14,7 @@ from triton_ops import FunctionKernel, KernelTypeError
 from triton_ops.backend import Arguments, ArgumentSet, with_canaries
 from triton_ops.evaluation import Subject
 from triton_ops.evaluation.standard import Standard
-from triton_ops.evaluation.verify import LAUNCH, ODD, Case, Verifier
+from triton_ops.evaluation.verify import Case, StationStep, Verifier
 from triton_ops.space import Config
 from triton_ops.values import Tolerance
 
@@ -261,8 +261,8 @@ def test_odd_extents_are_left_out_where_the_first_config_or_the_space_does_not_t
     assert checked(found, n=1) is None
     assert checked(found, n=2) is None
     assert len(found.cases) == 2
-    assert told[-1] == LAUNCH
-    assert ODD in told
+    assert told[-1] == StationStep.LAUNCH
+    assert StationStep.ODD in told
     found = verifier(only_even, (), lambda x: x.sum(), x=torch.ones(4))
     found = replace(found, ragged=odd_case(lambda config: config["n"] == 1))
     assert checked(found, n=1) is None
