@@ -15,7 +15,7 @@ from tests.limits import pytest_timeout_set_timer as pytest_timeout_set_timer
 from tests.strategies import EXAMPLES
 from triton_ops.base import Host
 from triton_ops.base import folders as syncing
-from triton_ops.device import free_bytes_of
+from triton_ops.device import TorchDevice
 
 # Tests run side by side, and a thread of torch that waits for the others of its operation keeps a CPU busy meanwhile.
 # It is read when torch is loaded, here and in the processes that tests start; another number that is set stays.
@@ -93,7 +93,7 @@ def pytest_xdist_auto_num_workers():
     """
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
-    return max(1, min(Host.usable_cpus() + 2, MOST_PROCESSES, free_bytes_of("cpu") // PROCESS_BYTES))
+    return max(1, min(Host.usable_cpus() + 2, MOST_PROCESSES, TorchDevice("cpu").free_bytes // PROCESS_BYTES))
 
 
 def pytest_addoption(parser):

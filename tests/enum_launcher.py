@@ -7,7 +7,7 @@ import triton.language as tl
 
 from triton_ops import ConfigSpace, LauncherKernel, TensorSpec
 from triton_ops.backend import Arguments, TritonCompiler
-from triton_ops.device import named_target
+from triton_ops.device import Target
 
 
 class Way(Enum):
@@ -30,4 +30,4 @@ def ahead():
     space = ConfigSpace({"mode": list(Way)})
     arguments = Arguments(keyword={"x": TensorSpec((1000,), "float32"), "n": 1000})
     kernel = LauncherKernel(launch, outputs=("x",))
-    return TritonCompiler(kernel, arguments, named_target("sm_90"), space.members), space
+    return TritonCompiler(kernel, arguments, Target.named("sm_90"), space.members), space

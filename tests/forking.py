@@ -2,7 +2,7 @@
 
 from triton_ops.backend.triton_compiler import TritonNeeds
 from triton_ops.compilation.pool import compiler_server
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.processes import ForkServer
 
 
@@ -51,7 +51,7 @@ class Lender:
     def server(self, imports=("triton",)) -> ForkServer:
         """The server that has imported these packages, which runs from now on."""
         if imports not in self._servers or not self._servers[imports].alive:
-            self._servers[imports] = compiler_server(TritonNeeds(imports, named_target("sm_90")))
+            self._servers[imports] = compiler_server(TritonNeeds(imports, Target.named("sm_90")))
         return self._servers[imports]
 
     def wait(self) -> None:

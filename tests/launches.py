@@ -14,7 +14,7 @@ from typing import Any
 
 from triton_ops.backend.offline import TargetDriver
 from triton_ops.base import require
-from triton_ops.device import Target, named_target
+from triton_ops.device import Target
 
 _SHARED_BYTES = 232_448  # of an H200, for one block
 _REGISTERS, _THREADS = 32, 1_024
@@ -108,7 +108,7 @@ def launches_that_do_nothing(target: str = "sm_90", *, keep: bool = True) -> Ite
     """
     driver = require("triton", "launching kernels").runtime.driver
     before, launches = driver._active, Launches(keep=keep)
-    driver.set_active(_Driver(named_target(target), launches))
+    driver.set_active(_Driver(Target.named(target), launches))
     try:
         yield launches
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from triton_ops.device import spec_named
+from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import Outcome, StationFacts, Stations
 from triton_ops.request import request
 from triton_ops.values import Measurement, Status, Trial
@@ -29,6 +29,6 @@ class Planned:
 
 def planned_gpu():
     """Make this process believe in the GPU, until it ends."""
-    request.probe = lambda _: spec_named("NVIDIA H200")
+    request.probe = lambda _: DeviceSpec.named("NVIDIA H200")
     request.gpu_missing = lambda: ""
     Stations.begin = lambda *_, **__: Planned

@@ -19,6 +19,7 @@ class Traces:
     configs: list[list[dict[str, Any]]] = field(default_factory=list)
     graphs: list[Any] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    constants: list[dict[str, Any]] = field(default_factory=list)
 
     def backend(self, graph: Any, examples: list[Any]) -> Any:
         """A backend that takes note, and runs the graph as it is."""
@@ -29,6 +30,7 @@ class Traces:
             if "kernel_idx" in node.kwargs:
                 kernel = kernel_side_table.get_kernel(node.kwargs["kernel_idx"])
                 self.configs.append([values_of(config) for config in kernel.configs])
+                self.constants.append(kernel_side_table.get_constant_args(node.kwargs["constant_args_idx"]))
         return graph.forward
 
     @property

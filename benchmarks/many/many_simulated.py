@@ -36,14 +36,14 @@ from triton_ops import Operation, TuneProblem
 from triton_ops.base import Host
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.cost_model import Model
-from triton_ops.device import machine_of, spec_named
+from triton_ops.device import DeviceSpec, Machine
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
 from triton_ops.kernel_ir import KernelWork
 from triton_ops.many import ManyResult, RunOptions, run_jobs, session
 from triton_ops.many.executor import Executor, LocalExecutor
 from triton_ops.many.session import Follows
 from triton_ops.records.followed_lockfiles import without_shared_lockfiles
-from triton_ops.request import effort_of, request
+from triton_ops.request import TuneOptions, request
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Measurement, Resources, Status, Trial
 
@@ -144,7 +144,7 @@ class Simulated:
     def __init__(self, assignment: Assignment, cost: Cost, clock: GpuClock) -> None:
         self.facts = StationFacts(mode="simulated", apart=True)
         self._problem, self._cost, self._clock = str(assignment.problem), cost, clock
-        machine = machine_of(assignment.device)
+        machine = Machine.of(assignment.device)
         modelled = assignment.work is not None and assignment.work.tiles is not None and machine is not None
         self._model = Model(assignment.work, machine) if modelled else None
 
@@ -214,7 +214,7 @@ def simulated_machine(cpus: int, clocks: Mapping[str, GpuClock]) -> Iterator[Non
         return Compiled(config, Status.OK, resources=Resources(registers, 0, 0), compile_s=seconds)
 
     changes: list[Any] = [
-        lambda _: spec_named("NVIDIA H200"), lambda: "", lambda: cpus, begin, started_early, compiled,
+        lambda _: DeviceSpec.named("NVIDIA H200"), lambda: "", lambda: cpus, begin, started_early, compiled,
         lambda *_: None, lambda *_: KernelWork(silent="it is simulated"),
     ]  # fmt: skip
     for (place, name), change in zip(before, changes, strict=True):
@@ -243,7 +243,7 @@ def simulate(gpus: int, cpus: int, ahead: int, folder: str) -> dict[str, Any]:
     """One run of all problems; its wall seconds, and where those of the GPUs went."""
     start_s, cpu_s = time.monotonic(), time.process_time()
     clocks = {f"cuda:{at}": GpuClock(start_s) for at in range(gpus)}
-    common = RunOptions(plan=effort_of(), cache_dir=folder, isolate=False, devices=tuple(clocks))
+    common = RunOptions(each=TuneOptions(cache_dir=folder, isolate=False), devices=tuple(clocks))
 
     def executors(shared_cpus: SharedCpus, view: Follows) -> Mapping[str, Executor]:
         return {device: LocalExecutor(shared_cpus, device, view.listener) for device in clocks}

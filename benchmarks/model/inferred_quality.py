@@ -23,7 +23,7 @@ from benchmarks.model.plain_kernels import SPACES
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend.offline import kernel_work
 from triton_ops.cost_model import Model, Readings
-from triton_ops.device import machine_of, named_target, spec_named
+from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.kernels import load
 from triton_ops.lab.recording import recorded_model, write_recording
 from triton_ops.space import Config
@@ -76,7 +76,7 @@ def _read(recording: Mapping[str, Any]) -> Readings | None:
     kernel, arguments = loaded
     configs = [Config(row["config"]) for row in recording["rows"]]
     readings = Readings(tuple(name for name in configs[0] if name not in _OPTIONS))
-    specs, target = arguments.described(), named_target("sm_90")
+    specs, target = arguments.described(), Target.named("sm_90")
     for config in readings.representatives(configs):
         readings.works[readings.key(config)] = kernel_work(kernel, config, specs, target)
     return readings
@@ -84,8 +84,8 @@ def _read(recording: Mapping[str, Any]) -> Readings | None:
 
 def inferred(recording: Mapping[str, Any], readings: Readings | None) -> Model | None:
     """The model of the work that was read; None without a reading or a device."""
-    spec = spec_named(str(recording.get("gpu", "")))
-    machine = machine_of(spec) if spec is not None else None
+    spec = DeviceSpec.named(str(recording.get("gpu", "")))
+    machine = Machine.of(spec) if spec is not None else None
     return None if readings is None or machine is None else readings.model(machine)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.model.plain_kernels import SPACES, Recorded
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.compilation import CompilePool
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.lab.recording import record, write_recording
 from triton_ops.space import as_space
@@ -75,7 +75,7 @@ def dry_run(space: Recorded, count: int) -> None:
     sample = configs[:: max(len(configs) // count, 1)]
     arguments = Arguments(keyword=dict(problem.arguments))
     space.operation.kernel.check(list(space.space), arguments)
-    ahead = TritonCompiler(space.operation.kernel, arguments, named_target("sm_90"))
+    ahead = TritonCompiler(space.operation.kernel, arguments, Target.named("sm_90"))
     with CompilePool(ahead) as pool:
         compilations = [pool.submit(config, anyway=True) for config in sample]
         readings = [pool.read(config) for config in sample]

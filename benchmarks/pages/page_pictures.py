@@ -20,7 +20,7 @@ from tests.browser import opened_browser
 
 from triton_ops.base import NamedFile, Sealed
 from triton_ops.base.files import unpacked
-from triton_ops.device import Roofline, spec_named
+from triton_ops.device import DeviceSpec, Roofline
 from triton_ops.lab import command_simulate as simulator_page
 from triton_ops.lab.recording import Recording, read_recording
 from triton_ops.lab.simulation import simulate
@@ -97,7 +97,7 @@ def replayed(folder: Path) -> Path:
 
 
 def _head(recording: Recording) -> Head:
-    spec = spec_named(recording.device)
+    spec = DeviceSpec.named(recording.device)
     assert spec is not None
     roof = Roofline.of(
         spec, flops=recording.head["flops"], bytes_=recording.head["bytes"], dtype=recording.dtype, products=True

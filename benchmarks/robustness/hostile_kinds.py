@@ -13,7 +13,7 @@ from typing import Any
 from triton_ops import tune
 from triton_ops.backend import operation
 from triton_ops.benchmark import ConfigCache
-from triton_ops.device import Calibration, load_calibration, machine_of, spec_named
+from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.device.machine import calibration_path
 from triton_ops.exceptions import CacheError, LockfileError, RecordingError, RunLogError
 from triton_ops.lab.recording import read_recording, write_recording
@@ -38,7 +38,7 @@ from triton_ops.records.lock_entry import EntryOrigin as Origin
 from triton_ops.records.lock_entry import LockedTiming as Measured
 from triton_ops.records.misses import flush_misses
 from triton_ops.records.run_log import has_ended
-from triton_ops.request import make_task
+from triton_ops.request import TuneProblem
 from triton_ops.space import Config
 from triton_ops.tuner import Silent
 from triton_ops.tuner.neighbours import transfers_to
@@ -83,7 +83,7 @@ def kinds(folder: Path) -> list[Kind]:
     (record,) = open_store(cache)
     [log] = (cache / "runs").rglob("*.jsonl")
     log.write_bytes(_shorter(log.read_bytes()))
-    task = make_task(hostile, shape=(16,))
+    task = TuneProblem(target=hostile, shape=(16,)).request().task()
     key = Key.of(task.problem, task.kernel.identity, task.device)
     quarantine = folder / "quarantine.jsonl"
     for n in (1, 2, 3):
@@ -221,10 +221,10 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _rates(folder: Path) -> dict[str, Any]:
-    calibration = load_calibration(folder, GPU)
-    spec = spec_named(GPU)
+    calibration = Calibration.load(folder, GPU)
+    spec = DeviceSpec.named(GPU)
     assert spec is not None
-    machine_of(spec, calibration)
+    Machine.of(spec, calibration)
     return {} if calibration is None else {"rates": calibration}
 
 

@@ -28,7 +28,7 @@ from triton_ops.backend import Arguments, CandidateError, FormsKernel, TritonCom
 from triton_ops.base import require
 from triton_ops.benchmark.rivals import check_result, rivals_of
 from triton_ops.compilation import CompilePool
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.kernels import load
 from triton_ops.records import read_lockfile
 
@@ -85,7 +85,7 @@ class Case:
     def ahead(self) -> TritonCompiler:
         """For compilations without a GPU."""
         return TritonCompiler(
-            self.operation.kernel, Arguments(keyword=self.values(None)).described(), named_target("sm_90")
+            self.operation.kernel, Arguments(keyword=self.values(None)).described(), Target.named("sm_90")
         )
 
 

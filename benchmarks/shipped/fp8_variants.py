@@ -25,7 +25,7 @@ from triton_ops import Config, TritonKernelError, compare
 from triton_ops.backend import Arguments, CandidateError, TritonCompiler
 from triton_ops.base import require
 from triton_ops.benchmark.rivals import check_result, rivals_of
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.kernels import load
 
 OPERATION = load("fp8_gemm")
@@ -107,7 +107,7 @@ def raced(config: Config, values: dict[str, Any], seconds: float) -> dict[str, A
 def compiled(config: Config, values: dict[str, Any]) -> dict[str, Any]:
     """What the compiler makes of one form for an H100."""
     arguments = Arguments(keyword=values)
-    ahead = TritonCompiler(OPERATION.kernel, arguments.described(), named_target("sm_90"))
+    ahead = TritonCompiler(OPERATION.kernel, arguments.described(), Target.named("sm_90"))
     OPERATION.kernel.check(config, arguments)  # as a race does first
     return made_of(ahead, config)
 

@@ -27,7 +27,7 @@ from triton_ops import Operation
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.base import Host
 from triton_ops.compilation import CompilePool
-from triton_ops.device import probe, target_of
+from triton_ops.device import Target, probe
 from triton_ops.timing import Launch
 from triton_ops.timing.gpu_timers import EventTimer, GraphTimer
 from triton_ops.timing.race_statistics import median_interval
@@ -49,7 +49,7 @@ def compiling() -> Iterator[None]:
         before = os.environ.get("TRITON_CACHE_DIR", "")
         os.environ["TRITON_CACHE_DIR"] = fresh
         stack.callback(os.environ.__setitem__, "TRITON_CACHE_DIR", before)
-        pool = stack.enter_context(CompilePool(TritonCompiler(kernel, arguments, target_of(probe("cuda")))))
+        pool = stack.enter_context(CompilePool(TritonCompiler(kernel, arguments, Target.of(probe("cuda")))))
         futures = [pool.submit(config, anyway=True) for config in operation.space_for(problem)]
         while not any(future.done() for future in futures):
             time.sleep(0.01)

@@ -23,7 +23,7 @@ from triton_ops import Operation
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.base import Host
 from triton_ops.compilation import CompilePool
-from triton_ops.device import machine_of, named_target, spec_named
+from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.kernels.matmul import plain
 from triton_ops.space import Choice, ConfigSpace, as_space
 from triton_ops.tuner import Survey
@@ -60,12 +60,12 @@ def seconds_of(action: Callable[[], object]) -> float:
 
 def measured(operation: Operation, problem: Problem, space: ConfigSpace, runs: int) -> dict[str, object]:
     """The seconds of one space, and how much was read in them."""
-    spec = spec_named(GPU)
-    machine = machine_of(spec) if spec is not None else None
+    spec = DeviceSpec.named(GPU)
+    machine = Machine.of(spec) if spec is not None else None
     assert machine is not None
     configs = Survey.considered(space)
     kernel: Any = operation.kernel
-    ahead = TritonCompiler(kernel, Arguments(keyword=dict(problem.arguments)), named_target(ARCH))
+    ahead = TritonCompiler(kernel, Arguments(keyword=dict(problem.arguments)), Target.named(ARCH))
     read_s, score_s = [], []
     with CompilePool(ahead) as pool:
         wait([pool.read(configs[0]) for _ in range(pool.workers)])  # until every process has begun

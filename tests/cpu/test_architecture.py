@@ -96,7 +96,6 @@ PAST_A_FACE = {
     ("triton_ops.backend.operations", "triton_ops.dispatch.operations"),
     ("triton_ops.backend.origins", "triton_ops.base.host"),  # the name of a module, which is not imported
     ("triton_ops.dispatch.installing", "triton_ops.evaluation.idle_worker"),
-    ("triton_ops.dispatch.policy", "triton_ops.tuner.session"),
     ("triton_ops.processes.worker_process", "triton_ops.evaluation.worker"),
     ("triton_ops.validation", "triton_ops.kernels.{_CONTRACTS[name]}"),
 }
@@ -177,7 +176,7 @@ OPEN_THEMSELVES = {
     "triton_ops.timing.timer": "the kernel's own counters of a thread",
     "triton_ops.device.probing": "the kernel's own files of memory and of processors",
     "triton_ops.device.vendors": "torch's own file of its version",
-    "triton_ops.evaluation.isolated": "a station, which is no file",
+    "triton_ops.evaluation.station": "a station, which is no file",
     "triton_ops.processes.worker_process": "a pipe",
     "triton_ops.processes.channel": "a pipe or a socket",
     "triton_ops.base.host": "the kernel's own files of processes, and of limits",

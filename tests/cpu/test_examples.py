@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 
 
 from triton_ops.backend import Arguments, TritonCompiler
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.kernels import load_target
 from triton_ops.values import Status
 
@@ -63,7 +63,7 @@ def test_the_default_config_of_softmax_compiles_without_spills(dtype, tmp_path, 
     softmax = load_target(f"{PROJECT}/examples/softmax.py:softmax")
     problem = softmax.problem((8192, 4096), dtype)
     arguments = Arguments(keyword=dict(problem.arguments)).described()
-    ahead = TritonCompiler(softmax.kernel, arguments, named_target("sm_90"))
+    ahead = TritonCompiler(softmax.kernel, arguments, Target.named("sm_90"))
     found = ahead.compile(softmax.space_for(problem).default_config)
     assert found.status is Status.OK, found.reason
     assert found.resources.spill_bytes == 0

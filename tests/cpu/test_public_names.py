@@ -89,7 +89,7 @@ NAMES = {
     "triton_ops.records.recalling": ["recall"],
     "triton_ops.lab.ranking": ["RankedConfig", "rank"],
     "triton_ops.tuner.session": ["release_processes", "tune"],
-    "triton_ops.many.problem": ["TuneProblem"],
+    "triton_ops.request.request": ["TuneProblem"],
     "triton_ops.ship.portfolio": ["Portfolio", "choose_portfolio"],
     "triton_ops.many.session": ["ManyResult", "ProblemOutcome", "tune_many"],
     "triton_ops.benchmark.comparing": ["Comparison", "compare"],

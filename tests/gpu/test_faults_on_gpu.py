@@ -12,7 +12,7 @@ import pytest
 
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.compilation import CompilePool
-from triton_ops.device import gpu_missing, probe, target_of
+from triton_ops.device import Target, gpu_missing, probe
 from triton_ops.space import Config
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -86,7 +86,7 @@ def test_what_launches_kernels_is_built_by_a_compiling_process(tmp_path, monkeyp
         folder = tmp_path / str(launches)
         monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
         arguments = Arguments(keyword=dict(problem.arguments))
-        ahead = TritonCompiler(operation.kernel, arguments, target_of(probe("cuda")))
+        ahead = TritonCompiler(operation.kernel, arguments, Target.of(probe("cuda")))
         with CompilePool(ahead, workers=1, launches=launches) as pool:
             assert pool.submit(config).result(60).launchable
             assert pool.submit(Config({**config, "num_stages": 1})).result(60).launchable  # after the launcher, if any

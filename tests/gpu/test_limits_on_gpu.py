@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from triton_ops.device import probe, spec_named
+from triton_ops.device import DeviceSpec, probe
 
 pytestmark = pytest.mark.gpu
 
@@ -13,7 +13,7 @@ def test_the_row_of_this_device_has_the_figures_that_its_driver_reports():
     import torch
 
     here = probe("cuda")
-    row = spec_named(here.name)
+    row = DeviceSpec.named(here.name)
     if row is None:
         pytest.skip(f"the table has no row for {here.name}")
     assert (row.kind, row.arch, row.units) == (here.kind, here.arch, here.units)

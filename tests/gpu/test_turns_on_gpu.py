@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from triton_ops import TritonAutoTuner
-from triton_ops.device import probe, turn_key
+from triton_ops.device import Turns, probe
 
 torch = pytest.importorskip("torch")
 
@@ -51,7 +51,7 @@ def test_two_processes_that_tune_on_one_gpu_never_measure_at_the_same_time(tmp_p
 
 
 def test_a_gpu_has_a_key_of_its_own():
-    key = turn_key(probe("cuda"), "cuda")
+    key = Turns.key_of(probe("cuda"), "cuda")
     assert key.startswith("GPU-")
     assert len(key) > 8
 

@@ -102,8 +102,9 @@ class Compiler(Protocol):
         """The machine code of each launch of a compiled config as text; None for one that cannot be shown."""
         return (None,)
 
-    def ready_launch(self, config: Config) -> None:
-        """Build what launches of a compiled config need beside their program; it may raise anything."""
+    def ready_launch(self, config: Config) -> bool:  # noqa: ARG002
+        """Build what launches of a compiled config need beside their program, if anything; it may raise anything."""
+        return False
 
 
 @runtime_checkable

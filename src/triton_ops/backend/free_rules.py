@@ -73,8 +73,8 @@ def _ranges(facts: RuleInput) -> Objection | None:
 def _accumulator(facts: RuleInput) -> Objection | None:
     if facts.blocks.warp_specialized:  # the compiler adds warps, which share the accumulator
         return None
-    tensor_memory = 100 <= facts.target.capability < 120
-    limit = _MOST_ACCUMULATORS_ELSEWHERE if tensor_memory or facts.target.kind == "hip" else _MOST_ACCUMULATORS
+    elsewhere = 100 <= facts.target.capability < 120 or facts.target.vendor.registers_per_thread > _MOST_ACCUMULATORS
+    limit = _MOST_ACCUMULATORS_ELSEWHERE if elsewhere else _MOST_ACCUMULATORS
     for shape in facts.blocks.accumulators:
         each = math.prod(shape) // facts.threads
         if each >= limit:

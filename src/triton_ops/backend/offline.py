@@ -32,14 +32,10 @@ from triton_ops.backend.roles import Arguments, one_line
 from triton_ops.base import require
 from triton_ops.device import Target
 from triton_ops.exceptions import TargetError
-from triton_ops.kernel_ir import KernelWork, Operand, UnreadableError, UntoldError, launch_work
+from triton_ops.kernel_ir import KernelWork, Operand, UntoldError, launch_work
 from triton_ops.space import Config
 from triton_ops.values import ITEM_BYTES, Resources
 
-_BACKENDS = {
-    "cuda": ("triton.backends.nvidia.compiler", "CUDABackend", "CUDAOptions", "nvidia"),
-    "hip": ("triton.backends.amd.compiler", "HIPBackend", "HIPOptions", "amd"),
-}
 Judge = Callable[[int, str], None]
 
 
@@ -89,8 +85,7 @@ class TargetDriver:
 
     def __init__(self, target: Target, name: str) -> None:
         compiler = importlib.import_module("triton.backends.compiler")
-        arch = target.capability if target.kind == "cuda" else target.arch
-        self._target = compiler.GPUTarget(target.kind, arch, target.warp_size)
+        self._target = compiler.GPUTarget(target.kind, target.vendor.triton_arch(target.arch), target.warp_size)
         self._name, self._units = name, target.units
 
     def get_current_target(self) -> Any:
@@ -136,8 +131,8 @@ def pretending(target: Target, name: str = "") -> Iterator[None]:
 
 def option_names(target: Target) -> frozenset[str]:
     """Every launch option that Triton's backend for `target` has."""
-    module, _, options, _ = _BACKENDS[target.kind]
-    return frozenset(getattr(importlib.import_module(module), options).__dataclass_fields__)
+    backend = target.vendor.backend
+    return frozenset(getattr(importlib.import_module(backend.module), backend.options).__dataclass_fields__)
 
 
 @contextlib.contextmanager
@@ -158,8 +153,8 @@ def with_judge(target: Target, judge: Judge | None) -> Iterator[None]:
     if judge is None:
         yield
         return
-    module, _, _, passes = _BACKENDS[target.kind]
-    native = getattr(importlib.import_module(module), passes).passes.ttgpuir
+    backend = target.vendor.backend
+    native = getattr(importlib.import_module(backend.module), backend.passes).passes.ttgpuir
 
     def change(stages: dict[str, Any]) -> None:
         to_llvm = stages["llir"]
@@ -178,8 +173,8 @@ def with_judge(target: Target, judge: Judge | None) -> Iterator[None]:
 @contextlib.contextmanager
 def stages_changed(target: Target, change: Callable[[dict[str, Any]], None]) -> Iterator[None]:
     """Let `change` replace stages of the target's backend, by name, before each compilation inside of the block."""
-    module, name, _, _ = _BACKENDS[target.kind]
-    backend = getattr(importlib.import_module(module), name)
+    names = target.vendor.backend
+    backend = getattr(importlib.import_module(names.module), names.compiler)
     original = backend.add_stages
 
     def add_stages(self: Any, stages: dict[str, Any], options: Any, language: Any) -> None:
@@ -307,7 +302,7 @@ def kernel_work(
         return KernelWork(silent="it launches no kernel that Triton's front end lowers to TTIR")
     try:
         return KernelWork(tuple(_work(launch, contents or {}) for launch in launches))
-    except (UntoldError, UnreadableError) as error:
+    except UntoldError as error:
         return KernelWork(silent=str(error))
 
 

@@ -82,17 +82,17 @@ class Built:
     @classmethod
     def of(cls, kernel: Any, target: Target) -> Built:
         """A compiled kernel of Triton's."""
-        binary, assembly = ("cubin", "ptx") if target.kind == "cuda" else ("hsaco", "amdgcn")
-        return cls(kernel.asm[binary], kernel.asm[assembly], kernel.metadata._asdict(), kernel.hash)
+        vendor = target.vendor
+        return cls(kernel.asm[vendor.binary], kernel.asm[vendor.assembly], kernel.metadata._asdict(), kernel.hash)
 
     def resources(self, target: Target) -> Resources:
         """The resources and the features of the code."""
-        facts = binary_facts(target.kind, self.binary, self.assembly)
+        facts = binary_facts(target.vendor.assembly, self.binary, self.assembly)
         return Resources(shared_bytes=self.metadata["shared"], binary=binary_digest(self.binary), **facts)
 
     def machine_code(self, target: Target) -> str | None:
         """The machine code as text; None without a disassembler."""
-        return self.assembly if target.kind == "hip" else disassembled(self.binary)
+        return self.assembly if target.vendor.allots_registers else disassembled(self.binary)
 
 
 class _SharedKnownError(Exception):
@@ -235,7 +235,7 @@ class TritonCompiler(Compiler):
             arguments = pack((self.arguments, self.members), by_value=True)
         except KernelTypeError as error:
             raise TargetError(f"the arguments of {kernel.name}: {error.message}", hint=error.hint) from error
-        needs_torch = target.kind != "cuda" or _TORCH in packages | arguments.imports
+        needs_torch = target.vendor.lowers_with_torch or _TORCH in packages | arguments.imports
         imports = kernel.compile_imports or (_TORCH if needs_torch else "")
         needs = TritonNeeds(("triton", *filter(None, (imports,))), target)
         return PackedTritonCompiler(kernel.name, needs, content, arguments.content, kernel.cache_key, target)
@@ -305,7 +305,7 @@ class TritonCompiler(Compiler):
         described = replace(self, arguments=self.arguments.described(light=not self.kernel.compile_imports))
         return tuple(one.machine_code(self.target) for one in described.built(config))
 
-    def ready_launch(self, config: Config) -> None:
+    def ready_launch(self, config: Config) -> bool:
         """Have the C compiler build what launches kernels of these signatures, for all configs, into the disk cache.
 
         Without it the first launch in a process waits a third of a second for it, with Triton 3.6. Raises whatever
@@ -313,12 +313,13 @@ class TritonCompiler(Compiler):
         """
         vendor = VENDORS.get(self.target.kind)
         if vendor is None:
-            return
+            return False
         with pretending(self.target):
             kernels = self._lower(config)
         driver = vendor.triton_driver
         for kernel in kernels:
             getattr(importlib.import_module(driver.module), driver.launcher)(kernel.src, kernel.metadata)
+        return True
 
     def build(self, config: Config) -> Built:
         """As `built`, of a kernel that is launched once."""

@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
-from triton_ops.backend import Arguments, ArgumentSet, CandidateError, Executable, FunctionKernel
+from triton_ops.backend import Arguments, CandidateError, Executable, FunctionKernel
 from triton_ops.benchmark.performance import PerformanceProfile as PerformanceProfile
 from triton_ops.benchmark.performance import compute_elementwise_metrics as compute_elementwise_metrics
 from triton_ops.benchmark.performance import compute_gemm_metrics as compute_gemm_metrics
 from triton_ops.benchmark.plain_configs import ConfigCache
-from triton_ops.device import Turns, current_device, gpu_missing, probe, turn_key
+from triton_ops.benchmark.timing import measuring
+from triton_ops.device import gpu_missing, probe
 from triton_ops.evaluation import Subject
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsError, TuningFailedError
 from triton_ops.space import Config, ConfigSpace, Members, given_back
@@ -171,7 +172,7 @@ class TritonAutoTuner:
             )
         label = (kernel_type, problem_size, device) if device and _is_given(problem_size) else None
         shared_timer = _shared_timer(arguments, device)
-        subject = Subject(ArgumentSet(arguments), shared_timer.sets)
+        subject = Subject.on(arguments, shared_timer.sets)
         gradients = _Gradients(arguments)
         try:
             if label is not None and (hit := self._cached(label)) is not None:
@@ -219,9 +220,7 @@ class TritonAutoTuner:
         """One trial and one arm per config, in the order given; each config is called exactly as often as asked."""
         members = [config.with_members(self._space.members) for config in configs]
         executables = [self._kernel.compile(config, subject.arguments) for config in members]
-        turns = Turns(shared_timer.device_name)
-        turn = turns.turn(turn_key(shared_timer.device, shared_timer.device_name))
-        with current_device(shared_timer.device_name), _without_ptxas_dumps(), turn:
+        with _without_ptxas_dumps(), measuring(shared_timer.device_name):
             arms, timer = self._run(executables, subject, shared_timer)
         return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)], arms
 

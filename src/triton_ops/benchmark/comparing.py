@@ -16,11 +16,18 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from triton_ops.benchmark.timing import Contestant, PreparedContestants, blame, blame_calls_of, contestants_of, prepare
-from triton_ops.device import CpuLoad, Turns, current_device, probe, turn_key
+from triton_ops.benchmark.timing import (
+    Contestant,
+    PreparedContestants,
+    blame,
+    blame_calls_of,
+    contestants_of,
+    measuring,
+    prepare,
+)
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import checked_seed
-from triton_ops.timing import Arm, DuelPolicy, GuardSummary, Interval, Rounds, Sampler, Timer, guard_for
+from triton_ops.timing import Arm, DuelPolicy, GuardSummary, Interval, Rounds, Sampler, Timer
 from triton_ops.values import Measurement
 
 Follow = Callable[[int, float], None]
@@ -228,22 +235,17 @@ def compare_contestants(
     follow: Follow = lambda _rounds, _elapsed_s: None,
 ) -> Comparison:
     """Compare two contestants that take the same arguments; it raises as `compare`."""
-    device = probe(a.device_name)
-    turns = Turns(a.device_name, wait)
-    with current_device(a.device_name), turns.turn(turn_key(device, a.device_name)):
-        load, rng = CpuLoad(), random.Random(seed)
+    with measuring(a.device_name, wait) as notes:
+        rng = random.Random(seed)
         prepared = prepare([a, b, a], sets=3, cold=cold, choose=choose)  # the second a is the twin
         visit_samples = policy.samples(_longest_ms((a, b), prepared))
         first, second, twin = (Arm(sampler, visit_samples) for sampler in _taking_turns(prepared.samplers, rng))
-        guard, start = guard_for(a.device_name), clock()
-
-        def keep_round() -> bool:
-            steady = guard.round_ok()
-            follow(len(first.visits) + steady, clock() - start)
-            return steady
-
+        start = clock()
+        rounds, guard = Rounds.guarded(
+            prepared.timer, a.device_name, rng=rng, clock=clock,
+            follow=lambda counts: follow(len(first.visits) + counts, clock() - start),
+        )  # fmt: skip
         try:
-            rounds = Rounds(timer=prepared.timer, rng=rng, keep=keep_round, clock=clock)
             outcome = rounds.duel((first, second, twin), policy)
         except Exception as error:
             arms = zip((a, b, a), (first, second, twin), strict=True)
@@ -261,7 +263,7 @@ def compare_contestants(
             a=first.measurement(mode),
             b=second.measurement(mode),
             guard=summary,
-            notes=(*turns.notes, *load.notes(device)),
+            notes=notes(),
         )
 
 

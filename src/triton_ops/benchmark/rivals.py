@@ -19,7 +19,7 @@ from triton_ops.base import require
 from triton_ops.benchmark.comparing import compare
 from triton_ops.benchmark.correctness import CorrectnessVerifier
 from triton_ops.benchmark.timing import time_ms
-from triton_ops.device import current_device
+from triton_ops.device import TorchDevice
 from triton_ops.dispatch import FALLBACK, RECORD, TUNED, origin_of, would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError, WrongResultError
 from triton_ops.kernels import FP8Format, load, names
@@ -372,7 +372,7 @@ def _problem_rows(
         "is_default": config == default,
     }  # fmt: skip
     try:
-        with current_device(run.device):
+        with TorchDevice(run.device).current():
             check_result(operation, config, values)
     except WrongResultError as error:
         yield KernelRow(operation.name, label, "reference", **common, verdict=f"wrong: {error.message}")

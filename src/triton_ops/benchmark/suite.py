@@ -20,7 +20,7 @@ from triton_ops.benchmark.correctness import CorrectnessVerifier
 from triton_ops.benchmark.performance import PerformanceProfile
 from triton_ops.benchmark.rivals import plain_gated_mlp, plain_rmsnorm_rope, scaled_product
 from triton_ops.benchmark.timing import counted_times
-from triton_ops.device import current_device, probe
+from triton_ops.device import TorchDevice, probe
 from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import SettingsError, WrongResultError
 from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
@@ -418,7 +418,7 @@ class BenchmarkSuite:
             if not callable(function):
                 raise SettingsError(f"{function!r} is not callable")
         arguments = Arguments(args, dict(kwargs))
-        with current_device(device_of(arguments, None)):
+        with TorchDevice(device_of(arguments, None)).current():
             own = private_copy(arguments)
             actual = kernel_fn(*own.positional, **own.keyword)
             if actual is None:

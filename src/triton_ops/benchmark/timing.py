@@ -22,7 +22,6 @@ from typing import Any, TypeAlias
 import triton_ops
 from triton_ops.backend import (
     Arguments,
-    ArgumentSet,
     CandidateError,
     Executable,
     FunctionKernel,
@@ -35,7 +34,7 @@ from triton_ops.backend import (
     private_copy,
 )
 from triton_ops.base import require
-from triton_ops.device import CpuLoad, Turns, current_device, device_named, gpu_missing, probe, turn_key
+from triton_ops.device import CpuLoad, TorchDevice, Turns, gpu_missing, probe
 from triton_ops.evaluation import Subject
 from triton_ops.exceptions import (
     DeviceError,
@@ -45,7 +44,7 @@ from triton_ops.exceptions import (
     TargetError,
     TritonKernelError,
 )
-from triton_ops.request import device_of, make_task
+from triton_ops.request import TuneProblem, device_of
 from triton_ops.space import Config
 from triton_ops.timing import (
     CaptureError,
@@ -54,10 +53,8 @@ from triton_ops.timing import (
     Launch,
     Rounds,
     Sampler,
-    ScreenPolicy,
     SharedTimer,
     Timer,
-    guard_for,
 )
 from triton_ops.values import Measurement
 
@@ -93,7 +90,7 @@ def contestants_of(
 
     `device` None follows the arguments; `seed` is that of the inputs of an operation that is given no arguments.
     """
-    arguments, device = Arguments.given(args, kwargs), device_named(device)
+    arguments, device = Arguments.given(args, kwargs), TorchDevice.name_of(device)
     makers: dict[int, MakeArguments] = {}  # by operation; 0 is the caller's own arguments
     makers[0] = partial(private_copy, arguments)
     return [_contestant(name, what, arguments, makers, device, seed) for name, what in callables.items()]
@@ -106,7 +103,7 @@ def _contestant(
     config = _config_of(config or {})
     if isinstance(target, Operation) and _is_pair(what):
         if not arguments.positional and not arguments.keyword:
-            task = make_task(target, space=[config], device=device, seed=seed)
+            task = TuneProblem(target=target, space=[config]).request(device, seed).task()
             make_arguments = makers.setdefault(id(target), task.arguments)
             return Contestant(name, task.kernel, config, device_name=task.device_name, arguments=make_arguments)
         target = target.kernel
@@ -190,7 +187,7 @@ def prepare(
     name = _one_device(contestants)
     timers = SharedTimer(probe(name), name, cold=cold, choose=choose)
     with _copy_errors(name):
-        count = sets if timers.device.kind == "cpu" else 1
+        count = sets if timers.device.is_cpu else 1
         argument_sets = {maker: [maker() for _ in range(count)] for maker in {each.arguments for each in contestants}}
     findings = {
         id(each): _explore(each, argument_sets[each.arguments][0]) for each in {id(c): c for c in contestants}.values()
@@ -223,10 +220,7 @@ def _subjects(
         counts = {maker: timers.sets(first.tensors()) for maker, (first, *_) in argument_sets.items()}
         rotates = min(counts.values()) > 1
         by_maker = {
-            maker: [
-                Subject(ArgumentSet(arguments, protected=restores), _always(counts[maker] if rotates else 1), restores)
-                for arguments in sets
-            ]
+            maker: [Subject.on(arguments, _always(counts[maker] if rotates else 1), restores) for arguments in sets]
             for maker, sets in argument_sets.items()
         }
         for subject in [subject for subjects in by_maker.values() for subject in subjects]:
@@ -328,7 +322,6 @@ def _depends_on(call: Callable[[], Any], tensors: Sequence[Any]) -> bool:
     return result.changed()
 
 
-_ESTIMATE = ScreenPolicy(screening_ms=3.0, least=1, most=5)
 _MOST_TIMES_BUDGET = 10  # wall time over budget: restoring arguments between samples takes time that is in no sample
 
 
@@ -433,19 +426,19 @@ def time_ms(
     _check(warmup_ms, rep_ms, quantiles)
     (contestant,) = contestants_of({"fn": fn}, args, kwargs, device)
     place = contestant.device_name
-    device_spec, turns = probe(place), Turns(place, wait)
-    with current_device(place), turns.turn(turn_key(device_spec, place)):
-        load, begun_s = CpuLoad(), time.time()
+    with measuring(place, wait) as notes_so_far:
+        begun_s = time.time()
         prepared = prepare([contestant], cold=cold)
         sampler, timer = prepared.samplers[0][0], prepared.timer
         with blame_calls_of(contestant):
-            sample_ms = statistics.median(Rounds(timer=timer).screen(sampler, _ESTIMATE)[0]) * sampler.launches
-            warm = _samples(Rounds(timer=timer), sampler, sample_ms, warmup_ms) if warmup_ms else []
-            guard = guard_for(place, begun_s)
-            samples = _samples(Rounds(timer=timer, keep=guard.round_ok), sampler, sample_ms, rep_ms)
+            unwatched = Rounds(timer=timer)
+            sample_ms = unwatched.sample_ms(sampler)
+            warm = _samples(unwatched, sampler, sample_ms, warmup_ms) if warmup_ms else []
+            rounds, guard = Rounds.guarded(timer, place, since_s=begun_s)
+            samples = _samples(rounds, sampler, sample_ms, rep_ms)
         summary = guard.summary()
         before = (f"{summary.others_before} while the calls were warmed up",) if summary.others_before else ()
-        notes = (*turns.notes, *load.notes(device_spec), *before)
+        notes = (*notes_so_far(), *before)
     ordered = sorted(samples)
     return Times(
         quantiles=tuple(quantiles),
@@ -467,7 +460,7 @@ def counted_times(
     """Times of `runs` samples after `warmup_runs` others; a sample is several calls where one is too short."""
     (contestant,) = contestants_of({"fn": fn}, args, kwargs, None)
     place = contestant.device_name
-    with current_device(place), Turns(place, True).turn(turn_key(probe(place), place)):
+    with measuring(place):
         prepared = prepare([contestant])
         sampler, timer = prepared.samplers[0][0], prepared.timer
         with blame_calls_of(contestant):
@@ -487,6 +480,15 @@ def _samples(rounds: Rounds, sampler: Sampler, sample_ms: float, budget_ms: floa
     """As many samples as fit into the budget, at least one; those of a round that does not count are taken again."""
     count = max(1, int(budget_ms / max(sample_ms, 1e-6)))
     return rounds.sample(sampler, count, _MOST_TIMES_BUDGET * budget_ms / 1e3)
+
+
+@contextmanager
+def measuring(place: str, wait: bool = True) -> Iterator[Callable[[], tuple[str, ...]]]:
+    """A turn on a device, which is the current one meanwhile; what is yielded gives the notes on it so far."""
+    device, turns = probe(place), Turns(place, wait)
+    with TorchDevice(place).current(), turns.turn(Turns.key_of(device, place)):
+        load = CpuLoad()
+        yield lambda: (*turns.notes, *load.notes(device))
 
 
 def _check(warmup_ms: Any, rep_ms: Any, quantiles: Any) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 from triton_ops.base import require
 from triton_ops.compile_modes.mode_worker import profiler
 from triton_ops.compile_modes.model_workload import ModelRunner, checked_loss, checked_workload
-from triton_ops.device import DeviceSpec, current_device, probe
+from triton_ops.device import DeviceSpec, TorchDevice, probe
 from triton_ops.exceptions import SettingsError
 
 Way: TypeAlias = Literal["skip", "library", "torch.compile", "Triton", "CUDA"]
@@ -136,7 +136,7 @@ def advise(
     workload = checked_workload(model, inputs)
     torch: Any = require("torch", "profiling a model")
     step = ModelRunner(workload, workload.model, training=training, loss=loss)
-    with torch.set_grad_enabled(training), current_device(workload.device_name):
+    with torch.set_grad_enabled(training), TorchDevice(workload.device_name).current():
         profile = profile_call(lambda: [*map(step, workload.calls)], workload.device_name, workload.dtype)
         return profile.advice(tried)
 

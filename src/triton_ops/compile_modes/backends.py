@@ -99,7 +99,7 @@ def gate_here(device_name: str) -> TemplateGate:
             raise DeviceError(f"{device_name} cannot be used: torch finds no XPU", hint="use cpu or cuda")
         properties = torch.xpu.get_device_properties(device_name)
         return gate_of("xpu", int(properties.gpu_subslice_count))
-    if probe(device_name).kind == "cpu":
+    if probe(device_name).is_cpu:
         return gate_of("cpu", 0)
     properties = torch.cuda.get_device_properties(device_name)
     kind = "hip" if getattr(torch.version, "hip", None) else "cuda"
@@ -240,17 +240,17 @@ Predicate: TypeAlias = "Callable[[Site], tuple[bool, str]]"
 
 
 def _aten(site: Site) -> tuple[bool, str]:
-    return True, "the library's kernel" if site.device.kind != "cpu" else "torch's own kernel, or a library's"
+    return True, "the library's kernel" if not site.device.is_cpu else "torch's own kernel, or a library's"
 
 
 def _triton(site: Site) -> tuple[bool, str]:
-    if site.device.kind == "cpu":
+    if site.device.is_cpu:
         return False, "on a CPU there are no Triton templates"
     return _first_no(_nonzero(site), _dtype(site, _TEMPLATE_DTYPES), _gate(site))
 
 
 def _cpp(site: Site) -> tuple[bool, str]:
-    if site.device.kind != "cpu":
+    if not site.device.is_cpu:
         return False, "its templates are for CPUs"
     if not site.frozen:
         return False, "its templates take weights that are constants: set the option freezing"
@@ -261,18 +261,19 @@ def _cutlass(site: Site) -> tuple[bool, str]:
     place = str(option_values().get("cutlass.cutlass_dir", ""))
     there = Path(place, "python").is_dir()
     return _first_no(
-        _nvidia(site), _nonzero(site), _dtype(site, _CUTLASS_DTYPES), _gate(site),
+        _of_vendor(site, "NVIDIA"), _nonzero(site), _dtype(site, _CUTLASS_DTYPES), _gate(site),
         (there, f"CUTLASS is not at {place or 'cutlass.cutlass_dir'} of this machine"),
     )  # fmt: skip
 
 
 def _nvgemm(site: Site) -> tuple[bool, str]:
-    return _first_no(_nvidia(site), _nonzero(site), _package("cutlass"), _package("cutlass_api"))
+    return _first_no(_of_vendor(site, "NVIDIA"), _nonzero(site), _package("cutlass"), _package("cutlass_api"))
 
 
 def _ck(site: Site) -> tuple[bool, str]:
-    if site.device.kind != "hip":
-        return False, "it is for AMD's GPUs"
+    of_amd = _of_vendor(site, "AMD")
+    if not of_amd[0]:
+        return of_amd
     arch = site.device.arch.split(":")[0]
     supported = arch in _CK_ARCHS, f"it is for {', '.join(_CK_ARCHS)}, and this is {arch}"
     return _first_no(supported, _nonzero(site), _dtype(site, _TEMPLATE_DTYPES), _package("ck4inductor"))
@@ -307,8 +308,9 @@ def _gate(site: Site) -> tuple[bool, str]:
     return gate.open, gate.reason
 
 
-def _nvidia(site: Site) -> tuple[bool, str]:
-    return site.device.kind == "cuda", "it is for NVIDIA's GPUs"
+def _of_vendor(site: Site, name: str) -> tuple[bool, str]:
+    vendor = site.device.vendor
+    return vendor is not None and vendor.name == name, f"it is for {name}'s GPUs"
 
 
 def _package(name: str) -> tuple[bool, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import random
 import shutil
 import time
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 from triton_ops import settings
 from triton_ops._paths import expanded
 from triton_ops.backend import pack
-from triton_ops.base import Folder, require
+from triton_ops.base import Folder, is_positive, require
 from triton_ops.compile_modes.backends import option_values
 from triton_ops.compile_modes.compile_mode import (
     EAGER,
@@ -52,7 +51,7 @@ from triton_ops.compile_modes.mode_report import (
 )
 from triton_ops.compile_modes.mode_worker import LEAST_CALLS, CallManner
 from triton_ops.compile_modes.model_workload import Loss, check_factory, checked_loss, workload_by, workload_of
-from triton_ops.device import CpuLoad, DeviceSpec, Turns, probe, turn_key
+from triton_ops.device import CpuLoad, DeviceSpec, Turns, probe
 from triton_ops.exceptions import CacheError, SettingsError, TuningFailedError
 from triton_ops.request import Patience, checked_seed
 from triton_ops.values import Status, Tolerance, as_tolerance
@@ -174,7 +173,7 @@ def _check_numbers(*, warmup: Any, seconds: Any, budget_s: Any, compile_s: Any) 
     for name, value in (("seconds", seconds), ("budget_s", budget_s), ("compile_s", compile_s)):
         if value is None and name != "seconds":
             continue
-        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
+        if not is_positive(value):
             raise SettingsError(f"{name} is {value!r}; it must be a positive number of seconds")
 
 
@@ -289,7 +288,7 @@ class Comparing:
         if (why := refusal(mode)) != "":
             self._keep(failed_row(mode, Status.CONSTRAINT, why))
             return
-        same = same_without_gpu(self._request.modes, mode) if self._device.kind == "cpu" else None
+        same = same_without_gpu(self._request.modes, mode) if self._device.is_cpu else None
         if same is not None and same.name in self._rows:
             self._aliases.append((mode, same))
             self._keep(alias_row(mode, same, self._rows[same.name]))
@@ -429,7 +428,7 @@ class Comparing:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         name = self._turns.device_name
-        with self._turns.turn(turn_key(probe(name), name)):
+        with self._turns.turn(Turns.key_of(probe(name), name)):
             yield
 
     def _warn_of_environment(self) -> None:

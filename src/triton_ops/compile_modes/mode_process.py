@@ -20,7 +20,7 @@ from triton_ops.evaluation import Isolated
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.request import Patience
 from triton_ops.space import Config
-from triton_ops.timing import Arm, DuelPolicy, HostTimer, Interval, RacePolicy, Rounds, Sampler, guard_for
+from triton_ops.timing import Arm, DuelPolicy, HostTimer, Interval, RacePolicy, Rounds, Sampler
 from triton_ops.values import Status
 
 
@@ -154,8 +154,8 @@ def race_modes(eager: Entrant, others: Sequence[Entrant], rounds: Rounds, device
     for entrant in entrants:
         entrant.arm = Arm(entrant.process.sampler, samples)
     twin = Arm(first.process.sampler, samples)
-    guarded = replace(rounds, keep=guard_for(device_name).round_ok)
     policy = RacePolicy(seconds=seconds)
+    guarded, _ = Rounds.guarded(rounds.timer, device_name, rng=rounds.rng)
     guarded.race([entrant.arm for entrant in entrants], policy, beside=[twin], default=eager.arm)
     for entrant in entrants:
         entrant.loss = "" if entrant.arm.error is None else str(entrant.arm.error)
@@ -181,8 +181,9 @@ def confirm(
     policy = replace(_VISITS, seconds=seconds)
     samples = policy.samples(max(_one_ms(best), _one_ms(eager)))
     first, second, twin = (Arm(each.sampler, samples) for each in (best, eager, best))
+    guarded, _ = Rounds.guarded(rounds.timer, device_name, rng=rounds.rng)
     try:
-        outcome = replace(rounds, keep=guard_for(device_name).round_ok).duel((first, second, twin), policy)
+        outcome = guarded.duel((first, second, twin), policy)
     except CandidateError as error:
         return False, f"a fresh process was lost: {error}"
     low, centre, high = (100 * math.expm1(each) for each in (outcome.gain.low, outcome.gain.centre, outcome.gain.high))

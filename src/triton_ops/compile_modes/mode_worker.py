@@ -31,8 +31,8 @@ from triton_ops.compile_modes.backends import open_gate
 from triton_ops.compile_modes.compile_mode import INDUCTOR, CompileMode
 from triton_ops.compile_modes.compiler_output import CompilerLog
 from triton_ops.compile_modes.model_workload import Loss, ModelRunner, ModelWorkload, Verification
-from triton_ops.device import stay_on
-from triton_ops.evaluation import Attempt, StationFacts
+from triton_ops.device import TorchDevice
+from triton_ops.evaluation import Attempt
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.processes import import_heavy
 from triton_ops.request import Effort, Patience
@@ -197,7 +197,7 @@ class ModeAssignment:
 class ModeStation:
     """A model under one way to run it, in a process of its own."""
 
-    facts = StationFacts()
+    facts = None
 
     def __init__(self, assignment: ModeAssignment, tell: Tell, lines: KeptLines) -> None:
         self._assignment, self._tell, self._lines = assignment, tell, lines
@@ -210,7 +210,7 @@ class ModeStation:
         packages = ["torch", *([] if way.eager else ["torch._dynamo"])]  # else the first call would pay for them
         packages += ["torch._inductor.compile_fx"] if way.backend == INDUCTOR else []
         import_heavy(packages, "compiling a model")
-        stay_on(self._assignment.device)
+        TorchDevice(self._assignment.device).stay()
         torch: Any = require("torch", "compiling a model")
         if manner.threads is not None:
             torch.set_num_threads(manner.threads)
@@ -219,7 +219,7 @@ class ModeStation:
         torch.manual_seed(manner.seed)
         make, loss = unpack(packed)
         workload: ModelWorkload = make()
-        stay_on(workload.device_name)  # a factory chooses it
+        TorchDevice(workload.device_name).stay()  # a factory chooses it
         self._contender = ModeContender(workload, loss, way, manner, self._tell, self._lines.log)
         return replace(self._contender.ready(config), lines=self._lines.fresh())
 

@@ -92,6 +92,63 @@ class UnitLimits:
         return by_registers, by_shared, self.warps // warps, most
 
 
+@dataclass(frozen=True)
+class TritonBackend:
+    """The names of Triton's backend for the GPUs of one vendor."""
+
+    module: str
+    compiler: str  # its class
+    options: str  # the class of its launch options
+    passes: str  # the part of Triton's library with its own passes
+
+
+@dataclass(frozen=True, kw_only=True)
+class VendorFacts:
+    """What all GPUs of one vendor have in common, to compile for them, read their code and speak of them."""
+
+    kind: str  # by which torch and Triton call the vendor
+    name: str
+    brands: frozenset[str]  # words in the names of its devices, in lower case
+    warp_size: int
+    registers_per_thread: int  # the most that one thread can have
+    registers_per_block: int | None  # None without such a limit
+    binary: str  # the stage of Triton's compiler that gives machine code
+    assembly: str  # the stage before it, and the language of that
+    allots_registers: bool  # the assembly names the registers that are used, and what is spilled
+    multiplies_float32: bool  # its matrix units multiply float32 in full precision
+    lowers_with_torch: bool  # Triton's backend for it imports torch
+    units: str  # the word for its multiprocessors
+    warps: str
+    backend: TritonBackend
+
+    def triton_arch(self, arch: str) -> int | str:
+        """The architecture as Triton's backend names it: the number of `sm_90`, and else the name."""
+        return int(arch.removeprefix(_SM)) if arch.startswith(_SM) else arch
+
+
+_SM = "sm_"
+VENDOR_FACTS = {
+    facts.kind: facts
+    for facts in (
+        VendorFacts(
+            kind="cuda", name="NVIDIA", brands=frozenset({"nvidia", "geforce"}), warp_size=32,
+            registers_per_thread=255, registers_per_block=65536, binary="cubin", assembly="ptx",
+            allots_registers=False, multiplies_float32=False, lowers_with_torch=False,
+            units="multiprocessors", warps="warps",
+            backend=TritonBackend("triton.backends.nvidia.compiler", "CUDABackend", "CUDAOptions", "nvidia"),
+        ),
+        VendorFacts(
+            kind="hip", name="AMD", brands=frozenset({"amd", "radeon", "instinct"}), warp_size=64,
+            registers_per_thread=512, registers_per_block=None, binary="hsaco", assembly="amdgcn",
+            allots_registers=True, multiplies_float32=True, lowers_with_torch=True,
+            units="compute units", warps="wavefronts",
+            backend=TritonBackend("triton.backends.amd.compiler", "HIPBackend", "HIPOptions", "amd"),
+        ),
+    )
+}  # fmt: skip
+"""Registers of one thread: CUDA C++ Programming Guide; CDNA 3 ISA guide, VGPRs and AGPRs."""
+
+
 def _amd(shared_kib: int, shared_granule: int) -> UnitLimits:
     return UnitLimits(
         warps=32, blocks=16, lone_blocks=32, shared_bytes=shared_kib * _KIB, block_shared_bytes=0,
@@ -136,6 +193,16 @@ class DeviceSpec:
     driver: str | None = None
 
     @property
+    def is_cpu(self) -> bool:
+        """True for a CPU."""
+        return self.kind == "cpu"
+
+    @property
+    def vendor(self) -> VendorFacts | None:
+        """What all GPUs of its vendor have in common; None for a CPU, and a vendor that is not known."""
+        return VENDOR_FACTS.get(self.kind)
+
+    @property
     def limits(self) -> UnitLimits | None:
         """The limits of one of its multiprocessors; None if its architecture has no row here, and none are assumed.
 
@@ -145,6 +212,40 @@ class DeviceSpec:
         if limits is None or self.registers_per_unit in (None, limits.registers):
             return limits
         return replace(limits, registers=self.registers_per_unit)
+
+    @staticmethod
+    def vendor_of_name(name: str) -> VendorFacts | None:
+        """The vendor of a device by the name that its driver reports; None if no word there is one of a vendor."""
+        words = name.lower().split()
+        return next((each for each in VENDOR_FACTS.values() if not each.brands.isdisjoint(words)), None)
+
+    @staticmethod
+    def names() -> list[str]:
+        """The models that `named` knows."""
+        return list(DATASHEETS)
+
+    @staticmethod
+    def named(name: str) -> DeviceSpec | None:
+        """The spec of a device by its vendor's name, as recordings and records have it; None without a row for it."""
+        row = datasheet_of(name)
+        return None if row is None else _spec_from(row, name)
+
+    @staticmethod
+    def called(text: str) -> DeviceSpec | None:
+        """As `named`, for what a person types: a model in any case, such as `a100` or `rtx 4090`, is enough.
+
+        The spec has the driver's name of the device, under which records and calibrations are kept. A model with
+        several variants stands for the largest one of the fastest kind.
+        """
+        words = " ".join(text.lower().split())
+        for model, row in DATASHEETS.items():
+            if words in (model.lower(), row.name.lower(), *(alias.lower() for alias in row.aliases)):
+                return _spec_from(row, row.name)
+        return DeviceSpec.named(text)
+
+
+spec_named, spec_called = DeviceSpec.named, DeviceSpec.called
+"""The documented names."""
 
 
 @dataclass(frozen=True)
@@ -164,74 +265,70 @@ class Target:
     units: int | None = None
 
     @property
+    def vendor(self) -> VendorFacts:
+        """What all GPUs of its vendor have in common."""
+        return VENDOR_FACTS[self.kind]
+
+    @property
     def capability(self) -> int:
         """The number in an NVIDIA architecture's name: 90 for `sm_90`; 0 elsewhere."""
-        return int(self.arch.removeprefix("sm_")) if self.kind == "cuda" else 0
+        arch = self.vendor.triton_arch(self.arch)
+        return arch if isinstance(arch, int) else 0
 
     @property
     def limits(self) -> UnitLimits | None:
         """The limits of one of its multiprocessors; None if they are not known."""
         return LIMITS.get(self.arch)
 
+    @staticmethod
+    def named(name: str) -> Target:
+        """The target called `name`, such as `sm_90` or `gfx942`; the `DeviceError` lists the known ones."""
+        target = TARGETS.get(name.strip().lower())
+        if target is None:
+            raise DeviceError(
+                f"target {name!r} is not known; known are {', '.join(TARGETS)}", ", ".join(TARGETS), name,
+                hint="use one of these",
+            )  # fmt: skip
+        return target
 
-def _nvidia(arch: str, shared_kib: int) -> Target:
-    return Target("cuda", arch, 32, shared_kib * _KIB)
+    @classmethod
+    def of(cls, device: DeviceSpec) -> Target:
+        """The target for a device; a limit that the device reports replaces the architecture's.
+
+        Raises:
+            DeviceError: The device is no GPU, or its architecture has no row and it does not report its limits.
+        """
+        vendor = device.vendor
+        if vendor is None:
+            raise DeviceError(
+                f"{device.name} is no target for Triton kernels", ", ".join(TARGETS), device.arch,
+                hint="name a target: --target sm_90",
+            )  # fmt: skip
+        row, shared = TARGETS.get(device.arch), device.shared_bytes_per_block
+        if row is None and shared is None:
+            return cls.named(device.arch)
+        row = row or _target(vendor.kind, device.arch, 0)
+        return replace(row, shared_bytes_per_block=shared or row.shared_bytes_per_block, units=device.units)
 
 
-def _target_amd(arch: str, shared_kib: int) -> Target:
-    return Target("hip", arch, 64, shared_kib * _KIB, registers_per_block=None)
+def _target(kind: str, arch: str, shared_kib: int) -> Target:
+    vendor = VENDOR_FACTS[kind]
+    return Target(
+        kind, arch, vendor.warp_size, shared_kib * _KIB, registers_per_block=vendor.registers_per_block
+    )  # fmt: skip
 
 
 TARGETS = {
-    target.arch: target
-    for target in (
-        _nvidia("sm_70", 96),
-        _nvidia("sm_75", 64),
-        _nvidia("sm_80", 163),
-        _nvidia("sm_86", 99),
-        _nvidia("sm_89", 99),
-        _nvidia("sm_90", 227),
-        _nvidia("sm_100", 227),
-        _nvidia("sm_120", 99),
-        _target_amd("gfx90a", 64),
-        _target_amd("gfx942", 64),
-        _target_amd("gfx950", 160),
-    )
-}
-
-
-def named_target(name: str) -> Target:
-    """The target called `name`, such as `sm_90` or `gfx942`; the `DeviceError` lists the known ones."""
-    target = TARGETS.get(name.strip().lower())
-    if target is None:
-        raise DeviceError(
-            f"target {name!r} is not known; known are {', '.join(TARGETS)}",
-            ", ".join(TARGETS),
-            name,
-            hint="use one of these",
-        )
-    return target
-
-
-def target_of(device: DeviceSpec) -> Target:
-    """The target for a device; a limit that the device reports replaces the architecture's.
-
-    Raises:
-        DeviceError: The device is no GPU, or its architecture has no row and it does not report its limits.
-    """
-    if device.kind not in ("cuda", "hip"):
-        raise DeviceError(
-            f"{device.name} is no target for Triton kernels",
-            ", ".join(TARGETS),
-            device.arch,
-            hint="name a target: --target sm_90",
-        )
-    row, shared = TARGETS.get(device.arch), device.shared_bytes_per_block
-    if row is None and shared is None:
-        return named_target(device.arch)
-    if row is None:
-        row = _nvidia(device.arch, 0) if device.kind == "cuda" else _target_amd(device.arch, 0)
-    return replace(row, shared_bytes_per_block=shared or row.shared_bytes_per_block, units=device.units)
+    arch: _target(kind, arch, shared_kib)
+    for kind, rows in {
+        "cuda": {
+            "sm_70": 96, "sm_75": 64, "sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90": 227, "sm_100": 227, "sm_120": 99,
+        },
+        "hip": {"gfx90a": 64, "gfx942": 64, "gfx950": 160},
+    }.items()
+    for arch, shared_kib in rows.items()
+}  # fmt: skip
+"""By architecture, with the KiB of shared memory that one block can have."""
 
 
 @dataclass(frozen=True)
@@ -361,30 +458,6 @@ def datasheet_of(name: str) -> Datasheet | None:
 
 def _has_word(text: str, word: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
-
-
-def named_devices() -> list[str]:
-    """The models that `spec_named` knows."""
-    return list(DATASHEETS)
-
-
-def spec_named(name: str) -> DeviceSpec | None:
-    """The spec of a device by its vendor's name, as recordings and records have it; None without a row for it."""
-    row = datasheet_of(name)
-    return None if row is None else _spec_from(row, name)
-
-
-def spec_called(text: str) -> DeviceSpec | None:
-    """As `spec_named`, for what a person types: a model in any case, such as `a100` or `rtx 4090`, is enough.
-
-    The spec has the driver's name of the device, under which records and calibrations are kept. A model with several
-    variants stands for the largest one of the fastest kind.
-    """
-    words = " ".join(text.lower().split())
-    for model, row in DATASHEETS.items():
-        if words in (model.lower(), row.name.lower(), *(alias.lower() for alias in row.aliases)):
-            return _spec_from(row, row.name)
-    return spec_named(text)
 
 
 def _spec_from(row: Datasheet, name: str) -> DeviceSpec:

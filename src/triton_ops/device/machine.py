@@ -2,6 +2,11 @@
 
 Every figure names its source; docs/concepts/model.md has all figures in a table. A device of an architecture without a
 row here has no machine, and the model makes no forecast for such a device.
+
+The roofline of a kernel on a device says which of two limits it meets, and how near to it a time is. A kernel does
+operations and moves bytes. With fewer operations per byte than the ridge has, the memory limits it; with more, the
+units for its dtype do. Every rate is given beside its share of the limit. Source: Williams, Waterman and Patterson,
+"Roofline: An Insightful Visual Performance Model", CACM 52 (4), 2009.
 """
 
 from __future__ import annotations
@@ -59,25 +64,25 @@ class Calibration:
             ) from error
         return path
 
+    @classmethod
+    def load(cls, folder: Path, device: str) -> Calibration | None:
+        """The calibration of `device` in `folder`; None if there is none, None and a warning if it cannot be read."""
+        path = calibration_path(folder, device)
+        try:
+            Folder(path.parent).within(folder)
+            return _checked_calibration(Sealed.read(StoredFile(path).read(_LARGEST_BYTES)), device)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, msgspec.ValidationError) as error:
+            reason = getattr(error, "strerror", None) or error
+            _LOG.warning("%s is ignored: %s; `triton-ops calibrate` makes it anew", path, reason)
+            return None
+
 
 def calibration_path(folder: Path, device: str) -> Path:
     """The file of the calibration of `device`, beside the records in the cache folder `folder`."""
     name = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
     return folder / "calibration" / f"{name}.json"
-
-
-def load_calibration(folder: Path, device: str) -> Calibration | None:
-    """The calibration of `device` in `folder`; None if there is none, None and a warning if it cannot be read."""
-    path = calibration_path(folder, device)
-    try:
-        Folder(path.parent).within(folder)
-        return _checked_calibration(Sealed.read(StoredFile(path).read(_LARGEST_BYTES)), device)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, msgspec.ValidationError) as error:
-        reason = getattr(error, "strerror", None) or error
-        _LOG.warning("%s is ignored: %s; `triton-ops calibrate` makes it anew", path, reason)
-        return None
 
 
 def _checked_calibration(content: Mapping[str, Any], device: str) -> Calibration:
@@ -179,6 +184,31 @@ class Machine:
         """The number of blocks that fit on one multiprocessor at a time, at least 1."""
         return max(1, self.limits.blocks_at_once(registers, shared_bytes, warps))
 
+    @staticmethod
+    def of(spec: DeviceSpec, calibration: Calibration | None = None) -> Machine | None:
+        """The machine of a device; None if its architecture has no row here, or its memory bandwidth is not known.
+
+        A calibrated rate that is far from the expected one is not used.
+        """
+        base = _BY_ARCH.get(spec.arch)
+        if base is None or spec.bandwidth_gbps is None:
+            return None
+        expected = replace(
+            base,
+            units=spec.units,
+            peak_dram_gbps=spec.bandwidth_gbps,
+            dram_gbps=spec.bandwidth_gbps * _COPY_SHARE,
+            l2_gbps=_L2_BYTES_PER_CYCLE * spec.units * base.clock_ghz,
+            l2_bytes=spec.l2_bytes or base.l2_bytes,
+            shared_bytes_per_block=spec.shared_bytes_per_block or base.shared_bytes_per_block,
+            limits=spec.limits or base.limits,
+        )
+        return expected if calibration is None else _with_calibration(expected, calibration)
+
+
+machine_of = Machine.of
+"""The documented name."""
+
 
 _COPY_SHARE = 0.9  # share of the datasheet's bandwidth that a copy reaches: 4.3 of 4.8 TB/s, measured on an H200
 _L2_BYTES_PER_CYCLE = 18.4  # per multiprocessor, plain loads: 4.8 TB/s at 132 and 1.98 GHz, fitted; literature 5.5
@@ -214,27 +244,6 @@ _AMPERE = Machine(
 _BY_ARCH = {"sm_90": _HOPPER, "sm_80": _AMPERE}
 
 
-def machine_of(spec: DeviceSpec, calibration: Calibration | None = None) -> Machine | None:
-    """The machine of a device; None if its architecture has no row here, or its memory bandwidth is not known.
-
-    A calibrated rate that is far from the expected one is not used.
-    """
-    base = _BY_ARCH.get(spec.arch)
-    if base is None or spec.bandwidth_gbps is None:
-        return None
-    expected = replace(
-        base,
-        units=spec.units,
-        peak_dram_gbps=spec.bandwidth_gbps,
-        dram_gbps=spec.bandwidth_gbps * _COPY_SHARE,
-        l2_gbps=_L2_BYTES_PER_CYCLE * spec.units * base.clock_ghz,
-        l2_bytes=spec.l2_bytes or base.l2_bytes,
-        shared_bytes_per_block=spec.shared_bytes_per_block or base.shared_bytes_per_block,
-        limits=spec.limits or base.limits,
-    )
-    return expected if calibration is None else _with_calibration(expected, calibration)
-
-
 def _with_calibration(expected: Machine, calibration: Calibration) -> Machine:
     return replace(
         expected,
@@ -252,3 +261,156 @@ def _with_calibration(expected: Machine, calibration: Calibration) -> Machine:
 def _plausible_rate(rate: float | None, expected: float) -> float:
     low, high = _PLAUSIBLE
     return rate if rate is not None and low * expected <= rate <= high * expected else expected
+
+
+MEMORY = "memory"
+_OF_PRODUCTS = {"float32": "tfloat32"}  # what Triton's products of a dtype take, where it has another name
+_CALIBRATED = {"tfloat32": "float32"}  # the dtype of the operands, by which a calibration names its products
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """One limit of a device: `memory` in GB/s, or a dtype's operations in TFLOP/s.
+
+    `peak` is by datasheet, and `measured` what the device reached when it was calibrated; None if it was not.
+    """
+
+    name: str
+    peak: float
+    measured: float | None = None
+
+    @property
+    def unit(self) -> str:
+        """The unit of both rates."""
+        return "GB/s" if self.name == MEMORY else "TFLOP/s"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """A time of a kernel below its roof.
+
+    Attributes:
+        of_measured: Share of what the device reached of that limit when it was calibrated; None if it was not.
+    """
+
+    ms: float
+    tflops: float
+    gbps: float
+    of_units: float | None  # share of the peak of the units for the dtype; None if that is not known
+    of_memory: float | None  # share of the memory's peak; None if that is not known
+    limit: str  # the name of the limit that the kernel meets first: `memory`, or the dtype
+    of_limit: float
+    of_measured: float | None = None
+
+    @property
+    def reached(self) -> str:
+        """Rates beside their share of the peak, the share of the limit, and which limit that is."""
+        rates = [_rate(self.tflops, "TFLOP/s", self.of_units)] if self.tflops else []
+        rates += [_rate(self.gbps, "GB/s", self.of_memory)] if self.gbps else []
+        text = f": {', '.join(rates)}; {self.of_limit:.0%} of its limit, {_limit(self.limit)}"
+        if self.of_measured is not None:
+            text += f", and {self.of_measured:.0%} of what was measured there"
+        return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roofline:
+    """The roofline of one kernel on one device; operations and bytes of a launch are 0 if they are not known."""
+
+    flops: float
+    bytes: float
+    memory: Ceiling | None
+    units: Ceiling | None
+
+    @classmethod
+    def of(
+        cls,
+        spec: DeviceSpec,
+        *,
+        flops: float,
+        bytes_: float,
+        dtype: str,
+        products: bool,
+        calibration: Calibration | None = None,
+    ) -> Roofline:
+        """The roofline of a kernel on a device.
+
+        `bytes_` go through memory, each input and output once; `products` of tiles run on matrix units, others do not.
+        """
+        name = _OF_PRODUCTS.get(dtype, dtype) if products else "float32"
+        peak = spec.tflops.get(name)
+        memory = None
+        if spec.bandwidth_gbps is not None:
+            memory = Ceiling(MEMORY, spec.bandwidth_gbps, calibration.dram_gbps if calibration else None)
+        rate = calibration.mma_tflops.get(_CALIBRATED.get(name, name)) if calibration and products else None
+        return cls(flops=flops, bytes=bytes_, memory=memory, units=Ceiling(name, peak, rate) if peak else None)
+
+    @property
+    def intensity(self) -> float | None:
+        """Operations per byte; None if one of both is not known."""
+        return self.flops / self.bytes if self.flops and self.bytes else None
+
+    @property
+    def ridge(self) -> float | None:
+        """Operations per byte at which both limits meet; None if a limit is not known."""
+        if self.memory is None or self.units is None:
+            return None
+        return self.units.peak * 1e3 / self.memory.peak
+
+    @property
+    def limit(self) -> Ceiling | None:
+        """The limit that takes longer; None if no limit is known that the kernel could meet."""
+        took = [(ms, ceiling) for ms, ceiling in self._times() if ms > 0]
+        return max(took, key=lambda pair: pair[0])[1] if took else None
+
+    @property
+    def least_ms(self) -> float | None:
+        """The time at the limit, in milliseconds: no kernel that does this work is faster; None if it is not known."""
+        return max((ms for ms, _ in self._times()), default=0.0) or None
+
+    def placed(self, ms: float) -> Placed | None:
+        """The place of a time over 0 below this roof; None if no limit is known."""
+        limit, least = self.limit, self.least_ms
+        if limit is None or least is None:
+            return None
+        tflops, gbps = self.flops / (ms * 1e9), self.bytes / (ms * 1e6)
+        rate = gbps if limit.name == MEMORY else tflops
+        return Placed(
+            ms=ms, tflops=tflops, gbps=gbps, of_units=tflops / self.units.peak if self.units else None,
+            of_memory=gbps / self.memory.peak if self.memory else None, limit=limit.name, of_limit=least / ms,
+            of_measured=rate / limit.measured if limit.measured else None,
+        )  # fmt: skip
+
+    @property
+    def rows(self) -> dict[str, str]:
+        """The ceilings, and the operations per byte beside the ridge, where they are known."""
+        ceilings = [one for one in (self.units, self.memory) if one is not None]
+        if not ceilings:
+            return {"roof": "no peak of this device is known"}
+        text = ", ".join(
+            f"{one.peak:,.5g} {one.unit} {'of memory' if one.name == MEMORY else one.name}"
+            + (f" ({one.measured:,.5g} measured)" if one.measured else "")
+            for one in ceilings
+        )
+        rows = {"roof": text}
+        if self.ridge is not None and self.intensity is not None and self.limit is not None:
+            rows["intensity"] = (
+                f"{self.intensity:.4g} FLOP/B, the ridge is at {self.ridge:.4g}: limited by {_limit(self.limit.name)}"
+            )
+        return rows
+
+    def _times(self) -> list[tuple[float, Ceiling]]:
+        times = [(self.bytes / (self.memory.peak * 1e6), self.memory)] if self.memory else []
+        return times + ([(self.flops / (self.units.peak * 1e9), self.units)] if self.units else [])
+
+
+roofline = Roofline.of
+"""The documented name."""
+
+
+def _rate(value: float, unit: str, share: float | None) -> str:
+    return f"{value:.4g} {unit}" + ("" if share is None else f" ({share:.0%} of the peak)")
+
+
+def _limit(name: str) -> str:
+    return "the memory" if name == MEMORY else f"the units for {name}"

@@ -13,68 +13,171 @@ the choice out works until something makes a context on the first GPU, such as `
 That context also takes some 500 MB of the first GPU's memory.
 
 The device itself is asked; no state is guessed from the text of an error.
+
+Measurements on one GPU take turns, whichever process of this user measures: two at a time would disturb each other.
+
+A turn is a lock on a file that is named after the GPU. It is held for one measurement, a trial or a comparison, and not
+for a whole tune, so that several processes that tune on one GPU get on side by side. The operating system ends the turn
+of a process that dies. Work on a CPU takes no turns.
+
+Where another user has made the folder first, or has held a lock for longer than any measurement, there are no turns:
+a warning says so once.
+
+The driver tells which processes have worked on a GPU, with the share of its multiprocessors' time. Not counted are this
+process, those that started it, and processes of this package that take turns with it. A process number says something
+only where the driver counts processes as this system does: in a container it may tell the host's numbers, or none. So
+nobody is named before this process has been seen at work under its own number.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import platform
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from triton_ops.base import Host, StoredFile, available, require
+from triton_ops import settings
+from triton_ops.base import CodeFolder, Folder, Host, Process, StoredFile, available, require
 from triton_ops.device.datasheets import DeviceSpec, datasheet_of
-from triton_ops.device.vendors import gpus_of, gpus_without_torch
-from triton_ops.exceptions import DeviceError, MissingDependencyError, SettingsError
+from triton_ops.device.vendors import (
+    VENDORS,
+    CountsGraphNodes,
+    ProcessUse,
+    Sensors,
+    gpus_of,
+    gpus_without_torch,
+    kind_of,
+)
+from triton_ops.exceptions import CacheError, DeviceError, MissingDependencyError, SettingsError
 
 
-@contextlib.contextmanager
-def current_device(device_name: str) -> Iterator[None]:
-    """Make a GPU the current one of this thread inside the block; the one before is the current one again afterwards.
+class TorchDevice:
+    """A device by its torch name: `cpu`, `cuda:N`, or `cuda`, which is the GPU that is the current one."""
 
-    `cuda` is the GPU that is the current one, and a CPU changes nothing. A GPU that cannot be used is a `DeviceError`.
-    """
-    if not device_name.startswith("cuda:"):
-        yield
-        return
-    context = require("torch", "choosing the GPU").cuda.device(device_name)
-    try:
-        context.__enter__()
-    except (RuntimeError, AssertionError) as error:
-        raise _unusable(device_name, error) from error
-    try:
-        yield
-    finally:
-        with contextlib.suppress(RuntimeError):  # the GPU was lost in the block: whoever uses it next is told
-            context.__exit__(None, None, None)
+    __slots__ = ("name",)
 
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-def stay_on(device_name: str) -> None:
-    """Make a GPU the current one of this thread for good: for a process that works on this GPU alone.
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        """Make it the current GPU of this thread inside the block; the one before is the current one again afterwards.
 
-    Nothing happens for a CPU, for `cuda`, which is the current one, and before torch is imported. A GPU that cannot be
-    used is left to whoever uses it.
-    """
-    if device_name.startswith("cuda:") and "torch" in sys.modules:
-        with contextlib.suppress(RuntimeError, AssertionError, AttributeError):  # the last from a torch without CUDA
-            require("torch", "choosing the GPU").cuda.set_device(device_name)
+        `cuda` and a CPU change nothing. A GPU that cannot be used is a `DeviceError`.
+        """
+        if not self.name.startswith("cuda:"):
+            yield
+            return
+        context = require("torch", "choosing the GPU").cuda.device(self.name)
+        try:
+            context.__enter__()
+        except (RuntimeError, AssertionError) as error:
+            raise _unusable(self.name, error) from error
+        try:
+            yield
+        finally:
+            with contextlib.suppress(RuntimeError):  # the GPU was lost in the block: whoever uses it next is told
+                context.__exit__(None, None, None)
 
+    def stay(self) -> None:
+        """Make it the current GPU of this thread for good: for a process that works on this GPU alone.
 
-def current_gpu() -> str:
-    """Torch's name of this thread's current GPU: `cuda:N` where it has chosen one, and `cuda` for the first one.
+        Nothing happens for a CPU, for `cuda`, and before torch is imported. A GPU that cannot be used is left to
+        whoever uses it.
+        """
+        if self.name.startswith("cuda:") and "torch" in sys.modules:
+            with contextlib.suppress(RuntimeError, AssertionError, AttributeError):  # the last: a torch without CUDA
+                require("torch", "choosing the GPU").cuda.set_device(self.name)
 
-    Another thread or process has a current GPU of its own, so that `cuda` may be another one there.
-    """
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)  # None as long as torch uses no GPU
-    index = cuda.current_device() if cuda is not None and cuda.is_initialized() else 0
-    return f"cuda:{index}" if index else "cuda"
+    def make_ready(self) -> None:
+        """Initialise the vendors' drivers for it, while another thread of the process imports torch.
+
+        Cost: a third of a second on an H200, during which other threads can run.
+        """
+        for vendor in VENDORS.values():
+            vendor.make_ready(self.name)
+
+    def sensors(self, device: DeviceSpec) -> Sensors:
+        """Its open sensors, with its spec; an error of this package if there are none that it can read."""
+        if device.kind not in VENDORS:
+            watched = " and ".join(VENDORS)
+            raise DeviceError(
+                f"the clocks of {self.name} are not watched: only those of {watched} devices are", watched, device.kind
+            )
+        return VENDORS[device.kind].sensors(self.name)
+
+    @property
+    def free_bytes(self) -> int:
+        """The free memory of the GPU, or the host's for `cpu`; all of it where the host does not tell."""
+        if self.name != "cpu":
+            return int(require("torch", "asking the GPU").cuda.mem_get_info(self.name)[0])
+        if (available_bytes := Host.available_bytes()) is not None:
+            return available_bytes
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+
+    @staticmethod
+    def current_name() -> str:
+        """The name of this thread's current GPU: `cuda:N` where it has chosen one, and `cuda` for the first one.
+
+        Another thread or process has a current GPU of its own, so that `cuda` may be another one there.
+        """
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)  # None as long as torch uses no GPU
+        index = cuda.current_device() if cuda is not None and cuda.is_initialized() else 0
+        return f"cuda:{index}" if index else "cuda"
+
+    @staticmethod
+    def name_of(device: Any) -> str | None:
+        """The name of a device that a caller gave as a text or a `torch.device`; None stays None."""
+        if device is None or isinstance(device, str):
+            return device
+        if (type(device).__module__, type(device).__name__) == ("torch", "device"):
+            return str(device)
+        raise DeviceError(f"device {device!r} is not known", "cpu, cuda or cuda:N", device, hint="use 'cpu' or 'cuda'")
+
+    @staticmethod
+    def gpus() -> tuple[DeviceSpec, ...]:
+        """The GPUs that this process sees, in the order of torch's indices; a `DeviceError` if there is none."""
+        if reason := gpu_missing():
+            raise DeviceError(f"no GPU can be used: {reason}", hint="`triton-ops doctor` says what works here")
+        return _by_driver() or _by_torch(require("torch", "finding the GPUs"))
+
+    @classmethod
+    def chosen(cls, choice: Any) -> tuple[str, ...]:
+        """The names of the GPUs that measure: `all`, indices as a list or as text such as `0,2`; None is no choice.
+
+        All are of one model: a `DeviceError` if not.
+        """
+        if choice is None:
+            return ()
+        numbers = None if choice == "all" else _indices(choice)
+        gpus = cls.gpus()
+        indices = range(len(gpus)) if numbers is None else numbers
+        for index in indices:
+            _check_index(index, len(gpus))
+        models = {gpus[index].name: index for index in indices}
+        if len(models) > 1:
+            words = " and ".join(f"GPU {index} is a {name}" for name, index in models.items())
+            raise DeviceError(
+                f"one run is for GPUs of one model: {words}",
+                hint="start a run for each model, with the same cache folder",
+            )
+        return tuple(f"cuda:{index}" for index in indices)
+
+    @staticmethod
+    def graph_nodes(torch: Any, graph_address: int) -> int | None:
+        """Number of nodes of a captured graph; None if the vendor of torch's GPUs cannot tell."""
+        vendor: object = VENDORS.get(kind_of(torch))
+        return vendor.graph_nodes(graph_address) if isinstance(vendor, CountsGraphNodes) else None
 
 
 def _unusable(device_name: str, error: Exception) -> DeviceError:
@@ -132,15 +235,6 @@ def _version_for_cpus() -> str | None:
     return match.group(1).decode() if match else None
 
 
-def device_named(device: Any) -> str | None:
-    """The torch name of a device that a caller gave as a text or a `torch.device`; None stays None."""
-    if device is None or isinstance(device, str):
-        return device
-    if (type(device).__module__, type(device).__name__) == ("torch", "device"):
-        return str(device)
-    raise DeviceError(f"device {device!r} is not known", "cpu, cuda or cuda:N", device, hint="use 'cpu' or 'cuda'")
-
-
 def probe(device: str | None = None) -> DeviceSpec:
     """The spec of `device`: `cpu`, `cuda`, `cuda:N`, or None for the current GPU, else the CPU.
 
@@ -168,13 +262,6 @@ def _check_index(index: int, count: int) -> None:
             f"there is no GPU {index}; this process sees {count}", f"cuda:{index}",
             hint="use a smaller index, or check CUDA_VISIBLE_DEVICES",
         )  # fmt: skip
-
-
-def gpus_here() -> tuple[DeviceSpec, ...]:
-    """The GPUs that this process sees, in the order of torch's indices; a `DeviceError` if there is none."""
-    if reason := gpu_missing():
-        raise DeviceError(f"no GPU can be used: {reason}", hint="`triton-ops doctor` says what works here")
-    return _by_driver() or _by_torch(require("torch", "finding the GPUs"))
 
 
 def _by_driver() -> tuple[DeviceSpec, ...]:
@@ -221,27 +308,6 @@ def _cpu_name() -> str:
 _FORMS = "give 'all', or the indices, such as 0,2"
 
 
-def chosen_gpus(choice: Any) -> tuple[str, ...]:
-    """Torch's names of the GPUs that measure: `all`, indices as a list or as text such as `0,2`, or None for no choice.
-
-    All are of one model: a `DeviceError` if not.
-    """
-    if choice is None:
-        return ()
-    numbers = None if choice == "all" else _indices(choice)
-    gpus = gpus_here()
-    indices = range(len(gpus)) if numbers is None else numbers
-    for index in indices:
-        _check_index(index, len(gpus))
-    models = {gpus[index].name: index for index in indices}
-    if len(models) > 1:
-        words = " and ".join(f"GPU {index} is a {name}" for name, index in models.items())
-        raise DeviceError(
-            f"one run is for GPUs of one model: {words}", hint="start a run for each model, with the same cache folder"
-        )
-    return tuple(f"cuda:{index}" for index in indices)
-
-
 def _indices(choice: Any) -> list[int]:
     parts: Sequence[Any] = ()
     if isinstance(choice, str):
@@ -268,15 +334,6 @@ def _index(part: Any, choice: Any) -> int:
 _BUSY = 0.2  # of all CPU time: less, such as one program on a host of many CPUs, is not worth a note
 
 
-def free_bytes_of(device_name: str) -> int:
-    """The free memory of a GPU by its torch name, or the host's for `cpu`; all of it where the host does not tell."""
-    if device_name != "cpu":
-        return int(require("torch", "asking the GPU").cuda.mem_get_info(device_name)[0])
-    if (available := Host.available_bytes()) is not None:
-        return available
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
-
-
 class CpuLoad:
     """The use of the CPUs by other programs, from the moment this object is made; Linux counts it."""
 
@@ -297,7 +354,7 @@ class CpuLoad:
 
     def notes(self, device: DeviceSpec) -> tuple[str, ...]:
         """A note if other programs kept the CPUs busy while callables were timed on them; empty if not, or on a GPU."""
-        others = self.others if device.kind == "cpu" else None
+        others = self.others if device.is_cpu else None
         return () if others is None or others < _BUSY else (f"other programs used {others:.0%} of the CPUs meanwhile",)
 
 
@@ -311,3 +368,187 @@ def _cpu_seconds() -> tuple[float, float, float] | None:
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     idle = ticks[3] + ticks[4]
     return (sum(ticks) - idle) * tick_s, sum(ticks) * tick_s, sum(os.times()[:4])
+
+
+_log = logging.getLogger("triton_ops")
+_POLL_S = 0.005  # a trial takes tens of milliseconds
+_WORTH_A_LINE_S = 1.0
+_mine = threading.local()
+_given_up: set[str] = set()
+
+
+@dataclass
+class Turns:
+    """The turns of one tune or comparison on a device; `wait` is for the first: later ones always are waited for."""
+
+    device_name: str
+    wait: bool = True
+    waited_s: float = 0.0
+    _had_one: bool = False
+    _has_warned: bool = field(default=False, repr=False)
+
+    @staticmethod
+    def key_of(device: DeviceSpec, device_name: str) -> str:
+        """The name under which measurements on a device take turns: the GPU's UUID, else its place; empty for a CPU."""
+        if device.is_cpu:
+            return ""
+        properties: Any = require("torch", "asking the GPU").cuda.get_device_properties(device_name)
+        if uuid := str(getattr(properties, "uuid", "")):
+            return f"GPU-{uuid.removeprefix('GPU-')}"
+        place = [getattr(properties, name, None) for name in ("pci_domain_id", "pci_bus_id", "pci_device_id")]
+        return "-".join(str(part) for part in ["GPU", *place])
+
+    @contextlib.contextmanager
+    def turn(self, key: str) -> Iterator[None]:
+        """Hold the turn of the device with this key inside the block; without effect for an empty key.
+
+        A thread that has the turn already keeps it. Where no file can be locked, a warning says so, and the measurement
+        goes on; this process asks for no turn under that key again. A `DeviceError` if another process measures, and
+        `wait` is false.
+        """
+        keys: set[str] = _mine.__dict__.setdefault("keys", set())
+        folder = None if not key or key in keys | _given_up else _folder()
+        if folder is None:
+            yield
+            return
+        start = time.monotonic()
+        with Folder(folder).locked(f"{key}.lock", poll_s=_POLL_S, waiting=self._waits) as is_locked:
+            if not is_locked:
+                _given_up.add(key)
+            self._had_one = True
+            self.waited_s += time.monotonic() - start
+            keys.add(key)
+            try:
+                yield
+            finally:
+                keys.discard(key)
+
+    def _waits(self) -> None:
+        if not self.wait and not self._had_one:
+            raise DeviceError(
+                f"another process measures on {self.device_name}",
+                self.device_name,
+                self.device_name,
+                hint="leave --no-wait (wait=False) out to wait for it",
+            )
+        if not self._has_warned and not self._had_one:
+            _log.warning("another process measures on %s; waiting for a turn", self.device_name)
+            self._has_warned = True
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes on the waits: empty if they were short."""
+        if self.waited_s < _WORTH_A_LINE_S:
+            return ()
+        return (f"waited {self.waited_s:.1f} s for turns on {self.device_name}, on which others measured",)
+
+
+def takes_turns(pid: int) -> bool:
+    """Check whether a process of this package takes turns: it was started for that, or holds or awaits a turn.
+
+    A process of another user does not tell, and counts as one that takes none.
+    """
+    if f"{settings.FAMILY}=".encode() in Process(pid).environment:
+        return True
+    folder = str(settings.lock_dir())
+    return any(os.path.dirname(path) == folder for path in Process(pid).open_files)  # noqa: PTH120
+
+
+def _folder() -> Path | None:
+    """The folder of the locks; None, and a warning, where it cannot be made or is another user's."""
+    place = settings.lock_dir()
+    try:
+        return CodeFolder(place).private() if place == settings.OWN_LOCKS else Folder(place).ensure()
+    except CacheError as error:
+        _tell_once(error.message)
+    except OSError as error:
+        _tell_once(f"{error.filename or place}: {error.strerror}; TRITON_OPS_LOCK_DIR names another folder")
+    return None
+
+
+@lru_cache(maxsize=64)
+def _tell_once(why: str) -> None:
+    _log.warning("measurements take no turns: %s", why)
+
+
+_LEAST_SHARE = 0.05  # a desktop draws its windows with a few percent
+_EACH_S = 0.1  # the driver takes a sample six times a second at most
+_HIDDEN = "the driver does not show this process under its own number, as in a container: others cannot be told from it"
+
+
+@runtime_checkable
+class TellsProcesses(Protocol):
+    """Sensors that tell which processes work on the GPU."""
+
+    def used_by(self, since_us: int) -> tuple[ProcessUse, ...]:
+        """The processes in samples later than `since_us`, by `time.time`; a `DeviceError` if the GPU does not tell."""
+
+
+class Others:
+    """The use of one GPU by other processes; not safe to share among threads.
+
+    Sensors that tell nothing of processes leave the use unknown. Others count from `since_s` on, seconds since 1970;
+    None is now. `is_ours` tells whether a process is one that this one started, or one that takes turns with it.
+    """
+
+    def __init__(
+        self, sensors: object, since_s: float | None = None, *, clock: Callable[[], float] = time.time,
+        is_ours: Callable[[int], bool] | None = None,
+    ) -> None:  # fmt: skip
+        self._source = sensors if isinstance(sensors, TellsProcesses) else None
+        self._clock, self._is_ours = clock, is_ours or _is_ours
+        self._unknown = _HIDDEN if self._source is not None else "its sensors do not tell which processes use it"
+        self._early: dict[int, ProcessUse] = {}  # told, and not yet asked for
+        self.begin(since_s)
+
+    @property
+    def unknown(self) -> str:
+        """The reason why nothing is known of others so far; empty if it is known."""
+        return self._unknown
+
+    def begin(self, since_s: float | None = None) -> None:
+        """Count from now on, or from a moment before."""
+        self._asked_s = self._clock() if since_s is None else since_s
+        self._since_us = int(self._asked_s * 1e6)
+        self._early.clear()
+
+    def seen(self) -> tuple[ProcessUse, ...]:
+        """The other processes that have worked on the GPU since this was asked before, the busiest first.
+
+        A process that has ended by now is left out: it cannot be told from a tune that has given its turn away.
+
+        Cost: one question to the driver, ten times a second at most.
+        """
+        now_s = self._clock()
+        if self._source is None or now_s - self._asked_s < _EACH_S:
+            return ()
+        self._asked_s = now_s
+        try:
+            samples = self._source.used_by(self._since_us)
+        except DeviceError as error:
+            self._source, self._unknown = None, error.message
+            return ()
+        self._since_us = max([self._since_us, *(sample.at_us for sample in samples)])
+        if any(sample.pid == os.getpid() for sample in samples):
+            self._unknown = ""
+        for sample in samples:
+            before = self._early.get(sample.pid)
+            if sample.share >= _LEAST_SHARE and (before is None or before.share < sample.share):
+                self._early[sample.pid] = sample
+        if self._unknown:
+            return ()
+        uses = [use for pid, use in self._early.items() if not self._is_ours(pid)]
+        self._early.clear()
+        return tuple(sorted(uses, key=lambda use: -use.share))
+
+    def in_words(self) -> str:
+        """As `seen`, in words: `process 4711 (python3) used 40% of the GPU`; empty for none."""
+        each = [
+            f"process {use.pid} ({Process(use.pid).name or 'of another user'}) used {use.share:.0%}"
+            for use in self.seen()
+        ]
+        return f"{' and '.join(each)} of the GPU" if each else ""
+
+
+def _is_ours(pid: int) -> bool:
+    return pid == os.getpid() or pid in Process(os.getpid()).ancestors or Process(pid).ended or takes_turns(pid)

@@ -412,37 +412,11 @@ def gpus_without_torch() -> tuple[DeviceSpec, ...]:
 
 def gpus_of(torch: Any) -> tuple[DeviceSpec, ...]:
     """The GPUs that torch finds, even of a vendor that is not in `VENDORS`."""
-    kind = _kind_of(torch)
+    kind = kind_of(torch)
     vendor = VENDORS.get(kind)
     return described_by_torch(torch, kind, None) if vendor is None else vendor.describe(torch)
 
 
-def make_ready(device_name: str) -> None:
-    """Initialise the vendors' drivers for `cuda` or `cuda:N`, while another thread of the process imports torch.
-
-    Cost: a third of a second on an H200, during which other threads can run.
-    """
-    for vendor in VENDORS.values():
-        vendor.make_ready(device_name)
-
-
-def sensors_of(device: DeviceSpec, device_name: str) -> Sensors:
-    """The open sensors of a device; an error of this package if there are none that it can read."""
-    if device.kind not in VENDORS:
-        watched = " and ".join(VENDORS)
-        raise DeviceError(
-            f"the clocks of {device_name} are not watched: only those of {watched} devices are", watched, device.kind
-        )
-    return VENDORS[device.kind].sensors(device_name)
-
-
-def graph_nodes(torch: Any, graph_address: int) -> int | None:
-    """Number of nodes of a captured graph; None if the vendor of torch's GPUs cannot tell."""
-    vendor: object = VENDORS.get(_kind_of(torch))
-    if not isinstance(vendor, CountsGraphNodes):
-        return None
-    return vendor.graph_nodes(graph_address)
-
-
-def _kind_of(torch: Any) -> str:
+def kind_of(torch: Any) -> str:
+    """The kind of the vendor that a build of torch is for."""
     return "cuda" if torch.version.hip is None else "hip"

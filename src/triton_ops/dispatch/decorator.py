@@ -22,15 +22,15 @@ from triton_ops.dispatch.deciding import KernelCall
 from triton_ops.dispatch.decision import Decision, register
 from triton_ops.dispatch.fast_launch import Entrance
 from triton_ops.dispatch.grid_functions import GridByConfig
+from triton_ops.dispatch.in_compile import KernelInCompile
 from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.options import Options, mapper_of
-from triton_ops.dispatch.traced import Traced
 from triton_ops.dispatch.triton_autotuner import AUTOTUNER, Expected, Winners, to_triton
 from triton_ops.exceptions import KernelTypeError, SettingsError, SpaceError, TargetError, UnknownTunableError
 from triton_ops.records import NotedCall
-from triton_ops.request import Effort, chosen_effort
-from triton_ops.space import ConfigSpace, as_space
-from triton_ops.values import BucketRule, Key, Mapper, TensorSpec, Tolerance, TuningResult, from_plain
+from triton_ops.request import Effort, TuneOptions
+from triton_ops.space import as_space
+from triton_ops.values import BucketRule, Mapper, TensorSpec, Tolerance, from_plain
 
 
 def named(module: str, name: str) -> Any:
@@ -61,7 +61,7 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
                  options: Options, **more: Any) -> None:  # fmt: skip
         self.options, self._local = options, threading.local()
         calls = Calls.of(fn, list(key or ()), options.mapper)
-        self._traced = Traced(self, calls, interpreted=is_interpreted(fn))
+        self._in_compile = KernelInCompile(self, calls, interpreted=is_interpreted(fn))
         super().__init__(fn, arg_names, configs, list(key or ()), *rest, **more)
         part: Any = self.configs_top_k
         if self.perf_model and isinstance(part, float):  # torch would take the part of the configs that are left
@@ -79,10 +79,10 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         kernel = type(self).__new__(type(self))
         kernel.__dict__.update(self.__dict__)
         kernel._local = threading.local()
-        kernel._traced = Traced(kernel, self._traced.calls, interpreted=is_interpreted(self.fn))
+        kernel._in_compile = KernelInCompile(kernel, self._in_compile.calls, interpreted=is_interpreted(self.fn))
         kernel._begin()
         kernel._cache.update(self.launches.shown.others)
-        kernel.early_config_prune = self._traced.own
+        kernel.early_config_prune = self._in_compile.own
         return kernel
 
     def __deepcopy__(self, memo: Any) -> Tuned:
@@ -117,7 +117,7 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         """Have the next launch of each key look again at the cache and the configs, and compiled code made anew."""
         if (launches := self.__dict__.get("launches")) is not None:  # else the kernel is being made
             launches.fast.forget()
-        self._traced.forget()
+        self._in_compile.forget()
 
     @property
     def nargs(self) -> dict[str, Any] | None:
@@ -131,11 +131,11 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
     @property
     def early_config_prune(self) -> Callable[..., Any] | None:
         """Function that leaves the configs that fit a call: the caller's own, and while torch traces the ladder."""
-        return self._traced.early_config_prune if "torch" in sys.modules else self._traced.own
+        return self._in_compile.early_config_prune if "torch" in sys.modules else self._in_compile.own
 
     @early_config_prune.setter
     def early_config_prune(self, own: Callable[..., Any] | None) -> None:
-        self._traced.use(own)
+        self._in_compile.use(own)
 
     def call_of(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KernelCall:
         """A call with these arguments, as the tuner and the ladder are told of it; nothing is launched."""
@@ -144,7 +144,7 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
     def forget(self) -> None:
         """Have every call decided again."""
         self.launches.forget()
-        self._traced.forget()
+        self._in_compile.forget()
 
     def begin_anew(self) -> None:
         """Forget every decision and every lock, in a forked child, whose other threads are gone."""
@@ -157,8 +157,8 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         """A function that launches with this grid."""
-        if self._traced.outside is not None:
-            return partial(self._traced.outside, grid)
+        if self._in_compile.outside is not None:
+            return partial(self._in_compile.outside, grid)
         return partial(self.launches.fast.enter, grid)
 
     def _otherwise(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -178,7 +178,7 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         """Launch with the config of the call; returns Triton's compiled kernel. With `warmup` only compile it."""
         if warmup:
             return self.launches.compiled(grid, *args, **kwargs)
-        return (self._traced.outside or self.launched)(grid, *args, **kwargs)
+        return (self._in_compile.outside or self.launched)(grid, *args, **kwargs)
 
     def launched(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Launch as `run` does, by what somebody has put in the place of Triton's `run`, if there is such a thing."""
@@ -295,8 +295,8 @@ def autotune(
                               "outputs": outputs}, parameters)  # fmt: skip
         options = Options(
             space=space, reference=reference, outputs=tuple(outputs),
-            tolerance=tolerance, check=check, effort=effort, budget_s=budget_s, on_miss=on_miss,
-            mapper=mapper_of(buckets, parameters, key or ()), cache_dir=cache_dir, isolate=isolate,
+            tolerance=tolerance, check=check, on_miss=on_miss, mapper=mapper_of(buckets, parameters, key or ()),
+            tune=TuneOptions(effort=effort, budget_s=budget_s, cache_dir=cache_dir, isolate=isolate),
         )  # fmt: skip
         offered = _offered(configs) if space is None else [to_triton(space.default_config, members=space.members)]
         tuned = space.tunables if space is not None else [name for one in offered for name in one.kwargs]
@@ -361,28 +361,6 @@ def _check_names(kernel: Any, named: Mapping[str, Sequence[str] | None], paramet
                 f"it has {', '.join(parameters)}",
                 hint="correct the name, or leave it out",
             )
-
-
-_PASSED = ("seed", "isolate", "force", "transfer", "wait", "listener", "gate", "shared_cpus")
-
-
-def tune_noted(
-    decorated: Any, noted: NotedCall, device: str, folder: Path, options: Mapping[str, Any]
-) -> tuple[TuningResult, Key]:
-    """Tune a decorated kernel for a call that was noted; gives the result, and the key of the record.
-
-    The options are those of `tune`: effort, search, trials, budget_s, seed, isolate, force, transfer, wait, listener;
-    and the gate and the shared CPUs of `tune_request`. Raises as `made_again` and `tune` do.
-    """
-    call = made_again(decorated, noted, device)
-    return tuned_again(call, call.space, folder, options), call.key
-
-
-def tuned_again(call: KernelCall, space: ConfigSpace, folder: Path, options: Mapping[str, Any]) -> TuningResult:
-    """Tune a call that was made again, among the configs of `space`; the options are those of `tune_noted`."""
-    plan = chosen_effort(*(options.get(name) for name in ("effort", "search", "trials", "budget_s")))
-    passed = {name: options[name] for name in _PASSED if name in options}
-    return call.tuned(call.key, space=space, plan=plan, cache_dir=folder, **passed)
 
 
 def made_again(decorated: Any, noted: NotedCall, device: str) -> KernelCall:

@@ -25,7 +25,7 @@ from triton_ops.base import fingerprint, require
 from triton_ops.dispatch.ladder import ladder_of
 from triton_ops.dispatch.operations import answered
 from triton_ops.exceptions import KernelTypeError, TritonKernelError, TuningFailedError, UnknownTunableError
-from triton_ops.request import make_request
+from triton_ops.request import TuneProblem
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Status, TuningResult
 
@@ -289,7 +289,7 @@ class ChoiceKernel:
 
         def tiles(implementation: Implementation, values: Mapping[str, Any]) -> Config:
             assert implementation.operation is not None
-            request = make_request(implementation.operation, kwargs=values)
+            request = TuneProblem(target=implementation.operation, kwargs=values).request()
             return answered(implementation.operation, request, None, ladder_of(folder), near=True).found.config
 
         return self._space(arguments, records, tiles)
@@ -333,7 +333,8 @@ class ChoiceKernel:
         implementation = self.implementations[name]
         if implementation.operation is None:
             return f"{name} has no operation that could take ({tiles})" if tiles else None
-        request = make_request(implementation.operation, kwargs=implementation.operation_values(placed))
+        values = implementation.operation_values(placed)
+        request = TuneProblem(target=implementation.operation, kwargs=values).request()
         return implementation.operation.space_for(request.problem).why_not(tiles)
 
     def _nothing(self, refusals: Mapping[str, str]) -> TuningFailedError:

@@ -51,7 +51,7 @@ def _at(decision: Decision, call: KernelCall) -> Decision:
     """The decision for a call: nothing is tuned for it, since its bucket was."""
     try:
         refused = call.space.why_not(decision.found.config)
-        if refused is None and ladder_of(call.options.cache_dir).lockfile is None:
+        if refused is None and ladder_of(call.options.tune.cache_dir).lockfile is None:
             return decision
         here = known(call)
         here = replace(here, config=here.config or to_triton(here.found.config, call.configs or (), call.space.members))

@@ -19,7 +19,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments, ArgumentSet, is_tensor, one_line
 from triton_ops.base import require
-from triton_ops.device import free_bytes_of
+from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import Check, Criteria, as_list, difference, expected, kept, leaf_pairs, refusal
 from triton_ops.evaluation.judges import Precision, Rounded, dense
 from triton_ops.evaluation.lifted import Lifted
@@ -274,7 +274,7 @@ class Referee:
         arguments = argument_set.arguments
         raised = [*arguments.tensors(), *Arguments(tuple(low)).tensors()]
         need = _COPIES * sum(t.numel() * (8 if way.name == "float64" else 4) for t in raised)
-        free = min((free_bytes_of(str(t.device)) for t in raised), default=0)
+        free = min((TorchDevice(str(t.device)).free_bytes for t in raised), default=0)
         if need > _MEMORY_SHARE * free:
             raise MemoryError(f"its inputs and results would take {need >> 20} MiB of {free >> 20} MiB")
         with without_tf32(torch):

@@ -38,7 +38,7 @@ class Needs(NamedTuple):
     def of(cls, kernel: Kernel, device: DeviceSpec, device_name: str) -> Needs:
         """The needs of a kernel on a device."""
         own = kernel.process_imports if isinstance(kernel, MayCrash) else ()
-        packages = tuple(dict.fromkeys([*own, *(["torch"] if device.kind != "cpu" else [])]))
+        packages = tuple(dict.fromkeys([*own, *(["torch"] if not device.is_cpu else [])]))
         return cls(packages, "cuda:0" if device_name == "cuda" else device_name)
 
 

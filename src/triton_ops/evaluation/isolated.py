@@ -25,7 +25,7 @@ from triton_ops.evaluation.verify import StationStep
 from triton_ops.evaluation.worker import Attempt, Question, Setup, WorkerAnswer, answers
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess
-from triton_ops.request import Effort, KernelProblem
+from triton_ops.request import Effort, KernelProblem, TuneOptions
 from triton_ops.space import Config
 from triton_ops.values import Status, Trial
 
@@ -80,7 +80,7 @@ class Loadable(Protocol):
         """The allocator that the user has given to Triton by now, packed; None for the worker's own."""
 
     def station(self, tell: Callable[[str], None]) -> Any:
-        """The station in the worker, which has `facts`; `tell` is called with each step that begins."""
+        """The station in the worker, which has `facts`, perhaps None; `tell` is called with each step that begins."""
 
 
 def imports_to_compile(kernel: Kernel) -> tuple[str, ...]:
@@ -97,7 +97,12 @@ def imports_to_compile(kernel: Kernel) -> tuple[str, ...]:
 class KernelLoad(KernelProblem):
     """A kernel's problem as workers load it, each with its station."""
 
-    effort: Effort
+    options: TuneOptions
+
+    @property
+    def effort(self) -> Effort:
+        """The effort of the options, which is settled."""
+        return Effort.of(self.options)
 
     @property
     def needs(self) -> idle_worker.Needs:

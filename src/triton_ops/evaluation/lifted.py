@@ -25,7 +25,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments, is_tensor, one_line
 from triton_ops.base import require
-from triton_ops.device import free_bytes_of
+from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import rebuilt
 from triton_ops.evaluation.judges import UNITS
 
@@ -237,7 +237,7 @@ class Lifted:
 
     def _reserve(self, device: str, count: int) -> None:
         """Take bytes of the share of the memory that was free at first; a `MemoryError` if that is not left."""
-        free = self._free_bytes.setdefault(device, int(_MEMORY_SHARE * free_bytes_of(device)))
+        free = self._free_bytes.setdefault(device, int(_MEMORY_SHARE * TorchDevice(device).free_bytes))
         if count > free:
             raise MemoryError(f"what it closes over would take {count >> 20} MiB, and {free >> 20} MiB may be taken")
         self._free_bytes[device] = free - count

@@ -13,7 +13,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments, ArgumentSet, is_tensor
 from triton_ops.base import require
-from triton_ops.device import free_bytes_of
+from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import (
     Check,
     Criteria,
@@ -63,7 +63,7 @@ def _fit(results: Sequence[Any]) -> bool:
     counts: Counter[str] = Counter()
     for each in results:
         counts[str(each.device)] += each.numel() * each.element_size()
-    return all(count <= _MEMORY_SHARE * free_bytes_of(device) for device, count in counts.items())
+    return all(count <= _MEMORY_SHARE * TorchDevice(device).free_bytes for device, count in counts.items())
 
 
 @dataclass(frozen=True, kw_only=True)

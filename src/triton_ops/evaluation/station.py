@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol
 
 from triton_ops.backend import Arguments, ArgumentSet, CandidateError, Executable, Kernel, MayCrash, one_line
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, Turns, current_device, turn_key
+from triton_ops.device import DeviceSpec, TorchDevice, Turns
 from triton_ops.evaluation import idle_worker
 from triton_ops.evaluation.finals import FinalRequest, Outcome, StationFacts, compare_finalists, confirmed
 from triton_ops.evaluation.isolated import Isolated, KernelLoad, NotPortableError
@@ -26,7 +26,7 @@ from triton_ops.evaluation.standard import Standard
 from triton_ops.evaluation.verify import StationStep, Subject, Verifier, further_cases, odd_case
 from triton_ops.exceptions import CacheError, KernelTypeError, ShapeMismatchError, TargetError, TritonKernelError
 from triton_ops.processes import TerminatedError, WorkerProcess
-from triton_ops.request import Effort, KernelProblem, Task
+from triton_ops.request import Effort, KernelProblem, Task, TuneOptions
 from triton_ops.space import Config, Members
 from triton_ops.timing import EmptyCaptureError, Launch, Rounds, Sampler, ScreenPolicy, SharedTimer, Timer, guard_for
 from triton_ops.values import Measurement, Status, Trial, Work
@@ -254,16 +254,14 @@ def _failed(config: Config, status: Status, error: str, executable: Executable |
 class Assignment(KernelLoad):
     """The part of a task that a station needs; it can be sent to another process.
 
-    `shape` are the extents of an operation's problem, as asked for; None for the caller's own arguments. With `cold`,
-    L2 holds nothing of the kernel's data when a timed launch starts. `baseline` has worked before, and others are timed
-    next to it; None takes the first that works. `mode` is that of times that were taken before; None leaves the timer
-    open. Where there is no reference, the results of `trusted` are right; None takes the first that runs.
+    `shape` are the extents of an operation's problem; None for the caller's own arguments. Others are timed next to
+    `baseline`, which has worked before; None takes the first that works. `mode` is that of earlier times; None leaves
+    the timer open. Without a reference the results of `trusted` are right; None takes the first that runs.
     """
 
     work: Work | None
     shape: tuple[int, ...] | None
     dtype: str | None
-    cold: bool = True
     baseline: Config | None = None
     mode: str | None = None
     odd: bool = True
@@ -271,14 +269,14 @@ class Assignment(KernelLoad):
     trusted: Config | None = None
 
     @classmethod
-    def of(cls, task: Task, effort: Effort, cold: bool, baseline: Config | None) -> Assignment:
-        """The assignment of a station for a task."""
+    def of(cls, task: Task, options: TuneOptions, baseline: Config | None) -> Assignment:
+        """The assignment of a station for a task; it takes no search along, which may be none for other processes."""
         shape = dtype = None
         if task.named is not None:
             shape, dtype = task.named.operation.full_shape(task.named.shape), task.named.dtype
         return cls(
-            **task.common, work=task.work, shape=shape, dtype=dtype, cold=cold, baseline=baseline,
-            effort=replace(effort, search=effort.search_name), trusted=task.space.default_config,
+            **task.common, work=task.work, shape=shape, dtype=dtype, baseline=baseline,
+            options=options.of_effort(replace(Effort.of(options), search="auto")), trusted=task.space.default_config,
             members=task.space.members,
         )  # fmt: skip
 
@@ -324,7 +322,7 @@ class Inline:
         self._lost: str | None = None
         with self._on_device():
             self._evaluator = self._make_evaluator()
-            self._turn_key = turn_key(assignment.device, assignment.device_name)
+            self._turn_key = Turns.key_of(assignment.device, assignment.device_name)
         self._started = assignment.baseline is None
         self._since_s = time.time()
 
@@ -349,9 +347,9 @@ class Inline:
             except BaseException:
                 self._note_config(None)  # Ctrl-C or an error of this package
                 raise
-            if trial.status in (Status.RUNTIME, Status.RESOURCES):
-                self._lost = _device_lost(self._assignment.device, self._assignment.device_name)
-                if self._lost is None and self._assignment.device.kind != "cpu":
+            if trial.status.facts.hurts_device and not self._assignment.device.is_cpu:
+                self._lost = _gpu_lost(self._assignment.device_name)
+                if self._lost is None:
                     require("torch", "freeing memory").cuda.empty_cache()  # memory that the failed candidate held
             return trial
 
@@ -375,7 +373,7 @@ class Inline:
         """Do nothing: this process goes on, and frees memory as its owner drops the station."""
 
     def _on_device(self) -> AbstractContextManager[None]:
-        return current_device(self._assignment.device_name)
+        return TorchDevice(self._assignment.device_name).current()
 
     def _start(self, config: Config | None) -> None:
         baseline = self._assignment.baseline
@@ -453,13 +451,11 @@ class TakesTurns:
         self._station.close()
 
 
-def _device_lost(device: DeviceSpec, device_name: str) -> str | None:
-    """The reason why this process can no longer use a device; None if it can.
+def _gpu_lost(device_name: str) -> str | None:
+    """The reason why this process can no longer use a GPU; None if it can.
 
     An illegal access leaves the whole process without its GPU. A small computation on the device finds that out.
     """
-    if device.kind == "cpu":
-        return None
     torch = require("torch", "asking the GPU")
     try:
         torch.cuda.synchronize(device_name)
@@ -473,23 +469,26 @@ def _device_lost(device: DeviceSpec, device_name: str) -> str | None:
 class Stations:
     """The stations of one problem: in workers, or in this process.
 
-    `isolate` None isolates kernels that may crash, such as Triton's on a GPU. With `reuse` a worker that the tune
-    before has left may serve, and is left to the next. `turns` None takes turns of its own on the device.
+    Without an option, kernels that may crash, such as Triton's on a GPU, are isolated. With `reuse` a worker that the
+    tune before has left may serve, and is left to the next.
     """
 
     problem: KernelProblem
-    isolate: bool | None = None
+    options: TuneOptions = field(default_factory=TuneOptions)
     reuse: bool = False
-    turns: Turns | None = None
 
     drop_idle = staticmethod(idle_worker.drop_idle_workers)
 
     @property
     def isolated(self) -> bool:
         """True if candidates run in a worker."""
-        if self.isolate is not None:
-            return self.isolate
-        return self.problem.device.kind != "cpu" and isinstance(self.problem.kernel, MayCrash)
+        if self.options.isolate is not None:
+            return self.options.isolate
+        return not self.problem.device.is_cpu and isinstance(self.problem.kernel, MayCrash)
+
+    @cached_property
+    def _turns(self) -> Turns:
+        return Turns(self.problem.device_name, self.options.wait)
 
     @property
     def _needs(self) -> idle_worker.Needs:
@@ -531,17 +530,17 @@ class Stations:
         The wait raises as `check` and `Inline` do, and a `KernelTypeError` if isolation is asked for and the task
         exists in this process only. Until then the given process is the caller's to kill.
         """
-        turns = self.turns or Turns(assignment.device_name)
+        turns, isolate = self._turns, self.options.isolate
 
         def inline(place: str) -> Station:
             return TakesTurns(Inline(assignment, note_config=note_config, place=place), turns, check)
 
         if not self.isolated:
-            why = "as asked" if self.isolate is False else "as callables are unless isolation is asked for"
+            why = "as asked" if isolate is False else "as callables are unless isolation is asked for"
             return partial(inline, f"inline, {why}")
 
         def not_portable(error: NotPortableError) -> Station:
-            if self.isolate:
+            if isolate:
                 raise KernelTypeError(
                     f"{assignment.kernel.name} cannot run in a process of its own: {error}",
                     hint="define it in a module that can be imported, or leave the isolation out",
@@ -585,7 +584,7 @@ class Stations:
         """The outcomes of fresh processes; one that fails is left out with a warning."""
         for question in questions:
             try:
-                with closing(TakesTurns(Isolated(assignment), self.turns or Turns(assignment.device_name))) as station:
+                with closing(TakesTurns(Isolated(assignment), self._turns)) as station:
                     outcome = station.finals(question)
             except NotPortableError as error:
                 tied = f"the tied configs of {assignment.problem}"

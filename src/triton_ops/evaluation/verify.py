@@ -34,7 +34,7 @@ from triton_ops.backend import (
     nothing_compiled,
     private_copy,
 )
-from triton_ops.device import free_bytes_of
+from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import Criteria, as_list, difference, expected, kept, same_bits
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import LITTLE, Difference, Precision
@@ -114,6 +114,11 @@ class Subject:
     restores: bool = False
     _further: list[Arguments] | None = None
     _with_reset: set[Config] = field(default_factory=set)  # configs before whose launches something must be done
+
+    @classmethod
+    def on(cls, arguments: Arguments, sets: Callable[[Iterable[Any]], int], restores: bool | None = None) -> Subject:
+        """The subject on arguments that nothing else may write; where `restores` is None, it is to be found out."""
+        return cls(ArgumentSet(arguments, protected=restores is not False), sets, bool(restores))
 
     @property
     def arguments(self) -> Arguments:
@@ -549,13 +554,13 @@ def further_cases(first: ArgumentSet, problem: KernelProblem) -> list[Case]:
         return [Case(first, 1)]
     outputs = source.operation.kernel.outputs
     need = _COPIES_OF_A_SET * _bytes_of(first.arguments)
-    if need > _MEMORY_SHARE * free_bytes_of(problem.device_name):
+    if need > _MEMORY_SHARE * TorchDevice(problem.device_name).free_bytes:
         return [Case(first, 1)]
     even = _refilled(source.problem, ("outliers",), "uniform") or source.problem
     cases = [Case(ArgumentSet(replace(source, problem=even, seed=source.seed + 1)(), outputs), 1)]
     # Sums of products of -1, 0 and 1 are so small that tensor cores of every precision add them without rounding.
     whole = _refilled(source.problem, ("uniform", "outliers"), "whole")
-    if whole is not None and need <= _MEMORY_SHARE * free_bytes_of(problem.device_name):
+    if whole is not None and need <= _MEMORY_SHARE * TorchDevice(problem.device_name).free_bytes:
         arguments = replace(source, problem=whole, seed=source.seed + 2)()
         cases.append(Case(ArgumentSet(arguments, outputs), 0, "on whole numbers, ", whole=True))
     return cases

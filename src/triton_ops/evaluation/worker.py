@@ -37,7 +37,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from triton_ops import settings
 from triton_ops.backend import ScratchAllocator, is_installed, one_line, unpack, warm_up
 from triton_ops.base import Host, require
-from triton_ops.device import make_ready, stay_on
+from triton_ops.device import TorchDevice
 from triton_ops.evaluation.finals import StationFacts
 from triton_ops.evaluation.idle_worker import Rest
 from triton_ops.evaluation.verify import StationStep
@@ -403,11 +403,11 @@ def main() -> None:
 def _import(packages: Sequence[str], device: str) -> None:
     """Import packages; meanwhile threads ready the GPU's driver, and Triton if it is among them."""
     if device.startswith("cuda"):
-        threading.Thread(target=make_ready, args=(device,), daemon=True).start()
+        threading.Thread(target=TorchDevice(device).make_ready, daemon=True).start()
     if "triton" in packages:
         warm_up(launches=True)
     import_heavy(packages, "what is going to be tuned")
-    stay_on(device)  # nothing that runs here makes a context on another GPU
+    TorchDevice(device).stay()  # nothing that runs here makes a context on another GPU
 
 
 def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) -> None:
@@ -424,7 +424,7 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
             _give_up(own_modules)
             answer = WorkerAnswer(value=state.changed() or ("a process" if Leftovers.strays() else ""))
         elif isinstance(question, Setup):
-            stay_on(device)  # code of the task before may have chosen another
+            TorchDevice(device).stay()  # code of the task before may have chosen another
             context = copy_context()  # what is set for one task, such as Triton's allocator, ends with it
             station, answer = context.run(_set_up, question, lambda step: send(StepStarted(step)))
         else:

@@ -62,14 +62,14 @@ class Usage:
     spill_bytes: int
 
 
-def binary_facts(kind: str, binary: bytes, assembly: str) -> dict[str, Any]:
-    """The usage and the features of a compiled kernel of a target of this kind, and whether its products wait.
+def binary_facts(language: str, binary: bytes, assembly: str) -> dict[str, Any]:
+    """The usage and the features of a compiled kernel with assembly of this language, and whether its products wait.
 
     Raises as `cubin_usage` and `amdgcn_usage`.
     """
-    usage = cubin_usage(binary) if kind == "cuda" else amdgcn_usage(assembly)
-    features = ptx_features(assembly) if kind == "cuda" else amdgcn_features(assembly)
-    serialised = serialised_products(binary, assembly) if kind == "cuda" else None
+    usage = cubin_usage(binary) if language == "ptx" else amdgcn_usage(assembly)
+    features = ptx_features(assembly) if language == "ptx" else amdgcn_features(assembly)
+    serialised = serialised_products(binary, assembly) if language == "ptx" else None
     return {**vars(usage), "mma": features.mma, "load_bytes": features.load_bytes, "serialised": serialised}
 
 
@@ -201,11 +201,10 @@ def _features(text: str, kinds: tuple[tuple[str, str], ...], widths: Counter[int
     return Features(mma, tuple(sorted(widths.items(), reverse=True)))
 
 
-_SASS = re.compile(r"\b(LDL|STL)((?:\.\w+)*)\s")
+_LOCAL = re.compile(r"\b(?P<sass>LDL|STL)(?P<parts>(?:\.\w+)*)\s|;\s*(?P<bytes>\d+)-byte Folded (?P<amd>Spill|Reload)")
 _WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
 _LABEL = re.compile(r"^\s*(\.L\w+):")
 _BRANCH = re.compile(r"\b(?:BRA\S*|s_c?branch\w*)\s.*?(\.L\w+)")
-_AMD = re.compile(r";\s*(\d+)-byte Folded (Spill|Reload)")
 
 
 @dataclass(frozen=True)
@@ -222,17 +221,15 @@ class LocalTraffic:
     in_loops: int
 
     @staticmethod
-    def of(kind: str, text: str) -> LocalTraffic:
-        """The local traffic in a kernel's machine code, or assembly text, of a target of this kind."""
-        lines, pattern = text.splitlines(), _SASS if kind == "cuda" else _AMD
-        matches = [(at, match) for at, line in enumerate(lines) if (match := pattern.search(line))]
+    def of(text: str) -> LocalTraffic:
+        """The local traffic in a kernel's SASS, or in its amdgcn assembly."""
+        lines = text.splitlines()
+        matches = [(at, match) for at, line in enumerate(lines) if (match := _LOCAL.search(line))]
         widths: dict[str, list[int]] = {"load": [], "store": []}
         for _, match in matches:
-            if kind == "cuda":
-                width = next((_WIDTHS[part] for part in match[2].split(".") if part in _WIDTHS), 4)
-                widths["load" if match[1] == "LDL" else "store"].append(width)
-            else:
-                widths["load" if match[2] == "Reload" else "store"].append(int(match[1]))
+            parts = (match["parts"] or "").split(".")
+            width = int(match["bytes"] or next((_WIDTHS[part] for part in parts if part in _WIDTHS), 4))
+            widths["load" if (match["sass"] or match["amd"]) in ("LDL", "Reload") else "store"].append(width)
         spans = loops(lines, _LABEL, _BRANCH)
         inside = sum(any(first < at < last for first, last in spans) for at, _ in matches)
         loads, stores = widths["load"], widths["store"]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from triton_ops.backend import Operation
 from triton_ops.cost_model import Readings
-from triton_ops.device import Ceiling, DeviceSpec, load_calibration, machine_of
+from triton_ops.device import Calibration, Ceiling, DeviceSpec, Machine
 from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
 from triton_ops.kernels import load_operation
 from triton_ops.lab.command_compile import ConfigValues, Gpu, TargetName, check_filled, tell_left_out
@@ -166,7 +166,7 @@ def _places(spec: DeviceSpec, explained: Explained, image: Portrait) -> dict[str
         per_unit = f"{forecast.waves:.2f} waves of {forecast.blocks_per_unit} per multiprocessor" if forecast else ""
         return {"blocks": per_unit} if per_unit else {}
     limits = ", ".join(f"{name} {blocks}" for name, blocks in residents.by.items())
-    warps = "wavefronts" if spec.kind == "hip" else "warps"
+    warps = spec.vendor.warps if spec.vendor else "warps"
     rows = {
         "occupancy": (
             f"{residents.occupancy:.0%}: {residents.warps} of {residents.most_warps} {warps}, limited by "
@@ -257,8 +257,8 @@ def explain_command(
         problem = operation.problem(extents, element)
         whole = _whole_config(operation, problem, values or {})
         expected = expected_of(operation, shape=extents, dtype=element)
-        calibration = load_calibration(folder_of(cache_dir), spec.name)
-        explained = explain(expected, whole, spec, machine_of(spec, calibration))
+        calibration = Calibration.load(folder_of(cache_dir), spec.name)
+        explained = explain(expected, whole, spec, Machine.of(spec, calibration))
     if not explained.told:
         raise TargetError(
             f"the model makes no forecast: {explained.silent}",
@@ -269,7 +269,7 @@ def explain_command(
         head = {"problem": str(problem), "device": spec.name, "config": dict(whole), "source": explained.source}
         say_json({**head, "arch": spec.arch, "units": spec.units, **_explained_json(explained, image)})
         return
-    unit = "compute units" if spec.kind == "hip" else "multiprocessors"
+    unit = spec.vendor.units if spec.vendor else "multiprocessors"
     rows = {"problem": str(problem), "device": f"{spec.name} {spec.arch}, {spec.units} {unit}", "config": str(whole)}
     say(*listing({**rows, **_explained_rows(spec, explained, image)}, width()))
     if pipeline:
@@ -353,7 +353,7 @@ def cliffs_command(
         operation, _, extents, element = operation_of(load_operation(target, _LACK), None, shapes, dtype)
         whole = operation.full_shape(extents)
         tile = _whole_config(operation, operation.problem(whole, element), values or {})
-        calibration = load_calibration(folder_of(cache_dir), spec.name)
+        calibration = Calibration.load(folder_of(cache_dir), spec.name)
         points = sweep(operation, tile, whole, element, axis, series, spec, calibration)
     if as_json:
         say_json(_sweep_json(operation.name, spec, points))

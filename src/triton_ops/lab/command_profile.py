@@ -24,7 +24,7 @@ import typer
 from triton_ops.backend import Operation
 from triton_ops.base import StoredFile, require
 from triton_ops.compile_modes import profiler
-from triton_ops.device import current_device
+from triton_ops.device import TorchDevice
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError, TargetError
 from triton_ops.kernels import load_target
 from triton_ops.lab.kernel_verdicts import Assembled, ProfiledKernel, ProfileReport, read_profile, read_ptxas
@@ -77,7 +77,7 @@ def parts_of(call: Callable[[], Any], device_name: str) -> tuple[CallPart, ...]:
     """The kernels or operators of a call, which has run before, by torch's profiler, the most expensive first."""
     torch: Any = require("torch", "profiling a call")
     gpu = device_name.startswith("cuda")
-    with current_device(device_name), profiler(device_name) as recorded:
+    with TorchDevice(device_name).current(), profiler(device_name) as recorded:
         for _ in range(CALLS):
             call()
         if gpu:
@@ -248,7 +248,7 @@ class Called:
     def run(self, calls: int) -> None:
         """Call it once, so that it is compiled, and then so often; a profiler is told where that begins and ends."""
         function, arguments, device = self.loaded()
-        with current_device(device):
+        with TorchDevice(device).current():
             _run(function, arguments, device, calls)
 
 

@@ -20,16 +20,7 @@ from math import ceil, prod
 
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Forecast, Model, Readings
-from triton_ops.device import (
-    Calibration,
-    DeviceSpec,
-    Machine,
-    Placed,
-    Residents,
-    Roofline,
-    Target,
-    target_of,
-)
+from triton_ops.device import Calibration, DeviceSpec, Machine, Placed, Residents, Roofline, Target
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
 from triton_ops.kernel_ir import KernelWork, LaunchWork
 from triton_ops.lab.ranking import DECLARED, INFERRED, ModelQuestion, ahead_of
@@ -40,7 +31,6 @@ from triton_ops.values import Compiled, Resources, Status, Work, warps_and_stage
 PRODUCTS, ROWS = "products", "rows and elements"
 _LARGE = 32_768  # elements of a tile from which sixteen warps are worth a try
 _MEDIUM = 8_192
-_MOST_EACH = 128  # accumulator registers per thread up to which nothing spilled in recorded spaces
 _POWERS = (1, 2, 4, 8, 16, 32)
 _ROW_EACH = (8, 64)  # elements per thread: below, loads are narrow; above, registers spill
 
@@ -114,7 +104,7 @@ class WarpChoice:
 
 def warp_choices(target: Target, accumulator_bytes: int) -> tuple[WarpChoice, ...]:
     """The effects of each possible number of warps on an accumulator in a thread's registers."""
-    room = _MOST_EACH if target.kind == "cuda" else 2 * _MOST_EACH  # AMD's lanes have 512 registers, others 255
+    room = (target.vendor.registers_per_thread + 1) // 2  # up to 128 of 255 nothing spilled in recorded spaces
     each = [(w, w * target.warp_size, accumulator_bytes / (4 * w * target.warp_size)) for w in _POWERS]
     return tuple(WarpChoice(*one, fits=one[2] <= room) for one in each if one[1] <= target.threads_per_block)
 
@@ -364,7 +354,7 @@ def portrait(
 
 def _target(spec: DeviceSpec) -> Target | None:
     try:
-        return target_of(spec)
+        return Target.of(spec)
     except DeviceError:
         return None
 

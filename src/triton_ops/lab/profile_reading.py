@@ -22,7 +22,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from triton_ops.base import StoredFile
-from triton_ops.device import DeviceSpec, Placed, Roofline, spec_called
+from triton_ops.device import DeviceSpec, Placed, Roofline
 from triton_ops.exceptions import ProfileError
 
 _NUMBER = re.compile(r"[-+]?\d[\d.,'\u00a0\u202f]*(?:[eE][-+]?\d+)?")
@@ -360,8 +360,8 @@ class KernelProfile:
     def device_spec(self, gpu: str | None = None) -> DeviceSpec | None:
         """The device from the table, or the one that is named; None if it is not known. A wrong name raises."""
         if gpu is None:
-            return spec_called(self.device) if self.device else None
-        spec = spec_called(gpu)
+            return DeviceSpec.called(self.device) if self.device else None
+        spec = DeviceSpec.called(gpu)
         if spec is None:
             raise ProfileError(f"no device {gpu!r} is in the table", hint="for example --gpu 'NVIDIA H200'")
         return spec

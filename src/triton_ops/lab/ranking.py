@@ -11,20 +11,10 @@ from typing import Any
 from triton_ops.backend import Arguments, Compiler, Kernel, Operation, as_kernel, compiler_of
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Model, Readings
-from triton_ops.device import (
-    DeviceSpec,
-    Machine,
-    gpu_missing,
-    load_calibration,
-    machine_of,
-    named_devices,
-    probe,
-    spec_called,
-    target_of,
-)
+from triton_ops.device import Calibration, DeviceSpec, Machine, Target, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, SpaceError, TargetError
 from triton_ops.records import cache_folder
-from triton_ops.request import with_configs
+from triton_ops.request import TuneProblem
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.tuner import Survey
 from triton_ops.values import Work
@@ -110,7 +100,7 @@ def rank(
     texts.
     """
     spec = device_spec(gpu)
-    machine = machine_of(spec, load_calibration(Path(cache_folder(cache_dir)), spec.name))
+    machine = Machine.of(spec, Calibration.load(Path(cache_folder(cache_dir)), spec.name))
     if machine is None:
         raise DeviceError(
             f"the model does not know the architecture {spec.arch} of {spec.name}",
@@ -135,10 +125,10 @@ def device_spec(gpu: str | None) -> DeviceSpec:
                 f"there is no GPU to explain a config for: {reason}", "cuda", hint="name one: --gpu 'NVIDIA H200'"
             )
         return probe("cuda")
-    spec = spec_called(gpu)
+    spec = DeviceSpec.called(gpu)
     if spec is None:
         raise DeviceError(
-            f"no device {gpu!r} is in the table; it has {', '.join(named_devices())}",
+            f"no device {gpu!r} is in the table; it has {', '.join(DeviceSpec.names())}",
             gpu,
             hint="for example --gpu 'NVIDIA H200'",
         )
@@ -155,7 +145,7 @@ def expected_of(
     dtype: str | None = None,
 ) -> ModelQuestion:
     """The kernel, the arguments and the space that a call of `rank` means; an argument that does not fit raises."""
-    target, space = with_configs(target, space)
+    target, space = TuneProblem(target=target, space=space).parts
     if isinstance(target, Operation):
         if args or kwargs:
             raise KernelTypeError(
@@ -197,7 +187,7 @@ def read(
 
 def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> Compiler | str:
     """The compiler of the kernel's configs; or the reason why there is none."""
-    target = None if spec.kind == "cpu" else target_of(spec)
+    target = None if spec.kind == "cpu" else Target.of(spec)
     compiler = compiler_of(expected.kernel, expected.arguments, target, expected.space.members)
     return compiler or f"{expected.name} is no kernel that Triton compiles, and declares no tiles"
 

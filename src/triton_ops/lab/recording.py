@@ -26,7 +26,7 @@ import msgspec
 from triton_ops.backend import Operation
 from triton_ops.base import Count, Extent, NamedFile, NotNegative, Sealed
 from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, Model, ProductTiles, RowTiles
-from triton_ops.device import Calibration, machine_of, spec_named
+from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, TargetError, UnsupportedDtypeError
 from triton_ops.lab.ranking import expected_of, read
 from triton_ops.records import Run
@@ -103,8 +103,8 @@ def _inferred(
     operation: Operation, space: ConfigSpace, shape: Sequence[int] | None, dtype: str | None, device: str | None
 ) -> dict[str, Any] | None:
     """The readings of the kernel, for replays; None where nothing can be told."""
-    spec = spec_named(device or "")
-    machine = machine_of(spec) if spec is not None else None
+    spec = DeviceSpec.named(device or "")
+    machine = Machine.of(spec) if spec is not None else None
     if spec is None or machine is None:
         return None
     expected = expected_of(operation, space=space, shape=shape, dtype=dtype)
@@ -235,8 +235,8 @@ class Recording:
         """The compiler's result for each config; empty if the file has no figures of the compiler."""
         if all(trial.resources is None or trial.resources.registers is None for trial in self.trials.values()):
             return {}
-        spec = spec_named(self.device)
-        machine = machine_of(spec) if spec is not None else None
+        spec = DeviceSpec.named(self.device)
+        machine = Machine.of(spec) if spec is not None else None
         return {config: _compilation(trial).with_residents(machine) for config, trial in self.trials.items()}
 
 
@@ -315,7 +315,7 @@ def _row_trial(row: _Row, unit_bytes: int) -> Trial:
 
 def _compilation(trial: Trial) -> Compiled:
     """The part of a trial that was known before its launch; a config that failed later did compile."""
-    if trial.status not in (Status.COMPILE, Status.RESOURCES, Status.CONSTRAINT, Status.DEFERRED):
+    if not (trial.status.facts.refused or trial.status is Status.DEFERRED):
         return Compiled(trial.config, Status.OK, "", trial.resources, compile_s=trial.compile_s)
     return Compiled(trial.config, trial.status, trial.error, trial.resources, compile_s=trial.compile_s)
 
@@ -493,6 +493,6 @@ def recorded_work(recording: Mapping[str, Any]) -> Work | None:
 def recorded_model(recording: Mapping[str, Any], calibration: Calibration | None = None) -> Model | None:
     """The model of a recording's space on the device that it names; None if the model would make no forecast."""
     work = recorded_work(recording)
-    spec = spec_named(str(recording.get("gpu", "")))
-    machine = machine_of(spec, calibration) if spec is not None else None
+    spec = DeviceSpec.named(str(recording.get("gpu", "")))
+    machine = Machine.of(spec, calibration) if spec is not None else None
     return None if work is None or work.tiles is None or machine is None else Model(work, machine)

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 from triton_ops.base import require
 from triton_ops.compilation import Queue
 from triton_ops.cost_model import InferredPrior, ModelPrior, Readings
-from triton_ops.device import machine_of, spec_named
+from triton_ops.device import DeviceSpec, Machine
 from triton_ops.evaluation import StationFacts
 from triton_ops.exceptions import SpaceError
 from triton_ops.lab.recording import Recording, read_recording, recorded_model
@@ -79,8 +79,8 @@ def live_replay(
     conditions = conditions or LiveConditions()
     clock = VirtualClock(conditions.compilers_s + _READ_S * texts_read / conditions.compilers)
     compilers = SimulatedCompilers(recording, clock, conditions.compilers)
-    spec = spec_named(recording.device)
-    machine = machine_of(spec) if spec is not None else None
+    spec = DeviceSpec.named(recording.device)
+    machine = Machine.of(spec) if spec is not None else None
     feed = feed_over(compilers, machine, effort, searcher, wait=compilers.wait)
     loop = TuningLoop(
         space=recording.space,
@@ -197,8 +197,8 @@ def priors_for(target: Recording, undeclared: bool = False) -> list[Prior]:
     model = None if uses_readings(target, undeclared) else recorded_model(target.head)
     if model is not None:
         return [ModelPrior(model)]
-    readings, spec = recorded_readings(target), spec_named(target.device)
-    machine = machine_of(spec) if spec is not None else None
+    readings, spec = recorded_readings(target), DeviceSpec.named(target.device)
+    machine = Machine.of(spec) if spec is not None else None
     if readings is None or machine is None:
         return []
     prior = InferredPrior(readings, machine, list(target.space))

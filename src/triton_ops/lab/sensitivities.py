@@ -25,7 +25,7 @@ import numpy as np
 from triton_ops.backend import Operation
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Model
-from triton_ops.device import Calibration, DeviceSpec, Machine, machine_of
+from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError, SettingsError, TargetError
 from triton_ops.lab.expectation import Waves, explain, portrait
 from triton_ops.lab.ranking import ModelQuestion, ahead_of, expected_of
@@ -84,7 +84,7 @@ def sweep(
     Cost: two seconds, and where the grid must be read about a second for each shape.
     """
     shapes = _shapes(operation, shape, axis, extents)
-    machine = machine_of(spec, calibration)
+    machine = Machine.of(spec, calibration)
     first = expected_of(operation, shape=shapes[0], dtype=dtype)
     explained = explain(first, config, spec, machine)
     figures = portrait(explained, first.work, config, spec, calibration=calibration)

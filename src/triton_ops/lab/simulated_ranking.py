@@ -9,7 +9,7 @@ from math import ceil, isfinite
 from typing import Any
 
 from triton_ops.cost_model import Forecast, Model
-from triton_ops.device import Machine, Residents, machine_of, named_devices, spec_called
+from triton_ops.device import DeviceSpec, Machine, Residents
 from triton_ops.exceptions import DeviceError
 from triton_ops.lab.expectation import STAGES as STAGE_COUNTS
 from triton_ops.lab.expectation import Timeline, load_steps, timeline
@@ -297,7 +297,7 @@ def standing_json(one: PlacedConfig, machine: Machine) -> dict[str, Any]:
 
 def known_devices() -> dict[str, Machine]:
     """The machines of all devices for which the model makes forecasts, by the names of the table."""
-    machines = {name: _machine(name) for name in named_devices()}
+    machines = {name: _machine(name) for name in DeviceSpec.names()}
     return {name: machine for name, machine in machines.items() if machine is not None}
 
 
@@ -309,15 +309,19 @@ def device_named(name: str) -> tuple[str, Machine]:
     machines = known_devices()
     machine = _machine(name)
     if machine is None:
-        fault = "is in the table, but the model does not know its architecture" if spec_called(name) else "is not known"
+        fault = (
+            "is in the table, but the model does not know its architecture"
+            if DeviceSpec.called(name)
+            else "is not known"
+        )
         message = f"device {name!r} {fault}; the model knows {', '.join(machines)}"
         raise DeviceError(message, name, hint="for example --gpu 'NVIDIA H200'")
     return next((own for own, other in machines.items() if other == machine), name), machine
 
 
 def _machine(name: str) -> Machine | None:
-    spec = spec_called(name)
-    return None if spec is None else machine_of(spec)
+    spec = DeviceSpec.called(name)
+    return None if spec is None else Machine.of(spec)
 
 
 PRODUCT, ROWS, ATTENTION = "product", "rows", "attention"

@@ -15,7 +15,7 @@ from typing import Any
 
 from triton_ops.backend import Compiler, Kernel, Operation, compiler_of, values_of
 from triton_ops.compilation import CompilePool
-from triton_ops.device import Residents, Target, gpu_missing, named_target, probe, spec_called, target_of
+from triton_ops.device import DeviceSpec, Residents, Target, gpu_missing, probe
 from triton_ops.exceptions import ConfigValueError, TargetError
 from triton_ops.kernel_ir import LocalTraffic
 from triton_ops.lab.expectation import ACCUMULATED_BYTES
@@ -106,10 +106,6 @@ def _fewer_stages(config: Config) -> Iterator[Config]:
             yield Config({**config, "num_stages": fewer})
 
 
-_MOST = {"cuda": 255, "hip": 512}
-"""Registers that one thread can have. Sources: CUDA C++ Programming Guide; CDNA 3 ISA guide, VGPRs and AGPRs."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class SpillEvidence:
     """The resources of one config, and its spills; figures are None if it did not compile.
@@ -134,7 +130,7 @@ class SpillEvidence:
     @property
     def compiled(self) -> bool:
         """True if it was compiled and could be launched."""
-        return self.status in (Status.OK, Status.DEFERRED) and self.spill_bytes is not None
+        return self.status.facts.launchable and self.spill_bytes is not None
 
     @property
     def accumulator_bytes(self) -> int | None:
@@ -156,7 +152,8 @@ class Examiner:
         resources, target = compiled.resources, self._target
         warps, _ = warps_and_stages(config)
         evidence = SpillEvidence(
-            config=config, status=compiled.status, reason=compiled.reason, most_registers=_MOST[target.kind],
+            config=config, status=compiled.status, reason=compiled.reason,
+            most_registers=target.vendor.registers_per_thread,
             accumulator=tile, accumulator_registers=None if tile is None else prod(tile) / (warps * target.warp_size),
             shared_bytes=resources.shared_bytes if resources else None,
         )  # fmt: skip
@@ -185,7 +182,7 @@ class Examiner:
         if not resources.stack_bytes and not resources.spill_bytes:
             return LocalTraffic(0, 0, 0, 0, 0)
         texts = self._compiler.machine_code(compiled.config)
-        parts = [astuple(LocalTraffic.of(self._target.kind, text)) for text in texts if text is not None]
+        parts = [astuple(LocalTraffic.of(text)) for text in texts if text is not None]
         return None if None in texts else LocalTraffic(*map(sum, zip((0,) * 5, *parts, strict=True)))
 
 
@@ -361,10 +358,10 @@ def _config_values(config: Any) -> Mapping[str, Any] | None:
 
 def _target(arch: str | None) -> Target:
     if arch is None:
-        return target_of(probe("cuda") if gpu_missing() is None else probe())
-    if (spec := spec_called(arch)) is not None:
-        return target_of(spec)
-    return named_target(arch)
+        return Target.of(probe("cuda") if gpu_missing() is None else probe())
+    if (spec := DeviceSpec.called(arch)) is not None:
+        return Target.of(spec)
+    return Target.named(arch)
 
 
 def _full_config(space: ConfigSpace, name: str, values: Mapping[str, Any]) -> Config:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from triton_ops import settings
 from triton_ops.backend import HasOperation, Operation, is_interpreted, one_line
 from triton_ops.base import require
-from triton_ops.device import Target, named_target, spec_named, target_of
+from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.lint.apart import STEPS, LostStepError, lint_apart, run_watched, triton_interprets
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
@@ -254,9 +254,9 @@ def _run_record(target: Any) -> RunRecord:
 def compile_target(gpu: str | None) -> Target:
     """The target of an architecture or of a GPU's name; raises DeviceError if neither is known."""
     if gpu is None:
-        return named_target(COMPILED_FOR)
-    spec = spec_named(gpu)
-    return named_target(gpu) if spec is None else target_of(spec)
+        return Target.named(COMPILED_FOR)
+    spec = DeviceSpec.named(gpu)
+    return Target.named(gpu) if spec is None else Target.of(spec)
 
 
 def _checked_rules(rules: Sequence[str] | None) -> tuple[Rule, ...]:
@@ -302,7 +302,7 @@ def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]]
     if not kernels:
         raise TargetError(f"{target!r} is no Triton kernel and holds none", hint=_FORMS)
     operation = target.operation if isinstance(target, HasOperation) else target
-    guesses = launched_as(operation, named_target(READ_FOR)) if isinstance(operation, Operation) else {}
+    guesses = launched_as(operation, Target.named(READ_FOR)) if isinstance(operation, Operation) else {}
     readings = [replace(_reading_of(one), guesses=guesses.get(id(innermost_kernel(one)), ())) for one in kernels]
     return readings, [], list(dict.fromkeys(reading.file for reading in readings))
 

@@ -20,14 +20,12 @@ from typing import Any
 
 from triton_ops.backend import Arguments, Built, LaunchedKernel, Operation, one_line
 from triton_ops.base import require
-from triton_ops.device import Target, named_target
+from triton_ops.device import Target
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.kernel_ir import UnreadableError, UntoldError
+from triton_ops.kernel_ir import Fact, Facts, SourcePlace, UntoldError, facts_of
 from triton_ops.lint.jit_functions import KernelFunction, SourceLaunch
-from triton_ops.lint.kernel_facts import Fact, Facts, SourcePlace
 from triton_ops.lint.memory_watch import RunRecord
 from triton_ops.lint.parameters import FLOATS, Guess, SourceValues, Uses, guesses, switches, uses_of
-from triton_ops.lint.term_walk import facts_of
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Problem
 
@@ -83,7 +81,7 @@ def _quiet() -> Iterator[None]:
 
 def _compiler(target: Target) -> tuple[Any, Any]:
     require("triton", "lowering a kernel")
-    arch = target.capability if target.kind == "cuda" else target.arch
+    arch = target.vendor.triton_arch(target.arch)
     goal = importlib.import_module("triton.backends.compiler").GPUTarget(target.kind, arch, target.warp_size)
     return importlib.import_module("triton.compiler.compiler"), goal
 
@@ -200,7 +198,7 @@ class KernelReading:
     configs: tuple[Mapping[str, Any], ...] = ()
     heuristics: Mapping[str, Any] = field(default_factory=dict)
     key: tuple[str, ...] | None = None
-    target: Target = field(default_factory=lambda: named_target(COMPILED_FOR))
+    target: Target = field(default_factory=lambda: Target.named(COMPILED_FOR))
     guesses: tuple[Guess, ...] = ()
     run: RunRecord | None = None
     failures: str = ""
@@ -247,12 +245,12 @@ class KernelReading:
 
     def _variant(self, guess: Guess) -> Variant | str:
         try:
-            text = ttir_of(self.function.function, guess.types, guess.constants, named_target(READ_FOR))
+            text = ttir_of(self.function.function, guess.types, guess.constants, Target.named(READ_FOR))
         except Exception as error:  # noqa: BLE001 - whatever Triton's front end raises
             return f"Triton's front end refuses it: {one_line(error)}"
         try:
             return Variant(guess, facts_of(text, self.function.parameters), _REARRANGES.search(text) is not None)
-        except (UnreadableError, UntoldError) as error:
+        except UntoldError as error:
             return f"{_UNREADABLE}: {error}"
 
     @property

@@ -22,7 +22,7 @@ from triton_ops import settings
 from triton_ops.backend import unpack
 from triton_ops.base import AppendedFile, Folder, Host, StoredFile, TemporaryFolder
 from triton_ops.compilation import SharedCpus
-from triton_ops.device import gpus_here
+from triton_ops.device import TorchDevice
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.many.executor import JobPlace
 from triton_ops.records import Quarantine, Runs
@@ -121,7 +121,7 @@ def facts_here(model: str | None = None) -> HostFacts:
     except importlib.metadata.PackageNotFoundError:
         triton = ""
     return HostFacts(
-        host=socket.gethostname(), model=gpus_here()[0].name if model is None else model,
+        host=socket.gethostname(), model=TorchDevice.gpus()[0].name if model is None else model,
         python=platform.python_version(), triton=triton,
     )  # fmt: skip
 

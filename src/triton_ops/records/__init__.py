@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from triton_ops.records.quarantine import Quarantine as Quarantine
     from triton_ops.records.recalling import cache_folder as cache_folder
     from triton_ops.records.recalling import covers as covers
-    from triton_ops.records.recalling import key_of as key_of
     from triton_ops.records.recalling import may_have_records as may_have_records
     from triton_ops.records.recalling import recall as recall
     from triton_ops.records.recalling import recalled as recalled

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import msgspec
 
@@ -21,20 +21,22 @@ from triton_ops.values import Key, Status, Trial
 
 _log = logging.getLogger("triton_ops")
 
-DANGEROUS = frozenset({Status.CRASH, Status.TIMEOUT})
-
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the file: a config that crashed or hung, why, and when by UTC."""
 
     config: Config
-    status: Literal["crash", "timeout"]
+    status: Status
     error: str
     at: str
 
+    def __post_init__(self) -> None:
+        if not self.status.facts.dangerous:
+            raise ValueError(f"a config that ended as {self.status} is not put in quarantine")
+
     @property
     def trial(self) -> Trial:
-        return Trial(self.config, Status(self.status), error=f"quarantined since {self.at}: {self.error}")
+        return Trial(self.config, self.status, error=f"quarantined since {self.at}: {self.error}")
 
 
 class Quarantine:
@@ -69,7 +71,7 @@ class Quarantine:
 
     def add(self, trial: Trial) -> None:
         """Put the config of a trial in quarantine if the trial crashed or hung; it is on disk when this returns."""
-        if self._path is None or trial.status not in DANGEROUS or trial.config in self._trials:
+        if self._path is None or not trial.status.facts.dangerous or trial.config in self._trials:
             return
         self._trials[trial.config] = trial
         entry = {

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+from triton_ops.device import DeviceSpec
+
 _OTHER_ARGUMENT = 1.0  # for a tensor that only one place has, and for a word or flag with another value
 _OTHER_DTYPE = 1.0
 _OTHER_DEVICE = 1.0
 _OTHER_VENDOR = 3.0  # added to that of another device, because speeds on one vendor's devices tell little of another's
-_VENDORS = {"nvidia": "nvidia", "geforce": "nvidia", "amd": "amd", "radeon": "amd", "instinct": "amd"}
 _WHOLE = ""  # the tensor name for the extents and the dtype of a problem whose tensors are unknown
 
 
@@ -68,7 +69,7 @@ class ProblemPlace:
         apart += _OTHER_ARGUMENT * _differing(self.choices, other.choices)
         apart += _OTHER_DTYPE * (_differing(self.dtypes, other.dtypes) > 0)
         apart += _OTHER_DEVICE * (self.device != other.device)
-        vendors = {vendor for vendor in (_vendor(self.device), _vendor(other.device)) if vendor}
+        vendors = {DeviceSpec.vendor_of_name(device) for device in (self.device, other.device)} - {None}
         return apart + _OTHER_VENDOR * (len(vendors) > 1)
 
     def _pairs(self, other: ProblemPlace) -> Iterator[tuple[int, int]]:
@@ -84,8 +85,3 @@ def _doublings(here: int, there: int) -> float:
 
 def _differing(here: Mapping[str, str | bool], there: Mapping[str, str | bool]) -> int:
     return sum(here[name] != there[name] for name in here.keys() & there.keys())
-
-
-def _vendor(device: str) -> str:
-    """The vendor of a device by a word of its name; empty if no word tells."""
-    return next((_VENDORS[word] for word in device.lower().split() if word in _VENDORS), "")

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from triton_ops.backend import Arguments, Compiler, Executable, Kernel, Operation, StandIn, compiler_of
-from triton_ops.device import DeviceSpec, Target, named_target, spec_named, target_of
+from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import KernelTypeError, SpaceError, TritonKernelError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
 from triton_ops.ship.targets import Targets, check_named, kernel_in
@@ -226,7 +226,7 @@ def bound(
 
 def target_for(device: LockedDevice, here: DeviceSpec | None) -> Target:
     """The target of a device: with its limits, where the device is this one or the table has it; else DeviceError."""
-    spec = here or spec_named(device.name)
+    spec = here or DeviceSpec.named(device.name)
     if spec is not None and spec.kind == device.kind:
-        return target_of(spec)
-    return named_target(device.arch or device.kind)
+        return Target.of(spec)
+    return Target.named(device.arch or device.kind)

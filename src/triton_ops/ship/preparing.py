@@ -11,7 +11,7 @@ from typing import Any
 from triton_ops.backend import CandidateError, Compiler, CompilesAhead, Executable
 from triton_ops.base import Host
 from triton_ops.compilation import CompilePool
-from triton_ops.device import DeviceSpec, Target, current_device, probe
+from triton_ops.device import DeviceSpec, Target, TorchDevice, probe
 from triton_ops.exceptions import DeviceError, TritonKernelError
 from triton_ops.records import LockEntry, Lockfile, read_lockfile
 from triton_ops.ship.entries import BoundEntry, bound, target_for
@@ -139,7 +139,7 @@ def prepare(
             loadable.append(program)
         else:
             failures.append((program.entry.entry, f"{result.status}: {result.reason}"))
-    with current_device(device or "cuda"):
+    with TorchDevice(device or "cuda").current():
         count = sum(_load(program, failures) for program in loadable) if here is not None else 0
     return Prepared(
         len(loadable),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from triton_ops.base import DamagedError, Folder, NamedFile, Sealed
+from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, LockPlan, read_run
 from triton_ops.space import Config
@@ -259,8 +260,9 @@ def _device(table: Table) -> LockedDevice:
     if not name:
         raise SettingsError("the table names no device", hint='--set "device_name=NVIDIA H200"')
     words = str(name).replace("_", " ")
+    vendor = DeviceSpec.vendor_of_name(words)
     return LockedDevice(
         alias=str(name).lower().replace("_", "-").replace(" ", "-"),
-        kind="hip" if "AMD" in words and "NVIDIA" not in words else "cuda",
+        kind=vendor.kind if vendor else "cuda",
         name=words,
     )

@@ -22,6 +22,7 @@ and win.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -31,8 +32,10 @@ from itertools import count
 from typing import Any, Literal
 
 from triton_ops.base import require
-from triton_ops.device import graph_nodes
-from triton_ops.timing.timer import DUTY, Launch, Pace, Pending, Sampler, without_gc
+from triton_ops.device import DeviceSpec, TorchDevice
+from triton_ops.timing.timer import DUTY, HostTimer, Launch, Pace, Pending, Sampler, Timer, without_gc
+
+_log = logging.getLogger("triton_ops")
 
 Cache = Literal["cold", "flushed", "warm"]
 """State of L2 before a launch: cold by argument sets in turn, flushed by a write, or left as it is."""
@@ -324,7 +327,7 @@ def estimate_ms(queue: DelayedQueue, launch: Launch) -> float:
 
 def node_count(torch: Any, graph: Any) -> int | None:
     """The number of nodes of a captured graph; None if this torch or the driver does not tell."""
-    return graph_nodes(torch, graph.raw_cuda_graph()) if hasattr(graph, "raw_cuda_graph") else None
+    return TorchDevice.graph_nodes(torch, graph.raw_cuda_graph()) if hasattr(graph, "raw_cuda_graph") else None
 
 
 def _capture_calls(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:
@@ -415,3 +418,34 @@ def sets_needed(touched_bytes: int, l2_bytes: int | None, free_bytes: int | None
         return least
     fitting = int(_MEMORY_SHARE * free_bytes / touched_bytes) + 1
     return max(least, min(_PLACES, fitting)) if least <= fitting else None
+
+
+def timer_of(mode: str, name: str) -> Timer:
+    """The clock for a mode that another process has chosen."""
+    clock, _, cache = mode.partition("-")
+    if clock == "graph":
+        return GraphTimer(name, cold=cache == "cold")
+    return EventTimer(name, cache=cache) if clock == "event" else HostTimer()  # type: ignore[arg-type]
+
+
+def choose_timer(device: DeviceSpec, name: str, launch: Launch, *, cold: bool = True, capture: bool = True) -> Timer:
+    """The clock for a problem, chosen by its default config, whose launch has run once.
+
+    On a CPU the clock is the host's. On a GPU, a launch that is shorter than 0.2 ms and can be captured is timed by
+    replays of a graph, any other launch by event pairs. L2 is made cold by taking the launch's argument sets in turn,
+    or by a flush where there is only one set. `cold` is whether L2 is to hold none of the launch's data; `capture` is
+    False after a candidate could not be captured.
+    """
+    if device.is_cpu:
+        return HostTimer()
+    several_sets = bool(launch.others)
+    graphs = capture and launch.reset is None and (several_sets or not cold)
+    if graphs and estimate_ms(DelayedQueue(name), launch) < REPLAY_MS:
+        timer = GraphTimer(name, cold=cold)
+        try:
+            timer.prepare(launch)
+        except CaptureError as error:
+            _log.warning("%s: timed by event pairs instead", error)
+        else:
+            return timer
+    return EventTimer(name, cache=("cold" if several_sets else "flushed") if cold else "warm")

@@ -32,17 +32,9 @@ from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
 
-from triton_ops.device import DeviceSpec, free_bytes_of
+from triton_ops.device import DeviceSpec, TorchDevice
 from triton_ops.exceptions import SettingsError
-from triton_ops.timing.gpu_timers import (
-    REPLAY_MS,
-    CaptureError,
-    DelayedQueue,
-    EventTimer,
-    GraphTimer,
-    estimate_ms,
-    sets_needed,
-)
+from triton_ops.timing.gpu_timers import CaptureError, choose_timer, sets_needed, timer_of
 from triton_ops.timing.race_statistics import (
     INDIFFERENCE,
     DuelOutcome,
@@ -58,7 +50,7 @@ from triton_ops.timing.race_statistics import (
     robust_sigma,
     small_sample,
 )
-from triton_ops.timing.timer import BURST_MS, HostTimer, Launch, Pending, Sampler, Timer
+from triton_ops.timing.timer import BURST_MS, Guard, Launch, Pending, Sampler, Timer, guard_for
 from triton_ops.values import Measurement
 
 
@@ -302,6 +294,7 @@ class DuelPolicy:
 
 _LEAST_ROUNDS = 12  # before a race ends although arms are not proven equal: few values may agree by chance
 _PATIENCE = 8  # rounds after which the time limit holds even if fewer than two counted
+_ESTIMATE = ScreenPolicy(screening_ms=3.0, least=1, most=5)
 _MOST_QUEUED = 32  # samples in a round: with more, a GPU's queue is full, and waiting for the host enters the times
 
 
@@ -317,6 +310,29 @@ class Rounds:
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     keep: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.monotonic
+
+    @classmethod
+    def guarded(
+        cls,
+        timer: Timer,
+        device_name: str,
+        *,
+        since_s: float | None = None,
+        follow: Callable[[bool], object] = lambda _: None,
+        **more: Any,
+    ) -> tuple[Rounds, Guard]:
+        """Rounds that count as the guard of a device says, and that guard, which watches from `since_s` on, or now.
+
+        `follow` is called after each round with whether it counts; `more` are further fields.
+        """
+        guard = guard_for(device_name, since_s)
+
+        def keep() -> bool:
+            counts = guard.round_ok()
+            follow(counts)
+            return counts
+
+        return cls(timer=timer, keep=keep, **more), guard
 
     def run(self, arms: Sequence[Arm], count: int) -> None:
         """Run up to `count` rounds over arms, whose visits and errors are filled in; only one that fails is dropped."""
@@ -391,6 +407,10 @@ class Rounds:
         more, more_others = self._in_turn(sampler, beside, most - 1)
         samples, others = samples + more, others + more_others
         return samples, math.exp(Interval.of_gap(samples, others).centre) if others else 1.0
+
+    def sample_ms(self, sampler: Sampler) -> float:
+        """Milliseconds of one sample, by the median of a few."""
+        return statistics.median(self.screen(sampler, _ESTIMATE)[0]) * sampler.launches
 
     def sample(self, sampler: Sampler, count: int, seconds: float = math.inf) -> list[float]:
         """Take so many samples; those of a round that does not count are taken again, in up to so many seconds.
@@ -484,37 +504,6 @@ _log = logging.getLogger("triton_ops")
 _SAMPLES = 3  # to find out whether a launch is too short for its timer
 
 
-def timer_of(mode: str, name: str) -> Timer:
-    """The clock for a mode that another process has chosen."""
-    clock, _, cache = mode.partition("-")
-    if clock == "graph":
-        return GraphTimer(name, cold=cache == "cold")
-    return EventTimer(name, cache=cache) if clock == "event" else HostTimer()  # type: ignore[arg-type]
-
-
-def choose_timer(device: DeviceSpec, name: str, launch: Launch, *, cold: bool = True, capture: bool = True) -> Timer:
-    """The clock for a problem, chosen by its default config, whose launch has run once.
-
-    On a CPU the clock is the host's. On a GPU, a launch that is shorter than 0.2 ms and can be captured is timed by
-    replays of a graph, any other launch by event pairs. L2 is made cold by taking the launch's argument sets in turn,
-    or by a flush where there is only one set. `cold` is whether L2 is to hold none of the launch's data; `capture` is
-    False after a candidate could not be captured.
-    """
-    if device.kind == "cpu":
-        return HostTimer()
-    several_sets = bool(launch.others)
-    graphs = capture and launch.reset is None and (several_sets or not cold)
-    if graphs and estimate_ms(DelayedQueue(name), launch) < REPLAY_MS:
-        timer = GraphTimer(name, cold=cold)
-        try:
-            timer.prepare(launch)
-        except CaptureError as error:
-            _log.warning("%s: timed by event pairs instead", error)
-        else:
-            return timer
-    return EventTimer(name, cache=("cold" if several_sets else "flushed") if cold else "warm")
-
-
 T = TypeVar("T")
 
 
@@ -592,8 +581,8 @@ class SharedTimer:
 
     def sets(self, tensors: Iterable[Any]) -> int:
         """The number of sets of such tensors that keep L2 cold; 1 on a CPU and for a timer that flushes."""
-        if not self.cold or (self.mode or "").endswith("flushed") or self.device.kind == "cpu":
+        if not self.cold or (self.mode or "").endswith("flushed") or self.device.is_cpu:
             return 1
         touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
-        free = free_bytes_of(self.device_name)
+        free = TorchDevice(self.device_name).free_bytes
         return sets_needed(sum(touched.values()), self.device.l2_bytes, free) or 1

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle, repeat
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
-from triton_ops.device import Others, Reading, Sensors, probe, sensors_of
+from triton_ops.device import Others, Reading, Sensors, TorchDevice, probe
 from triton_ops.exceptions import DeviceError
 
 _FILE = "/proc/thread-self/schedstat"  # nanoseconds on a CPU, nanoseconds ready and waiting, number of time slices
@@ -525,7 +525,7 @@ def guard_for(device_name: str, since_s: float | None = None) -> Guard:
     from `since_s` on, seconds since 1970; None is now.
     """
     try:
-        sensors = sensors_of(probe(device_name), device_name)
+        sensors = TorchDevice(device_name).sensors(probe(device_name))
         return SensorGuard(sensors, others=Others(sensors, since_s))
     except Exception as error:  # noqa: BLE001 - a race must not fail because its guard cannot work
         return Unguarded(str(error) or type(error).__name__)

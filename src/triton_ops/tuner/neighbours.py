@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from triton_ops.cost_model import Model, ModelPrior
-from triton_ops.device import load_calibration, machine_of
+from triton_ops.device import Calibration, Machine
 from triton_ops.records import FollowedLockfile, Record, Runs
 from triton_ops.request import Task
 from triton_ops.search import Prior, ProblemPlace, make_transfer
@@ -23,7 +23,7 @@ _MOST = 4  # places whose trials guide a search, the nearest ones
 
 def model_of(task: Task, folder: Path) -> list[Prior]:
     """The model of the work that the kernel's author declared; an empty list where the model can say nothing."""
-    machine = machine_of(task.device, load_calibration(folder, task.device.name))
+    machine = Machine.of(task.device, Calibration.load(folder, task.device.name))
     if machine is None or task.work is None or task.work.tiles is None:
         return []
     return [ModelPrior(Model(task.work, machine))]

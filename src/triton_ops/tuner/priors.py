@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 from triton_ops.backend import LAUNCH_OPTIONS, is_tensor
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import InferredPrior, Readings
-from triton_ops.device import Machine, load_calibration, machine_of
+from triton_ops.device import Calibration, Machine
 from triton_ops.kernel_ir import KernelWork
 from triton_ops.processes import WorkerProcess
 from triton_ops.request import Task
@@ -289,7 +289,7 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
     if (task.work is not None and task.work.tiles is not None) or pool is None:
         priors.set_result(model_of(task, folder))
         return priors
-    machine = machine_of(task.device, load_calibration(folder, task.device.name))
+    machine = Machine.of(task.device, Calibration.load(folder, task.device.name))
     configs = Survey.considered(task.space) if machine is not None else []
     if machine is None or len(configs) <= SMALL:
         priors.set_result([])

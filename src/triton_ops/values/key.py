@@ -82,7 +82,7 @@ class Key:
     def facts_of(device: DeviceSpec) -> dict[str, Any]:
         """The facts of a device in a key: kind, name, architecture, units and driver; of a CPU the threads as well."""
         facts = {name: getattr(device, name) for name in ("kind", "name", "arch", "units", "driver")}
-        return {**facts, "threads": Host.cpu_threads()} if device.kind == "cpu" else facts
+        return {**facts, "threads": Host.cpu_threads()} if device.is_cpu else facts
 
     @cached_property
     def id(self) -> str:

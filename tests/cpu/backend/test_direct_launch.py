@@ -10,7 +10,7 @@ pytest.importorskip("triton")
 nvidia = pytest.importorskip("triton.backends.nvidia.driver")
 
 from triton_ops.backend.offline import pretending  # noqa: E402
-from triton_ops.device import named_target  # noqa: E402
+from triton_ops.device import Target  # noqa: E402
 from triton_ops.dispatch.fast_launch import _direct_launch  # noqa: E402
 
 pytestmark = pytest.mark.triton
@@ -21,7 +21,7 @@ PACKED = (4, 1, 0)
 @pytest.fixture
 def handed():
     """What the C function was handed; a launcher of Triton 3.9 looks for a driver, though it needs none."""
-    with pretending(named_target("sm_90")):
+    with pretending(Target.named("sm_90")):
         yield []
 
 

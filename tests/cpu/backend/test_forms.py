@@ -30,7 +30,7 @@ from triton_ops.backend import (  # noqa: E402  # noqa: E402
     pack,
     unpack,
 )
-from triton_ops.device import named_target  # noqa: E402
+from triton_ops.device import Target  # noqa: E402
 from triton_ops.kernels.fp8_gemm import operation as fp8_gemm  # noqa: E402
 from triton_ops.kernels.fp8_gemm.problems import gluon_form  # noqa: E402
 from triton_ops.space import Choice, Config  # noqa: E402
@@ -170,7 +170,7 @@ def test_each_form_is_compiled_without_torch_in_another_process(form):
     kernel = unpack(pack(fp8_gemm.kernel).content)
     assert not kernel.compile_imports
     assert kernel.cache_key == fp8_gemm.kernel.cache_key
-    ahead = TritonCompiler(kernel, GIVEN.described(light=True), named_target("sm_90"))
+    ahead = TritonCompiler(kernel, GIVEN.described(light=True), Target.named("sm_90"))
     (built,) = ahead.built(FORMS[form])
     assert built.metadata["name"] == ("gluon_fp8_kernel" if form == "gluon" else "fp8_gemm_kernel")
     assert "wgmma" in built.assembly
@@ -212,13 +212,13 @@ WIDE = fp8_gemm.problem((256, 256, 256, 2), "float32")
 def test_the_form_in_gluon_fits_with_a_bias_and_a_float32_result(given):
     config = next(config for config in fp8_gemm.space_for(WIDE) if config["FORM"] == "gluon")
     arguments = Arguments(keyword={**dict(WIDE.arguments), **given}).described(light=True)
-    built = TritonCompiler(fp8_gemm.kernel, arguments, named_target("sm_90")).build(config)
-    assert built.metadata["shared"] <= named_target("sm_90").shared_bytes_per_block
+    built = TritonCompiler(fp8_gemm.kernel, arguments, Target.named("sm_90")).build(config)
+    assert built.metadata["shared"] <= Target.named("sm_90").shared_bytes_per_block
 
 
 @pytest.mark.parametrize("target", ["sm_100", "gfx942"])
 def test_the_form_in_gluon_is_refused_for_other_devices_with_the_reason(target):
-    ahead = TritonCompiler(fp8_gemm.kernel, GIVEN.described(light=True), named_target(target))
+    ahead = TritonCompiler(fp8_gemm.kernel, GIVEN.described(light=True), Target.named(target))
     with pytest.raises(Exception, match=r"for compute capability 9\.0"):
         ahead.build(FORMS["gluon"])
 

@@ -17,7 +17,7 @@ from triton_ops.backend import (  # noqa: E402
     pack,
     unpack,
 )
-from triton_ops.device import named_target  # noqa: E402
+from triton_ops.device import Target  # noqa: E402
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import (  # noqa: E402
@@ -84,7 +84,7 @@ def test_heuristics_above_an_autotuner_are_compiled_ahead_and_sent_to_other_proc
     found = []
     for kernel in kernels:
         sent = unpack(pack(kernel).content)
-        loaded = TritonCompiler(sent, given, named_target("sm_90")).pack().load()
+        loaded = TritonCompiler(sent, given, Target.named("sm_90")).pack().load()
         compiled = loaded.compile(Config(BLOCK=32, num_warps=4))
         found.append((compiled.status, compiled.resources.binary, kernel.cache_key))
     assert found[0][0] is Status.OK

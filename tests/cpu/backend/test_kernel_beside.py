@@ -15,7 +15,7 @@ pytest.importorskip("triton")
 
 
 from triton_ops.backend import Arguments, TritonCompiler, pack
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.kernels import load_target
 from triton_ops.processes import Surroundings
 from triton_ops.values import Status
@@ -104,7 +104,7 @@ def operations(tmp_path, monkeypatch):
 def test_each_is_compiled_from_the_code_that_is_sent(operations):
     for operation in operations:
         arguments = Arguments(keyword=dict(operation.problem().arguments))
-        loaded = TritonCompiler(operation.kernel, arguments, named_target("sm_90")).pack().load()
+        loaded = TritonCompiler(operation.kernel, arguments, Target.named("sm_90")).pack().load()
         for config in operation.space_for(operation.problem()):
             found = loaded.compile(config)
             assert (operation.name, found.status, found.reason) == (operation.name, Status.OK, "")
@@ -117,7 +117,7 @@ def test_a_kernel_has_one_name_whatever_was_compiled_before_in_the_process(opera
     keys = [kernel.cache_key for kernel in kernels]
     for kernel, key in zip(reversed(kernels), reversed(keys), strict=True):
         given = Arguments(keyword=dict(operations[0].problem().arguments))
-        loaded = TritonCompiler(kernel, given, named_target("sm_90")).pack().load()
+        loaded = TritonCompiler(kernel, given, Target.named("sm_90")).pack().load()
         assert loaded.kernel.cache_key == kernel.cache_key == key
 
 
@@ -125,11 +125,11 @@ SCRIPT = """
     from triton_ops.backend import Arguments
     from triton_ops.backend import TritonCompiler
     from triton_ops.compilation import CompilePool
-    from triton_ops.device import named_target
+    from triton_ops.device import Target
 
     for operation in (scale, twice, move, both, reversed_) if __name__ == "__main__" else ():
         given = Arguments(keyword=dict(operation.problem().arguments))
-        with CompilePool(TritonCompiler(operation.kernel, given, named_target("sm_90")), workers=1) as pool:
+        with CompilePool(TritonCompiler(operation.kernel, given, Target.named("sm_90")), workers=1) as pool:
             configs = operation.space_for(operation.problem()).take(1)
             print(operation.name, *(str(pool.submit(config).result().status) for config in configs))
 """

@@ -62,13 +62,13 @@ SENDS = """
     from triton_ops.backend import TritonCompiler
     from triton_ops.backend import pack, identity as toolchain
     from triton_ops.compilation import CompilePool
-    from triton_ops.device import named_target
+    from triton_ops.device import Target
     from triton_ops.space import Config
     from triton_ops.values import TensorSpec
 
     HERE
     x = TensorSpec((1000,), "float32")
-    ahead = TritonCompiler(users.KERNEL, Arguments(keyword={"x": x, "out": x, "n": 1000}), named_target("sm_90"))
+    ahead = TritonCompiler(users.KERNEL, Arguments(keyword={"x": x, "out": x, "n": 1000}), Target.named("sm_90"))
     packed = pack(users.KERNEL, by_value=True)
     words = {word for _, word, _ in pickletools.genops(packed.content) if isinstance(word, str)}
     told = {"bytes": len(packed.content), "imports": sorted(packed.imports), "cloudpickle": cloudpickle.__file__,

@@ -94,7 +94,7 @@ from triton_ops.backend import Arguments
 from triton_ops.backend import described
 from triton_ops.backend.launcher import dry_run, launches_taken
 from triton_ops.backend.offline import pretending
-from triton_ops.device import named_target
+from triton_ops.device import Target
 import triton.runtime.jit as jit
 launched = []
 jit.JITFunction.run = lambda *args, **kwargs: launched.append(args[0])
@@ -102,7 +102,7 @@ for name, shape in (("layer_norm_backward", (64, 128)), ("rmsnorm_rope_backward"
     operation = kernels.load(name)
     problem = operation.problem(shape, None)
     given = Arguments(keyword=dict(problem.arguments)).described()
-    with pretending(named_target("sm_90")):
+    with pretending(Target.named("sm_90")):
         for config in list(operation.space_for(problem))[::16]:
             dry_run(lambda **all: operation.kernel.launch(**all, **config), given)
 print(len(launched) > 20, "sympy" in sys.modules)

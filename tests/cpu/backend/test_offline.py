@@ -18,7 +18,7 @@ triton = pytest.importorskip("triton")
 from triton_ops.backend import Arguments, StandIn, TritonCompiler, TritonKernel, nothing_compiled  # noqa: E402
 from triton_ops.backend.offline import option_names, pretending  # noqa: E402
 from triton_ops.backend.triton_process import assembler_in_use, traits_of  # noqa: E402
-from triton_ops.device import named_target  # noqa: E402
+from triton_ops.device import Target  # noqa: E402
 from triton_ops.kernel_ir.machine_code import Usage, amdgcn_features, amdgcn_usage, cubin_usage, ptx_features  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
@@ -78,21 +78,21 @@ def given(arch, case):
 @pytest.mark.parametrize(("arch", "case"), cases(ARCHES))
 def test_shared_memory_before_llvm_is_that_of_the_full_compile(arch, case):
     kernel, arguments, config = given(arch, case)
-    early, _ = TritonCompiler(kernel, arguments, named_target(arch)).lowered(config)
-    assert early == TritonCompiler(kernel, arguments, named_target(arch)).build(config).metadata["shared"]
+    early, _ = TritonCompiler(kernel, arguments, Target.named(arch)).lowered(config)
+    assert early == TritonCompiler(kernel, arguments, Target.named(arch)).build(config).metadata["shared"]
 
 
 @pytest.mark.parametrize(("arch", "case"), cases(NVIDIA))
 def test_registers_and_stack_are_those_that_nvidias_own_tool_reads(arch, case, tmp_path):
     kernel, arguments, config = given(arch, case)
-    usage = check_usage(TritonCompiler(kernel, arguments, named_target(arch)).build(config).binary, tmp_path)
+    usage = check_usage(TritonCompiler(kernel, arguments, Target.named(arch)).build(config).binary, tmp_path)
     assert 0 < usage.registers <= 255
 
 
 def test_what_is_not_compiled_in_this_process_can_be_asked_for_without_a_compilation():
     """Extents of the same alignment are served by the code that is there; others would be compiled."""
     knobs = triton.knobs.runtime
-    with pretending(named_target("sm_90"), "asked without a compilation"):
+    with pretending(Target.named("sm_90"), "asked without a compilation"):
         kernel, arguments = matmul((512, 512, 512))
         (made,) = kernel.lowered(TILE, arguments)
         before, asked = knobs.jit_cache_hook, []
@@ -119,7 +119,7 @@ def test_only_the_thread_that_asks_for_it_compiles_nothing_and_blocks_may_overla
         return kernel.lowered(Config({**TILE, **more}), arguments) != [None]
 
     before = knobs.jit_cache_hook
-    with pretending(named_target("sm_90"), "two threads"), other:
+    with pretending(Target.named("sm_90"), "two threads"), other:
         here, there = nothing_compiled(), nothing_compiled()
         here.__enter__()
         assert not compiled(GROUP_M=3)
@@ -146,11 +146,11 @@ def test_a_hook_that_is_set_meanwhile_stays():
 @pytest.mark.parametrize("arch", HUGE)
 def test_a_huge_tile_spills_and_is_deferred(arch, tmp_path):
     kernel, arguments = matmul()
-    found = TritonCompiler(kernel, arguments, named_target(arch)).compile(HUGE[arch])
-    built = TritonCompiler(kernel, arguments, named_target(arch)).build(HUGE[arch])
+    found = TritonCompiler(kernel, arguments, Target.named(arch)).compile(HUGE[arch])
+    built = TritonCompiler(kernel, arguments, Target.named(arch)).build(HUGE[arch])
     usage = check_usage(built.binary, tmp_path)
     assert found.launchable
-    assert found.resources == built.resources(named_target(arch))
+    assert found.resources == built.resources(Target.named(arch))
     assert found.resources.spill_bytes == usage.spill_bytes > 0
     assert found.deferred == (usage.spill_bytes > 256)
     assert found.deferred == (f"{usage.spill_bytes:,}" in found.reason)
@@ -160,19 +160,19 @@ def test_a_huge_tile_spills_and_is_deferred(arch, tmp_path):
 @pytest.mark.parametrize(("arch", "config", "expected"), [("sm_90", TILE, False), ("sm_90", HUGE["sm_90"], True)])
 def test_products_are_serialised_where_the_assembler_warns_of_it(arch, config, expected, tmp_path):
     kernel, arguments = matmul()
-    built = TritonCompiler(kernel, arguments, named_target(arch)).build(config)
+    built = TritonCompiler(kernel, arguments, Target.named(arch)).build(config)
     text = tmp_path / "kernel.ptx"
     text.write_text(built.assembly)
     command = [assembler_in_use().path, "-v", f"--gpu-name={arch}a", text, "-o", tmp_path / "kernel.cubin"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     assert ("Potential Performance Loss" in said) is expected
-    assert built.resources(named_target(arch)).serialised is expected
+    assert built.resources(Target.named(arch)).serialised is expected
 
 
 def test_without_products_of_warp_groups_nothing_is_serialised():
     kernel, arguments, config = given("sm_80", "bf16")
-    built = TritonCompiler(kernel, arguments, named_target("sm_80")).build(config)
-    assert built.resources(named_target("sm_80")).serialised is None
+    built = TritonCompiler(kernel, arguments, Target.named("sm_80")).build(config)
+    assert built.resources(Target.named("sm_80")).serialised is None
 
 
 def check_usage(cubin, folder):
@@ -198,7 +198,7 @@ def test_what_is_no_cubin_is_refused():
     [("sm_80", "mma.sync", 16), ("sm_90", "wgmma", 16), ("sm_100", "tcgen05", 16), ("gfx942", "mfma", 16)],
 )
 def test_instructions(arch, mma, wide):
-    target = named_target(arch)
+    target = Target.named(arch)
     found, narrow, rows = (
         TritonCompiler(kernel, arguments, target).compile(config).resources
         for kernel, arguments, config in (given(arch, case) for case in ("bf16", "fp16-odd", "fp32-rows"))
@@ -233,7 +233,7 @@ import sys
 import torch, triton
 from triton_ops.backend import Arguments
 from triton_ops.backend import TritonCompiler
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.kernels import load
 from triton_ops.space import Config
 
@@ -249,7 +249,7 @@ for arch, depth, place in zip(*[iter(sys.argv[1:])] * 3):
         room = torch.empty(a.numel() + 1, dtype=a.dtype)
         arguments = Arguments((), {**arguments.keyword, "a": room[1:].view(a.shape)})
     hits.clear()
-    print(TritonCompiler(operation.kernel, arguments, named_target(arch)).build(config).key, *hits)
+    print(TritonCompiler(operation.kernel, arguments, Target.named(arch)).build(config).key, *hits)
 """
 LAUNCHED = (("sm_90", 512, "there"), ("sm_90", 511, "moved"), ("gfx942", 512, "there"))
 
@@ -260,7 +260,7 @@ def test_the_launching_process_finds_what_was_compiled_without_memory():
         specs = dict(operation.problem((512, 512, depth), "bfloat16").arguments)
         if place == "moved":
             specs["a"] = TensorSpec(specs["a"].shape, specs["a"].dtype, aligned=False)
-        built = TritonCompiler(operation.kernel, Arguments(keyword=specs).described(), named_target(arch)).build(TILE)
+        built = TritonCompiler(operation.kernel, Arguments(keyword=specs).described(), Target.named(arch)).build(TILE)
         expected.append(f"{built.key} True")
     words = [str(word) for case in LAUNCHED for word in case]
     command = [sys.executable, "-W", "ignore", "-c", OTHER_PROCESS, *words]
@@ -291,7 +291,7 @@ def test_a_stand_in_is_specialised_as_the_tensor_that_it_stands_for(dtype, align
     from triton.runtime.jit import create_function_from_signature
 
     function = triton.jit(_taking)
-    target = named_target("sm_90")
+    target = Target.named("sm_90")
     with pretending(target):
         backend = triton.compiler.make_backend(triton.runtime.driver.active.get_current_target())
         bind = create_function_from_signature(function.signature, function.params, backend)
@@ -307,10 +307,10 @@ def _taking(x, number):
 
 
 def test_what_is_compiled_without_torch():
-    kernel, sm_90 = load("matmul").kernel, named_target("sm_90")
+    kernel, sm_90 = load("matmul").kernel, Target.named("sm_90")
     specs = Arguments(keyword=dict(load("matmul").problem((64, 64, 64), "float16").arguments))
     assert not TritonCompiler(kernel, specs, sm_90).pack().needs.imports[1:]
-    assert TritonCompiler(kernel, specs, named_target("gfx942")).pack().needs.imports[1:], "its backend imports torch"
+    assert TritonCompiler(kernel, specs, Target.named("gfx942")).pack().needs.imports[1:], "its backend imports torch"
     dtype = Arguments((torch.float16,))
     assert TritonCompiler(kernel, dtype, sm_90).pack().needs.imports[1:], "an argument of torch's"
     assert not TritonCompiler(TritonKernel(here, lambda _: (1,)), specs, sm_90).pack().needs.imports[1:], (
@@ -327,7 +327,7 @@ def here(x, n=1):
 
 def test_nothing_is_left_of_the_pretence():
     before = triton.runtime.driver._active
-    with pretending(named_target("sm_100")):
+    with pretending(Target.named("sm_100")):
         assert triton.runtime.driver.active.get_current_target().arch == 100
     assert triton.runtime.driver._active is before
 
@@ -338,8 +338,8 @@ def test_the_version_of_triton_is_the_one_that_was_asked_for():
 
 
 def test_options_of_the_targets_differ():
-    assert "maxnreg" in option_names(named_target("sm_90")) - option_names(named_target("gfx942"))
-    assert "waves_per_eu" in option_names(named_target("gfx942")) - option_names(named_target("sm_90"))
+    assert "maxnreg" in option_names(Target.named("sm_90")) - option_names(Target.named("gfx942"))
+    assert "waves_per_eu" in option_names(Target.named("gfx942")) - option_names(Target.named("sm_90"))
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_options_of_the_targets_differ():
 )
 def test_what_cannot_be_launched_is_told_with_its_numbers(change, arch, status, reason, capsys):
     kernel, arguments = matmul()
-    found = TritonCompiler(kernel, arguments, named_target(arch)).compile(Config({**TILE, "BN": 256, **change}))
+    found = TritonCompiler(kernel, arguments, Target.named(arch)).compile(Config({**TILE, "BN": 256, **change}))
     assert found.status.value == status
     assert re.search(reason, found.reason), found.reason
     assert not found.deferred
@@ -365,7 +365,7 @@ def test_what_cannot_be_launched_is_told_with_its_numbers(change, arch, status, 
 def test_a_binary_from_the_disk_cache_is_judged_as_a_new_one():
     kernel, arguments = matmul()
     config = Config({**TILE, "BK": 128, "num_stages": 4})
-    roomy = named_target("sm_90")
+    roomy = Target.named("sm_90")
     assert TritonCompiler(kernel, arguments, roomy).build(config).metadata["shared"] > 65536
     small = type(roomy)("cuda", "sm_90", 32, 65536)
     found = TritonCompiler(kernel, arguments, small).compile(config)
@@ -375,7 +375,7 @@ def test_a_binary_from_the_disk_cache_is_judged_as_a_new_one():
 
 def test_equal_binaries_have_equal_names():
     kernel, arguments = rmsnorm()
-    ahead = TritonCompiler(kernel, arguments, named_target("sm_90"))
+    ahead = TritonCompiler(kernel, arguments, Target.named("sm_90"))
     found = [ahead.compile(Config({**ROWS, "num_warps": warps})) for warps in (2, 4, 4)]
     binaries = [result.resources.binary for result in found]
     assert binaries[0] != binaries[1] == binaries[2]

@@ -16,7 +16,7 @@ import triton.language as tl
 from tests import plain_product
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.backend.block_sizes import Blocks, SteppedDimension, blocks_of
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.device.datasheets import TARGETS
 from triton_ops.kernels import load, names
 from triton_ops.kernels.matmul import plain
@@ -77,7 +77,7 @@ def helpers(x, n, scale, BLOCK: tl.constexpr, KIND: tl.constexpr, TIMES: tl.cons
 
 
 def verdict(config, arguments=SQUARE, arch="sm_90", kernel=PRODUCT):
-    return TritonCompiler(kernel, arguments, named_target(arch)).objection(config)
+    return TritonCompiler(kernel, arguments, Target.named(arch)).objection(config)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_kernel_without_source_is_not_judged():
     st.sampled_from([1, 7, 16, 100, 4096]),
 )
 def test_only_configs_that_cannot_be_launched_are_refused(arch, warps, rows, columns, extent):
-    target = named_target(arch)
+    target = Target.named(arch)
     arguments = Arguments(keyword={**SQUARE.keyword, "M": extent})
     found = verdict(Config({**TILE, "BM": rows, "BN": columns, "num_warps": warps}), arguments, arch)
     possible = (

@@ -19,7 +19,7 @@ from benchmarks.shipped import apart, form_race, forms_gpu, fp8_variants, mlp_va
 from benchmarks.shipped.form_race import SHIPPED, Case, compiled, raced
 
 from triton_ops import Config
-from triton_ops.device import named_target
+from triton_ops.device import Target
 
 pytestmark = pytest.mark.triton
 SMALL = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "PROGRAMS": 0, "num_warps": 4, "num_stages": 2}
@@ -62,14 +62,14 @@ def test_unrolled_steps_of_scales_by_block_neither_spill_nor_wait_for_each_other
     found = fp8_variants.compiled(config, fp8_variants.values_of(problem, None))
     assert (found["verdict"], found["mma"], found["spill_bytes"], found["serialised"]) == ("ok", "wgmma", 0, False)
     steps = config["AHEAD"] * config["num_stages"] * (64 + 32) * 128
-    assert steps <= found["shared_bytes"] <= named_target("sm_90").shared_bytes_per_block, "every step has its stages"
+    assert steps <= found["shared_bytes"] <= Target.named("sm_90").shared_bytes_per_block, "every step has its stages"
 
 
 @pytest.mark.parametrize("form", ["by turns, Gluon", "by turns, Gluon, apart"])
 def test_no_gluon_form_of_the_product_of_8_bit_floats_spills_or_is_serialised(form):
     found = fp8_variants.compiled(Config(fp8_variants.PROMOTED[form]), fp8_variants.values_of("8192", None))
     assert (found["verdict"], found["mma"], found["spill_bytes"], found["serialised"]) == ("ok", "wgmma", 0, False)
-    assert found["shared_bytes"] <= named_target("sm_90").shared_bytes_per_block
+    assert found["shared_bytes"] <= Target.named("sm_90").shared_bytes_per_block
 
 
 def test_the_shipped_form_is_one_that_the_kernel_takes():

@@ -10,7 +10,7 @@ from benchmarks.shipped.kernels_gpu import gains, kept_rows, merged
 
 from triton_ops import kernels
 from triton_ops.benchmark.rivals import KernelRow
-from triton_ops.device import spec_named
+from triton_ops.device import DeviceSpec
 
 
 def row(speed, rival="library", problem="1024", *, kernel="matmul", width=0.01, config=None, **more):
@@ -151,7 +151,7 @@ def test_a_run_writes_its_rows_and_fails_where_a_limit_is_missed(speed, code, tm
         "softmax", "odd", "compile", shape=(4099, 1025), dtype="float32", config={"BLOCK_SIZE": 2048}, kernel_ms=1.0,
         rival_ms=speed, speedup=speed, interval=(speed - 0.01, speed + 0.01), verdict="faster", gbps=900.0,
     )  # fmt: skip
-    monkeypatch.setattr(kernels_gpu, "probe", lambda _name: spec_named("NVIDIA H200"))
+    monkeypatch.setattr(kernels_gpu, "probe", lambda _name: DeviceSpec.named("NVIDIA H200"))
     monkeypatch.setattr(kernels_gpu, "copy_gbps", lambda: 1000.0)
     monkeypatch.setattr(kernels_gpu, "rows_of", lambda run: iter([measured] if run.kernels == ("softmax",) else []))
     out = tmp_path / "kernels.json"

@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from triton_ops.cli.app import main
-from triton_ops.device import DeviceSpec
-from triton_ops.device import probing as chosen
+from triton_ops.device import DeviceSpec, TorchDevice
 from triton_ops.kernels import load_target
 from triton_ops.records import Misses
 from triton_ops.records.misses import Harvest
-from triton_ops.request import make_request
+from triton_ops.request import TuneProblem
 from triton_ops.values import Key
 
 WORK = """
@@ -35,7 +34,7 @@ def keys(tmp_path, monkeypatch, steady_clock):
     found = load_target("missed_work:add_up")
 
     def key(n):
-        request = make_request(found, kwargs={"n": n}, device="cpu")
+        request = TuneProblem(target=found, kwargs={"n": n}, device="cpu").request()
         return Key.of(request.problem, request.kernel.identity, request.device)
 
     yield key
@@ -83,7 +82,7 @@ def test_where_nothing_can_be_tuned_the_exit_code_says_so(tmp_path, keys, capsys
 
 def test_misses_of_the_cpu_are_tuned_beside_the_gpus_of_a_run(tmp_path, keys, capsys, monkeypatch):
     two = tuple(DeviceSpec(kind="cuda", name="H200", arch="sm_90", units=132) for _ in range(2))
-    monkeypatch.setattr(chosen, "gpus_here", lambda: two)
+    monkeypatch.setattr(TorchDevice, "gpus", lambda: two)
     note(tmp_path, (keys(8), 1, None))
     assert main(["tune", "--from-misses", "--gpus", "all", "--json"]) == 0
     (served,) = json.loads(capsys.readouterr().out)

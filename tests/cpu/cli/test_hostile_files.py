@@ -10,7 +10,7 @@ from tests.records import record
 from triton_ops.base import DamagedError, Sealed
 from triton_ops.base import plain as _plain
 from triton_ops.benchmark import ConfigCache
-from triton_ops.device import load_calibration
+from triton_ops.device import Calibration
 from triton_ops.exceptions import CacheError, ConfigValueError, RecordingError, TritonKernelError
 from triton_ops.lab.recording import read_recording
 from triton_ops.records import (
@@ -141,7 +141,7 @@ def test_tune_v_prints_no_escape_of_a_candidate_or_of_its_trace(cli, tmp_path, s
 
 LIMITS = {
     "f" * 32 + ".record.json": (4 << 20, lambda path: DirectoryStore(path.parent, RECORDS).get("f" * 32)),
-    "calibration/a100.json": (64 << 10, lambda path: load_calibration(path.parents[1], "A100")),
+    "calibration/a100.json": (64 << 10, lambda path: Calibration.load(path.parents[1], "A100")),
     "misses.jsonl": (32 << 20, lambda path: Misses(path.parent).read()),
     "quarantine.jsonl": (1 << 30, Quarantine),
     "run.jsonl": (1 << 30, read_run),

@@ -18,14 +18,14 @@ from triton_ops.base import code_folders as private
 from triton_ops.cli.app import main
 from triton_ops.compile_modes import CompileMode
 from triton_ops.compile_modes.compiled_files import run_folder
-from triton_ops.device import probe, spec_named
+from triton_ops.device import DeviceSpec, probe
 from triton_ops.exceptions import CacheError, NotLoadedError
 from triton_ops.kernels import load_object
 from triton_ops.many import RunOptions
 from triton_ops.processes.child import environment
 from triton_ops.records import LockPlan, Misses, Record, Timing, lock_of, read_lockfile, store_in
 from triton_ops.records.misses import Harvest
-from triton_ops.request import effort_of
+from triton_ops.request import Effort, TuneOptions
 from triton_ops.ship import as_target, load_kernels, prepare
 from triton_ops.ship.from_misses import tune_misses
 from triton_ops.ship.targets import Targets, kernel_in
@@ -288,7 +288,7 @@ def test_a_file_gives_a_compiler_no_files(where, option, capsys):
         target, problem = double, {"x": TensorSpec((64,), "float32"), "n": 64}
         default, config = {"BLOCK": 64}, {"BLOCK": 64}
         (config if "config" in where else default).update(added)
-    key = Key.of(Problem(target.name, tuple(problem.items())), kernel_in(target).identity, spec_named("H100"))
+    key = Key.of(Problem(target.name, tuple(problem.items())), kernel_in(target).identity, DeviceSpec.named("H100"))
     record = Record(key=key, winner=Config(config), default=Config(default), timing=Timing(1.0, 1.0, 1.0, 3))
     lock_of([record], LockPlan())[0].write("lock.json")
     assert main(["verify", "lock.json", "--static", "--json", "--kernels", "double.py"]) == 5
@@ -311,7 +311,9 @@ def test_a_miss_gives_a_compiler_no_files(option):
     harvest.note(key)
     harvest.flush()
     (served,), _ = tune_misses(
-        Misses(Path("cache")).read(), Targets(), RunOptions(plan=effort_of("quick"), cache_dir="cache")
+        Misses(Path("cache")).read(),
+        Targets(),
+        RunOptions(each=TuneOptions(effort=Effort.named("quick"), cache_dir="cache")),
     )
     assert f"{option} of a file is not used" in served.reason
 

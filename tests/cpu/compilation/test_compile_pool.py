@@ -25,7 +25,7 @@ from triton_ops.backend.triton_compiler import TritonNeeds  # noqa: E402
 from triton_ops.base import Host  # noqa: E402
 from triton_ops.compilation import CompilePool  # noqa: E402
 from triton_ops.compilation import pool as compile_pool  # noqa: E402
-from triton_ops.device import gpu_missing, named_target  # noqa: E402
+from triton_ops.device import Target, gpu_missing  # noqa: E402
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.processes import child as descriptors  # noqa: E402
@@ -39,7 +39,7 @@ from triton_ops.values import (  # noqa: E402
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
 PROJECT = Path(__file__).parents[3]
-TARGET = named_target("sm_90")
+TARGET = Target.named("sm_90")
 X = Arguments((TensorSpec((1000,), "float32"), 1000))
 
 
@@ -409,11 +409,11 @@ from tests.planted_kernels import grid, planted
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend import TritonCompiler
 from triton_ops.compilation import CompilePool
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.values import TensorSpec
 
 x = Arguments((TensorSpec((1000,), "float32"), 1000))
-CompilePool(TritonCompiler(TritonKernel(planted, grid, outputs=("x",)), x, named_target("sm_90")))
+CompilePool(TritonCompiler(TritonKernel(planted, grid, outputs=("x",)), x, Target.named("sm_90")))
 """
 
 
@@ -453,11 +453,11 @@ from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend import TritonCompiler
 from triton_ops.backend.triton_compiler import TritonNeeds
 from triton_ops.compilation import pool as pools
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
 
-target, config = named_target("sm_90"), Config(BLOCK=64, num_warps=1)
+target, config = Target.named("sm_90"), Config(BLOCK=64, num_warps=1)
 TritonNeeds(("triton",), target).rehearse()
 if not isinstance(pools.compiler_server, Lender):
     pools.compiler_server = Lender()
@@ -561,11 +561,11 @@ from tests.planted_kernels import grid, planted
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend import TritonCompiler
 from triton_ops.compilation import CompilePool
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
 
-TARGET = named_target("sm_90")
+TARGET = Target.named("sm_90")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # heard where the tests themselves run in the background too
 
 if sys.argv[1] == "hang":

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.device import Calibration, DeviceSpec, Roofline, spec_called
+from triton_ops.device import Calibration, DeviceSpec, Roofline
 from triton_ops.device.datasheets import LIMITS, TARGETS
 from triton_ops.lab.expectation import PRODUCTS, ROWS, STAGES, drawn, stages_habit, timeline, warp_choices, warps_habit
 
-H200 = spec_called("H200")
+H200 = DeviceSpec.called("H200")
 MATMUL = {"flops": 2.0 * 4096**3, "bytes_": 2.0 * 3 * 4096**2, "dtype": "bfloat16", "products": True}
 COPY = {"flops": 0.0, "bytes_": 4.8e9, "dtype": "float32", "products": False}
 

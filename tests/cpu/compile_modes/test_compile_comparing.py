@@ -107,7 +107,7 @@ def compared(monkeypatch, tmp_path):
         monkeypatch.setattr(comparing, "ModeProcess", process_of(machine))
         if gpu:
             monkeypatch.setattr(comparing, "probe", lambda _: GPU)
-            monkeypatch.setattr(comparing, "turn_key", lambda *_: "")
+            monkeypatch.setattr(comparing.Turns, "key_of", lambda *_: "")
         chosen = tuple(map(as_mode, modes)) if modes else tuple(default_modes())
         request = ModesRequest(packed=b"", modes=chosen, cache_dir=tmp_path, **{"seconds": 30.0, **asked})
         said = []

@@ -11,14 +11,14 @@ import torch
 from triton_ops import SettingsError
 from triton_ops.compile_modes.backends import Site, known_backends, names_in, wrong_list, wrong_lists
 from triton_ops.compile_modes.compile_mode import as_mode, refusal, variables_by_option
-from triton_ops.device import probe, spec_called
+from triton_ops.device import DeviceSpec, probe
 
 GEMM, CONV = "max_autotune_gemm_backends", "max_autotune_conv_backends"
 EVERYTHING = "ATEN,TRITON,CPP,CUTLASS,NVGEMM,CUTEDSL,CK,CKTILE"
 
 
 def site(gpu="H200", **more):
-    device = probe("cpu") if gpu == "cpu" else spec_called(gpu)
+    device = probe("cpu") if gpu == "cpu" else DeviceSpec.called(gpu)
     return Site(**{"kind": "mm", "device": device, "dtype": "bfloat16", "extents": (256, 1024, 1024), **more})
 
 

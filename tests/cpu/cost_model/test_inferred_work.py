@@ -25,7 +25,7 @@ from triton_ops.cost_model.inferred_rows import (  # noqa: E402
     passes_of,
     walk_of,
 )
-from triton_ops.device import named_target  # noqa: E402
+from triton_ops.device import Target  # noqa: E402
 from triton_ops.kernel_ir import KernelWork  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
@@ -54,7 +54,7 @@ def spec(*shape, dtype="bfloat16"):
 def read(function, given, config, grid, contents=None, arch="sm_90"):
     """The work of the only launch of a kernel."""
     found = kernel_work(
-        TritonKernel(function, grid), Config(config), Arguments(tuple(given)).described(), named_target(arch), contents
+        TritonKernel(function, grid), Config(config), Arguments(tuple(given)).described(), Target.named(arch), contents
     )
     assert not found.silent
     (launch,) = found.launches
@@ -310,7 +310,7 @@ def test_one_descriptor_of_both_weights_moves_the_bytes_of_both():
     for joined in (False, True):
         config = Config({**tile, "LOADS": "host", "JOINED": joined, "num_warps": 4, "num_stages": 3})
         given = Arguments(keyword=dict(problem.arguments)).described()
-        found = kernel_work(operation.kernel, config, given, named_target("sm_90"))
+        found = kernel_work(operation.kernel, config, given, Target.named("sm_90"))
         assert not found.silent
         assert sum(map(least_bytes, found.launches)) == near(operation.work(problem).bytes)
 
@@ -329,7 +329,7 @@ def test_the_launches_of_a_function_are_read_one_by_one():
         kernels.chunked_norm[(x.shape[0],)](x, middle, x.shape[1], 1e-5, BLOCK=BLOCK)
         kernels.while_rows[(96,)](middle, y, *x.shape, BLOCK=1024)
 
-    found = kernel_work(LauncherKernel(launch), Config(BLOCK=256), Arguments((A, A)).described(), named_target("sm_90"))
+    found = kernel_work(LauncherKernel(launch), Config(BLOCK=256), Arguments((A, A)).described(), Target.named("sm_90"))
     norm, rows = found.launches
     assert norm.grid == (M, 1, 1)
     assert norm.moved_bytes("load", "store") == near(3 * 2.0 * M * K)
@@ -343,7 +343,7 @@ def test_a_kernel_of_another_vendor_is_read_too():
 
 def silent(function, given, config, grid):
     kernel = TritonKernel(function, grid)
-    return kernel_work(kernel, Config(config), Arguments(given).described(), named_target("sm_90")).silent
+    return kernel_work(kernel, Config(config), Arguments(given).described(), Target.named("sm_90")).silent
 
 
 def test_a_grid_that_raises_leaves_the_work_untold():
@@ -370,7 +370,7 @@ def test_a_function_that_launches_without_end_leaves_the_work_untold():
         while True:
             kernels.chunked_norm[(x.shape[0],)](x, x, x.shape[1], 1e-5, BLOCK=BLOCK)
 
-    found = kernel_work(LauncherKernel(launch), Config(BLOCK=256), Arguments((A,)).described(), named_target("sm_90"))
+    found = kernel_work(LauncherKernel(launch), Config(BLOCK=256), Arguments((A,)).described(), Target.named("sm_90"))
     assert found.silent == "it launches more than 64 kernels"
 
 
@@ -378,7 +378,7 @@ def test_a_function_that_needs_data_leaves_the_work_untold():
     def launch(x, BLOCK):
         kernels.chunked_norm[(int(x[0, 0]),)](x, x, x.shape[1], 1e-5, BLOCK=BLOCK)
 
-    found = kernel_work(LauncherKernel(launch), Config(BLOCK=256), Arguments((A,)).described(), named_target("sm_90"))
+    found = kernel_work(LauncherKernel(launch), Config(BLOCK=256), Arguments((A,)).described(), Target.named("sm_90"))
     assert "cannot be run without computing" in found.silent
 
 

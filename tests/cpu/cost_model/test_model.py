@@ -16,15 +16,15 @@ from triton_ops.cost_model import Model, ModelPrior
 from triton_ops.cost_model.gemm_tiles import operand_bytes, warp_grid
 from triton_ops.cost_model.waves import Wave, schedule
 from triton_ops.cost_model.waves import overlap_ns as overlapped
-from triton_ops.device import DeviceSpec, machine_of, spec_named
+from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import SpaceError
 from triton_ops.lab.recording import recorded_model, recorded_work, work_json, work_of
 from triton_ops.search import make_searcher
 from triton_ops.values import Compiled, Footprint, Resources, Schedule, Status, TilePlan, tile_side
 
 SAMPLE = json.loads((Path(__file__).parents[2] / "data" / "h200_spaces.json").read_text(encoding="utf-8"))
-H200 = machine_of(spec_named("NVIDIA H200"))
-A100 = machine_of(spec_named("NVIDIA A100-SXM4-80GB"))
+H200 = Machine.of(DeviceSpec.named("NVIDIA H200"))
+A100 = Machine.of(DeviceSpec.named("NVIDIA A100-SXM4-80GB"))
 
 GEMM = GemmTiles(
     4096,
@@ -107,7 +107,7 @@ def test_without_sure_figures_the_model_gives_no_time(work, machine, config):
     ],
 )
 def test_a_device_that_is_not_known_has_no_machine(spec):
-    assert machine_of(spec) is None
+    assert Machine.of(spec) is None
 
 
 def test_a_block_that_does_not_fit_is_never_ranked_before_one_that_does():

@@ -8,7 +8,7 @@ import pytest
 
 from triton_ops import GemmTiles, Work
 from triton_ops.cost_model import Model, ProductTiles
-from triton_ops.device import machine_of, spec_named
+from triton_ops.device import DeviceSpec, Machine
 from triton_ops.kernels import load
 from triton_ops.kernels.matmul.problems import plain_space
 from triton_ops.lab.recording import work_json, work_of
@@ -16,7 +16,7 @@ from triton_ops.lab.recording import work_json, work_of
 pytestmark = pytest.mark.triton
 
 MATMUL = load("matmul")
-H200 = machine_of(spec_named("NVIDIA H200"))
+H200 = Machine.of(DeviceSpec.named("NVIDIA H200"))
 
 
 def best_by_algorithm(shape, dtype="bfloat16"):

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from triton_ops.cost_model.row_tiles import Across, Again, Turning, exchange_cycles, walk_schedule
 from triton_ops.cost_model.row_tiles import MemoryWalk as Walk
 from triton_ops.cost_model.row_tiles import TileWork as Work
-from triton_ops.device import machine_of, spec_named
+from triton_ops.device import DeviceSpec, Machine
 from triton_ops.values import Footprint
 
-H200 = machine_of(spec_named("NVIDIA H200"))
+H200 = Machine.of(DeviceSpec.named("NVIDIA H200"))
 SMALL = Footprint(32, 0.0, 1024)
 WALK = Walk(
     blocks=10_000, warps=4, stages=1, work=(Work(4.0, 1024.0),), batches=1.0, near=0.0, turns=1.0, own_bytes=2048.0,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from triton_ops.cost_model import Model
-from triton_ops.device import Calibration, gpu_missing, load_calibration, machine_of, spec_named
+from triton_ops.device import Calibration, DeviceSpec, Machine, gpu_missing
 from triton_ops.device.machine import calibration_path
 from triton_ops.exceptions import CacheError, DeviceError
 from triton_ops.timing.microbenchmarks import calibrate
@@ -23,8 +23,8 @@ def test_a_calibration_is_kept_and_found_again(tmp_path):
     path = FOUND.save(tmp_path)
     assert path == calibration_path(tmp_path, NAME)
     assert path.name == "nvidia-h200.json"
-    assert load_calibration(tmp_path, NAME) == FOUND
-    assert load_calibration(tmp_path, "NVIDIA A100") is None
+    assert Calibration.load(tmp_path, NAME) == FOUND
+    assert Calibration.load(tmp_path, "NVIDIA A100") is None
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_file_that_is_no_calibration_is_a_warning_and_stays(tmp_path, caplog, 
     path = calibration_path(tmp_path, NAME)
     path.parent.mkdir()
     path.write_text(text)
-    assert load_calibration(tmp_path, NAME) is None
+    assert Calibration.load(tmp_path, NAME) is None
     assert str(path) in caplog.text
     assert path.read_text() == text
 
@@ -62,11 +62,11 @@ def test_a_calibration_that_cannot_be_kept_is_an_error(tmp_path):
 
 
 def test_measured_rates_are_used_where_they_are_plausible():
-    spec = spec_named(NAME)
-    expected, measured = machine_of(spec), machine_of(spec, FOUND)
+    spec = DeviceSpec.named(NAME)
+    expected, measured = Machine.of(spec), Machine.of(spec, FOUND)
     assert (measured.dram_gbps, measured.l2_gbps, measured.launch_us) == (4200.0, 5600.0, 2.5)
     assert measured.mma_excess("bfloat16") == pytest.approx(expected.mma_tflops("bfloat16") / 790)
-    disturbed = machine_of(
+    disturbed = Machine.of(
         spec, Calibration(NAME, dram_gbps=40.0, l2_gbps=1e6, launch_us=900.0, mma_tflops={"bfloat16": 3.0})
     )
     assert disturbed == expected
@@ -74,11 +74,11 @@ def test_measured_rates_are_used_where_they_are_plausible():
 
 
 def test_the_table_knows_devices_by_name():
-    assert spec_named("NVIDIA H200").units == 132
-    assert spec_named("NVIDIA H100 PCIe").units == 114
-    amd = spec_named("AMD Instinct MI300X")
+    assert DeviceSpec.named("NVIDIA H200").units == 132
+    assert DeviceSpec.named("NVIDIA H100 PCIe").units == 114
+    amd = DeviceSpec.named("AMD Instinct MI300X")
     assert (amd.kind, amd.arch, amd.units, amd.bandwidth_gbps) == ("hip", "gfx942", 304, 5300.0)
-    assert spec_named("nothing of the kind") is None
+    assert DeviceSpec.named("nothing of the kind") is None
 
 
 @pytest.mark.skipif(gpu_missing() is None, reason="there is a GPU")

@@ -12,15 +12,7 @@ import pytest
 
 from triton_ops.base import host
 from triton_ops.benchmark.performance import A100_BANDWIDTH_GBPS
-from triton_ops.device import (
-    DeviceSpec,
-    gpu_missing,
-    named_target,
-    probe,
-    spec_called,
-    spec_named,
-    target_of,
-)
+from triton_ops.device import DeviceSpec, Target, gpu_missing, probe
 from triton_ops.device.datasheets import DATASHEETS, LIMITS, datasheet_of
 from triton_ops.exceptions import DeviceError
 from triton_ops.lab.expectation import Waves
@@ -86,9 +78,9 @@ def test_every_row_has_a_source_and_plausible_figures(model):
     assert row.tflops.get("bfloat16", row.tflops["float16"]) == row.tflops["float16"]
     assert row.tflops.get("float8_e4m3fn", 1e9) > 1.9 * row.tflops["float16"]
     assert datasheet_of(row.name) is row
-    spec = spec_named(row.name)
+    spec = DeviceSpec.named(row.name)
     assert (spec.arch, spec.units, spec.tflops) == (row.arch, row.units, dict(row.tflops))
-    assert spec.shared_bytes_per_block == target_of(spec).shared_bytes_per_block
+    assert spec.shared_bytes_per_block == Target.of(spec).shared_bytes_per_block
     assert spec.limits.registers == spec.registers_per_unit
 
 
@@ -104,8 +96,8 @@ def test_every_row_has_a_source_and_plausible_figures(model):
     ],
 )
 def test_a_person_may_name_a_model_in_any_case(typed, name):
-    assert spec_called(typed).name == name
-    assert spec_called(typed + " NVL") is None
+    assert DeviceSpec.called(typed).name == name
+    assert DeviceSpec.called(typed + " NVL") is None
 
 
 def test_the_documented_default_is_the_a100():
@@ -290,14 +282,14 @@ def test_a_problem_by_shape_needs_no_torch_but_where_it_runs(tmp_path):
 
 def test_the_target_of_a_device_has_the_limits_that_the_device_reports():
     h200 = DeviceSpec("cuda", "NVIDIA H200", "sm_90", 132, shared_bytes_per_block=232448)
-    assert target_of(h200) == replace(named_target("SM_90 "), units=132)
-    assert target_of(replace(h200, shared_bytes_per_block=1000)).shared_bytes_per_block == 1000
-    assert target_of(replace(h200, shared_bytes_per_block=None)) == target_of(h200)
-    newer = target_of(replace(h200, arch="sm_103"))
+    assert Target.of(h200) == replace(Target.named("SM_90 "), units=132)
+    assert Target.of(replace(h200, shared_bytes_per_block=1000)).shared_bytes_per_block == 1000
+    assert Target.of(replace(h200, shared_bytes_per_block=None)) == Target.of(h200)
+    newer = Target.of(replace(h200, arch="sm_103"))
     assert (newer.capability, newer.warp_size, newer.shared_bytes_per_block) == (103, 32, 232448)
     mi300 = DeviceSpec("hip", "AMD Instinct MI300X", "gfx942", 304)
-    assert (target_of(mi300).warp_size, target_of(mi300).shared_bytes_per_block) == (64, 65536)
+    assert (Target.of(mi300).warp_size, Target.of(mi300).shared_bytes_per_block) == (64, 65536)
     with pytest.raises(DeviceError, match="target 'sm_60' is not known; known are sm_70"):
-        target_of(replace(h200, arch="sm_60", shared_bytes_per_block=None))
+        Target.of(replace(h200, arch="sm_60", shared_bytes_per_block=None))
     with pytest.raises(DeviceError, match="is no target for Triton kernels"):
-        target_of(DeviceSpec("cpu", "AMD EPYC", "x86_64", 2))
+        Target.of(DeviceSpec("cpu", "AMD EPYC", "x86_64", 2))

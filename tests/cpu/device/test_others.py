@@ -14,11 +14,12 @@ from triton_ops import ConfigSpace, Operation, settings, time_ms, tune
 from triton_ops.base import Folder, Process
 from triton_ops.benchmark import timing
 from triton_ops.device import Others
-from triton_ops.device.turns import takes_turns
+from triton_ops.device.probing import takes_turns
 from triton_ops.device.vendors import open_sensors
 from triton_ops.dispatch.operations import decided
 from triton_ops.evaluation import station
 from triton_ops.records import recall
+from triton_ops.timing import rounds as timing_rounds
 from triton_ops.timing.timer import SensorGuard
 
 ME, OTHER = os.getpid(), 999_999_999  # no system has so many processes
@@ -199,7 +200,7 @@ def share_races(busy, clock, monkeypatch):
         return Guard(sensors, sleep=clock.sleep, others=others)
 
     monkeypatch.setattr(station, "guard_for", guard_for)
-    monkeypatch.setattr(timing, "guard_for", guard_for)
+    monkeypatch.setattr(timing_rounds, "guard_for", guard_for)
 
 
 @pytest.mark.parametrize("busy", [True, False])

@@ -18,9 +18,9 @@ import pytest
 
 from triton_ops import settings
 from triton_ops.base import folders
-from triton_ops.device import DeviceSpec, Turns, turn_key
+from triton_ops.device import DeviceSpec, Turns
 from triton_ops.device import probing as state
-from triton_ops.device import turns as turn
+from triton_ops.device import probing as turn
 from triton_ops.evaluation import StationFacts
 from triton_ops.evaluation.station import TakesTurns
 from triton_ops.exceptions import DeviceError
@@ -130,7 +130,7 @@ def test_a_measurement_inside_a_measurement_keeps_the_turn():
 def test_different_devices_and_cpus_take_no_turns_of_each_other():
     with Turns("cuda:0").turn(KEY), Turns("cuda:1", wait=False).turn("GPU-8"), Turns("cpu", wait=False).turn(""):
         pass
-    assert turn_key(DeviceSpec("cpu", "a CPU", "x86_64", 2), "cpu") == ""
+    assert Turns.key_of(DeviceSpec("cpu", "a CPU", "x86_64", 2), "cpu") == ""
 
 
 def test_a_long_wait_is_a_note():
@@ -255,8 +255,8 @@ def test_a_station_takes_a_turn_for_each_question():
 )
 def test_a_gpu_is_known_by_its_uuid_or_its_place(monkeypatch, properties, key):
     cuda = SimpleNamespace(get_device_properties=lambda _: SimpleNamespace(**properties))
-    monkeypatch.setattr("triton_ops.device.turns.require", lambda *_: SimpleNamespace(cuda=cuda))
-    assert turn_key(DeviceSpec("cuda", "a GPU", "sm_90", 132), "cuda:1") == key
+    monkeypatch.setattr("triton_ops.device.probing.require", lambda *_: SimpleNamespace(cuda=cuda))
+    assert Turns.key_of(DeviceSpec("cuda", "a GPU", "sm_90", 132), "cuda:1") == key
 
 
 def test_the_share_of_the_cpus_that_others_use_leaves_out_this_process(monkeypatch):

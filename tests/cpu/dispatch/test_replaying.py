@@ -12,7 +12,7 @@ from triton_ops.exceptions import LockfileError, SettingsError, UntunedError
 from triton_ops.records import Lockfile, LockPlan, lock_of, share_records
 from triton_ops.records import directory as layered
 from triton_ops.records.directory import open_store
-from triton_ops.tuner import session
+from triton_ops.tuner import RequestedTune
 
 
 @operation(space={"step": [1, 2, 3]}, arguments=lambda n=8: {"n": n})
@@ -44,7 +44,7 @@ def no_tune(monkeypatch):
     def tuned(*_args, **_kwargs):
         pytest.fail("something tuned")
 
-    monkeypatch.setattr(session, "tune_request", tuned)
+    monkeypatch.setattr(RequestedTune, "result", tuned)
 
 
 def test_launches_are_replayed_from_the_lockfile_and_nothing_tunes(lock, no_tune, tmp_path):

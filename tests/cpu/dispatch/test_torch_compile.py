@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
+from torch._higher_order_ops import triton_kernel_wrap  # noqa: E402
+
 import triton_ops  # noqa: E402
 from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.traced import key_of_autograd_cache, tracing  # noqa: E402
 from tests.tuned_kernels import add_traced, grid, scale  # noqa: E402
+from triton_ops.dispatch import in_compile  # noqa: E402
 from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.records import (  # noqa: E402
     Misses,
@@ -134,7 +138,8 @@ def test_a_winner_of_a_config_space_is_handed_over_too(traces):
     assert (config["BLOCK"], config["num_warps"]) == (512, 2)
 
 
-def test_options_that_the_compiler_would_lose_are_launched_outside_of_the_graph(traces, launched):
+def test_options_that_the_compiler_would_lose_are_launched_outside_of_the_graph(traces, launched, monkeypatch):
+    monkeypatch.setattr(in_compile, "keeps_options", lambda _: False)
     kernel = tuned(configs=(SMALL, CAPPED))
     remember(kernel, Config({"BLOCK": 256, "num_warps": 8, "num_stages": 3, "maxnreg": 64}), 1024)
     call(compiled(kernel, traces), 1024)
@@ -144,6 +149,46 @@ def test_options_that_the_compiler_would_lose_are_launched_outside_of_the_graph(
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported, match="does not keep maxnreg=64"):
         call(compiled(kernel, traces, fullgraph=True), 1024)
+
+
+@pytest.mark.parametrize("space", [False, True])
+def test_options_that_torch_keeps_are_given_to_the_launch_inside_of_the_graph(space, traces, monkeypatch):
+    """As from torch 2.14 on; each torch hands what a launch gives by name to the operator that stands for it."""
+    monkeypatch.setattr(in_compile, "keeps_options", lambda _: True)
+    of_all = ConfigSpace({"BLOCK": [128, 256], "num_warps": [8], "num_stages": [3], "maxnreg": [64, 128]})
+    kernel = tuned(configs=of_all if space else (SMALL, CAPPED))
+    remember(kernel, Config({"BLOCK": 256, "num_warps": 8, "num_stages": 3, "maxnreg": 64}), 1024)
+    for _ in range(2):
+        call(compiled(kernel, traces, fullgraph=True), 1024)
+        torch._dynamo.reset()
+    assert [(config["BLOCK"], config["num_warps"], config.get("maxnreg")) for (config,) in traces.configs] == [
+        (256, 8, None), (256, 8, None)
+    ]  # fmt: skip
+    assert [named["maxnreg"] for named in traces.constants] == [64, 64]
+    assert CAPPED.maxnreg == 64
+
+
+def test_an_option_that_no_torch_takes_from_a_launch_stays_outside(traces, launched, monkeypatch):
+    monkeypatch.setattr(in_compile, "keeps_options", lambda _: True)
+    clustered = triton.Config({"BLOCK": 256}, num_warps=8, num_ctas=2)
+    kernel = tuned(configs=(SMALL, clustered))
+    remember(kernel, Config({**WIDE, "num_ctas": 2}), 1024)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="does not keep num_ctas=2"):
+        call(compiled(kernel, traces, fullgraph=True), 1024)
+
+
+def test_torch_says_itself_whether_it_keeps_options():
+    def of_2_13(self, kernel_idx, constant_args_idx, grid, tma_descriptor_metadata, kwargs): ...
+
+    def of_2_14(self, kernel_idx, constant_args_idx, grid, tma_descriptor_metadata, kwargs, launch_kwargs=None): ...
+
+    def keeps(call):
+        wrapper = type("TritonKernelWrapperMutation", (), {"__call__": call})
+        return in_compile.keeps_options(SimpleNamespace(TritonKernelWrapperMutation=wrapper))
+
+    assert (keeps(of_2_13), keeps(of_2_14)) == (False, True)
+    here = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 14)
+    assert in_compile.keeps_options(triton_kernel_wrap) is here
 
 
 def test_a_miss_is_the_default_or_is_left_to_the_compiler_where_tuning_is_asked_for(traces, caplog):
@@ -288,7 +333,8 @@ def test_the_winner_of_a_plain_launch_is_part_of_the_key(traces):
     assert keys_of(doubled, traces) != one
 
 
-def test_a_triton_op_with_a_winner_that_torch_would_lose_is_an_error(traces, tag):
+def test_a_triton_op_with_a_winner_that_torch_would_lose_is_an_error(traces, tag, monkeypatch):
+    monkeypatch.setattr(in_compile, "keeps_options", lambda _: False)
     kernel = tuned(configs=(SMALL, CAPPED))
     operator = doubled_by(kernel, "capped")
     remember(kernel, Config({**WIDE, "maxnreg": 64}), 1024)

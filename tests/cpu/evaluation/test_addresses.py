@@ -19,7 +19,7 @@ from triton_ops.evaluation import (  # noqa: E402
     Stations,
     isolated,
 )
-from triton_ops.request import chosen_effort  # noqa: E402
+from triton_ops.request import TuneOptions  # noqa: E402
 from triton_ops.request.request import CopiedArguments  # noqa: E402
 
 START = 0x7F00_0000_0000
@@ -196,10 +196,10 @@ def test_what_code_closes_over_is_neither_sent_nor_tried_here(held, isolate):
     assignment = Assignment(
         kernel=MayEndItsProcess(closed), problem=Problem("closed"), device=DeviceSpec("cuda", "it", "sm_90", 132),
         device_name="cuda:0", arguments=CopiedArguments(Arguments()), reference=None, work=None, shape=None,
-        dtype=None, effort=chosen_effort(),
+        dtype=None, options=TuneOptions(),
     )  # fmt: skip
     with pytest.raises(TargetError, match="the addresses in a tensor"):
-        Stations(problem=assignment, isolate=isolate).begin(assignment)
+        Stations(problem=assignment, options=TuneOptions(isolate=isolate)).begin(assignment)
     assert all(not each.any() for each in tensors)
 
 

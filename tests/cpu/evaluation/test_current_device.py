@@ -12,10 +12,10 @@ import torch
 
 from triton_ops import DeviceError, FunctionKernel, compare, time_ms, tune
 from triton_ops.backend import pack
-from triton_ops.device import current_device, current_gpu, probe, stay_on
+from triton_ops.device import TorchDevice, probe
 from triton_ops.evaluation import Assignment, FinalRequest, worker
 from triton_ops.evaluation.station import Inline
-from triton_ops.request import chosen_effort, device_for, device_of, make_task
+from triton_ops.request import TuneOptions, TuneProblem, device_for, device_of
 from triton_ops.timing import RacePolicy
 from triton_ops.tuner import Silent
 from triton_ops.values import Status
@@ -85,35 +85,49 @@ def same(result, expected):
     return torch.equal(result, expected)
 
 
-TASK = make_task(
-    FunctionKernel(double), (torch.ones(4),), space={"step": [1, 0]}, reference=twice, check=same, device="cpu"
+TASK = (
+    TuneProblem(
+        target=FunctionKernel(double),
+        args=(torch.ones(4),),
+        space={"step": [1, 0]},
+        reference=twice,
+        check=same,
+        device="cpu",
+    )
+    .request()
+    .task()
 )  # step 0 fails
-ASSIGNED = replace(Assignment.of(TASK, chosen_effort("quick"), True, None), device_name="cuda:1")
+ASSIGNED = replace(Assignment.of(TASK, TuneOptions(effort="quick"), None), device_name="cuda:1")
 """A task of the CPU that is said to run on the second GPU."""
 
 
 def test_the_device_before_is_the_current_one_again_however_the_block_ends(switch):
-    with current_device("cuda:1"), current_device("cuda:2"), current_device("cpu"), current_device("cuda"):
+    with (
+        TorchDevice("cuda:1").current(),
+        TorchDevice("cuda:2").current(),
+        TorchDevice("cpu").current(),
+        TorchDevice("cuda").current(),
+    ):
         assert switch.current == 2
-    with pytest.raises(KeyError), current_device("cuda:3"):
+    with pytest.raises(KeyError), TorchDevice("cuda:3").current():
         raise KeyError
     assert switch.current == 0
 
 
 def test_a_gpu_that_is_lost_in_the_block_hides_no_result_of_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device", Switch(breaks=True).device)
-    with current_device("cuda:1"):
+    with TorchDevice("cuda:1").current():
         found = 1
-    with pytest.raises(KeyError), current_device("cuda:1"):
+    with pytest.raises(KeyError), TorchDevice("cuda:1").current():
         raise KeyError
     assert found == 1
 
 
 def test_a_gpu_that_cannot_be_used_is_one_line_where_it_is_asked_for_and_is_left_to_others_where_it_is_chosen():
-    with pytest.raises(DeviceError, match="cuda:99 cannot be used: "), current_device("cuda:99"):
+    with pytest.raises(DeviceError, match="cuda:99 cannot be used: "), TorchDevice("cuda:99").current():
         pass
-    stay_on("cuda:99")
-    stay_on("cpu")
+    TorchDevice("cuda:99").stay()
+    TorchDevice("cpu").stay()
 
 
 def test_whatever_an_inline_station_runs_has_its_gpu_as_the_current_one_and_the_callers_is_restored(switch):
@@ -137,7 +151,7 @@ def test_whatever_an_inline_station_runs_has_its_gpu_as_the_current_one_and_the_
 
 
 def test_a_worker_stays_on_its_gpu_and_is_there_again_after_code_that_chose_another(switch, monkeypatch):
-    monkeypatch.setattr(worker, "make_ready", lambda _device: None)
+    monkeypatch.setattr(TorchDevice, "make_ready", lambda _device: None)
     monkeypatch.setattr(worker, "import_heavy", lambda _packages, _what: None)
     worker._import((), "cuda:1")
     assert switch.current == 1
@@ -186,8 +200,8 @@ def on(*places):
 def test_cuda_is_the_current_gpu_of_the_thread_that_asks_and_tensors_say_where_they_are(switch, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: switch.current)
-    assert (current_gpu(), device_for("cuda", "cuda", "it")) == ("cuda", "cuda")
-    with current_device("cuda:3"):
+    assert (TorchDevice.current_name(), device_for("cuda", "cuda", "it")) == ("cuda", "cuda")
+    with TorchDevice("cuda:3").current():
         assert (
             device_for("cuda", "cuda", "it") == device_for("cuda", "any", "it") == device_of(on(), "cuda") == "cuda:3"
         )
@@ -197,4 +211,4 @@ def test_cuda_is_the_current_gpu_of_the_thread_that_asks_and_tensors_say_where_t
     with pytest.raises(DeviceError, match="on cuda:1, not on cuda:0"):
         device_of(on("cuda:1"), "cuda:0")
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    assert current_gpu() == "cuda"
+    assert TorchDevice.current_name() == "cuda"

@@ -27,6 +27,7 @@ from triton_ops import (
     tune,
 )
 from triton_ops.backend import Arguments, ArgumentSet, Protection
+from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import same_bits
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import Precision
@@ -86,7 +87,7 @@ def test_a_reference_sees_its_own_dtypes_and_no_tf32_on_the_way_to_the_golden_re
 
 def test_where_float64_takes_too_much_memory_float32_is_taken(monkeypatch):
     x = bfloat16(4, 4)
-    monkeypatch.setattr("triton_ops.evaluation.golden.free_bytes_of", lambda _: 1000)
+    monkeypatch.setattr(TorchDevice, "free_bytes", 1000)
     referee, found = answers(lambda x: x @ x.mT, x=x)
     assert (referee.used, found.golden[0].dtype) == ("float32", torch.float32)
     assert torch.equal(found.golden[0], x.float() @ x.float().mT)
@@ -174,14 +175,14 @@ def test_references_that_raise_or_are_random_or_give_nothing_are_refused(referen
 
 
 def test_a_golden_result_that_would_take_the_memory_is_left_out(monkeypatch):
-    monkeypatch.setattr("triton_ops.evaluation.golden.free_bytes_of", lambda _: 100)
+    monkeypatch.setattr(TorchDevice, "free_bytes", 100)
     referee, found = answers(lambda x: x + 1, x=bfloat16(64))
     assert "MiB" in referee.why_own
     assert found.golden == [None]
 
 
 def test_a_golden_result_larger_than_its_inputs_counts_too(monkeypatch):
-    monkeypatch.setattr("triton_ops.evaluation.golden.free_bytes_of", lambda _: 1 << 20)
+    monkeypatch.setattr(TorchDevice, "free_bytes", 1 << 20)
     assert answers(lambda x: x[:, None] * x, x=bfloat16(64))[0].used == "float64"
     assert "MiB" in answers(lambda x: x[:, None] * x, x=bfloat16(256))[0].why_own
 

@@ -7,6 +7,7 @@ import importlib
 import sys
 import textwrap
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,15 +43,16 @@ from triton_ops.backend import (  # noqa: E402  # noqa: E402
 from triton_ops.compilation import (  # noqa: E402
     CompilePool,
 )
-from triton_ops.device import named_target  # noqa: E402
+from triton_ops.device import Target  # noqa: E402
 from triton_ops.evaluation import Subject  # noqa: E402
-from triton_ops.evaluation.isolated import imports_to_compile  # noqa: E402
-from triton_ops.request import make_request, make_task, with_configs  # noqa: E402
+from triton_ops.evaluation.station import Assignment  # noqa: E402
+from triton_ops.request import TuneProblem  # noqa: E402
+from triton_ops.request.request import with_configs  # noqa: E402
 from triton_ops.space import Config, as_space  # noqa: E402
 from triton_ops.values import Status  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
-TARGET = replace(named_target("sm_90"), units=132)
+TARGET = replace(Target.named("sm_90"), units=132)
 MATRIX = TensorSpec((kinds.ROWS, kinds.COLUMNS), "bfloat16")
 VECTOR = TensorSpec((1000,), "float32")
 NUMBER = TensorSpec((1,), "float32", fill="zeros")
@@ -110,11 +112,11 @@ def test_a_hook_of_triton_configs_sets_the_blocks_and_leaves_the_callers_descrip
     mine = {name: TensorDescriptor.from_tensor(x.clone(), [1, kinds.COLUMNS]) for name in ("x", "out")}
     configs = [triton.Config({"BLOCK": size}, num_warps=4, pre_hook=kinds.set_blocks) for size in (32, 64)]
     kernel, space = with_configs(TritonKernel(kinds.copy_descriptors, kinds.row_blocks, outputs=("out",)), configs)
-    request = make_request(kernel, kwargs=mine)
-    assert [config["BLOCK"] for config in request.space(space)] == [32, 64]
+    request = TuneProblem(target=kernel, kwargs=mine, space=space).request()
+    assert [config["BLOCK"] for config in request.space] == [32, 64]
     assert "block_shape 1x128" in request.problem["x"]
     loaded = TritonCompiler(kernel, Arguments(keyword=mine), TARGET).pack().load()
-    for config in request.space(space):
+    for config in request.space:
         (found,) = loaded.built(config)
         assert {one["block_size"][0] for one in found.metadata["tensordesc_meta"]} == {config["BLOCK"]}
     assert [one.block_shape for one in mine.values()] == [[1, kinds.COLUMNS]] * 2
@@ -142,22 +144,26 @@ def test_private_copies_poison_and_results_reach_the_tensor_of_a_descriptor():
 )
 def test_a_tensor_that_no_descriptor_takes_is_one_error_before_any_work(spec, said):
     with pytest.raises(ShapeMismatchError, match=said):
-        make_task(COPY, kwargs={"x": spec.create_tensor(), "out": MATRIX.create_tensor()}, space={"BLOCK": [32]})
+        TuneProblem(
+            target=COPY, kwargs={"x": spec.create_tensor(), "out": MATRIX.create_tensor()}, space={"BLOCK": [32]}
+        ).request().task()
 
 
 def test_strides_of_descriptors_that_a_kernel_makes_are_checked_too():
     kernel = TritonKernel(kinds.copy_in_kernel, kinds.row_blocks, outputs=("out",))
     given = {"x": MATRIX.create_tensor(), "out": MATRIX.create_tensor(), "rows": 256, "WIDTH": 128}
     with pytest.raises(DeviceError):  # nothing else is wrong
-        make_task(kernel, kwargs={**given, "stride": 128}, space={"BLOCK": [32]})
+        TuneProblem(target=kernel, kwargs={**given, "stride": 128}, space={"BLOCK": [32]}).request().task()
     with pytest.raises(ShapeMismatchError, match=r"x of .*: 100 elements are 200 bytes"):
-        make_task(kernel, kwargs={**given, "stride": 100}, space={"BLOCK": [32]})
+        TuneProblem(target=kernel, kwargs={**given, "stride": 100}, space={"BLOCK": [32]}).request().task()
 
 
 def test_a_rule_wants_a_tensor():
     mine = TensorDescriptor.from_tensor(MATRIX.create_tensor(), [32, 128])
     with pytest.raises(KernelTypeError, match="pass the tensor itself"):
-        make_task(COPY, kwargs={"x": mine, "out": MATRIX.create_tensor()}, space={"BLOCK": [32]})
+        TuneProblem(
+            target=COPY, kwargs={"x": mine, "out": MATRIX.create_tensor()}, space={"BLOCK": [32]}
+        ).request().task()
 
 
 def test_a_descriptor_whose_strides_were_changed_is_one_error():
@@ -165,7 +171,7 @@ def test_a_descriptor_whose_strides_were_changed_is_one_error():
     mine.strides = [100, 1]
     kernel = TritonKernel(kinds.copy_descriptors, kinds.row_blocks)
     with pytest.raises(ShapeMismatchError, match="200 bytes"):
-        make_task(kernel, kwargs={"x": mine, "out": mine}, space={"BLOCK": [32]})
+        TuneProblem(target=kernel, kwargs={"x": mine, "out": mine}, space={"BLOCK": [32]}).request().task()
 
 
 def test_a_kernel_that_asks_for_memory_finds_an_allocator_and_the_users_own_wins():
@@ -266,7 +272,7 @@ def test_tuples_none_strings_dtypes_and_constexpr_objects_are_arguments():
         "dtype": tl.float32, "factor": tl.constexpr(2),
     }  # fmt: skip
     kernel = TritonKernel(kinds.mixed, kinds.flat_blocks, outputs=("out",))
-    problem = make_request(kernel, kwargs=given).problem
+    problem = TuneProblem(target=kernel, kwargs=given).request().problem
     assert problem["dtype"] == "dtype fp32"
     assert problem["factor"] == "constexpr constexpr[2]"
     assert "1000 float32" in problem["parts"]
@@ -366,7 +372,7 @@ def test_a_launcher_may_ask_the_device_that_is_compiled_for():
     kernel = LauncherKernel(kinds.sum_on_all_units, outputs=("out",))
     built = ahead(kernel, **SUM).built(Config(BLOCK=128))
     assert len(built) == 2
-    unknown = TritonCompiler(kernel, Arguments(keyword=SUM).described(), named_target("sm_90"))
+    unknown = TritonCompiler(kernel, Arguments(keyword=SUM).described(), Target.named("sm_90"))
     with pytest.raises(TargetError, match="multi_processor_count is not known"):
         unknown.built(Config(BLOCK=128))
     assert not torch.cuda.is_available()
@@ -381,7 +387,7 @@ def test_a_launcher_is_checked_before_any_work():
         LauncherKernel(kinds.sum_in_two, outputs=("nix",))
     given = {"x": VECTOR.create_tensor(), "out": NUMBER.create_tensor()}
     with pytest.raises(ConfigCollisionError):
-        make_task(TWO, kwargs={**given, "BLOCK": 8}, space={"BLOCK": [8]})
+        TuneProblem(target=TWO, kwargs={**given, "BLOCK": 8}, space={"BLOCK": [8]}).request().task()
 
 
 def test_a_launcher_is_named_by_its_kernels_too():
@@ -391,7 +397,12 @@ def test_a_launcher_is_named_by_its_kernels_too():
     assert TWO.process_imports == ("triton", "torch")
 
 
+def imported_for(kernel):
+    """The packages that a worker imports to compile a kernel."""
+    return Assignment.imports.fget(SimpleNamespace(kernel=kernel))
+
+
 def test_a_worker_imports_what_a_dry_run_needs_with_the_task():
-    assert imports_to_compile(TWO) == (TWO.compile_imports,) != ()
-    assert imports_to_compile(COPY) == ()
-    assert imports_to_compile(FunctionKernel(kinds.sum_of_torch)) == ()
+    assert imported_for(TWO) == (TWO.compile_imports,) != ()
+    assert imported_for(COPY) == ()
+    assert imported_for(FunctionKernel(kinds.sum_of_torch)) == ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -313,7 +314,7 @@ def test_no_wide_tensor_is_held_when_a_run_is_over():
 
 
 def test_closed_over_tensors_that_would_take_the_memory_are_not_lifted(monkeypatch):
-    monkeypatch.setattr("triton_ops.evaluation.lifted.free_bytes_of", lambda _: 4096)
+    monkeypatch.setattr("triton_ops.evaluation.lifted.TorchDevice", lambda _: SimpleNamespace(free_bytes=4096))
     referee, found = answered(lambda **_: X @ G)
     assert found.golden == [None]
     assert "what it closes over would take" in referee.why_own

@@ -11,11 +11,11 @@ import torch
 
 from triton_ops import Config, FunctionKernel
 from triton_ops.backend import Arguments, ArgumentSet
-from triton_ops.device import probe
+from triton_ops.device import TorchDevice, probe
 from triton_ops.evaluation import Subject
 from triton_ops.evaluation.station import Evaluator
 from triton_ops.evaluation.verify import Case, Verifier
-from triton_ops.timing import Sampler, ScreenPolicy, SharedTimer, rounds
+from triton_ops.timing import Sampler, ScreenPolicy, SharedTimer
 
 CONFIG = Config(n=1)
 
@@ -100,7 +100,7 @@ def test_what_is_not_written_shows_under_either_poison():
 
 def test_where_the_cache_is_flushed_there_is_one_argument_set(monkeypatch):
     # Times of an earlier process may have been taken where memory was short, and now there is room for several sets.
-    monkeypatch.setattr(rounds, "free_bytes_of", lambda *_: 1 << 30)
+    monkeypatch.setattr(TorchDevice, "free_bytes", 1 << 30)
     spec = replace(probe("cpu"), kind="cuda", l2_bytes=1 << 20)
     tensors = [torch.empty(1 << 20)]
     modes = ("event-flushed", "event-cold", None)

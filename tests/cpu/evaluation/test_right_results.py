@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from triton_ops.evaluation import standard as right_results
+from triton_ops.device import TorchDevice
 from triton_ops.evaluation.judges import Difference, Precision
 from triton_ops.evaluation.standard import ExpectedResults, RightResults, Standard, own_answers
 
@@ -40,7 +40,7 @@ def test_a_copy_is_kept_and_of_several_those_that_were_met_last():
 
 
 def test_nothing_is_kept_where_memory_is_short(monkeypatch):
-    monkeypatch.setattr(right_results, "free_bytes_of", lambda _: 64 * 4)
+    monkeypatch.setattr(TorchDevice, "free_bytes", 64 * 4)
     right = RightResults()
     right.keep([torch.zeros(2)])
     assert not right.hold([torch.zeros(2)])

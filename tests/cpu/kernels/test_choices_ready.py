@@ -12,7 +12,7 @@ from benchmarks.shipped.choices_gpu import SHAPES, inline, kept, options, rows_i
 
 from triton_ops import chooser
 from triton_ops.backend import Arguments
-from triton_ops.dispatch.traced import described
+from triton_ops.dispatch.in_compile import described
 from triton_ops.exceptions import TargetError
 from triton_ops.kernels import choosers as ready
 from triton_ops.kernels import softmax

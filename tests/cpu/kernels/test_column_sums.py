@@ -13,7 +13,7 @@ from triton_ops.backend import (  # noqa: E402
     Arguments,
     TritonCompiler,
 )
-from triton_ops.device import named_target  # noqa: E402
+from triton_ops.device import Target  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.kernels.jit import SUM_COLUMNS, add_up  # noqa: E402
 
@@ -54,6 +54,6 @@ def test_a_gradient_is_two_launches_or_three_for_long_rows(name, shape, launches
     ahead = TritonCompiler(
         operation.kernel,
         Arguments(keyword=dict(problem.arguments)).described(),
-        replace(named_target("sm_90"), units=132),
+        replace(Target.named("sm_90"), units=132),
     )
     assert len(ahead.built(operation.space_for(problem).default_config)) == launches

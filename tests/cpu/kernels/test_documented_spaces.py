@@ -7,7 +7,7 @@ import triton
 from tests.near import drawn
 from triton_ops import FP8_GEMM_CONFIGS, GATED_MLP_CONFIGS, RMSNORM_ROPE_CONFIGS, kernels, matmul
 from triton_ops.backend import Arguments, TritonCompiler
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.space import as_space
 from triton_ops.values import Status
 
@@ -38,7 +38,7 @@ def test_the_lessons_three_configs_run_on_the_shipped_product(interpreted):
 def compiled(name, shape, dtype, configs):
     operation = kernels.load(name)
     arguments = Arguments(keyword=dict(operation.problem(shape, dtype).arguments))
-    ahead = TritonCompiler(operation.kernel, arguments, named_target("sm_90")).pack().load()
+    ahead = TritonCompiler(operation.kernel, arguments, Target.named("sm_90")).pack().load()
     return [ahead.compile(config).status for config in configs]
 
 

@@ -11,7 +11,7 @@ import torch
 from tests.near import drawn, error_of, off, widened
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.benchmark import CorrectnessVerifier
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.kernels import flash_attention, flash_attention_with_lse
 from triton_ops.kernels.attention import AttentionExtents, _forward, operation
@@ -465,7 +465,7 @@ def test_only_a_load_is_moved_for_the_second_group_of_warps(shape):
     }
     given = Arguments(keyword=dict(operation.problem(shape, "bfloat16").arguments)).described()
     config = Config({**space.default_config, **values})
-    _, text = TritonCompiler(operation.kernel, given, named_target("sm_90")).lowered(config)
+    _, text = TritonCompiler(operation.kernel, given, Target.named("sm_90")).lowered(config)
     if "ttg.warp_specialize" not in text:
         pytest.skip("this Triton gives these warps no roles")
     assert {*beginnings_of_second_halves(text)} == {"arith.muli"}  # and no arith.addi of half a tile before

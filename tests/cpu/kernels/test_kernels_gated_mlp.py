@@ -15,7 +15,7 @@ from triton.compiler import ASTSource
 from tests.near import drawn, error_of, off, widened
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.benchmark import GATED_MLP_CONFIGS, generate_configs, get_default_config
-from triton_ops.device import machine_of, named_target, spec_named
+from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.kernels import FusedGatedMLP, fused_gated_mlp, gated_mlp
 from triton_ops.kernels.call import differentiable
@@ -238,7 +238,7 @@ def test_the_model_expects_the_measured_order_of_forms():
     # Measured on an H200: joined weights in programs that walk, then joined weights, then one descriptor for each.
     problem = operation.problem((4096, 14336, 4096), "bfloat16")
     plan = operation.work(problem).tiles.plan
-    machine = machine_of(spec_named("NVIDIA H200"))
+    machine = Machine.of(DeviceSpec.named("NVIDIA H200"))
     forms = [{"JOINED": True, "PROGRAMS": 1}, {"JOINED": True}, {}, {"LOADS": "pointers"}]
     shape = {**default_config(4096, 14336, 4096, "bfloat16"), **TILE, "num_stages": 4}
     plans = [plan({**shape, **form}, machine) for form in forms]
@@ -330,7 +330,7 @@ def test_products_that_are_kept_fit_beside_the_largest_tiles(joined):
     given = dict(operation.problem((4096, 14336, 4096), "bfloat16").arguments)
     kept = Arguments(keyword={**given, "gate": given["out"], "up": given["out"]}).described()
     config = Config({**default_config(4096, 14336, 4096, "bfloat16"), **TILE, "JOINED": joined, "num_stages": 4})
-    found = TritonCompiler(operation.kernel, kept, named_target("sm_90")).compile(config)
+    found = TritonCompiler(operation.kernel, kept, Target.named("sm_90")).compile(config)
     assert (found.status.value, found.resources.serialised) == ("ok", False)
 
 

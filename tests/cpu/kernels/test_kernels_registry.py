@@ -9,7 +9,7 @@ import pytest
 
 from triton_ops import kernels
 from triton_ops.backend import Arguments, Operation
-from triton_ops.device import machine_of, spec_named
+from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import MissingDependencyError, TargetError
 
 
@@ -80,7 +80,7 @@ def test_work_knows_the_tiles_of_the_default(name):
     problem = first_problem(operation)
     work = operation.work(problem)
     assert work.bytes > 0
-    plan = work.tiles.plan(operation.space_for(problem).default_config, machine_of(spec_named("NVIDIA H200")))
+    plan = work.tiles.plan(operation.space_for(problem).default_config, Machine.of(DeviceSpec.named("NVIDIA H200")))
     assert plan.schedule(plan.footprint).time_ms > 0
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.near import drawn, error_of, off, widened
-from triton_ops.device import machine_of, spec_named
+from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import DeviceError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.kernels.call import differentiable
 from triton_ops.kernels.rows import default_config
@@ -182,7 +182,7 @@ def test_space_of_the_gradient_says_why_rows_are_not_split():
 
 def test_parts_of_few_rows_are_expected_to_be_faster_than_whole_rows():
     work = backward_operation.work(backward_operation.problem((64, 128256), "float32"))
-    machine = machine_of(spec_named("NVIDIA H200"))
+    machine = Machine.of(DeviceSpec.named("NVIDIA H200"))
     plans = [work.tiles.plan({**GRADIENT, **config(4096, 1, 8), "SPLIT": parts}, machine) for parts in (1, 8)]
     expected = [plan.schedule(plan.footprint).time_ms for plan in plans]
     assert expected[1] < 0.7 * expected[0]

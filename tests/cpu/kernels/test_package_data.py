@@ -17,23 +17,23 @@ from triton_ops import kernels, on_miss, share_lockfile
 from triton_ops.backend import matrix_descriptor, source_of
 from triton_ops.base import host
 from triton_ops.benchmark.command_bench import BenchRequest, bench_contestants
-from triton_ops.device import spec_named
+from triton_ops.device import DeviceSpec
 from triton_ops.dispatch import decision as decisions
 from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch import would_run
 from triton_ops.dispatch.ladder import Question
 from triton_ops.kernels import tiles
-from triton_ops.records import FollowedLockfile, LockPlan, Record, Timing, key_of, lock_of, read_lockfile
+from triton_ops.records import FollowedLockfile, LockPlan, Record, Timing, lock_of, read_lockfile
 from triton_ops.records.directory import open_store
 from triton_ops.records.record import Verified
-from triton_ops.request import make_request, request
+from triton_ops.request import TuneProblem, request
 from triton_ops.space import Config
 from triton_ops.values import Key, dtype_name
 
 pytestmark = pytest.mark.triton
 
-H200 = replace(spec_named("NVIDIA H200"), driver="570.1")
-H100 = replace(spec_named("NVIDIA H100 80GB HBM3"), driver="570.1")
+H200 = replace(DeviceSpec.named("NVIDIA H200"), driver="570.1")
+H100 = replace(DeviceSpec.named("NVIDIA H100 80GB HBM3"), driver="570.1")
 ROOT = Path(__file__).resolve().parents[3]
 SHAPE = (4096, 4096)
 
@@ -57,7 +57,7 @@ def on(monkeypatch, spec):
 
 
 def key_here(shape=SHAPE, name="softmax"):
-    return key_of(make_request(kernels.load(name), shape=shape, dtype="bfloat16"))
+    return TuneProblem(target=kernels.load(name), shape=shape, dtype="bfloat16").request().key
 
 
 def record(shape=SHAPE, name="softmax", **changes):
@@ -190,7 +190,7 @@ def called_with_package_winner(path):
     on(patch, H200)
     patch.setattr(sys.modules["triton_ops.records.followed_lockfiles"], "_lockfiles", {})
     x = drawn(6, 100)
-    key = key_of(make_request(operation, shape=(6, 100), dtype="float32"))
+    key = TuneProblem(target=operation, shape=(6, 100), dtype="float32").request().key
     winner = list(operation.space_for(operation.problem((6, 100), "float32")))[3]
     made = Record(key=key, winner=winner, timing=Timing(1.0, 0.9, 1.1, 50), created="2026-11-22")
     share(path, made)
@@ -265,12 +265,12 @@ from dataclasses import replace
 import triton_ops
 from triton_ops import kernels
 from triton_ops.dispatch import would_run
-from triton_ops.device import spec_named
+from triton_ops.device import DeviceSpec
 from triton_ops.space import Config
-from triton_ops.request import request
+from triton_ops.request import TuneProblem, request
 
 assert triton_ops.__file__.startswith(sys.argv[1]), triton_ops.__file__
-request.probe = lambda _name=None: replace(spec_named("NVIDIA H200"), driver="570.1")
+request.probe = lambda _name=None: replace(DeviceSpec.named("NVIDIA H200"), driver="570.1")
 request.gpu_missing = lambda: None
 print(would_run(kernels.load("softmax"), shape=(4096, 4096), dtype="bfloat16").text)
 """

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from triton_ops.backend import Arguments, TritonCompiler
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.kernel_ir.machine_code import cubin_usage
 from triton_ops.kernels import load
 from triton_ops.lab.spills import disassembled
@@ -53,7 +53,7 @@ def test_every_form_compiles_to_warp_group_instructions_and_bulk_copies(form):
     problem = operation.problem(shape, "bfloat16")
     arguments = Arguments(keyword=dict(problem.arguments)).described(light=True)
     config = Config({**operation.space_for(problem).default_config, **change})
-    made = TritonCompiler(operation.kernel, arguments, named_target("sm_90")).built(config)
+    made = TritonCompiler(operation.kernel, arguments, Target.named("sm_90")).built(config)
     assert len(made) == (2 if config.get("ALGORITHM") in ("split_k", "stream_k") else 1)
     assembly = made[0].assembly
     assert set(re.findall(r"wgmma\.mma_async\S*\.m64n(\d+)k", assembly)) == {str(columns)}
@@ -72,7 +72,7 @@ def test_promoted_sums_do_not_hold_up_the_matrix_instructions(form):
     problem = operation.problem(shape, "bfloat16")
     arguments = Arguments(keyword=dict(problem.arguments)).described(light=True)
     config = Config({**operation.space_for(problem).default_config, **change})
-    text = disassembled(TritonCompiler(operation.kernel, arguments, named_target("sm_90")).build(config).binary)
+    text = disassembled(TritonCompiler(operation.kernel, arguments, Target.named("sm_90")).build(config).binary)
     if text is None:
         pytest.skip("no nvdisasm that knows sm_90")
     # A step of 128 terms is four instructions, after which the program waits once; held up, it waits after each.

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from triton_ops.backend import Arguments, StagedKernel, TritonCompiler, TritonKernel
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.kernels import load
 from triton_ops.kernels.matmul.kernel import grid, host_descriptors, parts_elements, shares_tiles, sum_grid
@@ -26,7 +26,7 @@ SHARED = Config({**PLAIN, "ALGORITHM": "split_k", "SPLIT": 4})
 
 @pytest.mark.parametrize(("config", "launches"), [(PLAIN, 1), (SHARED, 2)])
 def test_every_launch_of_a_config_is_compiled_without_torch(config, launches):
-    made = TritonCompiler(KERNEL, LIGHT, named_target("sm_90")).built(config)
+    made = TritonCompiler(KERNEL, LIGHT, Target.named("sm_90")).built(config)
     assert [("matmul_kernel" in one.assembly, "sum_parts_kernel" in one.assembly) for one in made] == [
         (True, False), (False, True),
     ][:launches]  # fmt: skip
@@ -35,7 +35,7 @@ def test_every_launch_of_a_config_is_compiled_without_torch(config, launches):
 
 def test_stand_ins_of_torch_are_compiled_to_the_same_code():
     light, torchs = (
-        [one.key for one in TritonCompiler(KERNEL, arguments, named_target("sm_90")).built(SHARED)]
+        [one.key for one in TritonCompiler(KERNEL, arguments, Target.named("sm_90")).built(SHARED)]
         for arguments in (LIGHT, Arguments(keyword=dict(PROBLEM.arguments)).described())
     )
     assert light == torchs

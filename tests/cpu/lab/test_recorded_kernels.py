@@ -12,7 +12,7 @@ from benchmarks.model.model_quality import figures, read, time_ms
 
 from triton_ops.base import Sealed
 from triton_ops.cost_model import Readings
-from triton_ops.device import machine_of, spec_named
+from triton_ops.device import DeviceSpec, Machine
 from triton_ops.lab.recording import read_recording, write_recording
 
 RECORDINGS = Path(__file__).parents[3] / "benchmarks" / "recordings"
@@ -39,7 +39,7 @@ LEAST = {  # Spearman's correlation, and the share of the optimum that the first
 def test_work_that_was_read_ranks_a_recorded_space(name):
     recording = read(RECORDINGS / f"{name}.json.gz")
     ran = [row for row in recording["rows"] if row["status"] == "ok"]
-    model = Readings.from_json(recording["inferred"]).model(machine_of(spec_named(recording["gpu"])))
+    model = Readings.from_json(recording["inferred"]).model(Machine.of(DeviceSpec.named(recording["gpu"])))
     found = figures(model.score([row["config"] for row in ran]), [time_ms(row) for row in ran])
     correlation, of_five = LEAST[name]
     assert found["spearman"] >= correlation

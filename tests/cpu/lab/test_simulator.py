@@ -10,7 +10,7 @@ import pytest
 
 from tests.runs import begun
 from triton_ops.cost_model import spearman
-from triton_ops.device import machine_of, spec_named
+from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError
 from triton_ops.kernels import load
 from triton_ops.lab.recording import textbook_work
@@ -105,7 +105,7 @@ def test_no_config_that_can_run_is_said_in_the_advice(cli):
 
 
 def test_a_device_without_a_rate_for_the_dtype_explains_itself():
-    machine = machine_of(spec_named("H200"))
+    machine = Machine.of(DeviceSpec.named("H200"))
     silent = replace(machine, mma_flops_per_cycle={})
     work, sides = textbook_work("product", (64, 64, 64), "bfloat16"), least_sides("product", "bfloat16")
     found = ranked(work, silent, LESSON, sides)

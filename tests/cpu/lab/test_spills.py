@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from triton_ops import TensorSpec, TritonKernel, cure_spills
-from triton_ops.device import gpu_missing, named_target
+from triton_ops.device import Target, gpu_missing
 from triton_ops.exceptions import ConfigValueError, SpaceError
 from triton_ops.kernel_ir import LocalTraffic
 from triton_ops.lab.command_compile import cure_rows, spill_facts
@@ -57,13 +57,13 @@ def tried(*after, before=None, **named):
 
 
 def test_local_loads_and_stores_are_counted_with_their_widths_and_their_loops():
-    assert LocalTraffic.of("cuda", SASS) == LocalTraffic(loads=3, stores=2, load_bytes=28, store_bytes=12, in_loops=2)
-    assert LocalTraffic.of("hip", AMD) == LocalTraffic(loads=1, stores=1, load_bytes=8, store_bytes=4, in_loops=1)
-    assert LocalTraffic.of("cuda", "") == LocalTraffic(0, 0, 0, 0, 0)
+    assert LocalTraffic.of(SASS) == LocalTraffic(loads=3, stores=2, load_bytes=28, store_bytes=12, in_loops=2)
+    assert LocalTraffic.of(AMD) == LocalTraffic(loads=1, stores=1, load_bytes=8, store_bytes=4, in_loops=1)
+    assert LocalTraffic.of("") == LocalTraffic(0, 0, 0, 0, 0)
 
 
 def test_changes_come_in_order_and_each_goes_on_from_its_own_last_step():
-    found = changes(BEFORE, SPACE, named_target("sm_90"), lambda config: config["BM"] * config["BN"])
+    found = changes(BEFORE, SPACE, Target.named("sm_90"), lambda config: config["BM"] * config["BN"])
     assert [change.name for change in found] == ["smaller tile", "more warps", "fewer stages"]
     smaller, wider, shallower = ([dict(step) for step in change.steps] for change in found)
     assert [(step["BM"], step["BN"]) for step in smaller] == [(128, 128), (128, 64), (64, 64)]
@@ -72,19 +72,19 @@ def test_changes_come_in_order_and_each_goes_on_from_its_own_last_step():
 
 
 def test_a_tile_that_cannot_be_told_is_not_made_smaller():
-    found = changes(BEFORE, SPACE, named_target("sm_90"), lambda _: None)
+    found = changes(BEFORE, SPACE, Target.named("sm_90"), lambda _: None)
     assert list(found[0].steps) == []
     assert tried(name="smaller tile").verdict == "not possible"
 
 
 def test_wavefronts_of_64_lanes_leave_fewer_warps_to_try():
-    (_, wider, _) = changes(BEFORE, SPACE, named_target("gfx942"), lambda _: None)
+    (_, wider, _) = changes(BEFORE, SPACE, Target.named("gfx942"), lambda _: None)
     assert [step["num_warps"] for step in wider.steps] == [8, 16]
 
 
 def test_a_limit_of_registers_of_the_configs_own_is_taken_back_first():
     limited = Config(BEFORE, maxnreg=64)
-    found = changes(limited, SPACE, named_target("sm_90"), lambda _: None)
+    found = changes(limited, SPACE, Target.named("sm_90"), lambda _: None)
     assert found[0].name == "no limit of registers"
     assert [step["maxnreg"] for step in found[0].steps] == [None]
 

@@ -15,13 +15,13 @@ from tests.planted_station import Planned
 from triton_ops import TuneProblem, release_processes, tune_many
 from triton_ops.compilation import pool
 from triton_ops.compilation.pool import compiler_server
-from triton_ops.device import spec_named
+from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import Stations
 from triton_ops.many import RunOptions, run_jobs
 from triton_ops.many.executor import LocalExecutor
 from triton_ops.many.session import jobs_of
 from triton_ops.records import read_run
-from triton_ops.request import effort_of, request
+from triton_ops.request import Effort, TuneOptions, request
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("own_fork_server")]
 
@@ -38,7 +38,7 @@ def gpu(monkeypatch):
 
         return opened
 
-    monkeypatch.setattr(request, "probe", lambda _: spec_named("NVIDIA H200"))
+    monkeypatch.setattr(request, "probe", lambda _: DeviceSpec.named("NVIDIA H200"))
     monkeypatch.setattr(request, "gpu_missing", lambda: "")
     monkeypatch.setattr(Stations, "begin", begun)
     yield stations
@@ -85,7 +85,9 @@ def test_the_next_problem_compiles_while_one_is_measured_and_all_fork_from_one_s
 
 
 def test_two_benches_measure_at_the_same_time_each_on_its_device(gpu, tmp_path, monkeypatch):
-    options = RunOptions(plan=effort_of("quick"), cache_dir=tmp_path, isolate=False, devices=("cuda:0", "cuda:1"))
+    options = RunOptions(
+        each=TuneOptions(effort=Effort.named("quick"), cache_dir=tmp_path, isolate=False), devices=("cuda:0", "cuda:1")
+    )
     attempt, both = Planned.attempt, threading.Event()
 
     def waits(self, config, best):

@@ -12,12 +12,11 @@ import pytest
 
 from triton_ops import DeviceError, SettingsError, operation, tune_many
 from triton_ops.compilation import SharedCpus
-from triton_ops.device import DeviceSpec, chosen_gpus
-from triton_ops.device import probing as chosen
-from triton_ops.many import Job, RunOptions, TuneProblem, run_jobs
+from triton_ops.device import DeviceSpec, TorchDevice
+from triton_ops.many import Job, RunOptions, run_jobs
 from triton_ops.many.executor import LocalExecutor
 from triton_ops.many.problem import job_of
-from triton_ops.request import effort_of
+from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.tuner import Gate, Silent
 
 
@@ -28,15 +27,15 @@ def spec(name="H200"):
 @pytest.fixture
 def host(monkeypatch):
     """Says that this machine has GPUs of these models."""
-    return lambda *names: monkeypatch.setattr(chosen, "gpus_here", lambda: tuple(map(spec, names)))
+    return lambda *names: monkeypatch.setattr(TorchDevice, "gpus", lambda: tuple(map(spec, names)))
 
 
 def test_gpus_are_chosen_by_index_as_a_list_or_as_text(host):
     host("H200", "H200", "H200")
-    assert chosen_gpus(None) == ()
-    assert chosen_gpus("all") == ("cuda:0", "cuda:1", "cuda:2")
-    assert chosen_gpus("0, 2") == chosen_gpus([0, 2]) == ("cuda:0", "cuda:2")
-    assert chosen_gpus(range(1, 2)) == ("cuda:1",)
+    assert TorchDevice.chosen(None) == ()
+    assert TorchDevice.chosen("all") == ("cuda:0", "cuda:1", "cuda:2")
+    assert TorchDevice.chosen("0, 2") == TorchDevice.chosen([0, 2]) == ("cuda:0", "cuda:2")
+    assert TorchDevice.chosen(range(1, 2)) == ("cuda:1",)
 
 
 @pytest.mark.parametrize(
@@ -53,14 +52,14 @@ def test_gpus_are_chosen_by_index_as_a_list_or_as_text(host):
 def test_a_choice_that_does_not_fit_is_one_line(host, given, error, said):
     host("H200", "H200", "A100")
     with pytest.raises(error, match=said):
-        chosen_gpus(given)
+        TorchDevice.chosen(given)
 
 
 def test_without_a_gpu_the_choice_is_refused_before_any_work(cli, monkeypatch):
     def none_here():
         raise DeviceError("no GPU can be used: torch is not installed")
 
-    monkeypatch.setattr(chosen, "gpus_here", none_here)
+    monkeypatch.setattr(TorchDevice, "gpus", none_here)
     with pytest.raises(DeviceError, match="no GPU can be used"):
         tune_many([object()], gpus="all")
     for words, said in (
@@ -81,7 +80,7 @@ def ran(tunes, devices=("cuda:0", "cuda:1"), **more):
         Job(name=f"p{at}", label=f"p{at}", kernel=f"k{at}", problem=at, tune=tune, devices=frozenset(devices), **more)
         for at, tune in enumerate(tunes)
     ]
-    return run_jobs(jobs, RunOptions(plan=effort_of(), devices=devices), told=lambda _: None)
+    return run_jobs(jobs, RunOptions(each=TuneOptions(), devices=devices), told=lambda _: None)
 
 
 def test_each_gpu_measures_one_problem_at_a_time_and_both_at_once(tmp_path, monkeypatch):
@@ -289,7 +288,7 @@ def test_a_problem_that_names_a_gpu_stays_there_and_that_gpu_must_be_of_the_run(
     def on_gpu(n, step):
         return n
 
-    options = RunOptions(plan=effort_of(), devices=("cuda:0", "cuda:2"))
+    options = RunOptions(each=TuneOptions(), devices=("cuda:0", "cuda:2"))
     problem = TuneProblem(target=on_gpu, shape=(8,), device="cuda:2")
     assert job_of(problem, options).devices == {"cuda:2"}
     assert job_of(TuneProblem(target=on_gpu, shape=(8,), device="cuda"), options).devices == {"cuda:0", "cuda:2"}

@@ -132,12 +132,12 @@ from tests.planted_kernels import grid, planted
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.backend import TritonCompiler
 from triton_ops.compilation import CompilePool
-from triton_ops.device import named_target
+from triton_ops.device import Target
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
 
 kernel, x = TritonKernel(planted, grid, outputs=("x",)), Arguments((TensorSpec((1000,), "float32"), 1000))
-with CompilePool(TritonCompiler(kernel, x, named_target("sm_90")), workers=2, timeout_s={timeout_s}) as pool:
+with CompilePool(TritonCompiler(kernel, x, Target.named("sm_90")), workers=2, timeout_s={timeout_s}) as pool:
     print(pool.submit(Config(KIND="good", BLOCK=256)).result().status, flush=True)
 """
 PTXAS = """#!/bin/sh

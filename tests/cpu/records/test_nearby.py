@@ -11,7 +11,7 @@ from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.directory import open_store
 from triton_ops.records.followed_lockfiles import without_shared_lockfiles
 from triton_ops.records.run_log import FinishedTrial as Tried
-from triton_ops.request import make_task
+from triton_ops.request import TuneProblem
 from triton_ops.space import Config
 from triton_ops.tuner.neighbours import winners_nearby
 from triton_ops.values import Key, Status, TensorSpec, Trial
@@ -35,7 +35,7 @@ def no_packages():
 
 
 def task_and_key(M):
-    task = make_task(scales, shape=(M,))
+    task = TuneProblem(target=scales, shape=(M,)).request().task()
     return task, Key.of(task.problem, task.kernel.identity, task.device)
 
 

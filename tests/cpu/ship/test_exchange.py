@@ -110,7 +110,7 @@ def test_a_config_survives_the_form_of_triton(values):
 def test_triton_itself_finds_the_file_that_is_written(tmp_path, monkeypatch):
     triton = pytest.importorskip("triton")
     from triton_ops.backend.offline import pretending
-    from triton_ops.device import named_target
+    from triton_ops.device import Target
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
 
@@ -122,7 +122,7 @@ def test_triton_itself_finds_the_file_that_is_written(tmp_path, monkeypatch):
     def measured():
         add.configs_timings = {config: [float(config.kwargs["B"])] * 3 for config in add.configs}
 
-    with pretending(named_target("sm_90")):
+    with pretending(Target.named("sm_90")):
         assert add.check_disk_cache((4096, "torch.float32"), add.configs, measured) is False
         (path,) = tmp_path.rglob("*.autotune.json")
         table = FORMATS["triton-cache"].read(path)

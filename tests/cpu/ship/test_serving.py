@@ -12,7 +12,7 @@ import triton_ops
 from triton_ops import ConfigSpace, Constraint, Operation, TensorSpec, operation
 from triton_ops.backend.triton_compiler import kind_of
 from triton_ops.cli.app import main
-from triton_ops.device import probe, spec_named
+from triton_ops.device import DeviceSpec, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, NotLoadedError, TargetError
 from triton_ops.kernels import load
 from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Timing, lock_of
@@ -23,7 +23,7 @@ from triton_ops.ship.verification import _judge, verify
 from triton_ops.space import Config
 from triton_ops.values import Key, Problem, Range
 
-H200 = spec_named("NVIDIA H200")
+H200 = DeviceSpec.named("NVIDIA H200")
 QUICK = {"trials": 8}
 
 

@@ -14,7 +14,7 @@ from benchmarks.robustness.process_faults import GOOD
 from tests.runs import ID, begun
 from triton_ops.backend import Arguments, TritonCompiler, TritonKernel
 from triton_ops.compilation import CompilePool
-from triton_ops.device import machine_of, named_target, spec_named
+from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.evaluation import StationFacts
 from triton_ops.records import RunLog, read_run
 from triton_ops.records.run_log import Preview
@@ -54,8 +54,8 @@ def searched(space, searcher=None, previews=0, log=None, **more):
     station, log = Planned(), log or RunLog()
     arguments = Arguments(keyword=dict(product.problem().arguments))
     searcher = searcher or make_searcher("exhaustive", space, 0)
-    with CompilePool(TritonCompiler(KERNEL, arguments, named_target("sm_90")), workers=2) as pool:
-        machine = machine_of(spec_named("NVIDIA H200"))
+    with CompilePool(TritonCompiler(KERNEL, arguments, Target.named("sm_90")), workers=2) as pool:
+        machine = Machine.of(DeviceSpec.named("NVIDIA H200"))
         shown = Previews(searcher, pool, previews, machine, log.preview) if previews else None
         feed = CompiledFeed(pool, 2 if previews else 8, shown)
         search = TuningLoop(
@@ -151,7 +151,7 @@ def test_previews_fill_spare_time_and_what_cannot_run_is_never_proposed(tmp_path
 def test_a_preview_that_is_proposed_later_is_compiled_once_and_gives_way_to_proposals():
     arguments = Arguments(keyword=dict(product.problem().arguments))
     configs = list(ConfigSpace({"BM": [64, 128], "BN": [64, 128], "num_warps": [4], "FAULT": [0]}))
-    with CompilePool(TritonCompiler(KERNEL, arguments, named_target("sm_90")), workers=1) as pool:
+    with CompilePool(TritonCompiler(KERNEL, arguments, Target.named("sm_90")), workers=1) as pool:
         previews = [pool.submit(config, spare=True) for config in configs[:3]]
         proposed = pool.submit(configs[3])
         assert proposed.result(timeout=60).launchable

@@ -26,7 +26,7 @@ from triton_ops.cost_model import (  # noqa: E402
 )
 from triton_ops.cost_model.fit import Fit  # noqa: E402
 from triton_ops.cost_model.inferred import InferredTiles, why_silent  # noqa: E402
-from triton_ops.device import machine_of, named_target, spec_named  # noqa: E402
+from triton_ops.device import DeviceSpec, Machine, Target  # noqa: E402
 from triton_ops.kernel_ir import KernelWork  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.request import Task  # noqa: E402
@@ -44,8 +44,8 @@ from triton_ops.values import (  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
-H200 = machine_of(spec_named("NVIDIA H200"))
-TARGET = named_target("sm_90")
+H200 = Machine.of(DeviceSpec.named("NVIDIA H200"))
+TARGET = Target.named("sm_90")
 X = TensorSpec((4096, 1024), "bfloat16")
 ROWS = Arguments((X, X, 1024, 1e-5))
 OPTIONS = {"num_warps": 4, "num_stages": 3}
@@ -376,7 +376,7 @@ def live_task(kernel, given, space):
     arguments = Arguments(given)
     return Task(
         kernel=kernel, problem=Problem(kernel.name), space=as_space(space),
-        device=spec_named("NVIDIA H200"), device_name="cuda", arguments=CopiedArguments(arguments),
+        device=DeviceSpec.named("NVIDIA H200"), device_name="cuda", arguments=CopiedArguments(arguments),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from tests.strategies import configs
 from triton_ops import TensorSpec, operation
 from triton_ops.evaluation import Outcome, StationFacts
 from triton_ops.records import RECORDS, reference_fingerprint
-from triton_ops.request import make_task
+from triton_ops.request import TuneProblem
 from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config
 from triton_ops.timing import GuardSummary, Interval
@@ -38,7 +38,7 @@ def expected_copy(x):
     return x.clone()
 
 
-TASK = make_task(copies)
+TASK = TuneProblem(target=copies).request().task()
 KEY = Key.of(TASK.problem, {"source": "ab"}, TASK.device)
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 times_ms = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=9).map(tuple)

@@ -1,30 +1,45 @@
-"""A decorated kernel inside `torch.compile`: its winner is looked up while torch traces, and is all that torch sees.
+"""Decorated kernels and choosers inside `torch.compile`: winners are looked up while torch traces, and alone traced.
+
+What the look-up needs of the arguments becomes guards of the compiled code, and nothing else does: a call of another
+problem is traced anew, and looked up again.
 
 Dynamo takes an `Autotuner` apart and never calls its `run`. What it does call, while it traces, is
 `early_config_prune`; a decorated kernel therefore has one, which leaves the config of the ladder. Inductor then has one
-config, and benchmarks nothing. The values that the look-up needs become guards of the compiled code, and nothing else
-does: a bucket guards its range, and a key its value, so that a call of another problem is compiled anew and looked up
-again. What compiled code would not keep (options but warps and stages) is launched outside of it instead, and so are
+config, and benchmarks nothing. A bucket guards its range, and a key its value. Options that compiled code would not
+keep are given to the launch by name, where torch keeps those; else the launch stays outside of compiled code, as do
 kernels that run as Python.
 
-Facts used, from torch 2.11 to 2.13: `triton_kernel_wrap.TritonHOPifier` calls `early_config_prune(configs, named_args,
+Of a chooser torch traces the winner itself, so that its operators are fused with their neighbours, and torch's caches
+hold the choice by what it traced. An implementation that cannot be traced runs outside of the graph. Where a size is
+dynamic, or the winner must not be traced, and the chooser has a schema, the call is one operator instead, which chooses
+when it runs.
+
+Facts used, from torch 2.11 to 2.14: `triton_kernel_wrap.TritonHOPifier` calls `early_config_prune(configs, named_args,
 **kwargs)`, as traced code or, for `wrap_triton`, as Python with fake tensors; then it makes an `Autotuner` of the
-configs that are left. A function with `_dynamo_marked_constant` is called with constants and gives a constant
-(`torch.compiler.assume_constant_result`). `operator.index` of a symbolic number guards its value, comparisons guard
-themselves, and `statically_known_true` guards nothing. Inductor passes `num_warps` and `num_stages` on, and no other
-option. AOTAutograd's key has the configs of kernels that are traced by Dynamo; of kernels inside a `triton_op` it has
-only the source, and `torch.compiler.config.cache_key_tag`.
+configs that are left, and calls its own `call_triton_kernel` with that. A function with `_dynamo_marked_constant` is
+called with constants and gives a constant (`torch.compiler.assume_constant_result`). `operator.index` of a symbolic
+number guards its value, comparisons guard themselves; `statically_known_true` and `has_static_value` guard nothing.
+`torch.compiler.disable` marks a function with `_torchdynamo_disable`. AOTAutograd's key has the configs of kernels that
+are traced by Dynamo; of kernels inside a `triton_op` it has only the source, and `torch.compiler.config.cache_key_tag`.
+
+Facts used on options, read in the sources of torch 2.13.0 and 2.14.1: of a config's own fields Inductor passes on
+`num_warps` and `num_stages` (`triton_heuristics.config_to_dict`), and no `num_ctas`, `maxnreg` or `ir_override`. What
+a launch gives by name beside the kernel's parameters 2.13 loses. From 2.14 on `TritonHOPifier.call_triton_kernel` hands
+its names on as `launch_kwargs` of the wrapping operators, and Inductor those that the backend takes as options; a name
+that a config has too is refused, and so is `num_ctas`, in both.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,12 +48,17 @@ from typing import Any, ClassVar, TypeAlias
 from triton_ops.backend import Arguments
 from triton_ops.base import fingerprint, require
 from triton_ops.dispatch.calls import Calls
+from triton_ops.dispatch.decision import Decision
+from triton_ops.dispatch.implementation import IMPLEMENTATION, ChoiceKernel, tiles_of
 from triton_ops.dispatch.policy import ERROR, TUNE, policy_of
+from triton_ops.dispatch.torch_operators import Operator
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.records import Misses, cache_folder
 from triton_ops.values import BucketRule, TensorSpec, contiguous_stride, is_fake
 
-_DROPPED = {"num_ctas": 1, "maxnreg": None, "ir_override": None}  # by Inductor; with the values that lose nothing
+_FIELDS = {"num_ctas": 1, "maxnreg": None, "ir_override": None}  # that Inductor does not read; with what asks nothing
+_NEVER_GIVEN = ("num_ctas",)  # by a launch that torch traces
+_GIVEN = "given_to_the_launch"  # attribute of a config that was chosen: its options by name
 _ONE, _MULTIPLE, _OTHER = 1, 16, 17  # one number of each class that Triton specialises integers on
 _TAG = "triton_ops:"
 _OF_THE_LAUNCH = ("grid", "warmup")  # what Triton hands to `early_config_prune` beside the arguments
@@ -138,14 +158,31 @@ def described(values: Mapping[str, Any], device: str) -> Arguments:
     return Arguments(keyword={**values, **{name: Described.of(spec, device) for name, spec in specs.items()}})
 
 
-class Traced:
-    """View of one decorated kernel for torch while it traces."""
+def _constant(function: Callable[..., Any]) -> Any:
+    """The function, which torch calls while it traces, with constants for a constant."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+class InCompile:
+    """Something that is chosen, as torch sees it while it traces; the traced code reads its `state`."""
+
+    def __init__(self) -> None:
+        self.state = SimpleNamespace(generation="0", outside={})
+
+    def forget(self) -> None:
+        """Have compiled code that holds a choice compiled anew at its next call."""
+        self.state.generation = str(int(self.state.generation) + 1)
+
+
+class KernelInCompile(InCompile):
+    """One decorated kernel, as torch sees it while it traces."""
 
     def __init__(self, tuned: Any, calls: Calls, *, interpreted: bool) -> None:
+        super().__init__()
         self.tuned, self.calls = tuned, calls
         self.own: Callable[..., Any] | None = None  # the caller's own `early_config_prune`
         self.outside: Callable[..., Any] | None = None  # launches outside of compiled code; once one had to be
-        self.state = SimpleNamespace(generation="0")
         if interpreted:
             self.outside = self.launched_as_python
 
@@ -153,11 +190,10 @@ class Traced:
     def launched_as_python(self) -> Callable[..., Any]:
         """Launches a kernel that is interpreted; torch would trace Triton's interpreter, and leaves it out instead."""
 
+        @_constant
         def left_out() -> None:
             self.outside = None
             self.stay_outside()
-
-        left_out._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
         def launched_as_python(grid: Any, /, *args: Any, **kwargs: Any) -> Any:
             torch: Any = sys.modules.get("torch")
@@ -174,10 +210,6 @@ class Traced:
             self.own = own
             self.__dict__.pop("early_config_prune", None)
 
-    def forget(self) -> None:
-        """Have compiled code that holds a config of this kernel compiled anew at its next call."""
-        self.state.generation = str(int(self.state.generation) + 1)
-
     @cached_property
     def early_config_prune(self) -> Callable[..., Any]:
         """Function that Dynamo calls to choose among the configs; elsewhere it is the caller's own."""
@@ -185,13 +217,12 @@ class Traced:
         exact = None if self.own or self.tuned.perf_model else (*self.calls.keys, *sorted(self.calls.constexprs))
         spans = {} if exact is None else self._spans()
 
+        @_constant
         def winner(_generation: str, facts: tuple[Any, ...]) -> tuple[tuple[int, ...], str, str]:
             places, attribute, refused = looked_up(facts)
             if refused:
                 self.stay_outside()
             return places, attribute, refused
-
-        winner._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
         def early_config_prune(configs: list[Any], named: dict[str, Any], /, **more: Any) -> Any:
             dynamo = torch.compiler.is_dynamo_compiling()
@@ -232,19 +263,24 @@ class Traced:
         if decision.missed and policy == ERROR:
             return (), "", f"no winner is known for {decision.kernel} {decision.problem}, and on_miss is error"
         if decision.missed and decision.key is not None and policy != TUNE:
-            Misses(Path(cache_folder(tuned.options.cache_dir))).note(decision.key)
+            Misses(Path(cache_folder(tuned.options.tune.cache_dir))).note(decision.key)
         if decision.missed and policy == TUNE and (left := self._left(args, kwargs)):
             _log.info("%s is left to torch.compile to tune: %s", decision.kernel, decision.found.why)
             return left, "", ""
-        if lost := self._lost(decision.config):
-            return (), "", f"torch.compile does not keep {lost} of the config of {decision.kernel}"
+        options = self._options(decision.config)
+        kept = keeps_options(require("torch._higher_order_ops.triton_kernel_wrap", "torch.compile"))
+        if lost := {name: value for name, value in options.items() if not kept or name in _NEVER_GIVEN}:
+            text = ", ".join(f"{name}={value}" for name, value in lost.items())
+            return (), "", f"torch.compile does not keep {text} of the config of {decision.kernel}"
         _log.info("compiled: %s", decision.text)
-        if (place := self._place(decision.config)) >= 0:
+        if not options and (place := self._place(decision.config)) >= 0:
             return (place,), "", ""
         if hasattr(tuned.fn, "values"):
-            return ((), "", f"{decision.kernel} has heuristics, whose values torch does not know for a config space")
+            what = "options" if options else "a config space"
+            return (), "", f"{decision.kernel} has heuristics, whose values torch does not know for {what}"
         attribute = f"winner_{fingerprint(dict(decision.found.config))}"
-        setattr(self.state, attribute, decision.config)
+        if not hasattr(self.state, attribute):  # torch guards on which object it is
+            setattr(self.state, attribute, _giving(decision.config, options) if options else decision.config)
         return (), attribute, ""
 
     def keyed(self, places: Sequence[int], attribute: str, refused: str, facts: list[Any]) -> None:
@@ -262,14 +298,13 @@ class Traced:
         if tuned.options.space is not None or tuned.restore_value or tuned.reset_to_zero:
             return ()
         configs = tuned.launches.fitting(_one_program, args, kwargs)
-        return tuple(self._place(config) for config in configs if not self._lost(config))
+        return tuple(self._place(config) for config in configs if not self._options(config))
 
-    def _lost(self, config: Any) -> str:
-        """The options of a config that Inductor would not pass on, as text; empty if there are none."""
-        options = {name: getattr(config, name, usual) for name, usual in _DROPPED.items()}
-        lost = {name: value for name, value in options.items() if value != _DROPPED[name]}
-        lost.update({name: value for name, value in config.kwargs.items() if name not in self.calls.parameters})
-        return ", ".join(f"{name}={value}" for name, value in lost.items())
+    def _options(self, config: Any) -> dict[str, Any]:
+        """The options of a config that Inductor would not pass on with it."""
+        fields = {name: getattr(config, name, usual) for name, usual in _FIELDS.items()}
+        options = {name: value for name, value in fields.items() if value != _FIELDS[name]}
+        return options | {name: value for name, value in config.kwargs.items() if name not in self.calls.parameters}
 
     def _place(self, config: Any) -> int:
         return next((place for place, one in enumerate(self.tuned.configs) if one == config), -1)
@@ -293,22 +328,72 @@ def _one_program(_meta: Mapping[str, Any]) -> tuple[int, ...]:
     return (1,)
 
 
-def _fact(torch: Any, value: Any, exact: bool, spans: _Spans) -> Any:
-    """Facts of one argument that the look-up needs, as constants; torch traces this code."""
+def keeps_options(wrapping: Any) -> bool:
+    """Tell whether torch, whose module `triton_kernel_wrap` this is, keeps options that a launch gives by name."""
+    return "launch_kwargs" in inspect.signature(wrapping.TritonKernelWrapperMutation.__call__).parameters
+
+
+def _giving(config: Any, options: Mapping[str, Any]) -> Any:
+    """A copy of a config without these options, which are given to its launch by name."""
+    _give_options()
+    bare = copy(config)
+    bare.kwargs = {name: value for name, value in config.kwargs.items() if name not in options}
+    vars(bare).update({name: _FIELDS[name] for name in options if name in _FIELDS}, **{_GIVEN: dict(options)})
+    return bare
+
+
+@cache
+def _give_options() -> None:
+    """Have torch give options to the launch of a config that `_giving` has made, as a caller would give them."""
+    hopifier = require("torch._higher_order_ops.triton_kernel_wrap", "torch.compile").TritonHOPifier
+    constant = require("torch._dynamo.variables", "torch.compile").ConstantVariable.create
+    before = hopifier.call_triton_kernel
+
+    def call_triton_kernel(self: Any, variable: Any, args: Any, kwargs: Any, tx: Any) -> Any:
+        configs: Sequence[Any] = getattr(variable.kernel, "configs", ())
+        options = getattr(configs[0], _GIVEN, {}) if len(configs) == 1 else {}
+        own = {name: value if tx is None else constant(value) for name, value in options.items()}
+        return before(self, variable, args, {**own, **kwargs}, tx)
+
+    hopifier.call_triton_kernel = call_triton_kernel
+
+
+def _fact(torch: Any, value: Any, exact: bool = True, spans: _Spans = (), layout: bool = False) -> Any:
+    """Facts of one argument that the look-up needs, as constants; torch traces this code.
+
+    Extents count if `exact`, and strides and whether a gradient is recorded with `layout` too. A number counts itself,
+    or the one that stands for all of its span, or else as one of its class.
+    """
     if isinstance(value, torch.Tensor):
         shape = [operator.index(extent) for extent in value.shape] if exact else []
-        return ("tensor", str(value.dtype), str(value.device), tuple(shape))
+        if not layout:
+            return ("tensor", str(value.dtype), str(value.device), tuple(shape))
+        strides = [operator.index(step) for step in value.stride()]
+        return ("tensor", str(value.dtype), str(value.device), tuple(shape), tuple(strides), value.requires_grad)
+    if isinstance(value, tuple):
+        return ("value", tuple([_number(torch, one) for one in value]))
+    if isinstance(value, list):
+        return ("value", [_number(torch, one) for one in value])
+    return ("value", _nearest(torch, value, exact, spans))
+
+
+def _nearest(torch: Any, value: Any, exact: bool, spans: _Spans) -> Any:
     if isinstance(value, bool) or not (isinstance(value, int) or isinstance(value, torch.SymInt)):  # noqa: SIM101
-        return ("value", value)  # torch does not trace `isinstance` of both at once
+        return value  # torch does not trace `isinstance` of both at once
     for low, high, representative in spans:
         if int(low) <= value and value <= int(high):
-            return ("value", int(representative))
+            return int(representative)
     if exact:
-        return ("value", operator.index(value))
+        return operator.index(value)
     is_true = torch.fx.experimental.symbolic_shapes.statically_known_true
     if is_true(value == 1):
-        return ("value", _ONE)
-    return ("value", _MULTIPLE if is_true(value % _MULTIPLE == 0) else _OTHER)
+        return _ONE
+    return _MULTIPLE if is_true(value % _MULTIPLE == 0) else _OTHER
+
+
+def _number(torch: Any, value: Any) -> Any:
+    """The value of a number, which may be a symbol; what is no number stays as it is."""
+    return _nearest(torch, value, True, ())
 
 
 def _faked(*mappings: Mapping[str, Any]) -> bool:
@@ -321,3 +406,89 @@ def _faked(*mappings: Mapping[str, Any]) -> bool:
 def value_of(fact: Any) -> Any:
     """The argument of which a trace knows these facts; without extents where they do not decide."""
     return fact[1] if fact[0] == "value" else Described.named(*fact[1:])
+
+
+def without_memory(value: Any) -> Any:
+    """An argument as it is described; what is no tensor stays as it is."""
+    torch = require("torch", "torch.compile")
+    return value_of(_fact(torch, value, layout=True)) if isinstance(value, torch.Tensor) else value
+
+
+class ChoiceInCompile(InCompile):
+    """One chooser, as torch sees it while it traces; `operator` is the call as one, where there is a schema."""
+
+    def __init__(
+        self, kernel: ChoiceKernel, decide: Callable[[Arguments, bool], Decision], operator: Operator | None = None
+    ) -> None:
+        super().__init__()
+
+        @_constant
+        def opaque() -> str:
+            if operator is None:
+                return ""
+            return operator.name if operator.library is not None else ""  # defined where it is first asked for
+
+        self.opaque = opaque
+        self.implementations = dict(kernel.implementations)
+        self.parameters, self.copies = kernel.parameters, bool(kernel.outputs)
+
+        @_constant
+        def winner(_generation: str, facts: Any, named: Any, records: bool) -> tuple[str, tuple[Any, ...]]:
+            values = {name: value_of(fact) for name, fact in named}
+            config = decide(Arguments(tuple(map(value_of, facts)), values), records).found.config
+            name = str(config[IMPLEMENTATION])
+            if self._is_opaque(name):
+                disable = require("torch", "torch.compile").compiler.disable
+                self.state.outside[name] = disable(kernel.call(config))
+            return name, tuple(tiles_of(config).items())
+
+        self.winner = winner
+
+    def call(self, args: Any, kwargs: Any) -> Any:
+        """Call the winner; torch traces this code."""
+        torch: Any = sys.modules["torch"]  # as it is found while it traces, too
+        records = False
+        args, kwargs = list(args), dict(kwargs)
+        for name in self.parameters[len(args) :]:  # implementations may call their parameters otherwise
+            if name not in kwargs:
+                break
+            args.append(kwargs.pop(name))
+        for value in (*args, *kwargs.values()):
+            records = records or (isinstance(value, torch.Tensor) and value.requires_grad)
+        records = records and torch.is_grad_enabled()
+        if not records and _dynamic(torch, args) and self.opaque():  # asked first: what follows guards every size
+            return getattr(torch.ops.triton_ops, self.opaque())(*args, **kwargs)
+        facts = [_fact(torch, value, layout=True) for value in args]
+        named = [(name, _fact(torch, value, layout=True)) for name, value in kwargs.items()]
+        name, tiles = self.winner(self.state.generation, tuple(facts), tuple(named), records)
+        if self._is_opaque(name):
+            if self._stays_whole(name, records):
+                return getattr(torch.ops.triton_ops, self.opaque())(*args, **kwargs)
+            return self.state.outside[name](*args, **kwargs)
+        chosen: Any = self.implementations[name]
+        if chosen.operation is None:
+            return chosen.function(*args, **kwargs)
+        return chosen.function(*args, **kwargs, config=dict(tiles))
+
+    def _is_opaque(self, name: str) -> bool:
+        chosen = self.implementations[name]
+        return chosen.function is None or (chosen.returns and self.copies) or _is_disabled(chosen.function)
+
+    def _stays_whole(self, name: str, records: bool) -> bool:
+        """Tell whether the call of what torch cannot be shown is one operator, which leaves the graph in one piece."""
+        return _is_disabled(self.implementations[name].function) and not records and self.opaque() != ""
+
+
+def _dynamic(torch: Any, values: Sequence[Any]) -> bool:
+    """Tell whether a size is a symbol; torch traces this code."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            for extent in value.shape:
+                if not torch.fx.experimental.symbolic_shapes.has_static_value(extent):
+                    return True
+    return False
+
+
+def _is_disabled(function: Any) -> bool:
+    """Tell whether a function is left out of graphs, as `torch.compiler.disable` asks for."""
+    return bool(getattr(function, "_torchdynamo_disable", False))
