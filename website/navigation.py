@@ -9,7 +9,7 @@ SECTIONS = {
     "Tune and serve": (
         "guides/kernel", "guides/kinds", "guides/autotune", "guides/autotuner", "guides/recall", "guides/lockfile",
         "guides/compare", "guides/choose", "guides/kernels", "guides/many", "guides/several-gpus",
-        "guides/compile-modes", "guides/torch-compile", "guides/faults", "guides/searcher",
+        "guides/compile-modes", "guides/torch-compile", "guides/faults", "guides/searcher", "guides/front-end",
     ),
     "Look closer": (
         "guides/report", "guides/sensitivity", "guides/spills", "guides/profiles", "guides/simulate",

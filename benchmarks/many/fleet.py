@@ -37,6 +37,7 @@ from triton_ops.many.session import jobs_of
 from triton_ops.records import read_run
 from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.records.run_log import Resumed
+from triton_ops.request import TuneOptions
 from triton_ops.request.effort import PRESETS
 from triton_ops.tuner import Silent
 
@@ -72,7 +73,7 @@ def main() -> int:
 
 
 def _run(problems: int, actors: int, folder: str) -> ManyResult:
-    common = RunOptions(plan=EFFORT, cache_dir=folder, cluster=RayEngine(simulated=actors))
+    common = RunOptions(each=TuneOptions(effort=EFFORT, cache_dir=folder), cluster=RayEngine(simulated=actors))
     jobs = jobs_of([TuneProblem(target=simulated, shape=(n,)) for n in range(1, problems + 1)], common)
     return run_jobs(jobs, common, told=lambda _: None)
 

@@ -43,8 +43,8 @@ from triton_ops.device import probe
 from triton_ops.many import ManyResult, ProblemOutcome, RunOptions, run_jobs, session
 from triton_ops.many.executor import Executor, LocalExecutor
 from triton_ops.many.session import Follows
-from triton_ops.records.followed_lockfiles import without_shared_lockfiles
-from triton_ops.request import Budget, effort_of
+from triton_ops.records.lockfile import without_shared_lockfiles
+from triton_ops.request import Budget, TuneOptions
 from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config
 from triton_ops.tuner import Silent
@@ -240,7 +240,7 @@ def _check_count(wanted: int) -> None:
 
 
 def _over(devices: tuple[str, ...], folder: str) -> ManyResult:
-    common = RunOptions(plan=effort_of(), cache_dir=folder, devices=devices)
+    common = RunOptions(each=TuneOptions(cache_dir=folder), devices=devices)
 
     def executors(shared_cpus: SharedCpus, view: Follows) -> Mapping[str, Executor]:
         return {device: LocalExecutor(shared_cpus, device, view.listener) for device in devices}

@@ -42,8 +42,8 @@ from triton_ops.kernel_ir import KernelWork
 from triton_ops.many import ManyResult, RunOptions, run_jobs, session
 from triton_ops.many.executor import Executor, LocalExecutor
 from triton_ops.many.session import Follows
-from triton_ops.records.followed_lockfiles import without_shared_lockfiles
-from triton_ops.request import effort_of, request
+from triton_ops.records.lockfile import without_shared_lockfiles
+from triton_ops.request import TuneOptions, request
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Measurement, Resources, Status, Trial
 
@@ -243,7 +243,7 @@ def simulate(gpus: int, cpus: int, ahead: int, folder: str) -> dict[str, Any]:
     """One run of all problems; its wall seconds, and where those of the GPUs went."""
     start_s, cpu_s = time.monotonic(), time.process_time()
     clocks = {f"cuda:{at}": GpuClock(start_s) for at in range(gpus)}
-    common = RunOptions(plan=effort_of(), cache_dir=folder, isolate=False, devices=tuple(clocks))
+    common = RunOptions(each=TuneOptions(cache_dir=folder, isolate=False), devices=tuple(clocks))
 
     def executors(shared_cpus: SharedCpus, view: Follows) -> Mapping[str, Executor]:
         return {device: LocalExecutor(shared_cpus, device, view.listener) for device in clocks}

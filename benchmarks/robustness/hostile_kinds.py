@@ -28,20 +28,20 @@ from triton_ops.records import (
     Quarantine,
     Record,
     Runs,
+    open_store,
     read_lockfile,
     read_run,
 )
 from triton_ops.records.command_cache import export_records, import_records
 from triton_ops.records.command_show import _facts, _overview
-from triton_ops.records.directory import open_store
 from triton_ops.records.lock_entry import EntryOrigin as Origin
 from triton_ops.records.lock_entry import LockedTiming as Measured
 from triton_ops.records.misses import flush_misses
 from triton_ops.records.run_log import has_ended
-from triton_ops.request import make_task
+from triton_ops.request import TuneProblem
 from triton_ops.space import Config
 from triton_ops.tuner import Silent
-from triton_ops.tuner.neighbours import transfers_to
+from triton_ops.tuner.priors import transfers_to
 from triton_ops.values import Key, Status, TensorSpec, Trial
 
 ASKED = 3  # times that each miss is noted: its count is that, or a multiple where a line is repeated
@@ -83,7 +83,7 @@ def kinds(folder: Path) -> list[Kind]:
     (record,) = open_store(cache)
     [log] = (cache / "runs").rglob("*.jsonl")
     log.write_bytes(_shorter(log.read_bytes()))
-    task = make_task(hostile, shape=(16,))
+    task = TuneProblem(target=hostile, shape=(16,)).request().task()
     key = Key.of(task.problem, task.kernel.identity, task.device)
     quarantine = folder / "quarantine.jsonl"
     for n in (1, 2, 3):

@@ -34,14 +34,14 @@ from triton_ops.evaluation import FinalRequest
 from triton_ops.evaluation.candidate import Evaluator
 from triton_ops.evaluation.finals import compare_finalists
 from triton_ops.evaluation.subject import run_once
-from triton_ops.request import effort_of
+from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import Arm, Rounds, Standing, guard_for
 from triton_ops.timing.race_statistics import contrasts, robust_sigma
 from triton_ops.tuner import versions
 from triton_ops.values import Status
 
-EFFORT = effort_of("exhaustive")
+EFFORT = Effort.named("exhaustive")
 ORACLE_ROUNDS = 140  # in each of three processes
 
 

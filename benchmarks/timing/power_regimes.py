@@ -23,7 +23,7 @@ from benchmarks.document import headed, save
 from benchmarks.timing.unverified import GPU, unverified
 from benchmarks.tuning.spaces import SPACES, operation_of
 from triton_ops.device import probe
-from triton_ops.request import effort_of
+from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import Arm, Rounds, Sampler, SharedTimer, Timer, guard_for
 from triton_ops.timing.gpu_timers import EventTimer, GraphTimer, choose_timer
@@ -53,7 +53,7 @@ class Ground:
         self.spec = probe("cuda")
         arguments = operation.materialise(operation.problem(shape, dtype), GPU)
         shared = SharedTimer(self.spec, GPU, choose=lambda *given, **how: without_rests(choose_timer(*given, **how)))
-        evaluator = unverified(operation.kernel, arguments, effort_of("exhaustive"), shared)
+        evaluator = unverified(operation.kernel, arguments, Effort.named("exhaustive"), shared)
         self.samplers = {config: evaluator.sampler(config) for config in self.configs}
         assert shared.timer is not None
         self.timer: Timer = shared.timer

@@ -23,14 +23,14 @@ from benchmarks.document import headed, save
 from benchmarks.pages.tables import ends_table
 from benchmarks.timing.simulated_quality import SHAPES, Ground
 from triton_ops.evaluation import Outcome
-from triton_ops.request import Effort, effort_of
+from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import RacePolicy
 
 GOOD = 0.01
 CLEARLY = 0.0025  # slower than the default by more than this is told by hundreds of rounds
 CONFIGS = 240
-QUICK = effort_of("quick")
+QUICK = Effort.named("quick")
 POLICIES: Mapping[str, RacePolicy] = {
     "until all are equal, visits of 2.5 ms": RacePolicy(checkpoints=(4, 8, 16, 32), seconds=1.0),
     "until all are equal, visits of 1.25 ms": replace(QUICK.race, regret=None),

@@ -41,13 +41,13 @@ from triton_ops.backend import Arguments, Executable
 from triton_ops.device import probe
 from triton_ops.evaluation import FinalRequest, Outcome
 from triton_ops.evaluation.finals import compare_finalists
-from triton_ops.request import Effort, effort_of
+from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import Arm, Rounds, SharedTimer
 from triton_ops.timing.race_statistics import INDIFFERENCE
 from triton_ops.values import Resources
 
-EFFORT = effort_of("exhaustive")
+EFFORT = Effort.named("exhaustive")
 CONFIGS = 480
 DO_BENCH_S = 0.125  # of device time per config
 GOOD = 0.01  # regret of a winner that no honest re-measurement beats

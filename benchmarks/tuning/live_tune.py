@@ -37,7 +37,7 @@ from benchmarks.tuning.live_cases import CASES, DECLARED
 from triton_ops import Operation, tune
 from triton_ops.device import probe
 from triton_ops.records import read_run
-from triton_ops.request import effort_of
+from triton_ops.request import Effort
 from triton_ops.settings import cache_dir
 from triton_ops.space import Config
 from triton_ops.timing import Arm, Interval, Rounds
@@ -145,7 +145,7 @@ def judged_on(
     """As `judged`, of configs of an operation."""
     arguments = operation.materialise(operation.problem(shape, dtype), "cuda")
     executables = {Config(values): operation.kernel.compile(Config(values), arguments) for values in configs}
-    policy = effort_of("exhaustive")
+    policy = Effort.named("exhaustive")
     evaluator = unverified(operation.kernel, arguments, policy, timer_on(probe("cuda")), executables)
     samplers = [evaluator.sampler(config) for config in executables]
     timer = evaluator.shared_timer.timer

@@ -110,7 +110,6 @@ if TYPE_CHECKING:
     from triton_ops.lab import read_profile as read_profile
     from triton_ops.many import ManyResult as ManyResult
     from triton_ops.many import ProblemOutcome as ProblemOutcome
-    from triton_ops.many import TuneProblem as TuneProblem
     from triton_ops.many import tune_many as tune_many
     from triton_ops.records import recall as recall
     from triton_ops.records import share_lockfile as share_lockfile
@@ -118,6 +117,7 @@ if TYPE_CHECKING:
     from triton_ops.request import Budget as Budget
     from triton_ops.request import Effort as Effort
     from triton_ops.request import Patience as Patience
+    from triton_ops.request import TuneProblem as TuneProblem
     from triton_ops.search import CoordinateDescent as CoordinateDescent
     from triton_ops.search import Searcher as Searcher
     from triton_ops.ship import Portfolio as Portfolio

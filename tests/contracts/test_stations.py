@@ -12,15 +12,15 @@ from benchmarks.robustness.process_faults import nap, sums_space
 from triton_ops.evaluation import Assignment, FinalRequest
 from triton_ops.evaluation.isolated import Isolated
 from triton_ops.evaluation.station import Inline
-from triton_ops.request import chosen_effort, make_task
+from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.space import Config
 from triton_ops.values import Status
 
 
 @pytest.fixture(scope="module", params=[Inline, Isolated], ids=lambda kind: kind.__name__)
 def station(request):
-    task = make_task(sums, space=sums_space(["wrong"]), shape=(200,))
-    with closing(request.param(Assignment.of(task, chosen_effort("quick"), True, None))) as made:
+    task = TuneProblem(target=sums, space=sums_space(["wrong"]), shape=(200,)).request().task()
+    with closing(request.param(Assignment.of(task, TuneOptions(effort="quick"), None))) as made:
         yield made
 
 
@@ -50,8 +50,8 @@ def test_questions_and_answers(station):
 
 
 def test_a_later_station_goes_on_from_what_worked(station):
-    task = make_task(nap, space=sums_space([]), device="cpu")  # needs no torch
-    assignment = Assignment.of(task, chosen_effort("quick"), True, config(4.0))
+    task = TuneProblem(target=nap, space=sums_space([]), device="cpu").request().task()  # needs no torch
+    assignment = Assignment.of(task, TuneOptions(effort="quick"), config(4.0))
     start = time.monotonic()
     with closing(type(station)(assignment)) as later:
         assert later.attempt(config(1.0), None).rank < 1.0

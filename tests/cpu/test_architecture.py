@@ -96,7 +96,6 @@ PAST_A_FACE = {
     ("triton_ops.backend.operations", "triton_ops.dispatch.operations"),
     ("triton_ops.backend.origins", "triton_ops.base.host"),  # the name of a module, which is not imported
     ("triton_ops.dispatch.installing", "triton_ops.evaluation.idle_worker"),
-    ("triton_ops.dispatch.policy", "triton_ops.tuner.session"),
     ("triton_ops.processes.worker_process", "triton_ops.evaluation.worker"),
     ("triton_ops.validation", "triton_ops.kernels.{_CONTRACTS[name]}"),
 }
@@ -188,7 +187,7 @@ OPEN_THEMSELVES = {
     "triton_ops.ship.verification": "a folder for one tune",
     "triton_ops.compile_modes.backends": "torch's own sources",
     "triton_ops.compile_modes.compiled_files": "entries of a folder that is open, so that no link is followed",
-    "triton_ops.compile_modes.mode_worker": "the kernel's own files of a process",
+    "triton_ops.compile_modes.call_profile": "the kernel's own files of a process",
     "triton_ops.lab.recording": "a folder for one tune, and gzip in memory",
     "triton_ops.terminal.console": "the null device",
 }

@@ -24,7 +24,7 @@ import json, sys, threading
 import pynvml
 import torch
 from triton_ops import compare, kernels, release_processes, time_ms, tune, tune_many
-from triton_ops.many import TuneProblem
+from triton_ops.request import TuneProblem
 from triton_ops.processes import WorkerProcess
 
 started, begin = [], WorkerProcess.__init__

@@ -31,5 +31,6 @@ if TYPE_CHECKING:
     from triton_ops.base.ranges import Nested as Nested
     from triton_ops.base.ranges import NotNegative as NotNegative
     from triton_ops.base.ranges import Plain as Plain
+    from triton_ops.base.ranges import is_positive as is_positive
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -20,7 +20,7 @@ from triton_ops.kernels import load_target
 from triton_ops.many import ListedTune
 from triton_ops.records import Record
 from triton_ops.report import watched
-from triton_ops.request import checked_seed, chosen_effort, named_object, operation_of, parse_shapes, parse_space
+from triton_ops.request import Effort, TuneOptions, TuneProblem, named_object, operation_of, parse_shapes, parse_space
 from triton_ops.ship import load_kernels, tune_from_misses
 from triton_ops.space import Config
 from triton_ops.terminal import (
@@ -48,7 +48,7 @@ from triton_ops.terminal import (
     tell_failures,
     width,
 )
-from triton_ops.tuner import Listener, ProgressBar, result_json, tune
+from triton_ops.tuner import Listener, ProgressBar, RequestedTune, result_json
 from triton_ops.values import Trial, TuningResult, as_tolerance, dtype_name
 
 _LISTS = "--problems, --all and --from-misses"
@@ -130,8 +130,11 @@ def tune_command(
     """Find the fastest configuration of TARGET for one problem, or recall it."""
     options = (("--problems", problems), ("--all", every), ("--from-misses", from_misses))
     lists = [name for name, value in options if value]
-    chosen_effort(effort, search, trials, None if lists else budget_s)  # refused before the target's code runs
-    checked_seed(seed)
+    shared = TuneOptions(
+        effort=effort, search=search, trials=trials, budget_s=each_s if lists else budget_s, seed=seed,
+        cache_dir=cache_dir, force=force, isolate=isolate, transfer=not no_transfer, wait=not no_wait,
+    )  # fmt: skip
+    Effort.of(shared)  # refused before the code of the target runs
     _check_watch(watch, watch_port, lists)
     typed: dict[str, Any] = {
         "TARGET": targets or None, "--shape": shape, "--dtype": dtype, "--space": space or None, "--check": check,
@@ -141,10 +144,8 @@ def tune_command(
     if lists:
         _check_list(lists, typed)
         run = ListedTune.checked(
-            engine=engine, gpus=gpus, budget_s=budget_s, device=device, warm=warm, tolerance=tolerance,
-            plan=chosen_effort(effort, search, trials, each_s), cache_dir=cache_dir, seed=seed, force=force,
-            isolate=isolate, transfer=not no_transfer, wait=not no_wait,
-        )  # fmt: skip
+            shared, engine=engine, gpus=gpus, budget_s=budget_s, device=device, warm=warm, tolerance=tolerance
+        )
         if from_misses:
             return tune_from_misses(run, targets or (), most, kernels or (), as_json=as_json)
         with only_data_on_stdout():
@@ -157,12 +158,11 @@ def tune_command(
     try:
         with only_data_on_stdout(), _listener(watch, watch_port) as listener:
             operation, own_space, extents, element = operation_of(load_target(target), values, shapes, dtype)
-            result = _tuned(
-                operation, space=own_space, shape=extents, dtype=element, device=device, effort=effort,
-                search=search, trials=trials, budget_s=budget_s, seed=seed, cache_dir=cache_dir, force=force,
-                cold=not warm, isolate=isolate, wait=not no_wait, transfer=not no_transfer, tolerance=tolerance,
-                check=None if check is None else _comparison(check), listener=listener,
+            problem = TuneProblem(
+                target=operation, space=own_space, shape=extents, dtype=element, device=device, cold=not warm,
+                tolerance=tolerance, check=None if check is None else _comparison(check),
             )  # fmt: skip
+            result = _tuned(operation, problem, shared, listener)
     except KeyboardInterrupt:
         tell("interrupted before any config ran; the same command goes on where it stopped")
         raise typer.Exit(INTERRUPTED) from None
@@ -208,10 +208,11 @@ def _next_step(result: TuningResult) -> str:
     return "the same command goes on with it"
 
 
-def _tuned(operation: Operation, **settings: Any) -> TuningResult:
-    """The result of `tune`; where no config ran and some were wrong, hints of the linter precede the error."""
+def _tuned(operation: Operation, problem: TuneProblem, options: TuneOptions, listener: Listener) -> TuningResult:
+    """The result of a tune; where no config ran and some were wrong, hints of the linter precede the error."""
     try:
-        return tune(operation, **settings)
+        request = problem.measurable(seed=options.seed)
+        return RequestedTune(request=request, options=options, listener=listener).result()
     except TuningFailedError as error:
         _tell_hints(operation, [reason.partition(":")[0] for _, reason in error.failures])
         raise

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.decorator import autotune as autotune
     from triton_ops.dispatch.decorator import made_again as made_again
     from triton_ops.dispatch.decorator import operation_of as operation_of
-    from triton_ops.dispatch.decorator import tune_noted as tune_noted
-    from triton_ops.dispatch.decorator import tuned_again as tuned_again
     from triton_ops.dispatch.implementation import Implementation as Implementation
     from triton_ops.dispatch.installing import install as install
     from triton_ops.dispatch.installing import serve as serve
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.operations import tuning as tuning
     from triton_ops.dispatch.operations import would_run as would_run
     from triton_ops.dispatch.policy import capturing as capturing
-    from triton_ops.dispatch.policy import check_tune_options as check_tune_options
     from triton_ops.dispatch.policy import on_miss as on_miss
     from triton_ops.dispatch.torch_operators import Gradient as Gradient
     from triton_ops.dispatch.torch_operators import compilable as compilable

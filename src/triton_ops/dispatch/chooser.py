@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import Arguments, FunctionKernel, Operation, is_found_again, is_tensor
+from triton_ops.backend import Arguments, FunctionKernel, Operation, is_found_again
 from triton_ops.dispatch.decision import FALLBACK, Decision, Found, register
 from triton_ops.dispatch.implementation import ChoiceKernel, ChoiceSpace, Implementation, as_implementation, in_order
 from triton_ops.dispatch.in_compile import ChoiceInCompile, described, without_memory
 from triton_ops.dispatch.ladder import ladder_of
 from triton_ops.dispatch.operations import answered, safely_decided
-from triton_ops.dispatch.policy import DEFAULT, TUNE, capturing, check_tune_options, policy_of, tune
+from triton_ops.dispatch.policy import DEFAULT, TUNE, capturing, policy_of, tune
 from triton_ops.dispatch.torch_operators import operator_of
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
-from triton_ops.request import KnownCall, KnownCalls, device_for, make_request
+from triton_ops.request import KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest, device_for
 from triton_ops.settings import checked_on_miss
 from triton_ops.values import Problem, Tolerance, TuningResult
 
@@ -256,7 +256,9 @@ class Chooser:
             return entry
         if _exporting():
             return KnownCall(lambda *positional, **named: self._in_compile.call(positional, named), _nothing)
-        if place is None or any(is_tensor(it) and it.device.type == "meta" for it in (*args, *kwargs.values())):
+        if place is None or any(
+            Arguments.is_tensor(it) and it.device.type == "meta" for it in (*args, *kwargs.values())
+        ):
             return KnownCall(self._first(args, kwargs), _nothing)  # inside of vmap, tensors have no memory of their own
         return self._calls.of(place, lambda: self._known(self._decided(Arguments(tuple(args), kwargs)).counted, kwargs))
 
@@ -282,7 +284,7 @@ class Chooser:
         auto = _autocast()
         if auto or len(space.listed or ()) == 1:
             why = "torch's autocast is on, under which nothing was measured" if auto else "no other one applies"
-            request = make_request(self._operation, arguments.positional, arguments.keyword)
+            request = _request_of(self._operation, arguments)
             answer = Found(config=space.default_config, rung=FALLBACK, why=why)
             problem, device = request.problem.label, request.device.name
             return Decision(found=answer, kernel=self.name, problem=problem, device=device, passed=space.remarks)
@@ -296,7 +298,7 @@ class Chooser:
     def _found(self, arguments: Arguments, records: bool) -> Decision:
         space = self._kernel.known(arguments, records, self._folder)
         operation = self._made_operation(space, self._operation.reference)
-        request = make_request(operation, arguments.positional, arguments.keyword)
+        request = _request_of(operation, arguments)
         return answered(operation, request, ladder_of(self._folder), near=True)
 
     def _take(self, implementations: Mapping[str, Implementation]) -> None:
@@ -356,10 +358,18 @@ def _placed(run: Callable[..., Any], parameters: Sequence[str | None], *args: An
     return run(*arguments.positional, **arguments.keyword)
 
 
+def _request_of(operation: Operation, arguments: Arguments) -> TuneRequest:
+    return TuneProblem(target=operation, args=arguments.positional, kwargs=arguments.keyword).request()
+
+
 def _recording(values: Sequence[Any]) -> bool:
     """Tell whether a gradient is recorded for one of these values."""
     torch = sys.modules.get("torch")
-    return torch is not None and torch.is_grad_enabled() and any(is_tensor(it) and it.requires_grad for it in values)
+    return (
+        torch is not None
+        and torch.is_grad_enabled()
+        and any(Arguments.is_tensor(it) and it.requires_grad for it in values)
+    )
 
 
 def _autocast() -> bool:
@@ -438,7 +448,7 @@ def choose(
         KernelTypeError: An implementation is not callable, or there is none.
         SettingsError: There is no such policy, or no such option.
     """
-    check_tune_options(options, "choose takes", "options of tune")
+    TuneOptions.check_names(options, "choose takes", "options of tune")
     more: dict[str, Any] = {
         "outputs": outputs, "parameters": parameters, "reference": reference, "tolerance": tolerance, "check": check,
         "arguments": arguments, "dtypes": dtypes, "problems": problems, "schema": schema, "on_miss": on_miss,

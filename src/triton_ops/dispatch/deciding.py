@@ -22,16 +22,16 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.backend import (
     Arguments,
+    KernelSource,
     Operation,
+    Packed,
     TritonKernel,
     is_interpreted,
-    is_tensor,
     kernel_and_space,
-    names_of_addresses,
     unwrap,
 )
 from triton_ops.base import canonical_json, require
-from triton_ops.dispatch.calls import CalledWith, written_only
+from triton_ops.dispatch.calls import CalledWith
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
 from triton_ops.dispatch.grid_functions import grid_of_call, grids_by_config
 from triton_ops.dispatch.ladder import Answer, Question, ladder_of, left_undecided
@@ -57,8 +57,8 @@ from triton_ops.exceptions import (
     TuningFailedError,
     UntunedError,
 )
-from triton_ops.records import Misses, NotedCall, Record, cache_folder, covers, key_of
-from triton_ops.request import Effort, TuneRequest, device_of, make_request, spec_of
+from triton_ops.records import Misses, NotedCall, Record, cache_folder, covers
+from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest, device_of, spec_of
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.tuner import Listener
 from triton_ops.values import Key, TensorSpec, TuningResult, plain
@@ -155,10 +155,10 @@ _MOST = 256  # configs of a space: more would make the list of misses, records a
 
 def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
     """The note of a call, or in words why the call cannot be made again from plain values."""
-    values = {name: spec_of(value) if is_tensor(value) else value for name, value in arguments.items()}
+    values = {name: spec_of(value) if Arguments.is_tensor(value) else value for name, value in arguments.items()}
     kinds = (TensorSpec, bool, int, float, str, type(None))
     strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
-    if addressed := names_of_addresses(Arguments(keyword=arguments)):
+    if addressed := Packed.names_of_addresses(Arguments(keyword=arguments)):
         return f"the addresses in {', '.join(addressed)} are of this process's memory"
     if strange:
         return f"{', '.join(strange)}, of which no value is noted"
@@ -227,7 +227,9 @@ class KernelCall:
             return self.options.outputs
         values = self.called.given.keyword
         places = [tensor.untyped_storage().data_ptr() for tensor in self.called.given.tensors()]
-        names = [name for name in written_only(self.function) if is_tensor(values.get(name))]
+        source = KernelSource.of(self.function)
+        written = source.written_only if source is not None else ()
+        names = [name for name in written if Arguments.is_tensor(values.get(name))]
         alone = [name for name in names if places.count(values[name].untyped_storage().data_ptr()) == 1]
         return tuple(name for name in alone if name not in {*self.restore_value, *self.reset_to_zero})
 
@@ -256,10 +258,10 @@ class KernelCall:
         values = dict(self.called.given.keyword)
         kernel = replace(kernel, grid=grid_of_call(self.grid, self.function, values, space))
         chosen = self.options
-        return make_request(
-            kernel, (), values, device=self.device, reference=chosen.reference, tolerance=chosen.tolerance,
-            check=chosen.check,
-        )  # fmt: skip
+        return TuneProblem(
+            target=kernel, kwargs=values, space=space, device=self.device, reference=chosen.reference,
+            tolerance=chosen.tolerance, check=chosen.check,
+        ).request()  # fmt: skip
 
     @cached_property
     def device(self) -> str:
@@ -269,15 +271,15 @@ class KernelCall:
     @property
     def plan(self) -> Effort:
         """The effort of a tune: what the decorator asks for, else what suits a launch that waits."""
-        asked = self.options.plan
-        if self.options.effort is not None or self.options.budget_s is not None or self.device == "cpu":
-            return asked
-        return asked.for_a_launch(self.space.size.total)
+        tune = self.options.tune
+        if tune.effort is not None or tune.budget_s is not None or self.device == "cpu":
+            return Effort.of(tune)
+        return Effort.of(tune).for_a_launch(self.space.size.total)
 
     @cached_property
     def key(self) -> Key:
         """The key of the record for this call."""
-        return replace(key_of(self.request, keyed=self.called.problem), label=self.called.label)
+        return replace(self.request.key, problem=self.called.problem, label=self.called.label)
 
     @property
     def asked(self) -> Key:
@@ -302,20 +304,23 @@ class KernelCall:
             near=policy != TUNE,
         )
 
-    def tuned(self, key: Key, **asked: Any) -> TuningResult:
-        """The result of a tune for this call, with further options of `tune_request` in place of what the call brings.
+    def tuned(self, options: TuneOptions | None = None, space: ConfigSpace | None = None, **place: Any) -> TuningResult:
+        """The result of a tune for this call, with options and a space in place of those that the call brings.
+
+        `place` are fields of `RequestedTune`: who listens, and what lets this tune have its device.
 
         A kernel that leaves a part of its outputs as it was is wrong if they count as outputs, and is tuned once more
         without them: then they are restored before every launch.
         """
-        options = {"space": self.space, "plan": self.plan, "cache_dir": self.options.cache_dir,
-                   "isolate": self.options.isolate, "listener": self.listener, **asked}  # fmt: skip
+        options = self.options.tune.of_effort(self.plan) if options is None else options
+        request = self.request if space is None else replace(self.request, chosen=space)
+        place = {"listener": self.listener, "asked": self.key, **place}
         try:
-            return tune_request(self.request, key=key, reuse=True, call=self.noted, **options)
+            return tune_request(request, options, call=self.noted, **place)
         except TuningFailedError:
             if self.options.outputs or not self._outputs:
                 raise
-            return replace(self, guesses=False).tuned(key, **asked)
+            return replace(self, guesses=False).tuned(options, space, **place)
 
     def _enough(self, record: Record) -> str | None:
         """Reason for which a record does not spare a tune that was asked for; None if it does."""
@@ -323,7 +328,7 @@ class KernelCall:
             return "it was found among other configs"
         if (undecided := left_undecided(record)) is not None:
             return undecided
-        return None if covers(record, self.options.plan) else f"it was found with the effort {record.effort}"
+        return None if covers(record, Effort.of(self.options.tune)) else f"it was found with the effort {record.effort}"
 
 
 def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
@@ -344,7 +349,7 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
             lambda: _alone(call, question, asked, policy, triton_tunes),
             question.why_not,
             lambda why: _by_default(call, question, asked, why),
-            _WAIT_S + (call.options.plan.budget.seconds or _LONGEST_TUNE_S if policy == TUNE else 0.0),
+            _WAIT_S + (Effort.of(call.options.tune).budget.seconds or _LONGEST_TUNE_S if policy == TUNE else 0.0),
         )
     except (DeviceError, UntunedError):
         raise
@@ -359,7 +364,7 @@ def foretold(call: KernelCall) -> Decision:
     will = {TUNE: "a launch tunes it first", ERROR: "a launch raises UntunedError"}.get(policy, "")
     if policy == TUNE and call.own_bench:
         will = f"a launch has it tuned by Triton's own loop, since {call.own_bench}"
-    elif policy == TUNE and call.options.isolate is not False and names_of_addresses(call.called.given):
+    elif policy == TUNE and call.options.tune.isolate is not False and Packed.names_of_addresses(call.called.given):
         will = "a launch does not tune it, since its arguments hold addresses of memory"
     return _without_a_launch(call, policy, will)
 
@@ -372,7 +377,7 @@ def known(call: KernelCall) -> Decision:
 def _without_a_launch(call: KernelCall, policy: str, will: str) -> Decision:
     try:
         question = call.question(policy)
-        decision = _decision(call, ladder_of(call.options.cache_dir).ask(question), question.key)
+        decision = _decision(call, ladder_of(call.options.tune.cache_dir).ask(question), question.key)
     except TritonKernelError as error:
         return _by_first(call, error, policy)
     if not decision.missed:
@@ -381,7 +386,7 @@ def _without_a_launch(call: KernelCall, policy: str, will: str) -> Decision:
 
 
 def _alone(call: KernelCall, question: Question, asked: str, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
-    answer = ladder_of(call.options.cache_dir).ask(question)
+    answer = ladder_of(call.options.tune.cache_dir).ask(question)
     decision = _decision(call, answer, question.key)
     if not decision.missed:
         return decision
@@ -408,7 +413,7 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
         raise decision.error
     if policy == TUNE and decision.key is not None:
         try:
-            result = call.tuned(decision.key)
+            result = call.tuned()
             if call.tuned_as is not None:
                 call.tuned_as(result)
             return decision.tuned(result)
@@ -420,7 +425,7 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
             return _told(decision.because(f"tuning failed: {_first_line(error)}", policy, within()))
     if decision.key is not None and not is_interpreted(call.function):
         noted = None if isinstance(call.noted, str) else call.noted
-        Misses(Path(cache_folder(call.options.cache_dir))).note(decision.key, call=noted)
+        Misses(Path(cache_folder(call.options.tune.cache_dir))).note(decision.key, call=noted)
     return _told(replace(decision, found=replace(decision.found, why=_why(call, policy))))
 
 

@@ -28,9 +28,9 @@ from triton_ops.dispatch.options import Options, mapper_of
 from triton_ops.dispatch.triton_autotuner import AUTOTUNER, Expected, Winners, to_triton
 from triton_ops.exceptions import KernelTypeError, SettingsError, SpaceError, TargetError, UnknownTunableError
 from triton_ops.records import NotedCall
-from triton_ops.request import Effort, chosen_effort
-from triton_ops.space import ConfigSpace, as_space
-from triton_ops.values import BucketRule, Key, Mapper, TensorSpec, Tolerance, TuningResult, from_plain
+from triton_ops.request import Effort, TuneOptions
+from triton_ops.space import as_space
+from triton_ops.values import BucketRule, Mapper, TensorSpec, Tolerance, from_plain
 
 
 def named(module: str, name: str) -> Any:
@@ -295,8 +295,8 @@ def autotune(
                               "outputs": outputs}, parameters)  # fmt: skip
         options = Options(
             space=space, reference=reference, outputs=tuple(outputs),
-            tolerance=tolerance, check=check, effort=effort, budget_s=budget_s, on_miss=on_miss,
-            mapper=mapper_of(buckets, parameters, key or ()), cache_dir=cache_dir, isolate=isolate,
+            tolerance=tolerance, check=check, on_miss=on_miss, mapper=mapper_of(buckets, parameters, key or ()),
+            tune=TuneOptions(effort=effort, budget_s=budget_s, cache_dir=cache_dir, isolate=isolate),
         )  # fmt: skip
         offered = _offered(configs) if space is None else [to_triton(space.default_config, members=space.members)]
         tuned = space.tunables if space is not None else [name for one in offered for name in one.kwargs]
@@ -361,28 +361,6 @@ def _check_names(kernel: Any, named: Mapping[str, Sequence[str] | None], paramet
                 f"it has {', '.join(parameters)}",
                 hint="correct the name, or leave it out",
             )
-
-
-_PASSED = ("seed", "isolate", "force", "transfer", "wait", "listener", "gate", "shared_cpus")
-
-
-def tune_noted(
-    decorated: Any, noted: NotedCall, device: str, folder: Path, options: Mapping[str, Any]
-) -> tuple[TuningResult, Key]:
-    """Tune a decorated kernel for a call that was noted; gives the result, and the key of the record.
-
-    The options are those of `tune`: effort, search, trials, budget_s, seed, isolate, force, transfer, wait, listener;
-    and the gate and the shared CPUs of `tune_request`. Raises as `made_again` and `tune` do.
-    """
-    call = made_again(decorated, noted, device)
-    return tuned_again(call, call.space, folder, options), call.key
-
-
-def tuned_again(call: KernelCall, space: ConfigSpace, folder: Path, options: Mapping[str, Any]) -> TuningResult:
-    """Tune a call that was made again, among the configs of `space`; the options are those of `tune_noted`."""
-    plan = chosen_effort(*(options.get(name) for name in ("effort", "search", "trials", "budget_s")))
-    passed = {name: options[name] for name in _PASSED if name in options}
-    return call.tuned(call.key, space=space, plan=plan, cache_dir=folder, **passed)
 
 
 def made_again(decorated: Any, noted: NotedCall, device: str) -> KernelCall:

@@ -17,15 +17,13 @@ from triton_ops.backend import (
     Executable,
     FunctionKernel,
     Operation,
-    is_tensor,
-    one_line,
-    private_copy,
+    Protection,
 )
 from triton_ops.base import fingerprint, require
 from triton_ops.dispatch.ladder import ladder_of
 from triton_ops.dispatch.operations import answered
 from triton_ops.exceptions import KernelTypeError, TritonKernelError, TuningFailedError, UnknownTunableError
-from triton_ops.request import make_request
+from triton_ops.request import TuneProblem
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Status, TuningResult
 
@@ -94,7 +92,7 @@ class Implementation:
         try:
             answer = self.applies(*arguments.positional, **arguments.keyword)
         except Exception as error:  # noqa: BLE001 - the user's predicate
-            return f"its predicate raised {one_line(error)}"
+            return f"its predicate raised {CandidateError.one_line(error)}"
         ok, reason = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, "")
         if isinstance(ok, str):
             return ok
@@ -195,7 +193,7 @@ def _collections() -> int:
 
 def _is_a_tensor(it: object) -> bool:
     kind = type(it)  # `isinstance` would ask objects for their class, which wakes lazy modules
-    return kind.__name__ in ("Tensor", "Parameter") and is_tensor(it)
+    return kind.__name__ in ("Tensor", "Parameter") and Arguments.is_tensor(it)
 
 
 def _on_gpu(device: str) -> int:
@@ -270,7 +268,7 @@ class ChoiceKernel:
         """
         run = self.call(config)
         if config.text not in self._tried:
-            self._try(str(config[IMPLEMENTATION]), run, private_copy(arguments))
+            self._try(str(config[IMPLEMENTATION]), run, Protection.private_copy(arguments))
             self._tried.add(config.text)
         return Executable(config=config, bind=partial(self._bound, run), outputs=self.outputs)
 
@@ -289,7 +287,7 @@ class ChoiceKernel:
 
         def tiles(implementation: Implementation, values: Mapping[str, Any]) -> Config:
             assert implementation.operation is not None
-            request = make_request(implementation.operation, kwargs=values)
+            request = TuneProblem(target=implementation.operation, kwargs=values).request()
             return answered(implementation.operation, request, ladder_of(folder), near=True).found.config
 
         return self._space(arguments, records, tiles)
@@ -333,7 +331,8 @@ class ChoiceKernel:
         implementation = self.implementations[name]
         if implementation.operation is None:
             return f"{name} has no operation that could take ({tiles})" if tiles else None
-        request = make_request(implementation.operation, kwargs=implementation.operation_values(placed))
+        values = implementation.operation_values(placed)
+        request = TuneProblem(target=implementation.operation, kwargs=values).request()
         return implementation.operation.space_for(request.problem).why_not(tiles)
 
     def _nothing(self, refusals: Mapping[str, str]) -> TuningFailedError:
@@ -357,8 +356,8 @@ class ChoiceKernel:
         if len(results) != len(places):
             raise ValueError(f"it returns {len(results)} results, and {len(places)} are written by the others")
         for place, result in zip(places, results, strict=True):
-            if not is_tensor(result) or result.shape != place.shape or result.dtype != place.dtype:
-                form = f"{tuple(result.shape)} {result.dtype}" if is_tensor(result) else type(result).__name__
+            if not Arguments.is_tensor(result) or result.shape != place.shape or result.dtype != place.dtype:
+                form = f"{tuple(result.shape)} {result.dtype}" if Arguments.is_tensor(result) else type(result).__name__
                 raise ValueError(f"it returns {form} for an output of {tuple(place.shape)} {place.dtype}")
             place.copy_(result)
 
@@ -372,7 +371,7 @@ class ChoiceKernel:
         except CandidateError:
             raise
         except Exception as error:
-            raise CandidateError(Status.RUNTIME, f"{name} raised {one_line(error)}") from error
+            raise CandidateError(Status.RUNTIME, f"{name} raised {CandidateError.one_line(error)}") from error
         if bytes_held:
             raise CandidateError(Status.WRONG, f"{name} leaks: every call keeps {bytes_held:,} more bytes of tensors")
         first, wanted = next(iter(self._forms.items()), (name, form))
@@ -382,7 +381,7 @@ class ChoiceKernel:
 
 
 def _form(result: Any) -> str:
-    if is_tensor(result):
+    if Arguments.is_tensor(result):
         return "a tensor"
     if isinstance(result, (tuple, list)):
         return f"a tuple or list of {len(result)}"
@@ -450,4 +449,4 @@ def _asked(implementation: Implementation, placed: Arguments, tiles_of: TilesOf)
     except TritonKernelError as error:
         return f"its operation cannot be used: {error.message.partition(chr(10))[0]}"
     except Exception as error:  # noqa: BLE001 - the user's `values`
-        return f"its `values` raised {one_line(error)}"
+        return f"its `values` raised {CandidateError.one_line(error)}"

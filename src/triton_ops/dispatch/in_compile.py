@@ -263,7 +263,7 @@ class KernelInCompile(InCompile):
         if decision.missed and policy == ERROR:
             return (), "", f"no winner is known for {decision.kernel} {decision.problem}, and on_miss is error"
         if decision.missed and decision.key is not None and policy != TUNE:
-            Misses(Path(cache_folder(tuned.options.cache_dir))).note(decision.key)
+            Misses(Path(cache_folder(tuned.options.tune.cache_dir))).note(decision.key)
         if decision.missed and policy == TUNE and (left := self._left(args, kwargs)):
             _log.info("%s is left to torch.compile to tune: %s", decision.kernel, decision.found.why)
             return left, "", ""

@@ -29,7 +29,7 @@ from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.policy import TUNE, policy_of
 from triton_ops.exceptions import KernelTypeError, SettingsError
 from triton_ops.records import cache_folder, may_have_records
-from triton_ops.request import Effort
+from triton_ops.request import Effort, TuneOptions
 
 _IDLE_WORKER = "triton_ops.evaluation.idle_worker"  # most programs that launch kernels never tune
 _PLACES = ("triton", "triton.runtime", "triton.runtime.autotuner")
@@ -86,10 +86,9 @@ def install(
         SettingsError: An argument is out of range.
         MissingDependencyError: Triton is not installed.
     """
-    options = Options(
-        on_miss=on_miss, effort=effort, budget_s=budget_s, isolate=isolate, strict=False,
-        cache_dir=Path(cache_dir) if isinstance(cache_dir, str) else cache_dir,
-    )  # fmt: skip
+    folder = Path(cache_dir) if isinstance(cache_dir, str) else cache_dir
+    tune = TuneOptions(effort=effort, budget_s=budget_s, isolate=isolate, cache_dir=folder)
+    options = Options(on_miss=on_miss, tune=tune, strict=False)
     with _guard:
         if _installed:
             _tell_other_options(_installed[0], options)
@@ -135,8 +134,9 @@ def _end(installed: _Installed) -> None:
 def _tell_other_options(installed: _Installed, options: Options) -> None:
     if options != installed.options and not installed.told:
         installed.told = True
-        names = ("on_miss", "effort", "budget_s", "cache_dir", "isolate")
-        first = ", ".join(f"{name}={getattr(installed.options, name)!r}" for name in names)
+        names, tune = ("effort", "budget_s", "cache_dir", "isolate"), installed.options.tune
+        before = {"on_miss": installed.options.on_miss, **{name: getattr(tune, name) for name in names}}
+        first = ", ".join(f"{name}={value!r}" for name, value in before.items())
         _log.warning(
             "triton_ops is installed already, and stays so, with %s; call triton_ops.uninstall() before other options",
             first,

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import Arguments, Operation, is_tensor, launcher_of, layers, placed
+from triton_ops.backend import Arguments, Operation, launcher_of, layers, placed
 from triton_ops.base import require
 from triton_ops.dispatch import triton_autotuner as own_loop
 from triton_ops.dispatch.calls import CalledWith, Calls, refuse_tuned
@@ -51,7 +51,7 @@ def _at(decision: Decision, call: KernelCall) -> Decision:
     """The decision for a call: nothing is tuned for it, since its bucket was."""
     try:
         refused = call.space.why_not(decision.found.config)
-        if refused is None and ladder_of(call.options.cache_dir).lockfile is None:
+        if refused is None and ladder_of(call.options.tune.cache_dir).lockfile is None:
             return decision
         here = known(call)
         here = replace(here, config=here.config or to_triton(here.found.config, call.configs or (), call.space.members))
@@ -307,7 +307,7 @@ class Launches:
     def _first(self, launch: Launch, decision: Decision) -> None:
         """Show a decision in the cache; where nothing stood there, do what Triton does before the first launch."""
         autotuner, config = self.autotuner, decision.config
-        if any(map(is_tensor, launch.key)):  # Triton's cache keeps such tensors alive
+        if any(map(Arguments.is_tensor, launch.key)):  # Triton's cache keeps such tensors alive
             first = not decision.count.value
         else:
             first = self.shown.put(launch.key, launch.place, config)

@@ -17,11 +17,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, MayCrash, Operation, is_tensor
+from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, MayCrash, Operation
 from triton_ops.base import require
 from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found, register
 from triton_ops.dispatch.ladder import Ladder, Question, ladder_of, left_undecided
-from triton_ops.dispatch.policy import DEFAULT, ERROR, TUNE, capturing, check_tune_options, policy_of, tune, within
+from triton_ops.dispatch.policy import DEFAULT, ERROR, TUNE, capturing, policy_of, tune, within
 from triton_ops.exceptions import (
     ConfigValueError,
     KernelTypeError,
@@ -29,8 +29,8 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UntunedError,
 )
-from triton_ops.records import Lockfile, Misses, Record, cache_folder, key_of, recall
-from triton_ops.request import KnownCall, KnownCalls, TuneRequest, make_request
+from triton_ops.records import Lockfile, Misses, Record, cache_folder, recall
+from triton_ops.request import KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.space import Config
 from triton_ops.values import TuningResult, check_memory, check_strided
 
@@ -56,7 +56,7 @@ def decided(
     """
     policy = policy_of(on_miss, DEFAULT)
     folder: str | Path | None = (options or {}).get("cache_dir")
-    request = make_request(operation, args, dict(values))
+    request = TuneProblem(target=operation, args=args, kwargs=dict(values)).request()
     enough = left_undecided if policy == TUNE and not capturing() else None
     decision = answered(operation, request, ladder_of(folder), near=policy != TUNE, enough=enough)
     if not decision.missed:
@@ -66,7 +66,7 @@ def decided(
     if policy == TUNE and not capturing():
         result = tuner() if tuner is not None else tune(operation, args, kwargs=dict(values), **(options or {}))
         return decision.tuned(result)
-    Misses(Path(cache_folder(folder))).note(key_of(request))
+    Misses(Path(cache_folder(folder))).note(request.key)
     return decision.because(f"no winner is known for this problem, and on_miss is {policy}", policy, within())
 
 
@@ -86,15 +86,15 @@ def would_run(
     first is that of the process, if None is given. Raises ShapeMismatchError, UnsupportedDtypeError, DeviceError or
     CacheError if an argument does not fit.
     """
-    request = make_request(operation, shape=shape, dtype=dtype, device=device)
+    problem = TuneProblem(target=operation, shape=shape, dtype=dtype, device=device, cold=cold)
     ladder = ladder_of(cache_dir)
     if lockfile is not None:
         ladder = ladder.with_lockfile(lockfile)
     if not cold:
-        warm = answered(operation, request, ladder, near=False, cold=False)
+        warm = answered(operation, problem.request(), ladder, near=False)
         if warm.found.rung == RECORD:
             return warm
-    return answered(operation, request, ladder, near=True)
+    return answered(operation, replace(problem, cold=True).request(), ladder, near=True)
 
 
 def answered(
@@ -103,11 +103,10 @@ def answered(
     ladder: Ladder,
     *,
     near: bool,
-    cold: bool = True,
     enough: Callable[[Record], str | None] | None = None,
 ) -> Decision:
     """Answer of a ladder to a request; `enough` says why a record of the very problem does not answer."""
-    space, key = operation.space_for(request.problem), key_of(request, cold=cold)
+    space, key = operation.space_for(request.problem), request.key
     question = Question(
         key=key, asked=key, loose=frozenset(), default=space.default_config, why_not=space.why_not, enough=enough,
         near=near,
@@ -160,7 +159,7 @@ class _Calls:
         place = calls.place(args, kwargs)
         if place is None:  # such as a tensor without strides or an address
             for name, value in values.items():
-                if is_tensor(value):
+                if Arguments.is_tensor(value):
                     check_strided(value, name)
         return calls.of(place, lambda: _decided(operation, values, list(values)[: len(args)]))
 
@@ -228,7 +227,7 @@ def safely_decided(
     except TritonKernelError as error:
         if policy_of(on_miss, DEFAULT) != DEFAULT:
             raise
-        problem = make_request(operation, args, dict(values)).problem
+        problem = TuneProblem(target=operation, args=args, kwargs=dict(values)).request().problem
         _log.warning("%s runs with its default config: %s", operation.name, error)
         answer = Found(config=operation.space_for(problem).default_config, rung=FALLBACK, why=error.message)
         return Decision(
@@ -276,7 +275,7 @@ def tuning(**options: Any) -> Iterator[None]:
 
     Cost: a tune for every new problem, from seconds to minutes by its effort.
     """
-    check_tune_options(options, "tuning takes", "the options")
+    TuneOptions.check_names(options, "tuning takes", "the options")
     before = _tuning.set(options)
     try:
         yield

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
 from triton_ops.exceptions import KernelTypeError, SettingsError
-from triton_ops.request import Effort, chosen_effort
+from triton_ops.request import Effort, TuneOptions
 from triton_ops.values import BucketRule, Mapper, Tolerance, as_callable, as_tolerance
 
 
@@ -27,12 +26,9 @@ class Options:
     outputs: tuple[str, ...] = ()
     tolerance: float | Tolerance | None = None
     check: Callable[[Any, Any], Any] | None = None
-    effort: str | Effort | None = None
-    budget_s: float | None = None
+    tune: TuneOptions = field(default_factory=TuneOptions)
     on_miss: str | None = None
     mapper: Mapper = field(default_factory=Mapper)
-    cache_dir: str | Path | None = None
-    isolate: bool | None = None
     strict: bool = True
 
     def __post_init__(self) -> None:
@@ -42,8 +38,8 @@ class Options:
             object.__setattr__(self, "tolerance", as_tolerance(self.tolerance))
         as_callable("check", self.check)
         self._check_kinds()
-        if self.effort is not None or self.budget_s is not None:
-            chosen_effort(self.effort, budget_s=self.budget_s)  # a word that is no effort is told now
+        if self.tune != TuneOptions():
+            Effort.of(self.tune)  # a word that is no effort is told now
         if self.reference is not None and not self.outputs:
             raise KernelTypeError(
                 "a reference is given, and no outputs: the kernel's results would have no names",
@@ -51,19 +47,11 @@ class Options:
             )
 
     def _check_kinds(self) -> None:
-        wanted = {
-            "cache_dir": (isinstance(self.cache_dir, (str, os.PathLike, type(None))), "a path"),
-            "isolate": (isinstance(self.isolate, (bool, type(None))), "True, False or None"),
-            "reference": (self.reference is None or callable(self.reference), "a function"),
-        }
-        for name, (fits, what) in wanted.items():
-            if not fits:
-                raise SettingsError(f"{name} is {getattr(self, name)!r}; it must be {what}", hint="or leave it out")
-
-    @property
-    def plan(self) -> Effort:
-        """The effort of a tune."""
-        return chosen_effort(self.effort, budget_s=self.budget_s)
+        folder, reference = self.tune.cache_dir, self.reference
+        if not isinstance(folder, (str, os.PathLike, type(None))):
+            raise SettingsError(f"cache_dir is {folder!r}; it must be a path", hint="or leave it out")
+        if reference is not None and not callable(reference):
+            raise SettingsError(f"reference is {reference!r}; it must be a function", hint="or leave it out")
 
 
 def mapper_of(

@@ -3,60 +3,55 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import logging
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
 from triton_ops.base import Folder, require
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import cache_folder
+from triton_ops.request import TuneOptions, TuneRequest
 from triton_ops.values import TuningResult
 
-_TUNER = "triton_ops.tuner.session"
-_OF_A_CALL = frozenset({
-    "target", "args", "kwargs", "space", "shape", "dtype", "device", "reference", "tolerance", "check", "cold",
-})  # fmt: skip
+_TUNER = "triton_ops.tuner"
 
 
 def tune(*args: Any, **kwargs: Any) -> TuningResult:
     """Tune as `triton_ops.tune` does, in a call that came to run a kernel: without a folder nothing is kept."""
-    result: TuningResult = importlib.import_module(_TUNER).tune(*args, **_kept(kwargs))
+    kept = {} if _keeps(kwargs.get("cache_dir")) else {"keep": False}
+    result: TuningResult = importlib.import_module(_TUNER).tune(*args, **{**kwargs, **kept})
     return result
 
 
-def tune_request(*args: Any, **kwargs: Any) -> TuningResult:
-    """Tune a request that is checked already; kept as by `tune`."""
-    result: TuningResult = importlib.import_module(_TUNER).tune_request(*args, **_kept(kwargs))
+def tune_request(request: TuneRequest, options: TuneOptions, **place: Any) -> TuningResult:
+    """Tune a request that is checked already, with further fields of `RequestedTune`; kept as by `tune`."""
+    kept = options if _keeps(options.cache_dir) else replace(options, keep=False)
+    tune = importlib.import_module(_TUNER).RequestedTune(request=request, options=kept, **place)
+    result: TuningResult = tune.result()
     return result
 
 
-def _kept(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a tune; where the folder of records cannot be made, such as in a read-only home, without it."""
+def _keeps(cache_dir: str | Path | None) -> bool:
+    """True if the folder of records is there, or can be made, unlike in a read-only home."""
     try:
-        Folder(cache_folder(options.get("cache_dir"))).ensure()
+        Folder(cache_folder(cache_dir)).ensure()
     except CacheError as error:
         warn_once(f"winners are found, and not kept: {error.message}")
-        return {**options, "keep": False}
-    return options
+        return False
+    return True
 
 
 @lru_cache(maxsize=1024)
 def warn_once(message: str) -> None:
     """Warn in the log, of the same only once."""
     _log.warning("%s", message)
-
-
-def check_tune_options(names: Collection[str], takes: str, listed: str) -> None:
-    """Raise SettingsError for what is no option of `tune` that many of its calls may share, in these words."""
-    known = set(inspect.signature(importlib.import_module(_TUNER).tune).parameters) - _OF_A_CALL
-    if unknown := sorted({*names} - known):
-        raise SettingsError(f"{takes} no option {', '.join(unknown)}", hint=f"{listed} are {', '.join(sorted(known))}")
 
 
 TUNE, DEFAULT, ERROR, QUEUE = settings.ON_MISS

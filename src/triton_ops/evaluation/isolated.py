@@ -16,11 +16,11 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any, Protocol
 
-from triton_ops.backend import CandidateError, MayCrash, pack
+from triton_ops.backend import CandidateError, MayCrash, Packed
 from triton_ops.device import Turns
 from triton_ops.evaluation import idle_worker
 from triton_ops.evaluation.finals import FinalRequest, Outcome, finalists, with_further_processes
@@ -29,7 +29,7 @@ from triton_ops.evaluation.verify import BASELINE, ODD
 from triton_ops.evaluation.worker import Attempt, Question, Setup, WorkerAnswer, answers
 from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError
 from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess
-from triton_ops.request import Effort, KernelProblem
+from triton_ops.request import Effort, KernelProblem, TuneOptions
 from triton_ops.space import Config
 from triton_ops.timing import RacePolicy
 from triton_ops.values import Status, Trial
@@ -104,7 +104,7 @@ class Isolated:
         self, assignment: Loadable, process: WorkerProcess | None = None, *, reuse: bool = False, wait: bool = True
     ) -> None:
         try:
-            packed = pack(assignment)
+            packed = Packed.of(assignment)
         except KernelTypeError as error:
             raise NotPortableError(error.message) from error
         self._packed, self._notes = packed.content, tuple(f"drawn anew in its process: {it}" for it in packed.drawn)
@@ -307,23 +307,26 @@ def _status_of(error: WorkerHungError | WorkerDiedError) -> Status:
 class Stations:
     """The stations of one problem: in workers, or in this process.
 
-    `isolate` None isolates kernels that may crash, such as Triton's on a GPU. With `reuse` a worker that the tune
-    before has left may serve, and is left to the next. `turns` None takes turns of its own on the device.
+    Without an option, kernels that may crash, such as Triton's on a GPU, are isolated. With `reuse` a worker that the
+    tune before has left may serve, and is left to the next.
     """
 
     problem: KernelProblem
-    isolate: bool | None = None
+    options: TuneOptions = field(default_factory=TuneOptions)
     reuse: bool = False
-    turns: Turns | None = None
 
     drop_idle = staticmethod(idle_worker.drop_idle_workers)
 
     @property
     def isolated(self) -> bool:
         """True if candidates run in a worker."""
-        if self.isolate is not None:
-            return self.isolate
+        if self.options.isolate is not None:
+            return self.options.isolate
         return not self.problem.device.is_cpu and isinstance(self.problem.kernel, MayCrash)
+
+    @cached_property
+    def _turns(self) -> Turns:
+        return Turns(self.problem.device_name, self.options.wait)
 
     @property
     def _needs(self) -> idle_worker.Needs:
@@ -366,18 +369,18 @@ class Stations:
         in this process only, and `TritonKernelError` if the arguments or the reference fail, as with `Inline`. Until
         then the given process is the caller's to kill.
         """
-        turns = self.turns or Turns(assignment.device_name)
+        turns, isolate = self._turns, self.options.isolate
 
         def inline(place: str) -> Station:
             return TakesTurns(Inline(assignment, note_config=note_config, place=place), turns, check)
 
-        if self.isolate is False:
+        if isolate is False:
             return partial(inline, "inline, as asked")
         if not self.isolated:
             return partial(inline, "inline, as callables are unless isolation is asked for")
 
         def not_portable(error: NotPortableError) -> Station:
-            if self.isolate:
+            if isolate:
                 raise KernelTypeError(
                     f"{assignment.kernel.name} cannot run in a process of its own: {error}",
                     hint="define it in a module that can be imported, or leave the isolation out",
@@ -430,7 +433,7 @@ class Stations:
             replace(final, trials=tied, seed=final.seed + n, race=_RACE, settle=False, seconds=each_s)
             for n in range(1, count + 1)
         ]
-        elsewhere = list(_outcomes(fresh, questions, self.turns or Turns(assignment.device_name)))
+        elsewhere = list(_outcomes(fresh, questions, self._turns))
         if not elsewhere:
             return outcome
         confirmed = with_further_processes(outcome, elsewhere, final.default, final.incumbents)

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from triton_ops.backend import Arguments, CompilesAhead, ScratchAllocator, one_line
+from triton_ops.backend import Arguments, CandidateError, CompilesAhead, ScratchAllocator
 from triton_ops.base import require
 from triton_ops.device import DeviceSpec, TorchDevice, Turns
 from triton_ops.evaluation.candidate import COMPILE, Evaluator
@@ -22,27 +22,26 @@ from triton_ops.evaluation.standard import Standard
 from triton_ops.evaluation.subject import ArgumentSet, Subject
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Verifier, further_cases, odd_case
 from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelError
-from triton_ops.request import Effort, KernelProblem, Task
+from triton_ops.request import Effort, KernelProblem, Task, TuneOptions
 from triton_ops.space import Config, Members
 from triton_ops.timing import SharedTimer, guard_for
-from triton_ops.values import Status, Trial, Work
+from triton_ops.values import Trial, Work
 
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment(KernelProblem):
     """The part of a task that a station needs; it can be sent to another process.
 
-    `shape` are the extents of an operation's problem, as asked for; None for the caller's own arguments. With `cold`,
-    L2 holds nothing of the kernel's data when a timed launch starts. `baseline` has worked before, and others are timed
-    next to it; None takes the first that works. `mode` is that of times that were taken before; None leaves the choice
-    of the timer open. Where there is no reference, the results of `trusted` are right; None takes the first that runs.
+    `shape` are the extents of an operation's problem, as asked for; None for the caller's own arguments. `baseline` has
+    worked before, and others are timed next to it; None takes the first that works. `mode` is that of times that were
+    taken before; None leaves the choice of the timer open. Where there is no reference, the results of `trusted` are
+    right; None takes the first that runs.
     """
 
     work: Work | None
     shape: tuple[int, ...] | None
     dtype: str | None
-    effort: Effort
-    cold: bool = True
+    options: TuneOptions
     baseline: Config | None = None
     mode: str | None = None
     odd: bool = True
@@ -50,16 +49,21 @@ class Assignment(KernelProblem):
     trusted: Config | None = None
 
     @classmethod
-    def of(cls, task: Task, effort: Effort, cold: bool, baseline: Config | None) -> Assignment:
-        """The assignment of a station for a task."""
+    def of(cls, task: Task, options: TuneOptions, baseline: Config | None) -> Assignment:
+        """The assignment of a station for a task; it takes no search along, which may be none for other processes."""
         shape = dtype = None
         if task.named is not None:
             shape, dtype = task.named.operation.full_shape(task.named.shape), task.named.dtype
         return cls(
-            **task.common, work=task.work, shape=shape, dtype=dtype, cold=cold, baseline=baseline,
-            effort=replace(effort, search=effort.search_name), trusted=task.space.default_config,
+            **task.common, work=task.work, shape=shape, dtype=dtype, baseline=baseline,
+            options=options.of_effort(replace(Effort.of(options), search="auto")), trusted=task.space.default_config,
             members=task.space.members,
         )  # fmt: skip
+
+    @property
+    def effort(self) -> Effort:
+        """The effort of the options, which is settled."""
+        return Effort.of(self.options)
 
     @property
     def needs(self) -> Needs:
@@ -185,7 +189,7 @@ class Inline:
             except BaseException:
                 self._note_config(None)  # Ctrl-C or an error of this package
                 raise
-            if trial.status in (Status.RUNTIME, Status.RESOURCES):
+            if trial.status.facts.hurts_device:
                 self._lost = _device_lost(self._assignment.device, self._assignment.device_name)
                 if self._lost is None and not self._assignment.device.is_cpu:
                     require("torch", "freeing memory").cuda.empty_cache()  # memory that the failed candidate held
@@ -258,7 +262,7 @@ def _verifier(assignment: Assignment, subject: Subject, tell: Callable[[str], No
         raise
     except (Exception, SystemExit) as error:
         raise TargetError(
-            f"the reference of {assignment.problem} raised {one_line(error)}",
+            f"the reference of {assignment.problem} raised {CandidateError.one_line(error)}",
             hint="call it with the same arguments to try",
         ) from error
 
@@ -267,8 +271,9 @@ def _own_arguments(assignment: Assignment, arguments: Callable[[], Arguments]) -
     try:
         return arguments()
     except (MemoryError, RuntimeError) as error:
+        place, reason = assignment.device_name, CandidateError.one_line(error)
         raise ShapeMismatchError(
-            f"the arguments of {assignment.problem} cannot be made on {assignment.device_name}: {one_line(error)}",
+            f"the arguments of {assignment.problem} cannot be made on {place}: {reason}",
             hint="take a smaller problem",
         ) from error
 

@@ -4,9 +4,18 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from triton_ops.kernel_ir.draws import Draw as Draw
+    from triton_ops.kernel_ir.evaluation import Operand as Operand
+    from triton_ops.kernel_ir.facts import AccessFact as AccessFact
+    from triton_ops.kernel_ir.facts import Fact as Fact
+    from triton_ops.kernel_ir.facts import Facts as Facts
+    from triton_ops.kernel_ir.facts import LoopFact as LoopFact
+    from triton_ops.kernel_ir.facts import Multiplication as Multiplication
+    from triton_ops.kernel_ir.facts import ProductFact as ProductFact
+    from triton_ops.kernel_ir.facts import ReductionFact as ReductionFact
+    from triton_ops.kernel_ir.facts import SourcePlace as SourcePlace
     from triton_ops.kernel_ir.kernel_work import KernelWork as KernelWork
     from triton_ops.kernel_ir.kernel_work import LaunchWork as LaunchWork
-    from triton_ops.kernel_ir.kernel_work import Operand as Operand
     from triton_ops.kernel_ir.kernel_work import launch_work as launch_work
     from triton_ops.kernel_ir.machine_code import LocalTraffic as LocalTraffic
     from triton_ops.kernel_ir.machine_code import binary_facts as binary_facts
@@ -14,14 +23,12 @@ if TYPE_CHECKING:
     from triton_ops.kernel_ir.shared_memory import Traffic as Traffic
     from triton_ops.kernel_ir.shared_memory import bank_conflicts as bank_conflicts
     from triton_ops.kernel_ir.shared_memory import bank_padding as bank_padding
+    from triton_ops.kernel_ir.term_walk import facts_of as facts_of
+    from triton_ops.kernel_ir.terms import Carried as Carried
+    from triton_ops.kernel_ir.terms import Term as Term
     from triton_ops.kernel_ir.trace import Access as Access
     from triton_ops.kernel_ir.trace import LoopWork as LoopWork
     from triton_ops.kernel_ir.trace import Product as Product
-    from triton_ops.kernel_ir.ttir_syntax import TtirOperation as TtirOperation
-    from triton_ops.kernel_ir.ttir_syntax import Type as Type
-    from triton_ops.kernel_ir.ttir_syntax import UnreadableError as UnreadableError
     from triton_ops.kernel_ir.ttir_syntax import UntoldError as UntoldError
-    from triton_ops.kernel_ir.ttir_walk import Scope as Scope
-    from triton_ops.kernel_ir.ttir_walk import TtirWalk as TtirWalk
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

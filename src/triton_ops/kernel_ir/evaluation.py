@@ -1,189 +1,103 @@
-"""The way of many programs through a kernel: loops, conditions, jumps and calls, without its data.
+"""The terms of a kernel as numbers of many programs of one launch, without its data.
 
-The body of a loop is walked for the first turn, the second and the last. What it carries moves evenly from turn to
-turn, which the first two tell; the first stands for all but the last, which prices a mask at the edge.
+A loop is looked at in its first turn and in its last. The first stands for all but the last, which prices a mask at the
+edge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import zip_longest
+from math import prod
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.kernel_ir.trace import LoopTrace, LoopWork, Trace, Weights
-from triton_ops.kernel_ir.ttir_operations import HANDLERS, unknown_results
-from triton_ops.kernel_ir.ttir_syntax import Module, TtirOperation, UntoldError
-from triton_ops.kernel_ir.ttir_walk import Programs, ProgramScope, TtirWalk
-from triton_ops.kernel_ir.values import Value, Vector, advance, equal, merge, unknown
+from triton_ops.kernel_ir.facts import AccessFact, Branch, Computation, Facts, LoopFact, Way
+from triton_ops.kernel_ir.operations import NotComputedError, computed
+from triton_ops.kernel_ir.terms import AND, AT_LEAST_ZERO, INDEX, NOT, OR, SUM, ZERO, Term
+from triton_ops.kernel_ir.trace import (
+    UNTOLD_ACCESS,
+    Access,
+    AccessTrace,
+    DotTrace,
+    LoopTrace,
+    LoopWork,
+    Reduction,
+    Trace,
+    Weights,
+    count_elements,
+    measured_lines,
+)
+from triton_ops.kernel_ir.ttir_syntax import Type, UntoldError
+from triton_ops.kernel_ir.values import COMPARISONS, FARTHEST, Value, Vector, elementwise
 
-_MOST_OPERATIONS = 40_000  # walked in all, about 0.4 s
 _DEEP = 3  # loops within loops up to which turns are told apart
 _MOST_TURNS = 1 << 20
 _GUESSED = 1024  # of what a loop walks through, where its bounds are data
+_SPREAD = 7919  # numbers that stand in for loaded data are this far apart for neighbouring addresses
+_MOVING = ("turn", "carried", "after")
+_OF_NUMBERS = ("quotient", "remainder", "least", "most")
+_MADE_UP = ("arith.fpto", "tt.reduce", "tt.scan", "block", "was there")
 
 Alive: TypeAlias = "NDArray[np.bool_]"
-Turn: TypeAlias = "Callable[[Sequence[Value], ProgramScope], list[Value]]"
-"""One turn of a loop: from what it is entered with to what it hands on."""
 
 
-def evaluate(module: Module, programs: Programs, arguments: Sequence[Value]) -> Trace:
-    """Trace the programs on their way through a kernel with these arguments; raises UntoldError, with the reason.
+@dataclass(frozen=True, kw_only=True)
+class Operand:
+    """One operand of the kernel, as far as it is known before a launch.
 
-    Cost: about 10 µs for each operation, and three turns for each loop.
+    Attributes:
+        bytes: Of a tensor the bytes that it spans in memory; 0 if that is not known.
+        number: Its value, if it is a whole number.
+        strides: Of a tensor descriptor made on the host: its tensor's, in elements.
+        extents: Of a tensor descriptor made on the host: its tensor's shape.
+        content: Of a tensor of whole numbers: its elements in the order of memory, if they are known.
     """
-    count = len(programs.ids)
-    trace = Trace(count)
-    scope = ProgramScope(
-        programs=programs,
-        trace=trace,
-        first_pointers=[],
-        values={},
-        weight=np.ones(count),
-        alive=np.ones(count, dtype=bool),
-    )
-    _ProgramWalk(module, _MOST_OPERATIONS).call(module.kernel, list(arguments), scope)
-    return trace
+
+    name: str = ""
+    bytes: int = 0
+    number: int | None = None
+    strides: tuple[int, ...] = ()
+    extents: tuple[int, ...] = ()
+    content: NDArray[np.int64] | None = None
 
 
-class _ProgramWalk(TtirWalk[ProgramScope, Value]):
-    """A walk of many programs at once, whose values are numbers of each."""
+@dataclass(frozen=True)
+class Programs:
+    """The programs of a launch that are looked at, by their numbers, counted along x first.
 
-    def _joined(self, ways: list[tuple[ProgramScope, list[Value]]]) -> tuple[ProgramScope, list[Value]] | None:
-        while ways and not ways[0][0].alive.any():
-            ways = ways[1:]
-        if not ways:
-            return None
-        weight, alive = np.add.reduce([one.weight for one, _ in ways]), np.any([one.alive for one, _ in ways], axis=0)
-        return replace(ways[0][0], weight=weight, alive=alive), self._merged(ways)
+    Tensors are looked at `whole`, or at their first element alone. Operands are by the names in the text.
+    """
 
-    def _merged(self, ways: list[tuple[ProgramScope, list[Value]]]) -> list[Value]:
-        result: list[Value] = []
-        for at, (scope, values) in enumerate(ways):
-            result = _either(scope.alive, values, result) if at else values
-        return result
-
-    def _jumps(self, last: TtirOperation, scope: ProgramScope) -> list[tuple[str, ProgramScope, list[Value]]]:
-        branches = [(label, scope.all(values)) for label, values in last.jumps()]
-        if last.name == "cf.br" and len(branches) == 1:
-            return [(branches[0][0], scope, branches[0][1])]
-        if last.name != "cf.cond_br" or len(branches) != 2:
-            raise UntoldError(f"a block ends with {last.name}, which is not known here")
-        condition = scope.value(last.operands[0])
-        if condition.base is None:
-            scope.trace.note("a condition that depends on data is taken to hold for half of the programs")
-            half = replace(scope, weight=scope.weight / 2)
-            return [(label, half, values) for label, values in branches]
-        sides = (condition.base != 0, condition.base == 0)
-        return [
-            (label, replace(scope, weight=scope.weight * side, alive=scope.alive & side), values)
-            for (label, values), side in zip(branches, sides, strict=True)
-        ]
-
-    def _other(self, operation: TtirOperation, here: ProgramScope) -> Sequence[Value]:
-        return HANDLERS.get(operation.name, unknown_results)(here, operation)
-
-    def _if(self, operation: TtirOperation, scope: ProgramScope) -> list[Value]:
-        condition = scope.value(operation.operands[0])
-        branches: list[list[Value]] = []
-        for blocks, (share, alive) in zip(operation.regions, _sides(condition, operation, scope), strict=False):
-            if alive.any():
-                last = self._block(blocks[0], replace(scope, weight=scope.weight * share, alive=alive))
-                branches.append(scope.yielded(last))
-            else:
-                branches.append([])
-        one, other = (*branches, [], [])[:2]
-        if not one or not other:
-            return one or other
-        if condition.base is None:
-            return [a if a is b else unknown(a.type, made_up=True) for a, b in zip(one, other, strict=True)]
-        return [merge(condition.base, a, b) for a, b in zip(one, other, strict=True)]
-
-    def _for(self, operation: TtirOperation, scope: ProgramScope) -> list[Value]:
-        lower, upper, step = scope.all(operation.operands[1:4])
-        count = _turns(lower, upper, step, scope)
-        names = (operation.operands[0], *operation.operands[4::2])
-        begin = [replace(lower, written=False), *scope.all(operation.operands[5::2])]
-
-        def turn(entries: Sequence[Value], here: ProgramScope) -> list[Value]:
-            here.values.update(zip(names, entries, strict=True))
-            handed_on = here.yielded(self._block(operation.regions[0][0], here))
-            index = entries[0]
-            if index.base is not None and step.base is not None:
-                index = replace(index, base=index.base + step.base, written=False)
-            return [index, *handed_on]
-
-        return self._looped(operation, scope, count, begin, turn)[1:]
-
-    def _while(self, operation: TtirOperation, scope: ProgramScope) -> list[Value]:
-        before, after = (region[0] for region in operation.regions)
-        names, begin = operation.operands[0::2], scope.all(operation.operands[1::2])
-
-        def test(entries: Sequence[Value], here: ProgramScope) -> tuple[Value, list[Value]]:
-            here.values.update(zip(names, entries, strict=True))
-            last = self._block(before, here)
-            if last is None or last.name != "scf.condition":
-                raise UntoldError("a loop has no condition")
-            condition, *values = here.all(last.operands)
-            return condition, values
-
-        def turn(entries: Sequence[Value], here: ProgramScope) -> list[Value]:
-            here.values.update(zip(after.arguments, test(entries, here)[1], strict=True))
-            return here.yielded(self._block(after, here))
-
-        quiet = replace(scope, trace=Trace(scope.count), weight=np.zeros_like(scope.weight))
-        count = _while_turns(
-            begin, lambda entries: test(entries, quiet)[0], lambda entries: turn(entries, quiet), scope.trace
-        )
-        return test(self._looped(operation, scope, count, begin, turn), quiet)[1]
-
-    def _looped(
-        self, operation: TtirOperation, scope: ProgramScope, count: _TurnCount, begin: list[Value], turn: Turn
-    ) -> list[Value]:
-        """The values that a loop carries at its end, after its first turn, its second and its last."""
-        turns, alive = count.turns, scope.alive & (count.turns > 0)
-        _enter(operation, scope, count)
-        if not alive.any():
-            return begin
-        loops = (*scope.loops, operation.number)
-        again = alive & (turns > 1)
-        apart = len(loops) <= _DEEP and bool(again.any())
-        share = np.where(again, turns - 1, turns) if apart else turns
-        first = replace(scope, weight=scope.weight * share, alive=alive, loops=loops)
-        second, before = _watch_turn(turn, begin, first)
-        if apart:
-            several = replace(first, weight=scope.weight, alive=again)
-            outcome = self._ended(turn, (begin, second, before), several, turns)
-        else:
-            pairs = zip(begin, second, strict=True)
-            outcome = [b if a is b else unknown(a.type, root=a.root, made_up=True) for a, b in pairs]
-        return _either(alive, outcome, begin)
-
-    def _ended(
-        self, turn: Turn, entries: tuple[list[Value], list[Value], dict[int, Value]], scope: ProgramScope, turns: Vector
-    ) -> list[Value]:
-        """The values at the end by programs that take several turns, and by those that take one."""
-        begin, second, before = entries
-        third, after = _watch_turn(turn, second, replace(scope, weight=np.zeros_like(scope.weight)))
-        for number, pointer in before.items():
-            if number in after and number in scope.trace.accesses and equal(pointer, after[number]):
-                scope.trace.accesses[number].still.add(scope.loop)
-        last = [_at(a, b, c, np.maximum(turns - 1, 0)) for a, b, c in zip(begin, second, third, strict=True)]
-        outcome = turn(last, replace(scope, weight=scope.weight * scope.alive))
-        return _either(scope.alive, outcome, second)
+    ids: Vector
+    grid: tuple[int, int, int]
+    operands: Mapping[str, tuple[int, Operand]]
+    whole: bool = True
 
 
-def _sides(condition: Value, operation: TtirOperation, scope: ProgramScope) -> list[tuple[Weights, Alive]]:
-    """For each side of a condition the share of the programs, and which of them are on it."""
-    if condition.base is None:
-        sides = len(operation.regions)
-        assumption = "is taken to hold" if sides == 1 else "is taken to hold for half of the programs"
-        scope.trace.note(f"a condition that depends on data {assumption}")
-        return [(np.full(scope.count, 1.0 / sides), scope.alive)] * 2
-    holds = condition.base != 0
-    return [(holds.astype(float), scope.alive & holds), ((~holds).astype(float), scope.alive & ~holds)]
+@dataclass(frozen=True, eq=False)
+class _Visit:
+    """One look at the body of a loop, or at the kernel outside of loops.
+
+    Attributes:
+        turns: The loops around, by their number, each with its turn; a plain 0 or 1 is the same for all programs.
+        weight: How often each program comes here.
+        alive: The programs that come here.
+        repeated: The loops around that some programs turn more than once, and whose turns are told apart.
+    """
+
+    turns: Mapping[int, tuple[LoopFact, Vector | int]]
+    weight: Weights
+    alive: Alive
+    repeated: tuple[int, ...] = ()
+
+    def at(self, loop: LoopFact, turn: Vector | int) -> _Visit:
+        """The same in another turn of a loop."""
+        return replace(self, turns={**self.turns, loop.number: (loop, turn)})
 
 
 class _TurnCount(NamedTuple):
@@ -194,70 +108,218 @@ class _TurnCount(NamedTuple):
     written: bool = False
 
 
-def _turns(lower: Value, upper: Value, step: Value, scope: ProgramScope) -> _TurnCount:
-    if step.base is None or step.made_up:
-        raise UntoldError("the step of a loop depends on data")
-    if (step.base <= 0).any():
-        raise UntoldError("a loop has no end")
-    if lower.base is None or upper.base is None or lower.made_up or upper.made_up:
-        scope.trace.note(f"the bounds of a loop are data; it is taken to count through {_GUESSED}")
-        return _TurnCount(np.maximum(1, _GUESSED // step.base), True)
-    written = lower.written and upper.written and step.written
-    return _TurnCount(np.maximum(0, -((lower.base - upper.base) // step.base)), False, written)
+def evaluate(facts: Facts, programs: Programs) -> Trace:
+    """Trace the programs on their way through a kernel with these facts; raises UntoldError, with the reason.
+
+    Cost: 1 to 10 ms.
+    """
+    evaluation = _Evaluation(facts, programs)
+    for loop in (*facts.loops, *facts.whiles):
+        evaluation.visits_of(loop)
+    for access in (*facts.accesses, *facts.blocks):
+        evaluation.access(access)
+    for computation in facts.computations:
+        if computation.product is not None:
+            evaluation.multiply(computation)
+    if programs.whole:  # what programs beside each other share needs no more
+        evaluation.count_arithmetic()
+    return evaluation.trace
 
 
-def _enter(operation: TtirOperation, scope: ProgramScope, count: _TurnCount) -> None:
-    flags = tuple(flag for flag in ("flatten", "warp_specialize") if f"tt.{flag}" in operation.tail)
-    figures = LoopWork(
-        parent=-1, entries=0.0, turns=0.0, most=0.0, stages=operation.attribute("tt.num_stages"), flags=flags,
-        by_data=False, plain=0.0, special=0.0, written=True,
-    )  # fmt: skip
-    nothing = LoopTrace(figures, scope.loops, np.zeros(scope.count), np.zeros(scope.count))
-    loop = scope.trace.loops.setdefault(operation.number, nothing)
-    loop.entries += scope.weight
-    loop.turns += scope.weight * count.turns
-    by_data, written = loop.figures.by_data or count.by_data, loop.figures.written and count.written
-    loop.figures = replace(loop.figures, by_data=by_data, written=written)
+class _Evaluation:
+    """The way of a launch's programs, and the numbers that they have there."""
+
+    def __init__(self, facts: Facts, programs: Programs) -> None:
+        self._facts, self._count, self._whole = facts, len(programs.ids), programs.whole
+        self._numbers = _Numbers(facts, programs, self._counted)
+        self._visits: dict[LoopFact, list[_Visit]] = {}
+        self._outside = [_Visit({}, np.ones(self._count), np.ones(self._count, dtype=bool))]
+        self._ways: dict[tuple[Way, _Visit], tuple[Weights, Alive]] = {}
+        self.trace = Trace(self._count, notes=dict(facts.notes))
+
+    def visits_of(self, loop: LoopFact | None) -> list[_Visit]:
+        """The looks at the body of a loop, each within one at what is around it; the loop is counted the first time."""
+        if loop is None:
+            return self._outside
+        if loop not in self._visits:
+            self._visits[loop] = [
+                visit for around in self.visits_of(loop.way.loop) for visit in self._inside(loop, around)
+            ]
+        return self._visits[loop]
+
+    def _inside(self, loop: LoopFact, around: _Visit) -> list[_Visit]:
+        weight, alive = self._reached(loop.way, around)
+        if not alive.any():
+            return []
+        count = self._counted(loop, around)
+        self._enter(loop, weight, count)
+        alive = alive & (count.turns > 0)
+        again = alive & (count.turns > 1)
+        if not alive.any():
+            return []
+        apart = len(loop.loops) < _DEEP and bool(again.any())
+        share = np.where(again, count.turns - 1, count.turns) if apart else count.turns
+        repeated = (*around.repeated, loop.number) if apart else around.repeated
+        first = replace(around.at(loop, 0), weight=weight * share, alive=alive, repeated=repeated)
+        if not apart:
+            return [first]
+        last = replace(first.at(loop, np.maximum(count.turns - 1, 0)), weight=weight * again, alive=again)
+        return [first, last]
+
+    def _enter(self, loop: LoopFact, weight: Weights, count: _TurnCount) -> None:
+        operation = loop.operation
+        figures = LoopWork(
+            parent=-1, entries=0.0, turns=0.0, most=0.0, stages=operation.attribute("tt.num_stages"),
+            flags=tuple(flag for flag in ("flatten", "warp_specialize") if f"tt.{flag}" in operation.tail),
+            by_data=False, plain=0.0, special=0.0, written=True,
+        )  # fmt: skip
+        nothing = LoopTrace(figures, loop.loops, np.zeros(self._count), np.zeros(self._count))
+        trace = self.trace.loops.setdefault(loop.number, nothing)
+        trace.entries += weight
+        trace.turns += weight * count.turns
+        by_data, written = trace.figures.by_data or count.by_data, trace.figures.written and count.written
+        trace.figures = replace(trace.figures, by_data=by_data, written=written)
+
+    def _reached(self, way: Way, visit: _Visit) -> tuple[Weights, Alive]:
+        """How often each program comes along a way, and which ones do."""
+        if not way.branches:
+            return visit.weight, visit.alive
+        if (way, visit) not in self._ways:
+            sides = [self._side(branch, visit) for branch in way.branches]
+            weights, alive = zip(*sides, strict=True)
+            self._ways[way, visit] = reduce(np.add, weights), reduce(np.logical_or, alive)
+        return self._ways[way, visit]
+
+    def _side(self, branch: Branch, visit: _Visit) -> tuple[Weights, Alive]:
+        weight, alive = self._reached(branch.before, visit)
+        if branch.condition is None or not alive.any():
+            return weight, alive
+        condition = self._numbers.value(branch.condition, visit)
+        if condition.base is None:
+            assumption = "is taken to hold" if branch.share == 1 else "is taken to hold for half of the programs"
+            self.trace.notes[f"a condition that depends on data {assumption}"] = None
+            return weight * branch.share, alive
+        holds = (condition.base != 0) == branch.holds
+        return weight * holds, alive & holds
+
+    def _visits_along(self, way: Way) -> Iterator[tuple[_Visit, Weights]]:
+        """The looks at what lies on a way that some program takes, with how often each comes there."""
+        for visit in self.visits_of(way.loop):
+            weight, alive = self._reached(way, visit)
+            if alive.any():
+                yield visit, weight
+
+    def access(self, fact: AccessFact) -> None:
+        """Count an access in all turns of the loops around; where it goes is told by the first one that reaches it."""
+        for visit, weight in self._visits_along(fact.way):
+            elements = self._elements(fact, visit) if self._whole else np.ones(self._count)
+            if fact.number not in self.trace.accesses:
+                self.trace.accesses[fact.number] = self._first_access(fact, visit, elements)
+            trace = self.trace.accesses[fact.number]
+            trace.executions += weight
+            trace.elements += weight * elements
+
+    def _first_access(self, fact: AccessFact, visit: _Visit, elements: Weights) -> AccessTrace:
+        root, pointer = self._address(fact, visit)
+        figures = _figures(fact, fact.block or fact.type)
+        if fact.block is None:
+            mask = self._numbers.value(fact.mask, visit, fact.type.shape) if self._whole else Value()
+            figures = measured_lines(figures, pointer, fact.type.shape, mask, elements)
+        still = {loop for loop in visit.repeated if self._whole and self._stands_still(fact, visit, loop)}
+        rank, nothing = len(fact.type.shape), np.zeros(self._count)
+        return AccessTrace(figures, root, pointer, rank, fact.loops, nothing, nothing.copy(), still)
+
+    def _address(self, fact: AccessFact, visit: _Visit) -> tuple[int | None, Value]:
+        return self._numbers.address(fact.root, fact.offset, visit, fact.type.shape)
+
+    def _stands_still(self, fact: AccessFact, visit: _Visit, number: int) -> bool:
+        loop = visit.turns[number][0]
+        return self._address(fact, visit.at(loop, 0))[1].equals(self._address(fact, visit.at(loop, 1))[1])
+
+    def _elements(self, fact: AccessFact, visit: _Visit) -> Weights:
+        """Elements that each program moves."""
+        if fact.block is None:
+            mask = self._numbers.value(fact.mask, visit, fact.type.shape)
+            return count_elements(self._address(fact, visit)[1], fact.type.shape, mask, self._count)
+        elements, rank = np.ones(self._count), len(fact.block.shape)
+        for length, extent, begin in zip_longest(fact.block.shape, fact.extents[:rank], fact.at[:rank]):
+            edge = Value() if extent is None else self._numbers.value(extent, visit)
+            first = Value() if begin is None else self._numbers.value(begin, visit)
+            if edge.base is None or first.base is None or first.made_up:
+                elements = elements * length
+            else:
+                elements = elements * np.clip(edge.base - first.base, 0, length)
+        return elements
+
+    def multiply(self, computation: Computation) -> None:
+        """Count a product of tiles."""
+        for _, weight in self._visits_along(computation.way):
+            assert computation.product is not None
+            loops = (*computation.way.loop.loops, computation.way.loop.number) if computation.way.loop else ()
+            dot = DotTrace(computation.product, loops, computation.sources, np.zeros(self._count))
+            self.trace.dots.setdefault(computation.number, dot).executions += weight
+
+    def count_arithmetic(self) -> None:
+        """Count operations on single elements of floating point, and reductions."""
+        by_way: dict[Way, list[int]] = {}
+        for one in self._facts.computations:
+            counts = by_way.setdefault(one.way, [0, 0, 0])
+            counts[int(one.special)] += one.elements
+            counts[2] += one.reduces
+        for way, (plain, special, reductions) in by_way.items():
+            number = way.loop.number if way.loop is not None else 0
+            for _, weight in self._visits_along(way):
+                arithmetic = self.trace.arithmetic.setdefault(number, np.zeros((2, self._count)))
+                arithmetic += weight * np.array([[plain], [special]])
+                self.trace.reductions += weight * reductions
+        for fact in self._facts.reductions:
+            if fact.operation.name == "tt.reduce" and fact.operation.attribute("axis") is not None:
+                reduction = Reduction(shape=fact.inputs[0].type.shape, axis=fact.axis, executions=0.0)
+                for _, weight in self._visits_along(fact.way):
+                    pair = self.trace.reduced.setdefault(fact.number, (reduction, np.zeros(self._count)))
+                    pair[1][:] += weight
+
+    def _counted(self, loop: LoopFact, around: _Visit) -> _TurnCount:
+        return self._while_turns(loop, around) if loop.ends else self._turns(loop, around)
+
+    def _turns(self, loop: LoopFact, around: _Visit) -> _TurnCount:
+        lower, upper, step = (self._numbers.value(one, around) for one in (loop.lower, loop.upper, loop.step))
+        if step.base is None or step.made_up:
+            raise UntoldError("the step of a loop depends on data")
+        if (step.base <= 0).any():
+            raise UntoldError("a loop has no end")
+        if lower.base is None or upper.base is None or lower.made_up or upper.made_up:
+            self.trace.notes[f"the bounds of a loop are data; it is taken to count through {_GUESSED}"] = None
+            return _TurnCount(np.maximum(1, _GUESSED // step.base), True)
+        written = all(one.constant is not None for one in (loop.lower, loop.upper, loop.step))
+        return _TurnCount(np.maximum(0, -((lower.base - upper.base) // step.base)), False, written)
+
+    def _while_turns(self, loop: LoopFact, around: _Visit) -> _TurnCount:
+        """The turns of a loop by program: the first for which its condition fails."""
+        condition = loop.ends[0]
+        if self._numbers.value(condition, around.at(loop, 0)).base is None:
+            self.trace.notes["the end of a loop depends on data; it is taken for one turn"] = None
+            return _TurnCount(np.ones(self._count, dtype=np.int64), True)
+
+        def holds(turns: Vector) -> Alive:
+            outcome = self._numbers.value(condition, around.at(loop, turns))
+            if outcome.base is None:
+                raise UntoldError("the end of a loop depends on what does not move evenly")
+            return np.asarray(outcome.base != 0)
+
+        return _TurnCount(_first_false(holds, self._count), False)
 
 
-def _watch_turn(turn: Turn, entries: Sequence[Value], scope: ProgramScope) -> tuple[list[Value], dict[int, Value]]:
-    """The values that a turn hands on, and the pointers of its accesses."""
-    scope.first_pointers.append({})
-    try:
-        return turn(entries, scope), scope.first_pointers[-1]
-    finally:
-        scope.first_pointers.pop()
-
-
-def _at(begin: Value, second: Value, third: Value, turns: Vector) -> Value:
-    """The value that is carried into the last of several turns: known if it moves evenly."""
-    if not (begin.type.whole or begin.type.pointer):
-        return third
-    one, other = advance(begin, turns, begin, second), advance(second, turns, second, third)
-    later = None if one is None else advance(one, np.ones_like(turns), begin, second)
-    if one is None or other is None or later is None or not equal(replace(later, axes=other.axes), other):
-        return unknown(begin.type, root=begin.root, made_up=True)
-    return one
-
-
-def _while_turns(
-    begin: list[Value], condition: Callable[[Sequence[Value]], Value], turn: Callable[..., list[Value]], trace: Trace
-) -> _TurnCount:
-    """The turns of a loop by program: the first for which its condition fails."""
-    first = condition(begin)
-    if first.base is None:
-        trace.note("the end of a loop depends on data; it is taken for one turn")
-        return _TurnCount(np.ones(trace.programs, dtype=np.int64), True)
-    second = turn(begin)
-    third = turn(second)
-
-    def holds(steps: Vector) -> Alive:
-        outcome = condition([_at(*each, steps) for each in zip(begin, second, third, strict=True)])
-        if outcome.base is None:
-            raise UntoldError("the end of a loop depends on what does not move evenly")
-        return np.asarray(outcome.base != 0)
-
-    return _TurnCount(_first_false(holds, trace.programs), False)
+def _figures(fact: AccessFact, kind: Type) -> Access:
+    """The figures of an access before its addresses are known; of a descriptor's block these tell nothing more."""
+    size, figures = kind.item_bytes, dict(UNTOLD_ACCESS)
+    if fact.block is not None:
+        tile, run = prod(kind.shape), (kind.shape[-1] if kind.shape else 1) * size
+        figures |= {"tile": tile, "lines": tile * size / min(128, run), "sectors": tile * size / min(32, run)}
+    else:
+        run = size
+    figures |= {"kind": fact.kind, "element": kind.element, "item_bytes": size, "descriptor": fact.block is not None}
+    return Access(**figures, run_bytes=run if fact.block is not None else float(run))
 
 
 def _first_false(holds: Callable[[Vector], Alive], count: int) -> Vector:
@@ -275,5 +337,222 @@ def _first_false(holds: Callable[[Vector], Alive], count: int) -> Vector:
     return np.where(now, high, 0)
 
 
-def _either(choose: Alive, one: Sequence[Value], other: Sequence[Value]) -> list[Value]:
-    return [merge(choose.astype(np.int64), a, b) for a, b in zip(one, other, strict=False)]
+def _differs_from_zero(numbers: Vector) -> Alive:
+    return np.not_equal(numbers, 0)
+
+
+class _Numbers:
+    """The numbers of terms; `counted` tells the turns of a loop from where it is entered."""
+
+    def __init__(self, facts: Facts, programs: Programs, counted: Callable[[LoopFact, _Visit], _TurnCount]) -> None:
+        self._facts, self._programs, self._counted = facts, programs, counted
+        self._values: dict[tuple[int, _Visit | None, tuple[int, ...]], Value] = {}
+        self._constants: dict[tuple[int, bool], Value] = {}
+        self._dependent: dict[int, tuple[bool, bool]] = {}
+        self._whiles = {loop.number: loop for loop in facts.whiles}
+        self._by_name: dict[str, Callable[[Term, _Visit, tuple[int, ...]], Value]] = {
+            SUM: self._sum, INDEX: self._index, "truth": self._truth, AT_LEAST_ZERO: self._condition,
+            ZERO: self._condition, AND: self._and, OR: self._or, NOT: self._not, "compared": self._compared,
+            "choose": self._choose, "load": self._load, "argument": self._argument, "described": self._described,
+            "stride": self._stride, "program_id": self._program, "num_programs": self._program, "turn": self._turn,
+            "turns": self._turns, "carried": self._carried, "after": self._after, "tt.bitcast": self._bitcast,
+            "arith.bitcast": self._bitcast,
+        }  # fmt: skip
+
+    def value(self, term: Term, visit: _Visit, shape: tuple[int, ...] = ()) -> Value:
+        """The numbers of a term at a visit, of an element of a tensor of this shape."""
+        moves, differs = self._depends(term)
+        key = (term.number, visit if moves else None, shape if differs and self._programs.whole else ())
+        if key not in self._values:
+            self._values[key] = self._by_name.get(term.name, self._elementwise)(term, visit, shape)
+        return self._values[key]
+
+    def _depends(self, term: Term) -> tuple[bool, bool]:
+        """Tell whether a term depends on the turn of a loop, and on the place in a tensor."""
+        known = self._dependent.get(term.number)
+        if known is None:
+            inner = [self._depends(one) for one in term.direct()]
+            moves = term.name in _MOVING or any(one[0] for one in inner)
+            known = self._dependent[term.number] = moves, term.name == INDEX or any(one[1] for one in inner)
+        return known
+
+    def address(self, root: Term, offset: Term, visit: _Visit, shape: tuple[int, ...]) -> tuple[int | None, Value]:
+        """The argument that a pointer points into, None if that is unknown, and how far it points from its begin."""
+        place, base = self._root(root, visit, shape)
+        return place, base.plus(self.value(offset, visit, shape))
+
+    def _root(self, root: Term, visit: _Visit, shape: tuple[int, ...]) -> tuple[int | None, Value]:
+        if root.name == "pointer":
+            return self.address(root.operands[0], root.operands[1], visit, shape)
+        if root.name == "argument" and root.operands[0] in self._programs.operands:
+            return self._programs.operands[root.operands[0]][0], self._constant(0)
+        if root.name == "tt.int_to_ptr":  # into a tensor of its own, which the operation names
+            return -1 - root.number, self.value(root.operands[-1], visit, shape)
+        if root.name in ("tt.bitcast", "arith.bitcast"):
+            return self._root(root.operands[-1], visit, shape)
+        if root.name == "address":
+            return self.address(root.operands[1], root.operands[2], visit, shape)
+        if root.name == "choose":
+            condition = self.value(root.operands[0], visit, shape)
+            (one, first), (other, second) = (self._root(part, visit, shape) for part in root.operands[1:])
+            return one if one == other else None, self._chosen(condition, first, second)
+        return None, Value()
+
+    def _constant(self, number: int, truth: bool = False) -> Value:
+        key = (number, truth)
+        if key not in self._constants:
+            self._constants[key] = Value(np.full(len(self._programs.ids), number, dtype=np.int64), truth=truth)
+        return self._constants[key]
+
+    def _sum(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
+        total = self._constant(0)
+        for monomial, coefficient in term.operands:
+            if monomial:
+                factors = (self.value(one, visit, shape) for one in monomial)
+                total = total.plus(reduce(Value.times, factors), coefficient)
+            else:
+                total = total.plus(self._constant(coefficient))
+        return total
+
+    def _index(self, term: Term, _: _Visit, shape: tuple[int, ...]) -> Value:
+        axis = term.operands[0]
+        if not self._programs.whole or axis >= len(shape) or shape[axis] < 2:
+            return self._constant(0)
+        return replace(self._constant(0), axes={axis: np.arange(shape[axis], dtype=np.int64)[None, :]})
+
+    def _truth(self, term: Term, _: _Visit, __: tuple[int, ...]) -> Value:
+        return self._constant(int(term.operands[0]), truth=True)
+
+    def _condition(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
+        """A comparison with 0; of what stands in for data the outcome is unknown."""
+        value = self.value(term.operands[0], visit, shape)
+        if value.made_up:
+            return Value(made_up=True, truth=True)
+        compare = np.greater_equal if term.name == AT_LEAST_ZERO else np.equal
+        return elementwise(lambda x: compare(x, 0), value, truth=True)
+
+    def _and(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
+        return reduce(Value.and_also, (self.value(one, visit, shape) for one in term.operands))
+
+    def _or(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
+        parts = (self.value(one, visit, shape) for one in term.operands)
+        return elementwise(lambda *each: reduce(np.logical_or, each), *parts, truth=True)
+
+    def _not(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
+        return elementwise(np.logical_not, self.value(term.operands[0], visit, shape), truth=True)
+
+    def _compared(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
+        values = [self.value(one, visit, shape) for one in term.operands if isinstance(one, Term)]
+        compare = COMPARISONS.get(term.operands[0][-2:]) if len(values) == 2 else _differs_from_zero
+        if compare is None or any(value.made_up for value in values):
+            return Value(made_up=True, truth=True)
+        return elementwise(compare, *values, truth=True)
+
+    def _choose(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
+        condition, one, other = (self.value(part, visit, shape) for part in term.operands)
+        return self._chosen(condition, one, other)
+
+    def _chosen(self, condition: Value, one: Value, other: Value) -> Value:
+        if condition.base is None:
+            return Value(made_up=True)
+        if not condition.axes:
+            return one.or_else(condition.base, other)
+        return elementwise(np.where, condition, one, other)
+
+    def _load(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
+        """Data where it is known, numbers in its place where it is whole numbers, else unknown."""
+        element, root, offset, _, _ = term.operands
+        argument, pointer = self.address(root, offset, visit, shape)
+        if not element.startswith("i") or pointer.base is None:
+            return Value(made_up=True)
+        content = next((one.content for at, one in self._programs.operands.values() if at == argument), None)
+        if content is not None and len(content) and not pointer.made_up and len(pointer.axes) < 2:
+            return elementwise(lambda at: content[np.clip(at, 0, len(content) - 1)], pointer)
+        axes = {at: axis * _SPREAD % FARTHEST for at, axis in pointer.axes.items()}
+        return Value((pointer.base * _SPREAD + self._facts.loads[term]) % FARTHEST, axes, made_up=True)
+
+    def _argument(self, term: Term, _: _Visit, __: tuple[int, ...]) -> Value:
+        operand = self._programs.operands.get(term.operands[0], (0, Operand()))[1]
+        return Value() if operand.number is None else self._constant(operand.number)
+
+    def _described(self, term: Term, _: _Visit, __: tuple[int, ...]) -> Value:
+        name, what, axis = term.operands
+        numbers: tuple[int, ...] = getattr(self._programs.operands.get(name, (0, Operand()))[1], what)
+        return self._constant(numbers[axis]) if axis < len(numbers) else Value()
+
+    def _stride(self, term: Term, visit: _Visit, _: tuple[int, ...]) -> Value:
+        stride, otherwise = term.operands
+        value = self.value(stride, visit)
+        return self._constant(otherwise) if value.base is None else Value(value.base)
+
+    def _program(self, term: Term, _: _Visit, __: tuple[int, ...]) -> Value:
+        grid, axis = self._programs.grid, term.operands[0]
+        if term.name == "num_programs":
+            return self._constant(grid[axis])
+        ids = self._programs.ids // prod(grid[:axis])
+        return Value(ids if axis == 2 else ids % grid[axis])
+
+    def _turn(self, term: Term, visit: _Visit, _: tuple[int, ...]) -> Value:
+        if term.operands[0] not in visit.turns:
+            return Value()
+        turn = visit.turns[term.operands[0]][1]
+        return self._constant(turn) if isinstance(turn, int) else Value(turn)
+
+    def _turns(self, term: Term, visit: _Visit, _: tuple[int, ...]) -> Value:
+        lower, upper, step = (self.value(one, visit) for one in term.operands[1:])
+        if step.base is None or (step.base <= 0).any():
+            return Value(made_up=True)
+        if lower.base is None or upper.base is None or lower.made_up or upper.made_up:
+            return Value(np.maximum(1, _GUESSED // step.base))
+        return Value(np.maximum(0, -((lower.base - upper.base) // step.base)))
+
+    def _carried(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
+        """As it began, or as the first turn has made it; in later turns only of what moves evenly."""
+        number, place, *places = term.operands
+        loop, turn = visit.turns.get(number, (None, 0))
+        carried = next((one for one in loop.carried if one.place[1] == place), None) if loop is not None else None
+        if loop is None or carried is None:
+            return Value(made_up=True)
+        if isinstance(turn, int) and turn == 0:
+            return self._replaced(carried.begin, places, visit, shape)
+        if place in loop.moving:
+            begin, step = loop.moving[place]
+            turns = self._constant(turn) if isinstance(turn, int) else Value(turn)
+            far = turns.times(self._replaced(step, places, visit, shape))
+            return self._replaced(begin, places, visit, shape).plus(far)
+        if isinstance(turn, int):
+            return self._replaced(carried.next, places, visit.at(loop, 0), shape)
+        return Value(made_up=True)
+
+    def _after(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
+        number, place, *places = term.operands
+        loop = self._whiles.get(number)
+        if loop is None:
+            return Value(made_up=True)
+        ended = visit.at(loop, self._counted(loop, visit).turns)
+        return self._replaced(loop.ends[1 + place], places, ended, shape)
+
+    def _replaced(self, term: Term, places: Sequence[Term], visit: _Visit, shape: tuple[int, ...]) -> Value:
+        """The numbers of what a loop carries, at these places of its axes."""
+        terms = self._facts.terms
+        offset = term.operands[1] if term.name == "pointer" else term
+        at = {terms.index(axis): one for axis, one in enumerate(places) if one is not terms.index(axis)}
+        return self.value(terms.change(offset, at) if at else offset, visit, shape)
+
+    def _bitcast(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
+        """The same whole number; of other bits nothing is known, since nothing is known of what is no whole number."""
+        return self.value(term.operands[-1], visit, shape)
+
+    def _elementwise(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
+        """A function of numbers; of what has no whole numbers nothing is known."""
+        operands = [one for one in term.operands if isinstance(one, Term)]
+        element = term.operands[0] if term.operands and isinstance(term.operands[0], str) else ""
+        whole = term.name in _OF_NUMBERS or element.startswith("i")
+        if not whole or not operands or term.name.startswith(_MADE_UP):
+            return Value(made_up=True)
+        values = [self.value(one, visit, shape) for one in operands]
+        word = term.operands[1] if element else ""
+        try:
+            return elementwise(lambda *each: computed(term.name, word, each), *values)
+        except NotComputedError:
+            return Value(made_up=True)

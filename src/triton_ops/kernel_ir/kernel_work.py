@@ -21,7 +21,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.kernel_ir.evaluation import evaluate
+from triton_ops.kernel_ir.evaluation import Operand, Programs, evaluate
+from triton_ops.kernel_ir.operations import OPERATIONS, UNKNOWN, Meaning
+from triton_ops.kernel_ir.term_walk import facts_of
 from triton_ops.kernel_ir.trace import Access, AccessTrace, DotTrace, LoopWork, Product, Reduction, Trace
 from triton_ops.kernel_ir.ttir_syntax import (
     Function,
@@ -32,15 +34,15 @@ from triton_ops.kernel_ir.ttir_syntax import (
     UnreadableError,
     UntoldError,
     parsed_module,
-    parsed_type,
 )
-from triton_ops.kernel_ir.ttir_walk import Programs
-from triton_ops.kernel_ir.values import Value, Vector, equal, uniform, unknown
+from triton_ops.kernel_ir.values import Vector
 
-_GATHERING = {"tt.reduce", "tt.scan", "tt.dot", "tt.dot_scaled"}
-_SMALLER = {"tt.splat", "tt.broadcast", "tt.expand_dims", "arith.constant"}  # their elements are those of less
-_SAME = {"tt.reshape", "tt.trans", "tt.bitcast", "ttg.convert_layout", "arith.extf"}  # the registers of what they take
 _WORD_BYTES = 4
+_FEW = 256  # of which a set is made faster than NumPy sorts them
+
+
+def _meaning(operation: TtirOperation) -> Meaning:
+    return OPERATIONS.get(operation.name, UNKNOWN)
 
 
 def most_alive(module: Module) -> float:
@@ -70,7 +72,7 @@ class _Liveness:
                 sizes = _sizes(operation)
             for name in operation.results:
                 self._source.pop(name, None)
-            if operation.name in _SAME:
+            if _meaning(operation).registers == "same":
                 source = self._source.get(operation.operands[0], operation.operands[0])
                 self._source.update(dict.fromkeys(operation.results, source))
                 self._words[source] = max([self._words.get(source, 0.0), *sizes])
@@ -86,7 +88,7 @@ class _Liveness:
         alive = set(later)
         for operation in (operation for block in reversed(blocks) for operation in reversed(block.operations)):
             alive -= set(operation.results)
-            if operation.name in _GATHERING:
+            if _meaning(operation).gathers:
                 values = {self._source.get(name, name) for name in alive | set(operation.operands)}
                 self.most = max(self.most, sum(self._words.get(name, 0.0) for name in values))
             elif operation.name == "scf.for":
@@ -118,7 +120,7 @@ def _names(blocks: Iterable[TtirBlock], results: set[str], operands: set[str]) -
 
 
 def _sizes(operation: TtirOperation) -> list[float]:
-    if operation.name in _SMALLER:
+    if _meaning(operation).registers == "none":
         return [0.0] * len(operation.results)
     return [_words_of(kind) for kind in operation.kinds]
 
@@ -197,10 +199,6 @@ class KernelWork:
 
 _PRODUCTS = ("tt.dot", "tt.dot_scaled")
 _LOOPS = ("scf.for", "scf.while")
-_NOT_COMPUTED = {
-    "tt.trans", "tt.reshape", "tt.bitcast", "ttg.convert_layout", "tt.load", "tt.descriptor_load", "tt.splat",
-    "tt.descriptor_gather", "arith.constant",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -253,15 +251,17 @@ def _operation_dependencies(
         for region in operation.regions
     ]
     whole = all(kind.whole or kind.pointer for kind in operation.result_types or operation.types[-1:])
-    computed = not whole and not operation.regions and operation.name not in _NOT_COMPUTED
+    computed = not whole and not operation.regions and not _meaning(operation).moves
     return _join([inputs, *inner, _Dependencies(computed=computed)])
 
 
 def _dependencies_of(names: Sequence[str], values: _ByName) -> _Dependencies:
-    return _join([values[name] for name in names if name in values])
+    return _join([values[name] for name in names if name in values and values[name] is not _NO_DEPENDENCIES])
 
 
 def _join(several: Sequence[_Dependencies]) -> _Dependencies:
+    if len(several) < 2:
+        return several[0] if several else _NO_DEPENDENCIES
     return _Dependencies(frozenset().union(*(one.after for one in several)), any(one.computed for one in several))
 
 
@@ -270,26 +270,6 @@ _MOST_ELEMENTS = 1 << 17  # of them together, of one range: with more, each step
 _BESIDE = 4096  # programs of the second walk
 _MOST_PROGRAMS = 1 << 31
 _RANGES = re.compile(r"tt\.make_range \{end = (\d+)")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Operand:
-    """One operand of the kernel, as far as it is known before a launch.
-
-    Attributes:
-        bytes: Of a tensor the bytes that it spans in memory; 0 if that is not known.
-        number: Its value, if it is a whole number.
-        strides: Of a tensor descriptor made on the host: its tensor's, in elements.
-        extents: Of a tensor descriptor made on the host: its tensor's shape.
-        content: Of a tensor of whole numbers: its elements in the order of memory, if they are known.
-    """
-
-    name: str = ""
-    bytes: int = 0
-    number: int | None = None
-    strides: tuple[int, ...] = ()
-    extents: tuple[int, ...] = ()
-    content: NDArray[np.int64] | None = None
 
 
 def launch_work(text: str, grid: tuple[int, int, int], operands: Sequence[Operand]) -> LaunchWork:
@@ -305,12 +285,16 @@ def launch_work(text: str, grid: tuple[int, int, int], operands: Sequence[Operan
     if not 0 < count < _MOST_PROGRAMS:
         raise UntoldError(f"its grid has {count} programs")
     module = parsed_module(text)
-    contents = {at: one.content for at, one in enumerate(operands) if one.content is not None and len(one.content)}
+    by_name = {
+        name.lstrip("%"): (at, operands[at] if at < len(operands) else Operand())
+        for at, (name, _) in enumerate(module.kernel.arguments)
+    }
     longest = max((int(n) for n in _RANGES.findall(text)), default=1)
-    some = Programs(_spread_ids(count, max(_FEWEST, min(_LOOKED_AT, _MOST_ELEMENTS // longest))), grid, True, contents)
-    many = Programs(np.arange(min(count, _BESIDE), dtype=np.int64), grid, False, contents)
+    some = Programs(_spread_ids(count, max(_FEWEST, min(_LOOKED_AT, _MOST_ELEMENTS // longest))), grid, by_name)
+    many = Programs(np.arange(min(count, _BESIDE), dtype=np.int64), grid, by_name, whole=False)
     try:
-        whole, beside = (evaluate(module, p, _values(module, operands, len(p.ids))) for p in (some, many))
+        facts = facts_of(module, data=False)
+        whole, beside = (evaluate(facts, programs) for programs in (some, many))
     except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError) as error:
         raise UnreadableError(f"it has an operation in a form that is not known here: {error!r}") from error
     return replace(_summary((whole, beside), product_dependencies(module), grid, operands), alive=most_alive(module))
@@ -323,31 +307,6 @@ def _spread_ids(count: int, most: int) -> Vector:
     at = np.arange(most)
     within = (at * 0.6180339887498949) % 1.0  # evenly spread, and in step with no number of tiles
     return ((at + within) * count / most).astype(np.int64)
-
-
-def _values(module: Module, operands: Sequence[Operand], count: int) -> list[Value]:
-    """The kernel's operands: pointers and descriptors by their place, whole numbers by value, others unknown."""
-    values: list[Value] = []
-    for at, (_, kind) in enumerate(module.kernel.arguments):
-        operand = operands[at] if at < len(operands) else Operand()
-        if kind.pointer or kind.descriptor:
-            value = uniform(kind, np.zeros(count, dtype=np.int64), root=at)
-            values.append(_descriptor(value, operand, count) if kind.descriptor else value)
-        elif kind.whole and operand.number is not None:
-            values.append(uniform(kind, np.full(count, operand.number, dtype=np.int64)))
-        else:
-            values.append(unknown(kind))
-    return values
-
-
-def _descriptor(descriptor: Value, operand: Operand, count: int) -> Value:
-    kind = parsed_type("i64")
-
-    strides, extents = (
-        tuple(uniform(kind, np.full(count, number, dtype=np.int64)) for number in several)
-        for several in (operand.strides, operand.extents)
-    )
-    return replace(descriptor, strides=strides, extents=extents)
 
 
 def _summary(
@@ -406,7 +365,7 @@ def _access(
     """One access, from the walk of whole tensors, the one that counts, and the one of neighbouring programs."""
     whole, exact, beside = traces
     access = whole.accesses[number]
-    root, executions = access.pointer.root, float(exact.accesses.get(number, access).executions.mean())
+    root, executions = access.root, float(exact.accesses.get(number, access).executions.mean())
     of_each = float(access.elements.sum() / max(access.executions.sum(), 1e-9))
     return replace(
         access.figures,
@@ -460,7 +419,8 @@ def _fullest(beside: Trace, number: int) -> int:
         at
         for at, one in sorted(beside.accesses.items())
         if (one.figures.kind, one.figures.tile) == (here.figures.kind, here.figures.tile)
-        and equal(one.pointer, here.pointer)
+        and (one.root, one.rank) == (here.root, here.rank)  # one element is not a tile that begins there
+        and one.pointer.equals(here.pointer)
     ]
     fullest = max(alike, key=lambda other: float(beside.accesses[other].executions.sum()))
     return -1 if fullest == number else fullest
@@ -470,5 +430,6 @@ def _mean_distinct(base: Vector, arrivals: NDArray[np.bool_], size: int) -> floa
     """Different places of `size` programs that follow each other: the mean of some such groups."""
     groups = len(base) // size
     starts = sorted({0, groups // 2 * size if groups > 2 else 0, (groups - 1) * size})
-    counts = [len(np.unique(base[start : start + size][arrivals[start : start + size]])) for start in starts]
+    groups_of = (base[start : start + size][arrivals[start : start + size]] for start in starts)
+    counts = [len(np.unique(one)) if size > _FEW else len(set(one.tolist())) for one in groups_of]
     return sum(counts) / len(counts)

@@ -151,13 +151,16 @@ class AccessTrace:
     """An access by program, without those of its figures that only the whole trace tells.
 
     Attributes:
-        pointer: Where it went when it was first reached.
+        pointer: Where it went when it was first reached, in the argument `root`, None if that is unknown.
+        rank: Number of axes of the tile.
         elements: Over all executions, without those that masks leave out.
         still: The loops around it, of which a turn does not change where it goes.
     """
 
     figures: Access
+    root: int | None
     pointer: Value
+    rank: int
     loops: tuple[int, ...]
     executions: Weights
     elements: Weights
@@ -208,55 +211,31 @@ class Trace:
     def __post_init__(self) -> None:
         self.reductions = np.zeros(self.programs)
 
-    def note(self, remark: str) -> None:
-        """Keep a remark, once."""
-        self.notes[remark] = None
-
-    def computed(self, loop: int, weight: Weights, elements: int, special: bool) -> None:
-        """Count an operation on this many elements, a `special` one such as an exponential apart."""
-        self.arithmetic.setdefault(loop, np.zeros((2, self.programs)))[int(special)] += weight * elements
-
     def arithmetic_of(self, loop: int) -> tuple[float, float]:
         """The plain and the special operations of the average program in a loop; 0 outside of loops."""
         counts = self.arithmetic.get(loop, np.zeros((2, 1)))
         return float(counts[0].mean()), float(counts[1].mean())
 
-    def accessed(
-        self, number: int, where: AccessTrace, weight: Weights, mask: Value | None, elements: Weights | None
-    ) -> None:
-        """Count an access as it is met here, without counts; `elements` of each program are told by `mask` if None."""
-        moved_elements = count_elements(where.pointer, mask, self.programs) if elements is None else elements
-        if number not in self.accesses and elements is None:
-            where.figures = _measured_lines(where, mask, moved_elements)
-        first = self.accesses.setdefault(number, where)
-        first.executions += weight
-        first.elements += weight * moved_elements
 
-
-def count_elements(pointer: Value, mask: Value | None, programs: int) -> Weights:
+def count_elements(pointer: Value, shape: Sequence[int], mask: Value, programs: int) -> Weights:
     """Elements that each program moves; those at one address, along an axis of a broadcast, count once."""
-    count = np.ones(programs) if mask is None or mask.base is None else mask.base.astype(float)
-    masks = mask.axes if mask is not None and len(mask.axes) == len(pointer.type.shape) else ()
-    for at, extent in enumerate(pointer.type.shape):
-        if pointer.known and pointer.axes[at] is None:
-            continue
-        axis = masks[at] if masks else None
-        count = count * (extent if axis is None else axis.sum(axis=1))
+    count = np.ones(programs) if mask.base is None else mask.base.astype(float)
+    for at, extent in enumerate(shape):
+        if not pointer.known or at in pointer.axes:
+            axis = mask.axes.get(at)
+            count = count * (extent if axis is None else axis.sum(axis=1))
     return count
 
 
-def _measured_lines(access: AccessTrace, mask: Value | None, moved_elements: Weights) -> Access:
+def measured_lines(figures: Access, pointer: Value, shape: Sequence[int], mask: Value, elements: Weights) -> Access:
     """The figures with the lines and runs of the program that moves most."""
-    pointer, figures, at = access.pointer, access.figures, int(np.argmax(moved_elements))
-    varying = range(len(pointer.axes)) if pointer.base is None else pointer.varying
-    tile = int(np.prod([1, *(pointer.type.shape[axis] for axis in varying)]))
+    varying = range(len(shape)) if pointer.base is None else sorted(pointer.axes)
+    tile = int(np.prod([1, *(shape[axis] for axis in varying)]))
     if pointer.base is None:
         return replace(figures, tile=tile, lines=float(tile), sectors=float(tile))
-    masks: Sequence[Vector | None] = mask.axes if mask is not None and mask.known else ()
-    rows = [
-        _row(axis, masks[k] if len(masks) == len(pointer.axes) else None, at) for k, axis in enumerate(pointer.axes)
-    ]
-    present = [row for row in rows if row is not None and len(row)]
+    at = int(np.argmax(elements))
+    rows = [_row(pointer.axes[axis], mask.axes.get(axis) if mask.known else None, at) for axis in varying]
+    present = [row for row in rows if len(row)]
     if not present:
         return replace(figures, tile=tile)
     # the usual distance of neighbours; the largest for a row of one
@@ -281,10 +260,8 @@ def _units(first: int, row: Vector, item_bytes: int, unit_bytes: int) -> int:
     return len(np.unique((first % items + row - row.min()) // items))
 
 
-def _row(axis: Vector | None, mask: Vector | None, program: int) -> Vector | None:
+def _row(axis: Vector, mask: Vector | None, program: int) -> Vector:
     """The summand of one program's elements along an axis, those of a mask alone."""
-    if axis is None:
-        return None
     row: Vector = axis[program if len(axis) > 1 else 0]
     if mask is None:
         return row

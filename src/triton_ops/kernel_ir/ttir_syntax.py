@@ -34,12 +34,12 @@ _POINTER = "!tt.ptr<"
 _DESCRIPTOR = "!tt.tensordesc<"
 
 
-class UnreadableError(Exception):
-    """A text that is no TTIR module of a form that is known here."""
-
-
 class UntoldError(Exception):
-    """A kernel whose work cannot be told; it says why."""
+    """A kernel of which something cannot be told; it says why."""
+
+
+class UnreadableError(UntoldError):
+    """A text that is no TTIR module of a form that is known here."""
 
 
 @dataclass(frozen=True)

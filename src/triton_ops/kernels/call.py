@@ -14,7 +14,7 @@ from functools import cache, partial
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
-from triton_ops.backend import Arguments, Kernel, LauncherKernel, Operation, ScratchAllocator, is_tensor
+from triton_ops.backend import Arguments, Kernel, LauncherKernel, Operation, ScratchAllocator
 from triton_ops.base import require
 from triton_ops.dispatch import config_for
 from triton_ops.exceptions import (
@@ -257,7 +257,7 @@ def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
     and those with torch's bit for negation, as `z.conj().imag`.
     """
     for name, tensor in tensors.items():
-        if not is_tensor(tensor):
+        if not Arguments.is_tensor(tensor):
             raise KernelTypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor")
     places = ("cuda", "cpu") if on_cpu else ("cuda",)
     for name, tensor in tensors.items():

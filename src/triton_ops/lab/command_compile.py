@@ -39,7 +39,7 @@ from triton_ops.terminal import (
     tell_failures,
     width,
 )
-from triton_ops.values import Compiled, Problem, Resources, Status, dtype_name
+from triton_ops.values import Compiled, Problem, Resources, dtype_name
 
 _TIMEOUT_S = CompilePool.TIMEOUT_S
 TargetName = Annotated[
@@ -80,7 +80,6 @@ def tell_left_out(space: ConfigSpace, values: Mapping[str, Any] | None, configs:
 
 _COMPILE_HEADER = ("status", "registers", "spilled", "shared", "mma", "load", "s", "config")
 _COMPILE_NUMBERS = ("registers", "spilled", "shared", "load", "s")
-_ORDER = [Status.OK, Status.DEFERRED, Status.RESOURCES, Status.CONSTRAINT, Status.COMPILE, Status.TIMEOUT, Status.CRASH]
 _NONE_COMPILED = 1
 _SPILL_HEADER = ("change", "verdict", "registers", "spilled", "frame", "local", "shared", "ms", "config")
 _SPILL_NUMBERS = ("registers", "spilled", "frame", "local", "shared", "ms")
@@ -248,7 +247,7 @@ def _compiled_json(result: Compiled, arch: str) -> dict[str, Any]:
 def _compile_report(
     problem: Problem, target: Target, results: list[Compiled], elapsed_s: float, columns: int | None
 ) -> list[str]:
-    rows = [_compiled_row(result) for result in sorted(results, key=lambda result: _ORDER.index(result.status))]
+    rows = [_compiled_row(result) for result in sorted(results, key=lambda result: result.status.facts.listed)]
     head = f"{problem} for {target.arch}: {target.shared_bytes_per_block:,} bytes of shared memory per block"
     table_lines = headed_table(_COMPILE_HEADER, rows, columns, _COMPILE_NUMBERS)
     return [head, *table_lines, *paragraph("", _summary(results, elapsed_s), columns)]
@@ -268,7 +267,7 @@ def _figure(number: int | None) -> str:
 
 def _summary(results: list[Compiled], elapsed_s: float) -> str:
     counts = Counter(result.status for result in results)
-    text = ", ".join(f"{counts[status]} {status}" for status in _ORDER if counts[status])
+    text = ", ".join(f"{counts[status]} {status}" for status in sorted(counts, key=lambda status: status.facts.listed))
     binaries = {result.resources.binary for result in results if result.launchable and result.resources}
     return f"{len(results)} configs: {text}; {len(binaries)} different binaries, {elapsed_s:.1f} s"
 

@@ -25,7 +25,7 @@ from triton_ops.lab.replayed_search import (
     replay_live,
 )
 from triton_ops.lab.sensitivities import Cliff, Knob, Sensitivity, cliffs, sensitivity
-from triton_ops.request import Effort, effort_of, operation_of, parse_shapes, parse_space
+from triton_ops.request import Effort, operation_of, parse_shapes, parse_space
 from triton_ops.search import checked_search
 from triton_ops.terminal import (
     INTERRUPTED,
@@ -131,7 +131,7 @@ def _replay(
     )
     processes = min(jobs or Host.usable_cpus(), len(plan.recordings) * len(plan.searches) * seeds)
     if live:
-        _live(plan, effort_of(effort), LiveConditions(noise=noise, compilers=compilers), processes, as_json)
+        _live(plan, Effort.named(effort), LiveConditions(noise=noise, compilers=compilers), processes, as_json)
         return
     summaries = list(_announce(replay_all(plan, processes)))
     if as_json:

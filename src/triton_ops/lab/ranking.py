@@ -14,7 +14,7 @@ from triton_ops.cost_model import Model, Readings
 from triton_ops.device import Calibration, DeviceSpec, Machine, Target, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, SpaceError, TargetError
 from triton_ops.records import cache_folder
-from triton_ops.request import with_configs
+from triton_ops.request import TuneProblem
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.tuner import Survey
 from triton_ops.values import Work
@@ -145,7 +145,7 @@ def expected_of(
     dtype: str | None = None,
 ) -> ModelQuestion:
     """The kernel, the arguments and the space that a call of `rank` means; an argument that does not fit raises."""
-    target, space = with_configs(target, space)
+    target, space = TuneProblem(target=target, space=space).parts
     if isinstance(target, Operation):
         if args or kwargs:
             raise KernelTypeError(

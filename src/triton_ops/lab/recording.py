@@ -315,7 +315,7 @@ def _row_trial(row: _Row, unit_bytes: int) -> Trial:
 
 def _compilation(trial: Trial) -> Compiled:
     """The part of a trial that was known before its launch; a config that failed later did compile."""
-    if trial.status not in (Status.COMPILE, Status.RESOURCES, Status.CONSTRAINT, Status.DEFERRED):
+    if not (trial.status.facts.refused or trial.status is Status.DEFERRED):
         return Compiled(trial.config, Status.OK, "", trial.resources, compile_s=trial.compile_s)
     return Compiled(trial.config, trial.status, trial.error, trial.resources, compile_s=trial.compile_s)
 

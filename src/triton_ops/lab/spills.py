@@ -130,7 +130,7 @@ class SpillEvidence:
     @property
     def compiled(self) -> bool:
         """True if it was compiled and could be launched."""
-        return self.status in (Status.OK, Status.DEFERRED) and self.spill_bytes is not None
+        return self.status.facts.launchable and self.spill_bytes is not None
 
     @property
     def accumulator_bytes(self) -> int | None:

@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from triton_ops.many.executor import Job as Job
     from triton_ops.many.executor import JobPlace as JobPlace
     from triton_ops.many.problem import RunOptions as RunOptions
-    from triton_ops.many.problem import TuneProblem as TuneProblem
-    from triton_ops.many.problem import is_positive as is_positive
     from triton_ops.many.session import ManyResult as ManyResult
     from triton_ops.many.session import ProblemOutcome as ProblemOutcome
     from triton_ops.many.session import run_jobs as run_jobs

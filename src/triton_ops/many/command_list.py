@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 import typer
 
 from triton_ops.backend import Operation
-from triton_ops.device import TorchDevice, probe
+from triton_ops.device import probe
 from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.many.executor import Job
-from triton_ops.many.problem import ProblemLine, RunOptions, TuneProblem, job_of, read_problems
-from triton_ops.many.session import ManyResult, ProblemOutcome, checked_budget, chosen_engine, run_jobs
-from triton_ops.request import operation_of
+from triton_ops.many.problem import ProblemLine, RunOptions, job_of, read_problems
+from triton_ops.many.session import ManyResult, ProblemOutcome, run_jobs, run_options
+from triton_ops.request import TuneOptions, TuneProblem, operation_of
 from triton_ops.space import Config
 from triton_ops.terminal import INTERRUPTED, folder_of, headed_table, only_data_on_stdout, say, say_json, tell, width
 from triton_ops.tuner import result_json
@@ -48,6 +48,7 @@ class ListedTune:
     @classmethod
     def checked(
         cls,
+        each: TuneOptions,
         *,
         engine: str | None,
         gpus: str | None,
@@ -55,18 +56,14 @@ class ListedTune:
         device: str | None,
         warm: bool,
         tolerance: float | None,
-        cache_dir: str | None,
-        **options: Any,
     ) -> ListedTune:
-        """The options as they were typed, those of `RunOptions` too; a `TritonKernelError` if one is wrong."""
-        cluster = chosen_engine(engine, gpus)
-        devices, limit_s = TorchDevice.chosen(gpus), checked_budget(budget_s)
-        folder_of(cache_dir)
+        """The options as they were typed; a `TritonKernelError` if one is wrong."""
+        options = run_options(each, gpus=gpus, budget_s=budget_s, engine=engine)
+        folder_of(each.cache_dir)
         if device is not None:
             probe(device)
         as_tolerance(tolerance)
-        common = RunOptions(devices=devices, cache_dir=cache_dir, budget_s=limit_s, cluster=cluster, **options)
-        return cls(options=common, device=device, warm=warm, tolerance=tolerance)
+        return cls(options=options, device=device, warm=warm, tolerance=tolerance)
 
     def tune(self, problems: str | None, targets: Sequence[str], load: Loader, *, as_json: bool) -> int:
         """Tune a file of problems, or for None the targets' named ones, print them, and return the exit code."""

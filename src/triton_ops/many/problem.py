@@ -15,24 +15,21 @@ import math
 import re
 import shlex
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import Arguments, Kernel, Operation
+from triton_ops.backend import Operation
 from triton_ops.base import NamedFile
 from triton_ops.evaluation import Stations
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError
 from triton_ops.many.executor import Job, JobPlace
 from triton_ops.many.ray_engine import RayEngine
-from triton_ops.records import key_of
-from triton_ops.request import Effort, TuneRequest, make_request, with_configs
-from triton_ops.space import ConfigSpace
-from triton_ops.tuner import known_result, tune_request
-from triton_ops.values import Tolerance, TuningResult, check_memory
+from triton_ops.request import TuneOptions, TuneProblem, TuneRequest
+from triton_ops.tuner import RequestedTune
+from triton_ops.values import TuningResult
 
 _LARGEST_BYTES = 16 << 20
 _FORM = "write TARGET shape=MxN dtype=NAME weight=N, or a JSON object with these"
@@ -183,69 +180,14 @@ def _weight(value: Any, where: str) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneProblem:
-    """One problem of a run of many; the fields without a word of their own are as the parameters of `tune`.
+class RunOptions:
+    """The options of a run of many problems: those of `each`, with an effort that is settled, and what they share.
 
-    Attributes:
-        target: An `Operation`, a kernel, or a callable that takes config values as keywords.
-        args: Positional arguments of every call.
-        kwargs: Keyword arguments of every call.
-        space: What may be tried; None takes the operation's.
-        shape: Extents of an operation's problem; None takes its defaults.
-        dtype: Dtype of an operation's problem; None takes its default.
-        device: `cpu`, `cuda` or `cuda:N`. A problem with a device or with tensors of the caller's stays on that device;
-            any other is measured on whichever device of its kind is free.
-        reference: A function that gives the right result.
-        tolerance: How far a right result may be from the expected one.
-        check: An own comparison of results.
-        cold: Whether L2 holds none of the kernel's data when a launch starts.
-        weight: How much the problem counts beside the others, such as how often it is launched.
+    Without `devices` each problem has its own.
     """
 
-    target: Operation | Kernel | Callable[..., Any]
-    args: Sequence[Any] = ()
-    kwargs: Mapping[str, Any] | None = None
-    space: Any = None
-    shape: Sequence[int] | None = None
-    dtype: str | None = None
-    device: str | None = None
-    reference: Callable[..., Any] | None = None
-    tolerance: float | Tolerance | None = None
-    check: Callable[[Any, Any], Any] | None = None
-    cold: bool = True
-    weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not is_positive(self.weight):
-            raise SettingsError(
-                f"the weight of a problem is {self.weight!r}; it must be a positive number",
-                hint="leave it out for 1, or say how often it is launched",
-            )
-
-    def request(self, device: str | None, seed: int) -> tuple[TuneRequest, ConfigSpace]:
-        """The request on a device, or on the problem's own for None, and the config space; raises as `tune`."""
-        target, space = with_configs(self.target, self.space)
-        for tensor in Arguments.given(self.args, self.kwargs).tensors():
-            check_memory(tensor, "an argument")
-        request = make_request(
-            target, self.args, self.kwargs, shape=self.shape, dtype=self.dtype, device=device or self.device,
-            reference=self.reference, tolerance=self.tolerance, check=self.check, seed=seed,
-        )  # fmt: skip
-        return request, request.space(space)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """The options of all problems of a run, as of `tune_many`; without `devices` each has its own."""
-
-    plan: Effort
-    cache_dir: str | Path | None = None
-    seed: int = 0
-    force: bool = False
-    isolate: bool | None = None
-    transfer: bool = True
-    wait: bool = True
-    devices: tuple[str, ...] = field(default=())
+    each: TuneOptions
+    devices: tuple[str, ...] = ()
     budget_s: float | None = None
     cluster: RayEngine | None = None
 
@@ -255,12 +197,11 @@ class RunOptions:
         `own_device` is the device where the place leaves it open: the GPU that was the current one when the run began,
         as each thread has a current one of its own. None takes the problem's.
         """
-        request, space = problem.request(place.device or own_device, self.seed)
-        return tune_request(
-            request, space, self.plan, cache_dir=place.cache_dir or self.cache_dir, force=self.force, seed=self.seed,
-            cold=problem.cold, isolate=self.isolate, transfer=self.transfer, wait=self.wait, listener=place.listener,
-            reuse=True, gate=place.gate, shared_cpus=place.shared_cpus,
-        )  # fmt: skip
+        options = self.each if place.cache_dir is None else replace(self.each, cache_dir=place.cache_dir)
+        return RequestedTune(
+            request=problem.measurable(place.device or own_device, options.seed), options=options,
+            listener=place.listener, gate=place.gate, shared_cpus=place.shared_cpus,
+        ).result()  # fmt: skip
 
 
 def as_problem(item: Any) -> TuneProblem:
@@ -284,20 +225,20 @@ def as_problem(item: Any) -> TuneProblem:
 
 def job_of(problem: TuneProblem, options: RunOptions) -> Job:
     """The job of a problem, which is only checked; problems whose records have one key have jobs of one name."""
-    request, space = problem.request(None, options.seed)
-    request.task(space)
-    key = key_of(request, cold=problem.cold)
-    plan = options.plan
+    each = options.each
+    request = problem.measurable(seed=each.seed)
+    request.task()
+    key = request.key
     return Job(
         name=key.id if key.unknown is None else f"{key.id} {uuid.uuid4()}",  # its problem may be another's as well
         label=f"{key.kernel} {key.label}".rstrip(),
         kernel=key.kernel,
         problem=problem,
         tune=partial(replace(options, cluster=None).tuned, problem, own_device=request.device_name),
-        recall=lambda: known_result(request, space, plan, key, cache_dir=options.cache_dir, force=options.force),
+        recall=lambda: RequestedTune(request=request, options=each).known(),
         weight=float(problem.weight),
         devices=_places(problem, request, options.devices),
-        start_worker=Stations(problem=request, isolate=options.isolate).start_worker,
+        start_worker=Stations(problem=request, options=each).start_worker,
     )
 
 
@@ -315,8 +256,3 @@ def _places(problem: TuneProblem, request: TuneRequest, devices: tuple[str, ...]
             hint="name that GPU too, or leave the problem's device out",
         )  # fmt: skip
     return frozenset({place})
-
-
-def is_positive(value: Any) -> bool:
-    """True for a positive number that is no truth value."""
-    return value is not True and isinstance(value, Real) and 0 < float(value) < math.inf

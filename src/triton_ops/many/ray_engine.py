@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import is_carried, pack
+from triton_ops.backend import Packed, is_carried
 from triton_ops.base import Folder, require
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
 from triton_ops.many.executor import Executor, ExecutorLostError, Job
@@ -38,7 +38,7 @@ from triton_ops.many.ray_actors import (
     files_of_problem,
 )
 from triton_ops.records import cache_folder, store_in
-from triton_ops.request import Effort
+from triton_ops.request import Effort, TuneOptions
 from triton_ops.values import TuningResult
 
 _log = logging.getLogger("triton_ops")
@@ -105,7 +105,7 @@ class ActorExecutor:
         """Send a job; an `ExecutorLostError` if the keeper is gone."""
         future: Future[TuningResult] = Future()
         try:
-            content = pack(job.tune).content
+            content = Packed.of(job.tune).content
         except KernelTypeError as error:
             future.set_exception(error)
             return future
@@ -204,18 +204,16 @@ class RayEngine:
     simulated: int | None = None
 
     @contextmanager
-    def executors(
-        self, jobs: Sequence[Job], plan: Effort, cache_dir: str | Path | None
-    ) -> Iterator[Mapping[str, Executor]]:
+    def executors(self, jobs: Sequence[Job], options: TuneOptions) -> Iterator[Mapping[str, Executor]]:
         """The executors by their devices' names, until all actors are gone; an error if a host does not fit."""
         ray = require("ray", "--engine ray")
-        packed = {job.kernel: pack(job.tune).content for job in jobs}
+        packed = {job.kernel: Packed.of(job.tune).content for job in jobs}
         if ray.is_initialized():
             raise SettingsError("this process uses Ray already", hint="call ray.shutdown() first")
         _connect(ray, self.address, [_PACKAGE, *_modules_in(packed.values())])
         over = threading.Event()
         try:
-            ledger = _ledger(ray, plan, cache_dir)
+            ledger = _ledger(ray, options)
             actors = _actors(ray, ledger.keeper, self.simulated)
             facts = _facts_of(ray, actors, self.simulated)
             _check_loading(ray, actors, facts, packed)
@@ -300,8 +298,8 @@ def _modules_in(packed: Iterable[bytes]) -> list[Path]:
     return paths
 
 
-def _ledger(ray: Any, plan: Effort, cache_dir: str | Path | None) -> Ledger:
-    folder = Folder(cache_folder(cache_dir)).ensure().resolve()
+def _ledger(ray: Any, options: TuneOptions) -> Ledger:
+    folder = Folder(cache_folder(options.cache_dir)).ensure().resolve()
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), False)
     keeper = (
         ray.remote(Keeper).options(num_cpus=0, scheduling_strategy=here, max_concurrency=_AT_ONCE).remote(str(folder))
@@ -309,6 +307,7 @@ def _ledger(ray: Any, plan: Effort, cache_dir: str | Path | None) -> Ledger:
     problems: dict[str, list[str]] = {}
     for record in store_in(str(folder)):
         problems.setdefault(record.key.kernel, []).append(record.id)
+    plan = Effort.of(options)
     silence_s = _SILENCE_S + plan.patience.setup_s + plan.patience.trial_s + plan.race.seconds
     return Ledger(ray, keeper, folder, problems, silence_s)
 

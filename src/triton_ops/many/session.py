@@ -18,17 +18,17 @@ from typing import Any, TypeAlias
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from triton_ops.base import Folder, Host, gain_text
+from triton_ops.base import Folder, Host, gain_text, is_positive
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError
 from triton_ops.many.executor import Executor, ExecutorLostError, Job, LocalExecutor, TellsReady
-from triton_ops.many.problem import RunOptions, TuneProblem, as_problem, is_positive, job_of
-from triton_ops.many.ray_engine import RayEngine, engine_named
+from triton_ops.many.problem import RunOptions, as_problem, job_of
+from triton_ops.many.ray_engine import engine_named
 from triton_ops.many.schedule import Estimate, Order, OrderStep, Planned, Schedule, estimates_of
 from triton_ops.processes import cleaned_up_on_sigterm
 from triton_ops.records import cache_folder, may_have_records, store_in
-from triton_ops.request import Effort, checked_seed, chosen_effort
+from triton_ops.request import Effort, TuneOptions, TuneProblem
 from triton_ops.search import AnySearch
 from triton_ops.tuner import Listener, RunPlan, RunProgress, Silent
 from triton_ops.values import Trial, TuningResult
@@ -407,11 +407,11 @@ def tune_many(
         raise SettingsError(
             f"told is {told!r}, which cannot be called", hint="pass a function of one problem's outcome"
         )
-    options = RunOptions(
-        plan=_plan(effort, search, trials, each_s), cache_dir=cache_dir, seed=checked_seed(seed), force=force,
-        isolate=isolate, transfer=transfer, wait=wait, devices=TorchDevice.chosen(gpus),
-        budget_s=checked_budget(budget_s), cluster=chosen_engine(engine, gpus),
+    each = TuneOptions(
+        effort=effort, search=search, trials=trials, budget_s=each_s, seed=seed, cache_dir=cache_dir, force=force,
+        isolate=isolate, transfer=transfer, wait=wait,
     )  # fmt: skip
+    options = run_options(each, gpus=gpus, budget_s=budget_s, engine=engine)
     return run_jobs(jobs_of(problems, options), options, told=told, start=start)
 
 
@@ -448,7 +448,7 @@ def run_jobs(
     ended = {name: outcome_of(distinct[name], result=result) for name, result in results.items()}
     new = [job for name, job in distinct.items() if name not in results]
     if new:
-        Folder(cache_folder(options.cache_dir)).ensure()  # without it each problem would fail, one after the other
+        Folder(cache_folder(options.each.cache_dir)).ensure()  # without it each problem would fail, one after the other
     stopped = "complete"
     tell = told or observer or (lambda _: None)
     with display(len(distinct), tell) if told is None else nullcontext(Follows(tell)) as view:
@@ -473,7 +473,7 @@ def _run(
         schedule = Schedule(planned(jobs, options), budget_s=left_s, ahead=AHEAD if cluster is None else 0)
         with contextlib.ExitStack() as stack:
             if cluster is not None:
-                executors = stack.enter_context(cluster.executors(jobs, options.plan, options.cache_dir))
+                executors = stack.enter_context(cluster.executors(jobs, options.each))
             elif executors_of is not None:
                 executors = executors_of(shared_cpus, view)
             else:
@@ -496,7 +496,7 @@ def _executors(
 
 def planned(jobs: Iterable[Job], options: RunOptions) -> list[Planned]:
     """Jobs with estimates from the records of their kernels in the cache folder."""
-    folder = cache_folder(options.cache_dir)
+    folder = cache_folder(options.each.cache_dir)
     estimates = estimates_of(store_in(folder)) if may_have_records(folder) else {}
     nothing = Estimate()
     return [
@@ -508,14 +508,6 @@ def planned(jobs: Iterable[Job], options: RunOptions) -> list[Planned]:
     ]  # fmt: skip
 
 
-def chosen_engine(engine: str | None, gpus: Any) -> RayEngine | None:
-    """The engine that a run names, or None for this machine; a `SettingsError` if it cannot be."""
-    cluster = engine_named(engine)
-    if cluster is not None and gpus is not None:
-        raise SettingsError("an engine measures on all GPUs of its cluster", hint="leave out gpus, or the engine")
-    return cluster
-
-
 def _outcome_for(job: Job, outcome: ProblemOutcome | None) -> ProblemOutcome:
     """The outcome of a job that was run, or of another one of the same name; None for one that was not begun."""
     if outcome is None:
@@ -523,20 +515,20 @@ def _outcome_for(job: Job, outcome: ProblemOutcome | None) -> ProblemOutcome:
     return replace(outcome, problem=job.problem, label=job.label)
 
 
-def _plan(effort: Any, search: Any, trials: int | None, each_s: float | None) -> Effort:
-    plan = chosen_effort(effort, search, trials, each_s)
+def run_options(
+    each: TuneOptions, *, gpus: str | Iterable[int] | None, budget_s: Any, engine: str | None
+) -> RunOptions:
+    """The options of a run, as `tune_many` describes them; a `SettingsError` if one does not fit."""
+    plan = Effort.of(each)
     if not (isinstance(plan.search, str) or callable(plan.search)):
         raise SettingsError(
             f"search is {plan.search!r}, one searcher for many spaces",
             hint="pass a searcher's name, or a function that makes a searcher from a config space and a seed",
         )
-    return plan
-
-
-def checked_budget(budget_s: Any) -> float | None:
-    """The seconds of a run, or None for no limit; a `SettingsError` if they are not a positive number."""
-    if budget_s is None:
-        return None
-    if not is_positive(budget_s):
+    cluster = engine_named(engine)
+    if cluster is not None and gpus is not None:
+        raise SettingsError("an engine measures on all GPUs of its cluster", hint="leave out gpus, or the engine")
+    if budget_s is not None and not is_positive(budget_s):
         raise SettingsError(f"budget_s is {budget_s!r}; it must be a positive number", hint="leave it out for no limit")
-    return float(budget_s)
+    limit_s = None if budget_s is None else float(budget_s)
+    return RunOptions(each=each.of_effort(plan), devices=TorchDevice.chosen(gpus), budget_s=limit_s, cluster=cluster)

@@ -15,12 +15,11 @@ from triton_ops import settings
 from triton_ops._paths import expanded
 from triton_ops.backend import Kernel, Operation, source_of
 from triton_ops.exceptions import CacheError
-from triton_ops.records.directory import open_store, shared_folders
 from triton_ops.records.record import Record
-from triton_ops.records.store import Store
-from triton_ops.request import TuneRequest, make_request, with_configs
-from triton_ops.space import ConfigSpace, as_space
-from triton_ops.values import Argument, Key, Tolerance
+from triton_ops.records.store import Store, open_store, shared_folders
+from triton_ops.request import TuneProblem
+from triton_ops.space import ConfigSpace
+from triton_ops.values import Key, Tolerance
 
 if TYPE_CHECKING:
     from triton_ops.request import Effort
@@ -70,26 +69,18 @@ def recall(
 
     Cost: reads one file.
     """
-    target, space = with_configs(target, space)
-    request = make_request(
-        target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
-        check=check,
-    )  # fmt: skip
+    request = TuneProblem(
+        target=target, args=args, kwargs=kwargs, space=space, shape=shape, dtype=dtype, device=device,
+        reference=reference, tolerance=tolerance, check=check, cold=cold,
+    ).request()  # fmt: skip
     folder = cache_folder(cache_dir)
     if not may_have_records(folder):
         return None
-    key = key_of(request, cold=cold)
-    searched = None if space is None else as_space(space)
-    record = recalled(key, store_in(folder), space=searched, reference=request.reference)
+    searched = None if space is None else request.space
+    record = recalled(request.key, store_in(folder), space=searched, reference=request.reference)
     if record is None or searched is None or not searched.members:
         return record
     return replace(record, winner=record.winner.with_members(searched.members))
-
-
-def key_of(request: TuneRequest, *, cold: bool = True, keyed: Mapping[str, Argument] | None = None) -> Key:
-    """The key of the record that answers a request; `keyed` stands in it in place of the request's problem."""
-    key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold, held_to=request.held_to)
-    return key if keyed is None else replace(key, problem=keyed)
 
 
 def recalled(

@@ -62,17 +62,6 @@ def value_source(value: Any) -> str:
     return f"torch.{dtype}" if module else str(member)
 
 
-DROPPED_BY = {
-    Status.CONSTRAINT: "a constraint of the space",
-    Status.COMPILE: "the compiler",
-    Status.RESOURCES: "the device's resources",
-    Status.DEFERRED: "a rule: a slow kind, and others worked",
-    Status.RUNTIME: "an error at run time",
-    Status.TIMEOUT: "the time limit",
-    Status.CRASH: "the end of its process",
-    Status.WRONG: "the check of its result",
-}
-"""What dropped a candidate that was not timed, by the status in which its trial ended."""
 _NOT_YET = "not compared yet"
 _NUMBER = re.compile(r"\d[\d.,_]*")
 
@@ -234,9 +223,9 @@ class Report:
         """The number of candidates that each step of the run dropped, in the order of the steps."""
         fates = Counter(row.fate for row in self.rows)
         only = [one for config, one in self.run.previews.items() if config not in self.run.trials]
-        counts = {f"only compiled, {'and not tried' if status is Status.OK else DROPPED_BY[status]}": count
+        counts = {f"only compiled, {status.facts.dropped_by or 'and not tried'}": count
                  for status, count in Counter(one.status for one in only).items()}  # fmt: skip
-        counts.update({by: fates.pop(by) for by in DROPPED_BY.values() if by in fates})
+        counts.update({by: fates.pop(by) for by in Status.drops() if by in fates})
         counts.update((fate, count) for fate, count in fates.items() if fate not in ("winner", "tie", _NOT_YET))
         return counts
 
@@ -290,7 +279,7 @@ class Report:
 
     def _fate(self, trial: Trial) -> str:
         if not trial.ok:
-            return DROPPED_BY[trial.status]
+            return trial.status.facts.dropped_by
         if self.record is not None and trial.config == self.record.winner:
             return "winner"
         if self.record is not None and trial.config in self.record.ties:

@@ -9,20 +9,17 @@ if TYPE_CHECKING:
     from triton_ops.request.effort import Effort as Effort
     from triton_ops.request.effort import Patience as Patience
     from triton_ops.request.effort import RunningBudget as RunningBudget
-    from triton_ops.request.effort import checked_seed as checked_seed
-    from triton_ops.request.effort import chosen_effort as chosen_effort
-    from triton_ops.request.effort import effort_of as effort_of
     from triton_ops.request.known_calls import KnownCall as KnownCall
     from triton_ops.request.known_calls import KnownCalls as KnownCalls
     from triton_ops.request.request import KernelProblem as KernelProblem
     from triton_ops.request.request import Task as Task
+    from triton_ops.request.request import TuneOptions as TuneOptions
+    from triton_ops.request.request import TuneProblem as TuneProblem
     from triton_ops.request.request import TuneRequest as TuneRequest
+    from triton_ops.request.request import checked_seed as checked_seed
     from triton_ops.request.request import device_for as device_for
     from triton_ops.request.request import device_of as device_of
-    from triton_ops.request.request import make_request as make_request
-    from triton_ops.request.request import make_task as make_task
     from triton_ops.request.request import spec_of as spec_of
-    from triton_ops.request.request import with_configs as with_configs
     from triton_ops.request.typed import TARGET_FORMS as TARGET_FORMS
     from triton_ops.request.typed import module_at as module_at
     from triton_ops.request.typed import named_object as named_object

@@ -12,6 +12,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops.exceptions import SettingsError
+from triton_ops.request.request import TuneOptions
 from triton_ops.search import AnySearch, checked_search, search_name
 from triton_ops.timing import RacePolicy, ScreenPolicy
 
@@ -51,13 +52,6 @@ class Budget:
                 )
             if value is not None and type(value) not in (int, float):  # records cannot hold others, such as NumPy's
                 object.__setattr__(self, name, int(value) if kind is Integral else float(value))
-
-
-def checked_seed(seed: Any) -> int:
-    """`seed` as an int; a `SettingsError` if it is no whole number of 0 or more."""
-    if not isinstance(seed, Integral) or int(seed) < 0:
-        raise SettingsError(f"the seed is {seed!r}; it must be a whole number of 0 or more", hint="0 is the default")
-    return int(seed)
 
 
 class RunningBudget:
@@ -211,6 +205,26 @@ class Effort:
             if not (isinstance(value, (int, float)) and value >= least):
                 raise SettingsError(f"{field_name} of effort {self.name} is {value!r}; it must be {least} or more")
 
+    @classmethod
+    def of(cls, options: TuneOptions) -> Effort:
+        """The effort that is asked for, with `search`, `trials`, `budget_s` and `patience` in place of its own."""
+        effort = cls.named(options.effort)
+        search = checked_search(effort.search if options.search is None else options.search)
+        if not all(each is None for each in (options.search, options.trials, options.budget_s)):
+            trials = effort.budget.trials if options.trials is None else options.trials
+            seconds = effort.budget.seconds if options.budget_s is None else options.budget_s
+            effort = replace(effort, search=search, budget=Budget(trials, seconds))
+        return effort if options.patience is None else replace(effort, patience=options.patience)
+
+    @classmethod
+    def named(cls, effort: str | Effort | None = None) -> Effort:
+        """The shipped effort of that name, or `effort` itself; None takes the environment's, or else `quick`."""
+        if isinstance(effort, cls):
+            return effort
+        if effort is not None and not isinstance(effort, str):
+            raise SettingsError(f"effort is {effort!r}", hint=f"pass {', '.join(PRESETS)}, or a triton_ops.Effort")
+        return PRESETS[settings.effort() if effort is None else settings.checked_effort(effort)]
+
     def for_a_launch(self, configs: int) -> Effort:
         """This effort for a launch that waits for its tune: a few configs are compared for a shorter time.
 
@@ -264,29 +278,3 @@ PRESETS = {
         worthwhile=0.0,
     ),
 }
-
-
-def effort_of(effort: str | Effort | None = None) -> Effort:
-    """The shipped effort of that name, or `effort` itself; None takes the environment's, or else `quick`."""
-    if isinstance(effort, Effort):
-        return effort
-    if effort is not None and not isinstance(effort, str):
-        raise SettingsError(f"effort is {effort!r}", hint=f"pass {', '.join(PRESETS)}, or a triton_ops.Effort")
-    return PRESETS[settings.effort() if effort is None else settings.checked_effort(effort)]
-
-
-def chosen_effort(
-    effort: str | Effort | None = None,
-    search: AnySearch | None = None,
-    trials: int | None = None,
-    budget_s: float | None = None,
-) -> Effort:
-    """The effort that a call of `tune` asks for, with `search`, `trials` and `budget_s` in place of its own."""
-    chosen = effort_of(effort)
-    if search is None and trials is None and budget_s is None:
-        checked_search(chosen.search)
-        return chosen
-    limits = Budget(
-        chosen.budget.trials if trials is None else trials, chosen.budget.seconds if budget_s is None else budget_s
-    )
-    return replace(chosen, search=checked_search(chosen.search if search is None else search), budget=limits)

@@ -1,28 +1,29 @@
-"""Requests of `tune` or `recall`: kernel, problem and device, checked before any work."""
+"""Problems and options as callers of `tune` give them, and the requests that they mean, checked before any work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeAlias
+from functools import cached_property
+from numbers import Integral
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from triton_ops.backend import (
     Arguments,
     Compiler,
     Kernel,
     Operation,
+    Packed,
+    Protection,
     as_kernel,
     compiler_of,
-    is_descriptor,
-    is_tensor,
     kernel_and_space,
-    names_of_addresses,
-    private_copy,
     source_of,
 )
-from triton_ops.base import canonical_json
+from triton_ops.base import canonical_json, is_positive
 from triton_ops.device import DeviceSpec, Target, TorchDevice, gpu_missing, probe
-from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, SpaceError
+from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, SpaceError
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.values import (
     Key,
@@ -33,7 +34,12 @@ from triton_ops.values import (
     Work,
     as_callable,
     as_tolerance,
+    check_memory,
 )
+
+if TYPE_CHECKING:  # shipped kernels run without these
+    from triton_ops.request.effort import Effort, Patience
+    from triton_ops.search import AnySearch
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ class CopiedArguments:
 
     def __call__(self) -> Arguments:
         """New copies of the arguments."""
-        return private_copy(self.originals)
+        return Protection.private_copy(self.originals)
 
     def __reduce__(self) -> tuple[type[OwnedArguments], tuple[Arguments]]:
         return OwnedArguments, (self.originals,)
@@ -96,7 +102,7 @@ class KernelProblem:
     """A problem of a kernel on a device.
 
     `arguments` makes the private ones, and is called only when a config is about to run. `check` None takes the
-    tolerance.
+    tolerance. With `cold`, L2 holds nothing of the kernel's data when a timed launch starts.
     """
 
     kernel: Kernel
@@ -107,6 +113,7 @@ class KernelProblem:
     reference: Callable[..., Any] | None = None
     tolerance: Tolerance = field(default_factory=Tolerance)
     check: Callable[[Any, Any], Any] | None = None
+    cold: bool = True
 
     @property
     def common(self) -> dict[str, Any]:
@@ -146,15 +153,17 @@ class Task(KernelProblem):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest(KernelProblem):
-    """Kernel, problem and device of a call, before a config space is chosen; `operation` is None for a callable."""
+    """Kernel, problem and device of a call, with the `chosen` config space; `operation` is None for a callable."""
 
     operation: Operation | None
     named: NamedProblem | None = None
+    chosen: Any = None  # as a caller gives a space; None takes the operation's
 
-    def space(self, space: Any) -> ConfigSpace:
-        """The config space: the given one, or else the operation's; a `SpaceError` if there is neither."""
-        if space is not None:
-            return as_space(space)
+    @cached_property
+    def space(self) -> ConfigSpace:
+        """The config space: the chosen one, or else the operation's; a `SpaceError` if there is neither."""
+        if self.chosen is not None:
+            return as_space(self.chosen)
         if self.operation is None:
             raise SpaceError(
                 f"there is no config space for {self.kernel.name}", hint='give one: space={"BLOCK": [64, 128]}'
@@ -167,7 +176,12 @@ class TuneRequest(KernelProblem):
         return self.operation.work(self.problem) if self.operation is not None and self.operation.work else None
 
     @property
-    def held_to(self) -> dict[str, Any]:
+    def key(self) -> Key:
+        """The key of the record that answers this request."""
+        return Key.of(self.problem, self.kernel.identity, self.device, cold=self.cold, held_to=self._held_to)
+
+    @property
+    def _held_to(self) -> dict[str, Any]:
         """The replacement of the rule for verdicts, for the key of the record; empty where the rule holds."""
         tolerance = self.tolerance.content
         content: dict[str, Any] = {"tolerance": tolerance} if tolerance else {}
@@ -176,61 +190,143 @@ class TuneRequest(KernelProblem):
     @property
     def addresses(self) -> list[str]:
         """The names of the caller's own arguments that hold addresses of memory, as of `names_of_addresses`."""
-        return [] if self.originals is None else names_of_addresses(self.originals)
+        return [] if self.originals is None else Packed.names_of_addresses(self.originals)
 
-    def task(self, space: ConfigSpace) -> Task:
-        """The task of this request in a config space, whose tunables must fit the kernel's parameters."""
-        self.kernel.check(space.tunables, self.arguments_or_specs)
-        return Task(**self.common, space=space, work=self.work, named=self.named)
-
-
-def make_task(
-    target: Operation | Kernel | Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    space: Any = None,
-    **options: Any,
-) -> Task:
-    """The task of a call of `tune`; the options are those of `make_request`."""
-    target, space = with_configs(target, space)
-    request = make_request(target, args, kwargs, **options)
-    return request.task(request.space(space))
+    def task(self) -> Task:
+        """The task of this request, the tunables of whose space must fit the kernel's parameters."""
+        self.kernel.check(self.space.tunables, self.arguments_or_specs)
+        return Task(**self.common, space=self.space, work=self.work, named=self.named)
 
 
-def make_request(
-    target: Operation | Kernel | Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    shape: Sequence[int] | None = None,
-    dtype: str | None = None,
-    device: str | None = None,
-    reference: Callable[..., Any] | None = None,
-    tolerance: float | Tolerance | None = None,
-    check: Callable[[Any, Any], Any] | None = None,
-    seed: int = 0,
-) -> TuneRequest:
-    """The request of a call of `tune` or `recall`, which describe the parameters and the errors."""
-    arguments, device = Arguments.given(args, kwargs), TorchDevice.name_of(device)
-    reference, named = as_callable("reference", reference), None
-    operation = target if isinstance(target, Operation) else None
-    if operation is not None and not (arguments.positional or arguments.keyword):
-        named = NamedProblem(operation, None if shape is None else tuple(shape), dtype)
-    elif shape is not None or dtype is not None:
-        raise ShapeMismatchError(
-            "a shape or dtype was given together with arguments, or without an Operation that makes arguments from it",
-            hint="give either arguments, or an Operation with a shape",
-        )
-    parts = _by_arguments(target, arguments, device) if named is None else _by_shape(named, device, seed)
-    kernel, problem, name, maker = parts
-    if operation is not None:
-        reference = reference or operation.reference
-        tolerance, check = operation.tolerance if tolerance is None else tolerance, check or operation.check
-    return TuneRequest(
-        kernel=kernel, problem=problem, device=probe(name), device_name=name, arguments=maker, reference=reference,
-        tolerance=as_tolerance(tolerance), check=as_callable("check", check), operation=operation, named=named,
-    )  # fmt: skip
+@dataclass(frozen=True, kw_only=True)
+class TuneProblem:
+    """One problem of a run of many; the fields without a word of their own are as the parameters of `tune`.
+
+    Attributes:
+        target: An `Operation`, a kernel, or a callable that takes config values as keywords.
+        args: Positional arguments of every call.
+        kwargs: Keyword arguments of every call.
+        space: What may be tried; None takes the operation's.
+        shape: Extents of an operation's problem; None takes its defaults.
+        dtype: Dtype of an operation's problem; None takes its default.
+        device: `cpu`, `cuda` or `cuda:N`. A problem with a device or with tensors of the caller's stays on that device;
+            any other is measured on whichever device of its kind is free.
+        reference: A function that gives the right result.
+        tolerance: How far a right result may be from the expected one.
+        check: An own comparison of results.
+        cold: Whether L2 holds none of the kernel's data when a launch starts.
+        weight: How much the problem counts beside the others, such as how often it is launched.
+    """
+
+    target: Operation | Kernel | Callable[..., Any]
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] | None = None
+    space: Any = None
+    shape: Sequence[int] | None = None
+    dtype: str | None = None
+    device: str | None = None
+    reference: Callable[..., Any] | None = None
+    tolerance: float | Tolerance | None = None
+    check: Callable[[Any, Any], Any] | None = None
+    cold: bool = True
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not is_positive(self.weight):
+            raise SettingsError(
+                f"the weight of a problem is {self.weight!r}; it must be a positive number",
+                hint="leave it out for 1, or say how often it is launched",
+            )
+
+    @property
+    def parts(self) -> tuple[Operation | Kernel | Callable[..., Any], Any]:
+        """The target with what the configs of the space bring, hooks and files, and the space without hooks."""
+        return with_configs(self.target, self.space)
+
+    def measurable(self, device: str | None = None, seed: int = 0) -> TuneRequest:
+        """The request of a tune, as `request`, whose tensors must have memory."""
+        for tensor in Arguments.given(self.args, self.kwargs).tensors():
+            check_memory(tensor, "an argument")
+        return self.request(device, seed)
+
+    def request(self, device: str | None = None, seed: int = 0) -> TuneRequest:
+        """The request on a device, the problem's own for None; it fits, but for the space, which may be missing."""
+        target, space = self.parts
+        arguments, device = Arguments.given(self.args, self.kwargs), TorchDevice.name_of(device or self.device)
+        reference, tolerance, check = as_callable("reference", self.reference), self.tolerance, self.check
+        operation, named = target if isinstance(target, Operation) else None, None
+        if operation is not None and not (arguments.positional or arguments.keyword):
+            named = NamedProblem(operation, None if self.shape is None else tuple(self.shape), self.dtype)
+        elif self.shape is not None or self.dtype is not None:
+            raise ShapeMismatchError(
+                "a shape or dtype was given together with arguments, or without an Operation that makes arguments from "
+                "it",
+                hint="give either arguments, or an Operation with a shape",
+            )
+        parts = _by_arguments(target, arguments, device) if named is None else _by_shape(named, device, seed)
+        kernel, problem, name, maker = parts
+        if operation is not None:
+            reference = reference or operation.reference
+            tolerance, check = operation.tolerance if tolerance is None else tolerance, check or operation.check
+        return TuneRequest(
+            kernel=kernel, problem=problem, device=probe(name), device_name=name, arguments=maker, reference=reference,
+            tolerance=as_tolerance(tolerance), check=as_callable("check", check), operation=operation, named=named,
+            cold=self.cold, chosen=space,
+        )  # fmt: skip
+
+
+def checked_seed(seed: Any) -> int:
+    """`seed` as an int; a `SettingsError` if it is no whole number of 0 or more."""
+    if not isinstance(seed, Integral) or int(seed) < 0:
+        raise SettingsError(f"the seed is {seed!r}; it must be a whole number of 0 or more", hint="0 is the default")
+    return int(seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions:
+    """The options of a tune, apart from its problem; `triton_ops.tune` describes them.
+
+    Whatever starts a tune has these names and defaults, and passes the value on whole. `keep` is False where nothing is
+    read from the cache folder or written to it.
+
+    Raises:
+        SettingsError: The seed is no whole number of 0 or more, or `isolate` no truth value.
+    """
+
+    effort: str | Effort | None = None
+    search: AnySearch | None = None
+    trials: int | None = None
+    budget_s: float | None = None
+    seed: int = 0
+    cache_dir: str | Path | None = None
+    force: bool = False
+    isolate: bool | None = None
+    patience: Patience | None = None
+    transfer: bool = True
+    wait: bool = True
+    keep: bool = True
+
+    OF_A_CALL: ClassVar = ("listener",)
+    """Options of `tune` for many of its calls that are no part of this value, since they live in one process."""
+
+    def __post_init__(self) -> None:
+        if type(self.seed) is not int or self.seed < 0:
+            object.__setattr__(self, "seed", checked_seed(self.seed))
+        if not isinstance(self.isolate, (bool, type(None))):
+            raise SettingsError(f"isolate is {self.isolate!r}; it must be True, False or None", hint="or leave it out")
+
+    @classmethod
+    def check_names(cls, names: Iterable[str], takes: str, listed: str) -> None:
+        """Raise a `SettingsError`, in these words, for what is no option that many calls of `tune` may share."""
+        known = {*cls.__dataclass_fields__, *cls.OF_A_CALL}
+        if unknown := sorted({*names} - known):
+            raise SettingsError(
+                f"{takes} no option {', '.join(unknown)}", hint=f"{listed} are {', '.join(sorted(known))}"
+            )
+
+    def of_effort(self, effort: Effort) -> TuneOptions:
+        """These options with an effort that is settled, whatever the environment of another process says."""
+        return replace(self, effort=effort, search=None, trials=None, budget_s=None, patience=None)
 
 
 _Parts: TypeAlias = tuple[Kernel, Problem, str, "GeneratedArguments | CopiedArguments"]
@@ -319,7 +415,7 @@ def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, Te
 
 def spec_of(value: Any) -> TensorSpec | Scalar:
     """An argument as it stands in a problem: the spec of a tensor, a scalar itself, any other object as text."""
-    if is_tensor(value):
+    if Arguments.is_tensor(value):
         return TensorSpec.of(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -328,7 +424,7 @@ def spec_of(value: Any) -> TensorSpec | Scalar:
             return spec_of(value.item())
         strides = getattr(value, "strides", None)  # in bytes: the memory order of numpy's arrays
         return f"{type(value).__name__} {tuple(value.shape)} {value.dtype}{'' if strides is None else f' {strides}'}"
-    if is_descriptor(value):
+    if Arguments.is_descriptor(value):
         return _descriptor(value)
     if type(value).__name__ in ("dtype", "constexpr"):  # of torch, NumPy or Triton; they tell themselves as text
         return f"{type(value).__name__} {value}"
@@ -342,7 +438,7 @@ def spec_of(value: Any) -> TensorSpec | Scalar:
 
 
 def _descriptor(value: Any) -> str:
-    base = TensorSpec.of(value.base) if is_tensor(value.base) else spec_of(value.base)
+    base = TensorSpec.of(value.base) if Arguments.is_tensor(value.base) else spec_of(value.base)
     layout = f", layout {value.layout}" if hasattr(value, "layout") else ""
     parts = [f"{name} {'x'.join(map(str, getattr(value, name)))}" for name in ("shape", "strides", "block_shape")]
     return f"descriptor of {base}: {', '.join(parts)}, padding {getattr(value, 'padding', None)}{layout}"

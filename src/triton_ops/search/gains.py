@@ -32,7 +32,7 @@ from triton_ops.search.surrogate import (
     values_of,
 )
 from triton_ops.space import Config
-from triton_ops.values import Compiled, Status, Trial
+from triton_ops.values import Compiled, Trial
 
 _DOUBT = 0.5  # standard deviation of a weight before any measurement; its expectation is its share
 _ROUGHNESS = 0.25  # standard deviation of log time around a good prior
@@ -166,7 +166,6 @@ class Chance:
 _PATIENCE = 4.0  # a config that compiles for more than so many times the usual seconds needs a larger gain
 _FAST_S = 1.0  # shorter compile times count as this
 _UNCOMPILED = 2.0  # a config that is not compiled yet needs so many times the gain, because the compiler may refuse it
-_REFUSED = (Status.CONSTRAINT, Status.COMPILE, Status.RESOURCES)  # statuses that are known before a launch
 _BY_TUNABLES_FROM = 25  # trials from which on configs that are alike in some tunables are alike to some degree
 _COMPILE_TIMED = 200  # configs whose compile time is estimated: all others have too small a gain to be next
 
@@ -208,8 +207,8 @@ class GainEstimator:
 
         What the compiler refuses does not count where previews tell it: a config that is compiled has passed there.
         """
-        unknown = {Status.DEFERRED, *(_REFUSED if self._columns.width else ())}
-        sample = [trial for trial in trials if trial.status not in unknown]
+        told = bool(self._columns.width)
+        sample = [one for one in trials if one.ok or (one.failed and not (told and one.status.facts.refused))]
         self._chance.learn(self._encoder.rows([trial.config for trial in sample]), [trial.ok for trial in sample])
         return self._chance.is_known
 

@@ -154,8 +154,8 @@ def tune_from_misses(
     """
     if most is not None and most < 1:
         raise SettingsError(f"--most is {most}; it must be 1 or more", hint="leave it out for all")
-    folder = folder_of(None if run.options.cache_dir is None else str(run.options.cache_dir))
-    options = replace(run.options, cache_dir=folder)
+    folder = folder_of(run.options.each.cache_dir)
+    options = replace(run.options, each=replace(run.options.each, cache_dir=folder))
     with only_data_on_stdout():
         objects = [load_object(target) for target in targets]
         names = [as_target(each).name for each in objects]

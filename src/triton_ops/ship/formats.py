@@ -55,6 +55,7 @@ from triton_ops.ship.table import (
     write_object,
 )
 from triton_ops.space import Config
+from triton_ops.values import Status
 
 _FACT = re.compile(r"(\w+)=(\[[^\]]*\]|[^,]*)")
 _SIZE = re.compile(r"[0-9]{1,18}")
@@ -164,11 +165,6 @@ SGLANG_MOE = ByBatch(_sglang_place, ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE
 
 
 _NAME = "results.json"
-_WORDS = {
-    "": "correct", "timeout": "timeout", "compile": "compile", "resources": "compile", "constraint": "constraints",
-    "wrong": "correctness",
-}  # fmt: skip
-_STATUS = {"constraints": "constraint", "correctness": "wrong"}
 _TIME = "time"
 
 
@@ -201,10 +197,15 @@ def _t4_result(row: TableRow) -> dict[str, Any]:
         "configuration": dict(row.config),
         "objectives": [_TIME],
         "times": {"compilation_time": 0.0, "runtimes": times},
-        "invalidity": _WORDS.get(row.failure, "runtime"),
+        "invalidity": _t4_word(row.failure),
         "correctness": int(correct),
         "measurements": [{"name": _TIME, "value": each, "unit": "ms"} for each in times],
     }
+
+
+def _t4_word(failure: str) -> str:
+    """The word for a row's status, which another engine may have named."""
+    return next((status.facts.t4 for status in Status if status.value == (failure or "ok")), "runtime")
 
 
 def _t4_row(result: Any, path: Path) -> TableRow:
@@ -217,7 +218,7 @@ def _t4_row(result: Any, path: Path) -> TableRow:
         if isinstance(each, dict) and each.get("name") == _TIME and each.get("unit", "ms") in ("ms", "milliseconds")
     ]  # fmt: skip
     median = next((milliseconds_in(value, path) for value in values if isinstance(value, (int, float))), None)
-    failure = "" if word == "correct" else _STATUS.get(word, word)
+    failure = "" if word == "correct" else Status.of_t4(word)
     return TableRow((), config_in(result["configuration"], path), median_ms=median, failure=failure)
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from triton_ops import dispatch
-from triton_ops.backend import pack
+from triton_ops.backend import Packed
 from triton_ops.device import TorchDevice, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, NotLoadedError, TritonKernelError
-from triton_ops.many import Job, JobPlace, ManyResult, ProblemOutcome, RunOptions, TuneProblem, run_jobs
+from triton_ops.many import Job, JobPlace, ManyResult, ProblemOutcome, RunOptions, run_jobs
 from triton_ops.records import Miss, Misses, cache_folder, store_in
+from triton_ops.request import TuneProblem
 from triton_ops.ship.targets import Targets, check_named, kernel_in, made_on, specs_of
 from triton_ops.values import Tolerance, TuningResult, unkeyed
 
@@ -40,7 +41,7 @@ def tune_misses(
     A miss of another device, or of a kernel that cannot be found, is passed over with the reason, and stays. The folder
     of the options is that of the misses and of the records.
     """
-    options = replace(options, cache_dir=cache_folder(options.cache_dir))
+    options = replace(options, each=replace(options.each, cache_dir=cache_folder(options.each.cache_dir)))
     weights = Misses.costs(misses)
     jobs: dict[str, Job] = {}
     outcomes: dict[str, MissOutcome] = {}
@@ -55,7 +56,7 @@ def tune_misses(
                 tolerance=tolerance,
             )
             if options.cluster is not None:
-                pack(work.tuned)  # each is sent when its turn comes
+                Packed.of(work.tuned)  # each is sent when its turn comes
         except TritonKernelError as error:
             outcomes[miss.key.id] = MissOutcome(
                 miss=miss, reason=str(error), loaded=not isinstance(error, NotLoadedError)
@@ -89,22 +90,15 @@ class _MissTune:
         miss, options = self.miss, self.options
         device = self.device if place.device is None else place.device
         if miss.call is not None:
-            folder = Path(place.cache_dir or cache_folder(options.cache_dir))
+            each = options.each if place.cache_dir is None else replace(options.each, cache_dir=place.cache_dir)
             # Its name imports Triton, as the kernel's own module has.
-            return dispatch.tune_noted(self.target, miss.call, device, folder, self._tune_options(place))[0]
+            call = dispatch.made_again(self.target, miss.call, device)
+            return call.tuned(each, listener=place.listener, gate=place.gate, shared_cpus=place.shared_cpus)
         problem = TuneProblem(
             target=self.target, kwargs=made_on(specs_of(unkeyed(miss.key.problem)[0]), device),
             device=device, tolerance=self.tolerance, cold=miss.key.cache_state == "cold",
         )  # fmt: skip
         return options.tuned(problem, replace(place, device=None))
-
-    def _tune_options(self, place: JobPlace) -> Mapping[str, Any]:
-        options = self.options
-        return {
-            "effort": options.plan, "seed": options.seed, "isolate": options.isolate, "force": options.force,
-            "transfer": options.transfer, "wait": options.wait, "listener": place.listener, "gate": place.gate,
-            "shared_cpus": place.shared_cpus,
-        }  # fmt: skip
 
 
 def _outcome(outcome: ProblemOutcome, options: RunOptions) -> MissOutcome:
@@ -113,11 +107,11 @@ def _outcome(outcome: ProblemOutcome, options: RunOptions) -> MissOutcome:
         return MissOutcome(
             miss=miss, result=result, reason=str(outcome.error) if outcome.error else "it was interrupted"
         )
-    record = store_in(str(options.cache_dir)).get(result.record) if result.record else None
+    record = store_in(str(options.each.cache_dir)).get(result.record) if result.record else None
     if record is None:
         return MissOutcome(miss=miss, result=result, reason="its winner was not stored")
     if not record.goes_on:  # else the next `tune --from-misses` goes on with it
-        Misses(Path(str(options.cache_dir))).forget([miss.key.id])
+        Misses(Path(str(options.each.cache_dir))).forget([miss.key.id])
     differences = miss.key.differences(record.key)
     reason = f"the record differs from what was missed in {'; '.join(differences)}" if differences else ""
     return MissOutcome(miss=miss, result=result, reason=reason, stored=True)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.backend import HasOperation, Operation
+from triton_ops.base import is_positive
 from triton_ops.exceptions import SettingsError, TargetError
-from triton_ops.many import is_positive
 from triton_ops.records import Record, Run, Runs, cache_folder, may_have_records, store_in
 from triton_ops.ship.cover import Choice, least_mean, least_worst, mean, worst
 from triton_ops.space import Config

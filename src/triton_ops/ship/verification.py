@@ -7,10 +7,9 @@ for the call that was noted when its config was found.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 from typing import Any, Literal
 
 from triton_ops import dispatch
@@ -27,12 +26,12 @@ from triton_ops.exceptions import (
     UnsupportedDtypeError,
 )
 from triton_ops.records import LockEntry, Lockfile, NotedCall
-from triton_ops.request import effort_of
+from triton_ops.request import Effort, TuneOptions, TuneProblem
 from triton_ops.ship.entries import UNREACHABLE, BoundEntry, bound
 from triton_ops.ship.preparing import Program, compiled, programs_of
 from triton_ops.ship.targets import Targets, made_on
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.tuner import tune, uninterrupted
+from triton_ops.tuner import Listener, RequestedTune, uninterrupted
 from triton_ops.values import Key, TensorSpec, Trial, TuningResult, extents_of, from_plain
 
 _FRACTIONS = ("float", "bfloat", "complex")
@@ -115,6 +114,7 @@ def verify(
     held_out: int = 0,
     jobs: int | None = None,
     timeout_s: float = CompilePool.TIMEOUT_S,
+    listener: Listener | None = None,
     **options: Any,
 ) -> Iterator[Verdict]:
     """Check each entry in turn: found, reachable, in its space, taken by its kernel, compiled, right, and fast.
@@ -132,7 +132,10 @@ def verify(
         for program, result in compiled(programs, jobs, timeout_s)
         if not result.launchable
     }
-    measuring = _Measuring(targets=targets, device=device, most_neighbours=most_neighbours, options=options)
+    measuring = _Measuring(
+        targets=targets, device=device, most_neighbours=most_neighbours, options=TuneOptions(**options),
+        listener=listener,
+    )  # fmt: skip
     for entry, (answer, own_programs) in entries:
         reason = next((refusals[program] for program in own_programs if program in refusals), None)
         if isinstance(answer, Verdict):
@@ -192,7 +195,8 @@ class _Measuring:
     targets: Targets
     device: str | None
     most_neighbours: int
-    options: Mapping[str, Any]
+    options: TuneOptions
+    listener: Listener | None
 
     def verdict(self, case: BoundEntry) -> Verdict:
         """The verdict of an entry for which `why_not_again` has no reason."""
@@ -220,21 +224,19 @@ class _Measuring:
         device = self.device or ("cpu" if case.device.kind == "cpu" else "cuda")
         # Every config is a finalist: a screening alone says little of how much slower a config is. It lasts
         # milliseconds, and a finalist's time, with which it would be compared, was taken seconds later.
-        effort = replace(effort_of("quick"), finalists=2 + self.most_neighbours)
-        options: dict[str, Any] = {"effort": effort, "search": "exhaustive", "transfer": False, **self.options}
+        effort = self.options.effort or replace(Effort.named("quick"), finalists=2 + self.most_neighbours)
+        options = replace(self.options, effort=effort, search=self.options.search or "exhaustive", transfer=False)
         with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
+            options = replace(options, cache_dir=folder)
             if case.specs is None:
-                return uninterrupted(self._called(case, device, Path(folder), options))
+                return uninterrupted(self._called(case, device, options))
             cold = case.entry.measured is None or case.entry.measured.cache_state == "cold"
             rivals = _rivals(case.entry, case.space, self.most_neighbours)
-            arguments = made_on(case.specs, device)
-            return uninterrupted(
-                tune(
-                    case.target, kwargs=arguments, space=rivals, device=device, cold=cold, cache_dir=folder, **options
-                )
-            )  # fmt: skip
+            problem = TuneProblem(target=case.target, kwargs=made_on(case.specs, device), space=rivals, cold=cold)
+            request = problem.measurable(device, options.seed)
+            return uninterrupted(RequestedTune(request=request, options=options, listener=self.listener).result())
 
-    def _called(self, case: BoundEntry, device: str, folder: Path, options: Mapping[str, Any]) -> TuningResult:
+    def _called(self, case: BoundEntry, device: str, options: TuneOptions) -> TuningResult:
         entry, noted_call = case.entry, case.entry.call
         assert isinstance(noted_call, NotedCall)  # `why_not_again` has looked
         # The names of `dispatch` import Triton, as the kernel's own module has.
@@ -247,7 +249,8 @@ class _Measuring:
             raise SpaceError(
                 f"its config ({entry.config}) cannot be taken for its call: {reason}", hint="tune it again"
             )
-        return dispatch.tuned_again(call, _rivals(entry, call.space, self.most_neighbours), folder, options)
+        rivals = _rivals(entry, call.space, self.most_neighbours)
+        return call.tuned(options, rivals, listener=self.listener)
 
 
 def _judge(entry: LockEntry, result: TuningResult) -> Verdict:

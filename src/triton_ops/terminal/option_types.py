@@ -54,7 +54,7 @@ def program_version(context: typer.Context) -> str:
     return str(context.find_root().obj)
 
 
-def folder_of(cache_dir: str | None) -> Path:
+def folder_of(cache_dir: str | Path | None) -> Path:
     """The folder of records of a command, which need not exist; `CacheError` if the path or a parent is a file."""
     folder = (settings.cache_dir() if cache_dir is None else expanded(cache_dir)).absolute()
     for path in (folder, *folder.parents):

@@ -47,7 +47,7 @@ class Doubts:
 
     def tried(self, trial: Trial) -> None:
         """A trial has finished."""
-        if trial.status not in (Status.OK, Status.WRONG):
+        if not trial.status.facts.compared:
             return
         self._ran.add(trial.config)
         self._little.pop(trial.config, None)

@@ -11,51 +11,25 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import Arguments, Kernel, Operation, is_kept, not_for_another_process, source_of
-from triton_ops.base import Folder, Host
-from triton_ops.compilation import SharedCpus
-from triton_ops.device import TorchDevice, Turns
+from triton_ops.backend import Kernel, Operation, is_kept, source_of
+from triton_ops.base import Host
+from triton_ops.device import TorchDevice
 from triton_ops.evaluation import Stations
-from triton_ops.exceptions import CacheError
-from triton_ops.processes import cleaned_up_on_sigterm, fork_servers
-from triton_ops.records import (
-    RECORDS,
-    MemoryStore,
-    NotedCall,
-    Quarantine,
-    Runs,
-    cache_folder,
-    covers,
-    key_of,
-    may_have_records,
-    recalled,
-    store_in,
-)
-from triton_ops.request import (
-    Effort,
-    KnownCalls,
-    Patience,
-    TuneRequest,
-    checked_seed,
-    chosen_effort,
-    make_request,
-    with_configs,
-)
+from triton_ops.processes import fork_servers
+from triton_ops.records import RECORDS
+from triton_ops.request import Effort, KnownCalls, Patience, TuneOptions, TuneProblem
 from triton_ops.search import AnySearch
 from triton_ops.space import ConfigSpace
-from triton_ops.tuner.gate import Gate
-from triton_ops.tuner.progress import Listener, ProgressBar, checked_listener
-from triton_ops.tuner.result import result_of
-from triton_ops.tuner.tuning import Tuning
-from triton_ops.values import Key, Tolerance, TuningResult, check_memory
+from triton_ops.tuner.progress import Listener, checked_listener
+from triton_ops.tuner.tuning import RequestedTune
+from triton_ops.values import Tolerance, TuningResult
 
 _MOST = 1_024
 _PLAIN = frozenset({bool, int, float, str, type(None)})
@@ -79,12 +53,14 @@ _hits = KnownCalls[_Hit](plain=True)
 _refused: set[Any] = set()
 
 
-def call_of(target: Any, args: Any, kwargs: Any, space: Any, options: Mapping[str, Any]) -> Any:
+def call_of(problem: TuneProblem, options: TuneOptions) -> Any:
     """The place of a call in this process; None if it cannot be told in a moment."""
-    if (listed := _space(space)) is None:
+    if (listed := _space(problem.space)) is None:
         return None
+    rest = problem.shape, problem.dtype, problem.device, problem.reference, problem.tolerance, problem.check
     where = (*settings.named_folder_and_effort(), TorchDevice.current_name())
-    return _hits.place(args, kwargs or {}, id(target), listed, *options.values(), where)
+    more = id(problem.target), listed, *rest, problem.cold, options, where
+    return _hits.place(problem.args, problem.kwargs or {}, *more)
 
 
 def hit(call: Any, start: float) -> TuningResult | None:
@@ -275,37 +251,26 @@ def tune(
     Cost: one file is read if the winner is known; otherwise the effort's budget limits the tune. Its worker process and
         what starts its compilers stay for 15 s, for the next tune; `release_processes` ends them.
     """
-    start, seed, listener = time.monotonic(), checked_seed(seed), checked_listener(listener)
-    problem: dict[str, Any] = {
-        "shape": shape,
-        "dtype": dtype,
-        "device": device,
-        "reference": reference,
-        "tolerance": tolerance,
-        "check": check,
-    }
-    options = {
-        **problem, "effort": effort, "search": search, "trials": trials, "budget_s": budget_s, "cold": cold,
-        "cache_dir": cache_dir,
-    }  # fmt: skip
-    call = None if force or not keep or patience is not None else call_of(target, args, kwargs, space, options)
+    start, listener = time.monotonic(), checked_listener(listener)
+    options = TuneOptions(
+        effort=effort, search=search, trials=trials, budget_s=budget_s, seed=seed, cache_dir=cache_dir, force=force,
+        isolate=isolate, patience=patience, transfer=transfer, wait=wait, keep=keep,
+    )  # fmt: skip
+    problem = TuneProblem(
+        target=target, args=args, kwargs=kwargs, space=space, shape=shape, dtype=dtype, device=device,
+        reference=reference, tolerance=tolerance, check=check, cold=cold,
+    )  # fmt: skip
+    call = None if force or not keep or patience is not None else call_of(problem, options)
     if call is not None and (result := hit(call, start)) is not None:
         return result
-    plan = chosen_effort(effort, search, trials, budget_s)
-    plan = plan if patience is None else replace(plan, patience=patience)
-    callers, (target, space) = (target, space), with_configs(target, space)
-    for tensor in Arguments.given(args, kwargs).tensors():
-        check_memory(tensor, "an argument")
-    request = make_request(target, args, kwargs, seed=seed, **problem)
-    result = tune_request(
-        request, request.space(space), plan, cache_dir=cache_dir, seed=seed, force=force, cold=cold, isolate=isolate,
-        transfer=transfer, wait=wait, keep=keep, listener=listener, start=start, reuse=True,
-    )  # fmt: skip
+    request = problem.measurable(seed=options.seed)
+    requested = RequestedTune(request=request, options=options, listener=listener, start=start)
+    result = requested.result()
     if call is not None and result.from_cache:
-        path = Path(cache_folder(cache_dir)) / RECORDS.file_name(key_of(request, cold=cold).id)
-        checks = checked_of(callers[0], request.reference, request.check)
+        path = Path(requested.folder) / RECORDS.file_name(request.key.id)
+        checks = checked_of(target, request.reference, request.check)
         same = partial(request.named.makes, request.problem) if request.named is not None else lambda: True
-        remember(call, *callers, request.kernel, checks, path, result, same)
+        remember(call, target, space, request.kernel, checks, path, result, same)
     return result
 
 
@@ -314,132 +279,3 @@ def uninterrupted(result: TuningResult) -> TuningResult:
     if result.stopped == "interrupted":
         raise KeyboardInterrupt
     return result
-
-
-def tune_request(
-    request: TuneRequest,
-    space: ConfigSpace,
-    plan: Effort,
-    *,
-    cache_dir: str | Path | None = None,
-    seed: int = 0,
-    force: bool = False,
-    cold: bool = True,
-    isolate: bool | None = None,
-    transfer: bool = True,
-    wait: bool = True,
-    keep: bool = True,
-    listener: Listener | None = None,
-    start: float | None = None,
-    key: Key | None = None,
-    reuse: bool = False,
-    call: NotedCall | str | None = None,
-    gate: Gate | None = None,
-    shared_cpus: SharedCpus | None = None,
-) -> TuningResult:
-    """Find the fastest config for a request that is checked already, or recall it.
-
-    `tune` describes the parameters that it has too. `start` is the time of the call by `time.monotonic`. With `reuse`,
-    processes of tunes before may serve, and are left to the next for some seconds. `call` is the call of a decorated
-    kernel, which the record keeps, or why it cannot be made again. `gate` lets this tune have its device, and may end
-    it; None has the device at once. `shared_cpus` are the CPUs that the compilers share with those of other tunes.
-    """
-    start = time.monotonic() if start is None else start
-    key = key_of(request, cold=cold) if key is None else key
-    folder = cache_folder(cache_dir)
-
-    forced = force or not keep
-    known = partial(known_result, request, space, plan, key, cache_dir=folder, force=forced, start=start)
-    if (result := known()) is not None:
-        return result
-    stations = Stations(problem=request, isolate=isolate, reuse=reuse, turns=Turns(request.device_name, wait))
-    _check_addresses(request, stations)
-    task, own_folder = request.task(space), Folder(folder).ensure() if keep else Path(folder)
-    with cleaned_up_on_sigterm(), _only_one(own_folder if keep else None, key) as (runs, quarantine):
-        if (result := known()) is not None:
-            return result
-        return Tuning(
-            task=task,
-            effort=plan,
-            key=key,
-            seed=seed,
-            cold=cold,
-            stations=stations,
-            transfer=transfer and keep,
-            folder=own_folder,
-            store=store_in(folder) if keep else MemoryStore(RECORDS),
-            runs=runs,
-            quarantine=quarantine,
-            listener=listener or ProgressBar(),
-            start=start,
-            keep=keep,
-            gate=gate,
-            call=call,
-            shared_cpus=shared_cpus,
-            anew=force,
-        ).run()
-
-
-def _check_addresses(request: TuneRequest, stations: Stations) -> None:
-    """Refuse arguments that hold addresses where configs are tried in another process; else say what is not checked."""
-    names = ", ".join(request.addresses)
-    if names and stations.isolated:
-        raise not_for_another_process(f"{names} of {request.kernel.name}")
-    if names:
-        _log.warning(
-            "what %s writes by the addresses in %s is neither checked nor restored", request.kernel.name, names
-        )
-
-
-def known_result(
-    request: TuneRequest,
-    space: ConfigSpace,
-    plan: Effort,
-    key: Key,
-    *,
-    cache_dir: str | Path | None = None,
-    force: bool = False,
-    start: float | None = None,
-) -> TuningResult | None:
-    """The result of a request whose winner is known; None if it is not, or if a search is asked for in any case."""
-    folder, start_s = cache_folder(cache_dir), time.monotonic() if start is None else start
-    if force or not may_have_records(folder):
-        return None
-    record = recalled(
-        key, store_in(folder), space=space, enough=partial(covers, effort=plan), reference=request.reference
-    )
-    if record is None:
-        return None
-    return result_of(record, request, time.monotonic() - start_s, members=space.members)
-
-
-@contextmanager
-def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]]:
-    """The run logs and the quarantine of a problem, for one tune at a time; a second one finds its winner."""
-    if folder is None:
-        yield Runs(None, key.id), Quarantine(None)
-        return
-    place = folder / Runs.FOLDER
-    if not _make_folder(folder, place):
-        yield Runs(None, key.id), Quarantine.of(folder, key)
-        return
-
-    def waiting() -> None:
-        _log.warning("another process is tuning %s; waiting for it", f"{key.kernel} {key.label}".rstrip())
-
-    with Folder(place).locked(f"{key.id}.lock", waiting=waiting) as lock:
-        yield Runs(folder, key.id, resumed=lock), Quarantine.of(folder, key)
-
-
-def _make_folder(folder: Path, place: Path) -> bool:
-    """Make the folder of run logs; False if it cannot be written, or if another user has placed it."""
-    if not Folder(folder).writable:
-        _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
-        return False
-    try:
-        Folder(Folder(place).within(folder)).ensure()
-    except (OSError, CacheError) as error:
-        reason = getattr(error, "strerror", None) or error
-        _log.warning("%s is ignored, so that this tune cannot be resumed: %s; move it away", place, reason)
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""One run of `tune`, when no winner is known: the search, the last comparison, the record and the run log."""
+"""One tune of a checked request: its record, or else search, last comparison, record and run log."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
+from triton_ops.backend import Packed
+from triton_ops.base import Folder
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import Calibration, CpuLoad, DeviceSpec, Machine
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
-from triton_ops.exceptions import DeviceError
-from triton_ops.processes import WorkerProcess
+from triton_ops.exceptions import CacheError, DeviceError
+from triton_ops.processes import WorkerProcess, cleaned_up_on_sigterm
 from triton_ops.records import (
+    RECORDS,
     Finalist,
     Head,
+    MemoryStore,
     NotedCall,
     Quarantine,
     Record,
@@ -28,18 +32,20 @@ from triton_ops.records import (
     Runs,
     Store,
     TrialOrigin,
+    cache_folder,
+    covers,
+    may_have_records,
     recalled,
+    store_in,
 )
-from triton_ops.request import Effort, RunningBudget, Task
+from triton_ops.request import Effort, RunningBudget, Task, TuneOptions, TuneRequest
 from triton_ops.search import USES_PRIORS, Prior, Searcher, begin_imports, make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.gate import Gate, Leave, nothing_yet, wait_for_one
 from triton_ops.tuner.loop import TuningLoop
-from triton_ops.tuner.neighbours import transfers_to, winners_nearby
-from triton_ops.tuner.priors import coming_priors, readiness, searcher_over
-from triton_ops.tuner.progress import Listener, RunPlan
+from triton_ops.tuner.priors import coming_priors, readiness, searcher_over, transfers_to, winners_nearby
+from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of, versions
 from triton_ops.tuner.proposals import Compiles, Feed, FirstConfigs, feed_over, open_pool, until_one_is_done
-from triton_ops.tuner.result import failed, record_of, result_of, versions
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 
 
@@ -172,35 +178,136 @@ class _Findings:
         return self.loop.stopped == "interrupted"
 
 
-@dataclass(kw_only=True)
-class Tuning:
-    """One run of a search, with its last comparison and its record; `tune_request` describes its parameters.
+@dataclass(frozen=True, kw_only=True)
+class RequestedTune:
+    """A tune of a request that is checked already.
 
-    `start` is when `tune` was called, or when the device became this tune's, if that was later. Later calls find what
-    is put into `store` if `keep`. With `anew` an undecided tune before is not gone on with.
+    A `listener` of None draws a progress bar. `start` is the time of the call, by `time.monotonic`. `call` is the call
+    of a decorated kernel, which the record keeps, or why it cannot be made again. `gate` lets this tune have its
+    device, and may end it; None has the device at once. `shared_cpus` are the CPUs that the compilers share with those
+    of other tunes.
     """
 
+    request: TuneRequest
+    options: TuneOptions
+    listener: Listener | None = None
+    start: float = field(default_factory=time.monotonic)
+    call: NotedCall | str | None = None
+    gate: Gate | None = None
+    shared_cpus: SharedCpus | None = None
+    asked: Key | None = None  # of the record, in place of the request's
+
+    @cached_property
+    def effort(self) -> Effort:
+        """The effort that the options ask for."""
+        return Effort.of(self.options)
+
+    @cached_property
+    def key(self) -> Key:
+        """The key of the record."""
+        return self.request.key if self.asked is None else self.asked
+
+    @cached_property
+    def folder(self) -> str:
+        """The path of the cache folder."""
+        return cache_folder(self.options.cache_dir)
+
+    def known(self) -> TuningResult | None:
+        """The result if the winner is known; None if it is not, or if a search is asked for in any case."""
+        options, request = self.options, self.request
+        if options.force or not options.keep or not may_have_records(self.folder):
+            return None
+        space, enough = request.space, partial(covers, effort=self.effort)
+        record = recalled(self.key, store_in(self.folder), space=space, enough=enough, reference=request.reference)
+        if record is None:
+            return None
+        return result_of(record, request, time.monotonic() - self.start, members=space.members)
+
+    def result(self) -> TuningResult:
+        """The fastest config, recalled or found; raises as `tune`."""
+        if (result := self.known()) is not None:
+            return result
+        stations = Stations(problem=self.request, options=self.options, reuse=True)
+        _check_addresses(self.request, stations)
+        task, keep = self.request.task(), self.options.keep
+        folder = Folder(self.folder).ensure() if keep else Path(self.folder)
+        with cleaned_up_on_sigterm(), _only_one(folder if keep else None, self.key) as (runs, quarantine):
+            if (result := self.known()) is not None:
+                return result
+            store = store_in(self.folder) if keep else MemoryStore(RECORDS)
+            return Tuning(
+                requested=self, task=task, stations=stations, folder=folder, store=store, runs=runs,
+                quarantine=quarantine,
+            ).run()  # fmt: skip
+
+
+def _check_addresses(request: TuneRequest, stations: Stations) -> None:
+    """Refuse arguments that hold addresses where configs are tried in another process; else say what is not checked."""
+    names = ", ".join(request.addresses)
+    if names and stations.isolated:
+        raise Packed.not_for_another_process(f"{names} of {request.kernel.name}")
+    if names:
+        _log.warning(
+            "what %s writes by the addresses in %s is neither checked nor restored", request.kernel.name, names
+        )
+
+
+@contextmanager
+def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]]:
+    """The run logs and the quarantine of a problem, for one tune at a time; a second one finds its winner."""
+    if folder is None:
+        yield Runs(None, key.id), Quarantine(None)
+        return
+    place = folder / Runs.FOLDER
+    if not _make_folder(folder, place):
+        yield Runs(None, key.id), Quarantine.of(folder, key)
+        return
+
+    def waiting() -> None:
+        _log.warning("another process is tuning %s; waiting for it", f"{key.kernel} {key.label}".rstrip())
+
+    with Folder(place).locked(f"{key.id}.lock", waiting=waiting) as lock:
+        yield Runs(folder, key.id, resumed=lock), Quarantine.of(folder, key)
+
+
+def _make_folder(folder: Path, place: Path) -> bool:
+    """Make the folder of run logs; False if it cannot be written, or if another user has placed it."""
+    if not Folder(folder).writable:
+        _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
+        return False
+    try:
+        Folder(Folder(place).within(folder)).ensure()
+    except (OSError, CacheError) as error:
+        reason = getattr(error, "strerror", None) or error
+        _log.warning("%s is ignored, so that this tune cannot be resumed: %s; move it away", place, reason)
+        return False
+    return True
+
+
+@dataclass(kw_only=True)
+class Tuning:
+    """One run of a search for what `requested` asks, with its last comparison and its record.
+
+    Later calls find what is put into `store` if the options keep it.
+    """
+
+    requested: RequestedTune
     task: Task
-    effort: Effort
-    key: Key
-    seed: int
-    cold: bool
     stations: Stations
-    transfer: bool
     folder: Path
     store: Store[Record]
     runs: Runs
     quarantine: Quarantine
-    listener: Listener
-    start: float
     load: CpuLoad = field(default_factory=CpuLoad)
-    keep: bool = True
-    gate: Gate | None = None
-    call: NotedCall | str | None = None
-    shared_cpus: SharedCpus | None = None
-    anew: bool = False
     _model: Future[list[Prior]] | None = None
     _leave: Leave = field(default_factory=Leave)
+
+    def __post_init__(self) -> None:
+        requested = self.requested
+        self.options, self.effort, self.key = requested.options, requested.effort, requested.key
+        self.start, self.gate = requested.start, requested.gate
+        self.listener = requested.listener or ProgressBar()
+        self._transfers = self.options.transfer and self.options.keep
 
     @property
     def default(self) -> Config:
@@ -224,9 +331,10 @@ class Tuning:
             try:
                 findings = self._search(log, before, process, pool)
                 record = self._record(findings, log, before)
+                keeps = self.options.keep and not findings.cut_short
                 result = result_of(
                     record, self.task, record.elapsed_s, findings.outcome.trials, self.task.space.members,
-                    stored=self.keep and not findings.cut_short and not self._why_not_remembered(findings.outcome),
+                    stored=keeps and not self._why_not_remembered(findings.outcome),
                 )  # fmt: skip
             finally:
                 self.listener.ended(result)
@@ -240,7 +348,7 @@ class Tuning:
         if self.gate is None:
             yield None
             return
-        with open_pool(self.task, self.effort, reuse=self.stations.reuse, shared_cpus=self.shared_cpus) as pool:
+        with open_pool(self.task, self.effort, reuse=True, shared_cpus=self.requested.shared_cpus) as pool:
             first = None if pool is None else FirstConfigs(pool)
             if pool is not None and first is not None:
                 self._compile_first(first)
@@ -265,7 +373,9 @@ class Tuning:
         if self.key.unknown:
             return Before()
         space, runs = self.task.space, self.runs
-        record = None if self.anew else recalled(self.key, self.store, space=space, reference=self.task.reference)
+        record = (
+            None if self.options.force else recalled(self.key, self.store, space=space, reference=self.task.reference)
+        )
         undecided = record if record is not None and record.goes_on and record.default == self.default else None
         own = None if undecided is None else runs.run(undecided.run)
         unfinished = runs.unfinished(space.fingerprint)
@@ -285,14 +395,14 @@ class Tuning:
         effort, root = self.effort, self.runs.root
         if unfinished is not None:
             log = RunLog(unfinished.path, self.start, unfinished.at_s, root=root)
-            log.resume(effort=effort.name, searcher=effort.search_name, seed=self.seed)
+            log.resume(effort=effort.name, searcher=effort.search_name, seed=self.options.seed)
             return log
         started = datetime.now(timezone.utc) - timedelta(seconds=time.monotonic() - self.start)
         run_id = Runs.new_id(started)
         log = RunLog(self.runs.path(run_id), self.start, root=root)
         calibration = None if root is None or self.task.work is None else Calibration.load(root, self.task.device.name)
         log.begin(Head.of(
-            run_id, self.key, self.task, effort, seed=self.seed, versions=versions(), started=started,
+            run_id, self.key, self.task, effort, seed=self.options.seed, versions=versions(), started=started,
             calibration=calibration,
         ))  # fmt: skip
         return log
@@ -332,7 +442,7 @@ class Tuning:
                 trials=tuple(loop.trials.values()),
                 default=self.default,
                 incumbents=tuple(incumbents),
-                seed=self.seed,
+                seed=self.options.seed,
                 seconds=loop.budget.comparison_s,
                 anyway=before.tunes > 0,
             )
@@ -350,7 +460,7 @@ class Tuning:
     def _assignment(self, trials: Sequence[Trial]) -> Assignment:
         successes = [trial.config for trial in trials if trial.ok]
         baseline = self.default if self.default in successes else next(iter(successes), None)
-        return Assignment.of(self.task, self.effort, self.cold, baseline)
+        return Assignment.of(self.task, self.options.of_effort(self.effort), baseline)
 
     def _compile_first(self, pool: Compiles, nearby: Sequence[Config] = ()) -> None:
         pool.submit(self.default, anyway=True, spare=True)
@@ -360,7 +470,7 @@ class Tuning:
     def _pool(self, prepared: CompilePool | None) -> AbstractContextManager[CompilePool | None]:
         """The compile pool, the prepared one if there is one, which has ended its processes after the block."""
         if self.gate is None:
-            return open_pool(self.task, self.effort, reuse=self.stations.reuse)
+            return open_pool(self.task, self.effort, reuse=True)
         return nullcontext() if prepared is None else prepared
 
     def _loop(self, log: RunLog, searcher: Searcher, feed: Feed) -> TuningLoop:
@@ -404,7 +514,7 @@ class Tuning:
             elapsed_s=time.monotonic() - self.start,
             run=log.id,
             notes=[*resumed, *disturbed, *self._why_not_remembered(outcome)],
-            call=self.call,
+            call=self.requested.call,
             tunes=before.tunes + 1,
         )
 
@@ -431,13 +541,13 @@ class Tuning:
     def _searcher(self, pool: CompilePool | None, ready: Callable[[], bool]) -> Searcher:
         search, space = self.effort.search, self.task.space
         if search not in USES_PRIORS:
-            return make_searcher(search, space, self.seed)
-        records = transfers_to(self.task, self.key, self.store, self.folder) if self.transfer else []
+            return make_searcher(search, space, self.options.seed)
+        records = transfers_to(self.task, self.key, self.store, self.folder) if self._transfers else []
         if self._model is None:
             self._model = coming_priors(self.task, self.folder, pool)
 
         def made(priors: Sequence[Prior]) -> Searcher:
-            return make_searcher(search, space, self.seed, priors, records)
+            return make_searcher(search, space, self.options.seed, priors, records)
 
         return searcher_over(made, self._model, ready, self.effort.budget.seconds)
 
@@ -448,7 +558,7 @@ class Tuning:
 
     def _nearby(self, trials: Sequence[Trial]) -> list[Config]:
         """Winners for problems nearby, if they may guide the search, and did not end their process before."""
-        if not self.transfer or self.effort.search not in USES_PRIORS:
+        if not self._transfers or self.effort.search not in USES_PRIORS:
             return []
         configs_before = {trial.config for trial in trials}
         winners = winners_nearby(self.task, self.key, self.store)

@@ -64,6 +64,53 @@ class Status(str, Enum):
     def __str__(self) -> str:
         return self.value
 
+    @property
+    def facts(self) -> StatusFacts:
+        """What it means to those who count, show, keep or hand on trials."""
+        return _STATUS_FACTS[self]
+
+    @staticmethod
+    def drops() -> list[str]:
+        """What drops candidates, in the order of the steps of a run."""
+        return [facts.dropped_by for facts in _STATUS_FACTS.values() if facts.dropped_by]
+
+    @classmethod
+    def of_t4(cls, word: str) -> str:
+        """The status that a word of the exchange format T4 stands for; a word of no status as it is."""
+        return next((status.value for status in cls if status.facts.t4 == word), word)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusFacts:
+    """What one status means. Everything that is asked of a status stands here, so that a new one is a row."""
+
+    dropped_by: str  # what dropped a candidate that was not timed; empty for one that was
+    t4: str  # the word of the exchange format T4
+    listed: int  # place in a list of compiled configs, the most useful first
+    launchable: bool = False  # it can be launched, as far as can be known without a launch
+    refused: bool = False  # it is known before a launch that there can be none
+    compared: bool = False  # the config ran, and its result was compared
+    dangerous: bool = False  # later tunes do not run the config again
+    hurts_device: bool = False  # the device may be lost to this process
+
+
+_STATUS_FACTS = {
+    Status.OK: StatusFacts(dropped_by="", t4="correct", listed=0, launchable=True, compared=True),
+    Status.CONSTRAINT: StatusFacts(dropped_by="a constraint of the space", t4="constraints", listed=3, refused=True),
+    Status.COMPILE: StatusFacts(dropped_by="the compiler", t4="compile", listed=4, refused=True),
+    Status.RESOURCES: StatusFacts(
+        dropped_by="the device's resources", t4="compile", listed=2, refused=True, hurts_device=True
+    ),
+    Status.DEFERRED: StatusFacts(
+        dropped_by="a rule: a slow kind, and others worked", t4="runtime", listed=1, launchable=True
+    ),
+    Status.RUNTIME: StatusFacts(dropped_by="an error at run time", t4="runtime", listed=7, hurts_device=True),
+    Status.TIMEOUT: StatusFacts(dropped_by="the time limit", t4="timeout", listed=5, dangerous=True),
+    Status.CRASH: StatusFacts(dropped_by="the end of its process", t4="runtime", listed=6, dangerous=True),
+    Status.WRONG: StatusFacts(dropped_by="the check of its result", t4="correctness", listed=8, compared=True),
+}
+"""By status, in the order of the steps that drop a candidate."""
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -89,7 +136,7 @@ class Compiled:
     @property
     def launchable(self) -> bool:
         """True if the config can be launched, deferred or not."""
-        return self.status in (Status.OK, Status.DEFERRED)
+        return self.status.facts.launchable
 
     @property
     def deferred(self) -> bool:
@@ -220,7 +267,7 @@ class Trial:
     @property
     def failed(self) -> bool:
         """True if the config failed; a deferred one was not run, and has not failed."""
-        return self.status not in (Status.OK, Status.DEFERRED)
+        return not self.status.facts.launchable
 
     @property
     def best_measurement(self) -> Measurement:

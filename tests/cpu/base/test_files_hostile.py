@@ -448,8 +448,8 @@ from triton_ops import tune
 from triton_ops.values import Key
 from triton_ops.records import Quarantine
 from triton_ops.tuner import Silent
-from triton_ops.request import make_task
-import triton_ops.records.directory as directory
+from triton_ops.request import TuneProblem
+import triton_ops.records.store as directory
 
 def planned(*, n):
     return n
@@ -460,7 +460,7 @@ with tempfile.TemporaryDirectory() as warm:  # imports everything: the other use
 directory._LOCK_WAIT_S = 0.5
 logging.basicConfig(stream=sys.stderr, format="WARNED %(message)s")
 os.setgroups([]); os.setgid(1); os.setuid(1)
-task = make_task(planned, space={"n": [1, 2]})
+task = TuneProblem(target=planned, space={"n": [1, 2]}).request().task()
 key = Key.of(task.problem, task.kernel.identity, task.device)
 print(json.dumps([key.id, Quarantine.of(folder, key)._path.name]), flush=True)
 sys.stdin.readline()

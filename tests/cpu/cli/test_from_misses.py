@@ -11,7 +11,7 @@ from triton_ops.device import DeviceSpec, TorchDevice
 from triton_ops.kernels import load_target
 from triton_ops.records import Misses
 from triton_ops.records.misses import Harvest
-from triton_ops.request import make_request
+from triton_ops.request import TuneProblem
 from triton_ops.values import Key
 
 WORK = """
@@ -34,7 +34,7 @@ def keys(tmp_path, monkeypatch, steady_clock):
     found = load_target("missed_work:add_up")
 
     def key(n):
-        request = make_request(found, kwargs={"n": n}, device="cpu")
+        request = TuneProblem(target=found, kwargs={"n": n}, device="cpu").request()
         return Key.of(request.problem, request.kernel.identity, request.device)
 
     yield key

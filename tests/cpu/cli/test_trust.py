@@ -25,7 +25,7 @@ from triton_ops.many import RunOptions
 from triton_ops.processes.child import environment
 from triton_ops.records import LockPlan, Misses, Record, Timing, lock_of, read_lockfile, store_in
 from triton_ops.records.misses import Harvest
-from triton_ops.request import effort_of
+from triton_ops.request import Effort, TuneOptions
 from triton_ops.ship import as_target, load_kernels, prepare
 from triton_ops.ship.from_misses import tune_misses
 from triton_ops.ship.targets import Targets, kernel_in
@@ -311,7 +311,9 @@ def test_a_miss_gives_a_compiler_no_files(option):
     harvest.note(key)
     harvest.flush()
     (served,), _ = tune_misses(
-        Misses(Path("cache")).read(), Targets(), RunOptions(plan=effort_of("quick"), cache_dir="cache")
+        Misses(Path("cache")).read(),
+        Targets(),
+        RunOptions(each=TuneOptions(effort=Effort.named("quick"), cache_dir="cache")),
     )
     assert f"{option} of a file is not used" in served.reason
 

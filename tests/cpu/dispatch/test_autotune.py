@@ -495,7 +495,7 @@ def test_a_winner_that_does_not_launch_gives_way_to_the_default(launched, caplog
 def test_many_threads_decide_each_problem_once(launched, monkeypatch):
     tunes = []
 
-    def tuned(call, key):
+    def tuned(call):
         tunes.append(call.called.label)
         threading.Event().wait(0.02)
         return triton_ops.TuningResult({"BLOCK": 256, "num_warps": 8, "num_stages": 3}, None)
@@ -522,7 +522,7 @@ def test_many_threads_decide_each_problem_once(launched, monkeypatch):
 
 
 def test_a_tune_that_fails_leaves_the_default(launched, monkeypatch, caplog):
-    def fails(call, key):
+    def fails(call):
         raise TuningFailedError("no configuration worked")
 
     monkeypatch.setattr(deciding.KernelCall, "tuned", fails)

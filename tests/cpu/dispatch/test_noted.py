@@ -22,11 +22,11 @@ from triton_ops.many import RunOptions
 from triton_ops.records import LockPlan, Misses, NotedCall, lock_of, store_in
 from triton_ops.records.lockfile import loads
 from triton_ops.records.misses import Harvest, flush_misses
-from triton_ops.request import chosen_effort, effort_of
+from triton_ops.request import Effort, TuneOptions
 from triton_ops.ship.from_misses import tune_misses
 from triton_ops.ship.targets import Targets
 from triton_ops.ship.verification import verify
-from triton_ops.timing import HostTimer, rounds
+from triton_ops.timing import HostTimer, gpu_timers
 
 pytestmark = pytest.mark.triton
 
@@ -52,11 +52,11 @@ def called(name, n):
 @contextmanager
 def steady():
     """A clock by which all configs take the same time, and few calls: what is found is no matter of time."""
-    before, rounds.HostTimer = rounds.HostTimer, lambda: HostTimer(SteadyClock())
+    before, gpu_timers.HostTimer = gpu_timers.HostTimer, lambda: HostTimer(SteadyClock())
     try:
         yield
     finally:
-        rounds.HostTimer = before
+        gpu_timers.HostTimer = before
 
 
 @steady()
@@ -74,7 +74,9 @@ def tuned_from_its_miss(name, folder):
         harvest.note(call.key, None, call.noted)
     harvest.flush()
     (miss,) = Misses(Path(folder)).read()
-    ((served,), _) = tune_misses([miss], Targets([kernel]), RunOptions(plan=effort_of("quick"), cache_dir=folder))
+    ((served,), _) = tune_misses(
+        [miss], Targets([kernel]), RunOptions(each=TuneOptions(effort=Effort.named("quick"), cache_dir=folder))
+    )
     record = store_in(folder).get(call.key.id)
     return {
         "count": miss.count, "reason": served.reason, "stored": served.stored, "left": len(Misses(Path(folder)).read()),
@@ -112,7 +114,7 @@ def with_another_list(folder):
     before = kernel.configs
     kernel.configs = [*before, triton.Config({"BLOCK": 512}, num_warps=4)]
     try:
-        options = RunOptions(plan=effort_of(), cache_dir=folder)
+        options = RunOptions(each=TuneOptions(cache_dir=folder))
         ((served,), _) = tune_misses(Misses(Path(folder)).read(), Targets([kernel]), options)
     finally:
         kernel.configs = before
@@ -130,7 +132,7 @@ def locked(name, folder, n=100, **changes):
 
     kernel, given, grid = called(name, n)
     call = launches_of(kernel).call_of(grid, (), {**given, **changes})
-    call.tuned(call.key, cache_dir=folder, plan=chosen_effort("quick", None, 4, None))
+    call.tuned(TuneOptions(effort="quick", trials=4, cache_dir=folder))
     return loads(lock_of([store_in(folder).get(call.key.id)], LockPlan(unproven=True))[0].text)
 
 
@@ -256,17 +258,17 @@ def test_a_launch_notes_its_call_once_and_a_file_of_before_is_read(tmp_path, mon
 def test_a_call_that_does_not_fit_any_more_is_told(change, said, tmp_path):
     import msgspec
 
-    from triton_ops.dispatch.decorator import tune_noted
+    from triton_ops.dispatch.decorator import made_again
 
     _, noted_call = noted(tmp_path)
     changed = msgspec.structs.replace(noted_call, **change(noted_call))
     with pytest.raises(TritonKernelError, match=said):
-        tune_noted(load_object("tests.decorated_kernels:add"), changed, "cpu", tmp_path, {})
+        made_again(load_object("tests.decorated_kernels:add"), changed, "cpu")
 
 
 def test_what_is_no_decorated_kernel_any_more_is_told(tmp_path):
-    from triton_ops.dispatch.decorator import tune_noted
+    from triton_ops.dispatch.decorator import made_again
 
     _, call = noted(tmp_path)
     with pytest.raises(TritonKernelError, match="is no decorated kernel"):
-        tune_noted(load_object("tests.tuned_kernels:add"), call, "cpu", tmp_path, {})
+        made_again(load_object("tests.tuned_kernels:add"), call, "cpu")

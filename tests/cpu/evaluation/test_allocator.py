@@ -24,7 +24,7 @@ from triton_ops.evaluation import (  # noqa: E402
 )
 from triton_ops.evaluation.isolated import Isolated  # noqa: E402
 from triton_ops.records import RunLog  # noqa: E402
-from triton_ops.request import Budget, RunningBudget, chosen_effort, make_task  # noqa: E402
+from triton_ops.request import Budget, RunningBudget, TuneOptions  # noqa: E402
 from triton_ops.search import make_searcher  # noqa: E402
 from triton_ops.space import Config, ConfigSpace  # noqa: E402
 from triton_ops.tuner import Silent, TuningLoop  # noqa: E402
@@ -100,13 +100,13 @@ def test_the_thread_that_tries_configs_while_the_search_thinks_finds_what_the_ca
 def test_a_worker_has_the_allocator_of_its_task_and_of_no_task_before(tmp_path):
     idle_worker.drop_idle_workers()
     file = tmp_path / "noted"
-    task = make_task(notes, kwargs={"file": str(file)}, space={"step": [1, 2]}, device="cpu")
-    work = Assignment.of(task, chosen_effort("quick"), True, None)
+    task = TuneProblem(target=notes, kwargs={"file": str(file)}, space={"step": [1, 2]}, device="cpu").request().task()
+    work = Assignment.of(task, TuneOptions(effort="quick"), None)
 
     def tried():
         file.write_text("")
         with (
-            Stations(problem=work, isolate=True, reuse=True).early_process() as process,
+            Stations(problem=work, options=TuneOptions(isolate=True), reuse=True).early_process() as process,
             closing(Isolated(work, process, reuse=True)) as station,
         ):
             assert station.attempt(Config(step=1), None).ok

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from triton_ops import DeviceError, FunctionKernel, compare, time_ms, tune
-from triton_ops.backend import pack
+from triton_ops.backend import Packed
 from triton_ops.device import TorchDevice, probe
 from triton_ops.evaluation import Assignment, FinalRequest, worker
 from triton_ops.evaluation.station import Inline
-from triton_ops.request import chosen_effort, device_for, device_of, make_task
+from triton_ops.request import TuneOptions, TuneProblem, device_for, device_of
 from triton_ops.timing import RacePolicy
 from triton_ops.tuner import Silent
 from triton_ops.values import Status
@@ -85,10 +85,19 @@ def same(result, expected):
     return torch.equal(result, expected)
 
 
-TASK = make_task(
-    FunctionKernel(double), (torch.ones(4),), space={"step": [1, 0]}, reference=twice, check=same, device="cpu"
+TASK = (
+    TuneProblem(
+        target=FunctionKernel(double),
+        args=(torch.ones(4),),
+        space={"step": [1, 0]},
+        reference=twice,
+        check=same,
+        device="cpu",
+    )
+    .request()
+    .task()
 )  # step 0 fails
-ASSIGNED = replace(Assignment.of(TASK, chosen_effort("quick"), True, None), device_name="cuda:1")
+ASSIGNED = replace(Assignment.of(TASK, TuneOptions(effort="quick"), None), device_name="cuda:1")
 """A task of the CPU that is said to run on the second GPU."""
 
 
@@ -148,7 +157,7 @@ def test_a_worker_stays_on_its_gpu_and_is_there_again_after_code_that_chose_anot
     assert switch.current == 1
     switch.set_device("cuda:0")  # as code of the task before
     here = []
-    questions = iter([worker.Setup(packed=pack(ASSIGNED).content, changes={})])
+    questions = iter([worker.Setup(packed=Packed.of(ASSIGNED).content, changes={})])
 
     def receive():
         here.append(switch.current)

@@ -13,7 +13,7 @@ from triton_ops import Config
 from triton_ops.evaluation import FinalRequest
 from triton_ops.evaluation.finals import ArmFailedError, compare_finalists, resolve
 from triton_ops.evaluation.judges import Difference
-from triton_ops.request import effort_of
+from triton_ops.request import Effort
 from triton_ops.timing import HostTimer, Launch, RacePolicy, Rounds
 from triton_ops.timing.race_statistics import EXCLUDED, INDIFFERENCE
 from triton_ops.values import Measurement, Status, Trial
@@ -54,7 +54,7 @@ class Noisy:
             incumbents=incumbents,
             race=RacePolicy(**{"checkpoints": (4, 8, 16), "seconds": seconds, **policy}),
         )
-        return compare_finalists(self, final, effort_of("quick"), clock=self.now.seconds)
+        return compare_finalists(self, final, Effort.named("quick"), clock=self.now.seconds)
 
 
 def test_identical_configs_have_no_winner_but_the_default_however_noisy_the_device():

@@ -29,7 +29,7 @@ from triton_ops import release_processes, tune
 from triton_ops.base import Process
 from triton_ops.evaluation import Assignment, Stations, idle_worker
 from triton_ops.evaluation.isolated import Isolated
-from triton_ops.request import chosen_effort, make_task
+from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.space import Config
 from triton_ops.values import Status
 
@@ -53,13 +53,17 @@ def soon_without_workers():
 
 
 def assignment(function=nap, **more):
-    task = make_task(function, space=more.pop("space", sums_space(["segmentation fault"])), device="cpu", **more)
-    return Assignment.of(task, chosen_effort("quick"), True, None)
+    task = (
+        TuneProblem(target=function, space=more.pop("space", sums_space(["segmentation fault"])), device="cpu", **more)
+        .request()
+        .task()
+    )
+    return Assignment.of(task, TuneOptions(effort="quick"), None)
 
 
 def tried(work, config=GOOD, reuse=True):
     """The trial of a config in a station, and the process that it ran in."""
-    stations = Stations(problem=work, isolate=True, reuse=reuse)
+    stations = Stations(problem=work, options=TuneOptions(isolate=True), reuse=reuse)
     with stations.early_process() as process, closing(Isolated(work, process, reuse=reuse)) as station:
         return station.attempt(config, None), process.pid
 

@@ -38,13 +38,13 @@ from triton_ops import (
     release_processes,
     tune,
 )
-from triton_ops.backend import Arguments, pack
+from triton_ops.backend import Arguments, Packed
 from triton_ops.device import probe
 from triton_ops.evaluation import Assignment, Stations
 from triton_ops.evaluation.isolated import Isolated
 from triton_ops.evaluation.worker import Setup
 from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess, worker_process
-from triton_ops.request import Patience, chosen_effort
+from triton_ops.request import Patience, TuneOptions
 from triton_ops.request.request import CopiedArguments
 from triton_ops.space import Config
 
@@ -174,7 +174,7 @@ def assignment(reference=None, **changes) -> Assignment:
     values = {
         "kernel": kernel, "problem": Problem("nap"), "device": probe("cpu"), "device_name": "cpu",
         "arguments": CopiedArguments(given), "reference": reference, "work": None, "shape": None, "dtype": None,
-        "effort": chosen_effort(),
+        "options": TuneOptions(),
     }  # fmt: skip
     return Assignment(**{**values, **changes})
 
@@ -189,7 +189,7 @@ def test_a_reference_that_ends_the_process_is_an_error_of_its_own():
 def test_a_worker_is_given_its_task_at_once_and_what_is_wrong_with_it_is_said_when_it_is_waited_for():
     for given, wrong in ((assignment(), None), (assignment(raises), TargetError)):
         process = WorkerProcess()
-        opened = Stations(problem=given, isolate=True).begin(given, process)
+        opened = Stations(problem=given, options=TuneOptions(isolate=True)).begin(given, process)
         if wrong is not None:
             with pytest.raises(wrong, match="the reference of nap raised ValueError: no"):
                 opened()
@@ -198,14 +198,16 @@ def test_a_worker_is_given_its_task_at_once_and_what_is_wrong_with_it_is_said_wh
             assert station.facts.place == "in a process of its own"
             assert station.attempt(Config({"ms": 0.0, "fault": GOOD}), None).ok
     for isolate in (None, False):
-        stations = Stations(problem=assignment(), isolate=isolate)
+        stations = Stations(problem=assignment(), options=TuneOptions(isolate=isolate))
         assert stations.begin(assignment())().facts.place.startswith("inline, as")
 
 
 def test_a_worker_that_ended_before_its_task_is_replaced_by_another():
     process = WorkerProcess()
     os.kill(process.pid, signal.SIGKILL)
-    with closing(Stations(problem=assignment(), isolate=True).begin(assignment(), process)()) as station:
+    with closing(
+        Stations(problem=assignment(), options=TuneOptions(isolate=True)).begin(assignment(), process)()
+    ) as station:
         assert station.attempt(Config({"ms": 0.0, "fault": GOOD}), None).ok
 
 
@@ -259,7 +261,7 @@ def test_an_error_says_how_a_worker_ended_and_its_last_line():
 
 
 def _packed(function) -> bytes:
-    return pack(CalledWhenUnpacked(function)).content
+    return Packed.of(CalledWhenUnpacked(function)).content
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)

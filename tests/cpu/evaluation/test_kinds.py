@@ -7,6 +7,7 @@ import importlib
 import sys
 import textwrap
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,21 +31,15 @@ from triton_ops import (  # noqa: E402
     TritonKernel,
     tune,
 )
-from triton_ops.backend import (  # noqa: E402  # noqa: E402
-    Arguments,
-    PreparedCall,
-    ScratchAllocator,
-    TritonCompiler,
-    pack,
-    unpack,
-)
+from triton_ops.backend import Arguments, Packed, PreparedCall, ScratchAllocator, TritonCompiler  # noqa: E402
 from triton_ops.compilation import (  # noqa: E402
     CompilePool,
 )
 from triton_ops.device import Target  # noqa: E402
 from triton_ops.evaluation import ArgumentSet, Subject  # noqa: E402
-from triton_ops.evaluation.isolated import imports_to_compile  # noqa: E402
-from triton_ops.request import make_request, make_task, with_configs  # noqa: E402
+from triton_ops.evaluation.station import Assignment  # noqa: E402
+from triton_ops.request import TuneProblem  # noqa: E402
+from triton_ops.request.request import with_configs  # noqa: E402
 from triton_ops.space import Config, as_space  # noqa: E402
 from triton_ops.values import Status  # noqa: E402
 
@@ -109,11 +104,11 @@ def test_a_hook_of_triton_configs_sets_the_blocks_and_leaves_the_callers_descrip
     mine = {name: TensorDescriptor.from_tensor(x.clone(), [1, kinds.COLUMNS]) for name in ("x", "out")}
     configs = [triton.Config({"BLOCK": size}, num_warps=4, pre_hook=kinds.set_blocks) for size in (32, 64)]
     kernel, space = with_configs(TritonKernel(kinds.copy_descriptors, kinds.row_blocks, outputs=("out",)), configs)
-    request = make_request(kernel, kwargs=mine)
-    assert [config["BLOCK"] for config in request.space(space)] == [32, 64]
+    request = TuneProblem(target=kernel, kwargs=mine, space=space).request()
+    assert [config["BLOCK"] for config in request.space] == [32, 64]
     assert "block_shape 1x128" in request.problem["x"]
     loaded = TritonCompiler(kernel, Arguments(keyword=mine), TARGET).pack().load()
-    for config in request.space(space):
+    for config in request.space:
         (found,) = loaded.built(config)
         assert {one["block_size"][0] for one in found.metadata["tensordesc_meta"]} == {config["BLOCK"]}
     assert [one.block_shape for one in mine.values()] == [[1, kinds.COLUMNS]] * 2
@@ -141,22 +136,26 @@ def test_private_copies_poison_and_results_reach_the_tensor_of_a_descriptor():
 )
 def test_a_tensor_that_no_descriptor_takes_is_one_error_before_any_work(spec, said):
     with pytest.raises(ShapeMismatchError, match=said):
-        make_task(COPY, kwargs={"x": spec.create_tensor(), "out": MATRIX.create_tensor()}, space={"BLOCK": [32]})
+        TuneProblem(
+            target=COPY, kwargs={"x": spec.create_tensor(), "out": MATRIX.create_tensor()}, space={"BLOCK": [32]}
+        ).request().task()
 
 
 def test_strides_of_descriptors_that_a_kernel_makes_are_checked_too():
     kernel = TritonKernel(kinds.copy_in_kernel, kinds.row_blocks, outputs=("out",))
     given = {"x": MATRIX.create_tensor(), "out": MATRIX.create_tensor(), "rows": 256, "WIDTH": 128}
     with pytest.raises(DeviceError):  # nothing else is wrong
-        make_task(kernel, kwargs={**given, "stride": 128}, space={"BLOCK": [32]})
+        TuneProblem(target=kernel, kwargs={**given, "stride": 128}, space={"BLOCK": [32]}).request().task()
     with pytest.raises(ShapeMismatchError, match=r"x of .*: 100 elements are 200 bytes"):
-        make_task(kernel, kwargs={**given, "stride": 100}, space={"BLOCK": [32]})
+        TuneProblem(target=kernel, kwargs={**given, "stride": 100}, space={"BLOCK": [32]}).request().task()
 
 
 def test_a_rule_wants_a_tensor():
     mine = TensorDescriptor.from_tensor(MATRIX.create_tensor(), [32, 128])
     with pytest.raises(KernelTypeError, match="pass the tensor itself"):
-        make_task(COPY, kwargs={"x": mine, "out": MATRIX.create_tensor()}, space={"BLOCK": [32]})
+        TuneProblem(
+            target=COPY, kwargs={"x": mine, "out": MATRIX.create_tensor()}, space={"BLOCK": [32]}
+        ).request().task()
 
 
 def test_a_descriptor_whose_strides_were_changed_is_one_error():
@@ -164,7 +163,7 @@ def test_a_descriptor_whose_strides_were_changed_is_one_error():
     mine.strides = [100, 1]
     kernel = TritonKernel(kinds.copy_descriptors, kinds.row_blocks)
     with pytest.raises(ShapeMismatchError, match="200 bytes"):
-        make_task(kernel, kwargs={"x": mine, "out": mine}, space={"BLOCK": [32]})
+        TuneProblem(target=kernel, kwargs={"x": mine, "out": mine}, space={"BLOCK": [32]}).request().task()
 
 
 def test_a_kernel_that_asks_for_memory_finds_an_allocator_and_the_users_own_wins():
@@ -265,7 +264,7 @@ def test_tuples_none_strings_dtypes_and_constexpr_objects_are_arguments():
         "dtype": tl.float32, "factor": tl.constexpr(2),
     }  # fmt: skip
     kernel = TritonKernel(kinds.mixed, kinds.flat_blocks, outputs=("out",))
-    problem = make_request(kernel, kwargs=given).problem
+    problem = TuneProblem(target=kernel, kwargs=given).request().problem
     assert problem["dtype"] == "dtype fp32"
     assert problem["factor"] == "constexpr constexpr[2]"
     assert "1000 float32" in problem["parts"]
@@ -280,7 +279,7 @@ def test_tuples_none_strings_dtypes_and_constexpr_objects_are_arguments():
 def test_heuristics_and_gluon_kernels_are_sent_and_compiled():
     for function in (kinds.doubled, kinds.gluon_copy):
         kernel = TritonKernel(function, kinds.flat_blocks, outputs=("out",))
-        assert unpack(pack(kernel).content).cache_key == kernel.cache_key
+        assert Packed.loaded(Packed.of(kernel).content).cache_key == kernel.cache_key
         found = sent(kernel, x=VECTOR, out=VECTOR, n=1000).compile(Config(BLOCK=256, num_warps=2))
         assert (found.status, found.reason) == (Status.OK, "")
         assert kernel.identity["source"]
@@ -316,7 +315,7 @@ def test_kernels_of_an_installed_package_go_by_name_unless_a_decorator_hides_the
             kernel = TritonKernel(function, kinds.flat_blocks, outputs=("out",))
             found = sent(kernel, x=VECTOR, out=VECTOR, n=1000).compile(Config(BLOCK=128))
             assert (found.status, found.reason) == (Status.OK, "")
-        assert pack(module.one, by_value=True).imports >= {"some_kernels"}
+        assert Packed.of(module.one, by_value=True).imports >= {"some_kernels"}
     finally:
         for name in ("some_kernels.add", "some_kernels"):
             del sys.modules[name]
@@ -380,17 +379,22 @@ def test_a_launcher_is_checked_before_any_work():
         LauncherKernel(kinds.sum_in_two, outputs=("nix",))
     given = {"x": VECTOR.create_tensor(), "out": NUMBER.create_tensor()}
     with pytest.raises(ConfigCollisionError):
-        make_task(TWO, kwargs={**given, "BLOCK": 8}, space={"BLOCK": [8]})
+        TuneProblem(target=TWO, kwargs={**given, "BLOCK": 8}, space={"BLOCK": [8]}).request().task()
 
 
 def test_a_launcher_is_named_by_its_kernels_too():
     assert TWO.cache_key != KINDS["split_k_matmul"].kernel.cache_key
     assert set(TWO.identity) >= {"source", "triton", "ptxas"}
-    assert unpack(pack(TWO).content).cache_key == TWO.cache_key
+    assert Packed.loaded(Packed.of(TWO).content).cache_key == TWO.cache_key
     assert TWO.process_imports == ("triton", "torch")
 
 
+def imported_for(kernel):
+    """The packages that a worker imports to compile a kernel."""
+    return Assignment.imports.fget(SimpleNamespace(kernel=kernel))
+
+
 def test_a_worker_imports_what_a_dry_run_needs_with_the_task():
-    assert imports_to_compile(TWO) == (TWO.compile_imports,) != ()
-    assert imports_to_compile(COPY) == ()
-    assert imports_to_compile(FunctionKernel(kinds.sum_of_torch)) == ()
+    assert imported_for(TWO) == (TWO.compile_imports,) != ()
+    assert imported_for(COPY) == ()
+    assert imported_for(FunctionKernel(kinds.sum_of_torch)) == ()

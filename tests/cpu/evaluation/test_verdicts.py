@@ -26,7 +26,7 @@ from triton_ops.evaluation.expected import Criteria, difference, expected, is_ex
 from triton_ops.evaluation.judges import Precision, Rounded, reduction_length
 from triton_ops.evaluation.verify import further_cases
 from triton_ops.exceptions import SettingsError
-from triton_ops.request import make_task
+from triton_ops.request import TuneProblem
 from triton_ops.values import as_tolerance
 
 TILES = (32, 64, 128)
@@ -510,7 +510,7 @@ def test_the_second_draw_has_no_outliers():
         "same", lambda x, y, *, a: x * y, {"a": [1]}, device="cpu", reference=lambda x, y: x * y,
         arguments=lambda n=8192: {"x": TensorSpec((n,), "float32", fill="outliers"), "y": TensorSpec((n,), "bfloat16")},
     )  # fmt: skip
-    task = make_task(operation)
+    task = TuneProblem(target=operation).request().task()
     first = ArgumentSet(task.arguments(), ())
     assert first.arguments.keyword["x"].abs().max() > 1
     second, whole = further_cases(first, task)

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from triton_ops.kernel_ir import Operand, Type, UnreadableError, UntoldError, launch_work
-from triton_ops.kernel_ir.ttir_syntax import parsed_module, parsed_type
+from triton_ops.kernel_ir import Operand, UntoldError, launch_work
+from triton_ops.kernel_ir.ttir_syntax import Type, UnreadableError, parsed_module, parsed_type
 
 COPY = """
 module {

@@ -21,7 +21,7 @@ from triton_ops.kernels.gated_mlp import operation as gated_mlp
 from triton_ops.kernels.rows import default_config
 from triton_ops.kernels.softmax import operation, softmax
 from triton_ops.records.misses import flush_misses
-from triton_ops.tuner import session
+from triton_ops.tuner import RequestedTune
 
 pytestmark = pytest.mark.triton
 
@@ -72,7 +72,7 @@ def test_an_argument_asks_for_a_tune_too(interpreted, tmp_path):
 
 def test_nothing_is_tuned_unless_asked_for(monkeypatch):
     monkeypatch.setattr(operations, "tune", lambda *args, **kwargs: pytest.fail("tuned"))
-    monkeypatch.setattr(session, "Tuning", lambda *args, **kwargs: pytest.fail("tuned"))
+    monkeypatch.setattr(RequestedTune, "result", lambda *args, **kwargs: pytest.fail("tuned"))
     forget_decisions()
     assert chosen(drawn(4, 80)) == default_config(80)
     flush_misses()  # its warning is no other test's

@@ -34,7 +34,7 @@ from triton_ops.dispatch.decision import forget_decisions
 from triton_ops.exceptions import DeviceError
 from triton_ops.kernels import modules as linear
 from triton_ops.kernels.modules import copies
-from triton_ops.tuner import session
+from triton_ops.tuner import RequestedTune
 from triton_ops.values import KernelMetrics
 
 pytestmark = pytest.mark.triton
@@ -261,8 +261,7 @@ def everything_called():
 
     patch = pytest.MonkeyPatch()
     patch.setattr(operations, "tune", tuned)
-    patch.setattr(session, "Tuning", tuned)
-    patch.setattr(session, "tune_request", tuned)
+    patch.setattr(RequestedTune, "result", tuned)
     forget_decisions()
     before = launched_so_far()  # other tests launch in this process, too
     x, angles = drawn(2, 5, 32).requires_grad_(), (drawn(5, 8), drawn(5, 8))

@@ -23,10 +23,9 @@ from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch import would_run
 from triton_ops.dispatch.ladder import Question
 from triton_ops.kernels import tiles
-from triton_ops.records import FollowedLockfile, LockPlan, Record, Timing, key_of, lock_of, read_lockfile
-from triton_ops.records.directory import open_store
+from triton_ops.records import FollowedLockfile, LockPlan, Record, Timing, lock_of, open_store, read_lockfile
 from triton_ops.records.record import Verified
-from triton_ops.request import make_request, request
+from triton_ops.request import TuneProblem, request
 from triton_ops.space import Config
 from triton_ops.values import Key, dtype_name
 
@@ -41,7 +40,7 @@ SHAPE = (4096, 4096)
 @pytest.fixture(autouse=True)
 def own(monkeypatch, tmp_path):
     """A machine with an H200 that knows no winner, and packages that bring none."""
-    shared = sys.modules["triton_ops.records.followed_lockfiles"]
+    shared = sys.modules["triton_ops.records.lockfile"]
     monkeypatch.setattr(shared, "_lockfiles", {})
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "records"))
     on(monkeypatch, H200)
@@ -57,7 +56,7 @@ def on(monkeypatch, spec):
 
 
 def key_here(shape=SHAPE, name="softmax"):
-    return key_of(make_request(kernels.load(name), shape=shape, dtype="bfloat16"))
+    return TuneProblem(target=kernels.load(name), shape=shape, dtype="bfloat16").request().key
 
 
 def record(shape=SHAPE, name="softmax", **changes):
@@ -188,9 +187,9 @@ def called_with_package_winner(path):
 
     patch = pytest.MonkeyPatch()
     on(patch, H200)
-    patch.setattr(sys.modules["triton_ops.records.followed_lockfiles"], "_lockfiles", {})
+    patch.setattr(sys.modules["triton_ops.records.lockfile"], "_lockfiles", {})
     x = drawn(6, 100)
-    key = key_of(make_request(operation, shape=(6, 100), dtype="float32"))
+    key = TuneProblem(target=operation, shape=(6, 100), dtype="float32").request().key
     winner = list(operation.space_for(operation.problem((6, 100), "float32")))[3]
     made = Record(key=key, winner=winner, timing=Timing(1.0, 0.9, 1.1, 50), created="2026-11-22")
     share(path, made)
@@ -267,7 +266,7 @@ from triton_ops import kernels
 from triton_ops.dispatch import would_run
 from triton_ops.device import DeviceSpec
 from triton_ops.space import Config
-from triton_ops.request import request
+from triton_ops.request import TuneProblem, request
 
 assert triton_ops.__file__.startswith(sys.argv[1]), triton_ops.__file__
 request.probe = lambda _name=None: replace(DeviceSpec.named("NVIDIA H200"), driver="570.1")

@@ -31,7 +31,7 @@ from triton_ops.many.session import jobs_of
 from triton_ops.records import read_run
 from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.records.run_log import Resumed
-from triton_ops.request import effort_of
+from triton_ops.request import Effort, TuneOptions
 from triton_ops.tuner import Silent
 from triton_ops.tuner.gate import Leave
 
@@ -118,7 +118,7 @@ def test_the_seconds_of_a_problem_begin_when_the_device_is_its_own(work, tmp_pat
         def check(self):
             pass
 
-    (job,) = jobs_of([work.slow], RunOptions(plan=effort_of("quick"), cache_dir=tmp_path))
+    (job,) = jobs_of([work.slow], RunOptions(each=TuneOptions(effort=Effort.named("quick"), cache_dir=tmp_path)))
     begun = time.monotonic()
     result = job.tune(JobPlace(device=None, gate=OpensLate(), shared_cpus=SharedCpus(2), listener=Silent()))
     assert result.trials

@@ -21,7 +21,7 @@ from triton_ops.many import RunOptions, run_jobs
 from triton_ops.many.executor import LocalExecutor
 from triton_ops.many.session import jobs_of
 from triton_ops.records import read_run
-from triton_ops.request import effort_of, request
+from triton_ops.request import Effort, TuneOptions, request
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("own_fork_server")]
 
@@ -85,7 +85,9 @@ def test_the_next_problem_compiles_while_one_is_measured_and_all_fork_from_one_s
 
 
 def test_two_benches_measure_at_the_same_time_each_on_its_device(gpu, tmp_path, monkeypatch):
-    options = RunOptions(plan=effort_of("quick"), cache_dir=tmp_path, isolate=False, devices=("cuda:0", "cuda:1"))
+    options = RunOptions(
+        each=TuneOptions(effort=Effort.named("quick"), cache_dir=tmp_path, isolate=False), devices=("cuda:0", "cuda:1")
+    )
     attempt, both = Planned.attempt, threading.Event()
 
     def waits(self, config, best):

@@ -13,10 +13,10 @@ import pytest
 from triton_ops import DeviceError, SettingsError, operation, tune_many
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import DeviceSpec, TorchDevice
-from triton_ops.many import Job, RunOptions, TuneProblem, run_jobs
+from triton_ops.many import Job, RunOptions, run_jobs
 from triton_ops.many.executor import LocalExecutor
 from triton_ops.many.problem import job_of
-from triton_ops.request import effort_of
+from triton_ops.request import TuneOptions, TuneProblem
 from triton_ops.tuner import Gate, Silent
 
 
@@ -80,7 +80,7 @@ def ran(tunes, devices=("cuda:0", "cuda:1"), **more):
         Job(name=f"p{at}", label=f"p{at}", kernel=f"k{at}", problem=at, tune=tune, devices=frozenset(devices), **more)
         for at, tune in enumerate(tunes)
     ]
-    return run_jobs(jobs, RunOptions(plan=effort_of(), devices=devices), told=lambda _: None)
+    return run_jobs(jobs, RunOptions(each=TuneOptions(), devices=devices), told=lambda _: None)
 
 
 def test_each_gpu_measures_one_problem_at_a_time_and_both_at_once(tmp_path, monkeypatch):
@@ -288,7 +288,7 @@ def test_a_problem_that_names_a_gpu_stays_there_and_that_gpu_must_be_of_the_run(
     def on_gpu(n, step):
         return n
 
-    options = RunOptions(plan=effort_of(), devices=("cuda:0", "cuda:2"))
+    options = RunOptions(each=TuneOptions(), devices=("cuda:0", "cuda:2"))
     problem = TuneProblem(target=on_gpu, shape=(8,), device="cuda:2")
     assert job_of(problem, options).devices == {"cuda:2"}
     assert job_of(TuneProblem(target=on_gpu, shape=(8,), device="cuda"), options).devices == {"cuda:0", "cuda:2"}

@@ -28,7 +28,7 @@ from triton_ops.many.session import jobs_of
 from triton_ops.records import Misses, read_run, store_in
 from triton_ops.records.misses import Harvest
 from triton_ops.records.run_log import FinishedTrial as Tried
-from triton_ops.request import effort_of, make_request
+from triton_ops.request import TuneOptions
 from triton_ops.ship.from_misses import tune_misses
 from triton_ops.ship.targets import Targets
 from triton_ops.values import Key
@@ -182,7 +182,7 @@ def test_an_address_that_does_not_answer_is_said_before_ray_waits_for_it(engine,
 
 
 def run_on(engine, problems, folder):
-    options = RunOptions(plan=effort_of(), cache_dir=folder, cluster=engine)
+    options = RunOptions(each=TuneOptions(cache_dir=folder), cluster=engine)
     return run_jobs(jobs_of(problems, options), options, told=lambda _: None)
 
 
@@ -194,7 +194,7 @@ def test_problems_are_tuned_by_actors_and_the_records_and_run_logs_are_here(engi
     assert "never works" in str(found.failures[0].error)
     assert {each.device for each in found.outcomes} == {f"{socket.gethostname()}:{at}" for at in range(2)}
     assert all(dict(each.result.best_config) == {"ms": 2} for each in found.outcomes[:4])
-    names = {job.name for job in jobs_of(problems, RunOptions(plan=effort_of(), cache_dir=folder))}
+    names = {job.name for job in jobs_of(problems, RunOptions(each=TuneOptions(cache_dir=folder)))}
     assert {path.name for path in folder.glob("runs/*")} - names == set(), "actors have the same keys"
     again = run_on(engine, problems[:4], folder)
     assert again.totals == {"known": 4}, "the records are in the folder of the run"
@@ -206,12 +206,12 @@ def test_misses_are_tuned_by_actors_and_taken_off_the_list(engine, work, tmp_pat
     harvest = Harvest(folder)
     keys = []
     for n in (1, 2):
-        request = make_request(work.slow, kwargs={"n": n}, device="cpu")
+        request = TuneProblem(target=work.slow, kwargs={"n": n}, device="cpu").request()
         keys.append(Key.of(request.problem, request.kernel.identity, request.device))
         harvest.note(keys[-1], None)
     harvest.note(replace(keys[0], kernel="nowhere:kernel"), None)
     harvest.flush()
-    options = RunOptions(plan=effort_of(), cache_dir=folder, cluster=engine)
+    options = RunOptions(each=TuneOptions(cache_dir=folder), cluster=engine)
     served, run = tune_misses(Misses(folder).read(), Targets([work.slow]), options)
     assert run.totals == {"tuned": 2}, [each.error for each in run.outcomes]
     assert {each.device.partition(":")[0] for each in run.outcomes} == {socket.gethostname()}
@@ -238,8 +238,8 @@ def test_a_driver_that_is_killed_loses_at_most_the_trials_under_way(engine, work
         from triton_ops.many import RunOptions, run_jobs
         from triton_ops.many.ray_engine import RayEngine
         from triton_ops.many.session import jobs_of
-        from triton_ops.request import effort_of
-        options = RunOptions(plan=effort_of(), cache_dir="records", cluster=RayEngine(simulated=2))
+        from triton_ops.request import TuneOptions
+        options = RunOptions(each=TuneOptions(cache_dir="records"), cluster=RayEngine(simulated=2))
         problems = [TuneProblem(target=ray_work.slow, shape=(n,)) for n in range(1, 7)]
         run = run_jobs(jobs_of(problems, options), options, told=lambda _: None)
         print(run.totals)
@@ -263,9 +263,9 @@ def test_a_driver_that_is_killed_loses_at_most_the_trials_under_way(engine, work
 
 
 def test_without_the_keeper_of_the_run_logs_a_run_ends_and_no_problem_counts_as_failed(engine, work, tmp_path):
-    options = RunOptions(plan=effort_of(), cache_dir=tmp_path / "records")
+    options = RunOptions(each=TuneOptions(cache_dir=tmp_path / "records"))
     (job,) = jobs_of([TuneProblem(target=work.slow, shape=(1,))], options)
-    with engine.executors([job], options.plan, options.cache_dir) as executors:
+    with engine.executors([job], options.each) as executors:
         executor = next(iter(executors.values()))
         executor._ledger.ray.kill(executor._ledger.keeper)
         error = executor.measure(job, None).exception(timeout=60)

@@ -16,8 +16,8 @@ pytest.importorskip("triton")
 from tests.data.before_move import kernels
 from triton_ops import FunctionKernel, TritonKernel, recall, tune
 from triton_ops.cli.app import main
-from triton_ops.records import Misses, Runs, key_of, read_lockfile, read_run, store_in
-from triton_ops.request import make_request
+from triton_ops.records import Misses, Runs, read_lockfile, read_run, store_in
+from triton_ops.request import TuneProblem
 from triton_ops.values import Key
 
 DATA = Path(kernels.__file__).parent
@@ -109,7 +109,7 @@ def test_misses_are_read(folder):
     (miss,) = Misses(folder).read()
     assert (miss.key.kernel, miss.key.problem) == ("tests.data.before_move.kernels:column_sums", {"rows": 128})
     with same_machine():
-        assert miss.key == key_of(make_request(kernels.column_sums, shape=(128,), device="cpu"))
+        assert miss.key == TuneProblem(target=kernels.column_sums, shape=(128,), device="cpu").request().key
 
 
 def commands(cache, lockfile):

@@ -24,7 +24,7 @@ from triton_ops.records.run_log import CeilingFacts, Environment, RoofFacts
 from triton_ops.report.command_report import escape as escaped
 from triton_ops.report.report_page import page_of
 from triton_ops.report.run_facts import Report, paste_lines
-from triton_ops.request import Task, chosen_effort
+from triton_ops.request import Effort, Task
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Measurement, Problem, Resources, Status, Trial, Work
 
@@ -204,10 +204,10 @@ def test_the_log_of_a_tune_holds_the_work_beside_the_limits_of_the_device():
         device_name="cuda", arguments=None, work=Work(2e12, 1e9, tiles),
     )  # fmt: skip
     facts = {"seed": 0, "versions": {}, "started": datetime.now(timezone.utc)}
-    found = Head.of(ID, record().key, task, chosen_effort("quick"), **facts)
+    found = Head.of(ID, record().key, task, Effort.named("quick"), **facts)
     assert (found.roof.units.name, found.roof.flops, found.roof.memory.name) == ("float16", 2e12, "memory")
     assert found.roof.roofline().limit.name == "float16"
-    bare = Head.of(ID, record().key, replace(task, work=None), chosen_effort("quick"), **facts)
+    bare = Head.of(ID, record().key, replace(task, work=None), Effort.named("quick"), **facts)
     assert bare.roof is None
 
 

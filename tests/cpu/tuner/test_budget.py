@@ -12,7 +12,7 @@ from tests.cpu.evaluation.test_doubt import DEFAULT, RIVAL, Noisy
 from triton_ops import Config, tune
 from triton_ops.evaluation import FinalRequest
 from triton_ops.evaluation.finals import compare_finalists
-from triton_ops.request import Budget, RunningBudget, effort_of
+from triton_ops.request import Budget, Effort, RunningBudget
 from triton_ops.request.effort import PRESETS
 from triton_ops.tuner import Silent
 from triton_ops.tuner.tuning import cut_note
@@ -87,7 +87,7 @@ def compared(times_ms, seconds, effort="full", seed=1, **asked):
     trials = tuple(Trial(c, Status.OK, Measurement((ms,), "host"), relative=ms) for c, ms in times_ms.items())
     start = device.now.now
     final = FinalRequest(trials=trials, default=DEFAULT, seconds=seconds, **asked)
-    found = compare_finalists(device, final, effort_of(effort), clock=device.now.seconds)
+    found = compare_finalists(device, final, Effort.named(effort), clock=device.now.seconds)
     return found, (device.now.now - start) / 1e9
 
 

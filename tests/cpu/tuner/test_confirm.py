@@ -17,7 +17,7 @@ from triton_ops.evaluation import Assignment, FinalRequest, Stations
 from triton_ops.evaluation.station import Inline
 from triton_ops.records import Finalist, read_run
 from triton_ops.records.run_log import Twins
-from triton_ops.request import chosen_effort, make_task
+from triton_ops.request import Effort, TuneOptions, TuneProblem
 from triton_ops.timing import RacePolicy
 from triton_ops.tuner.tuning import log_comparison
 from triton_ops.values import Status
@@ -30,9 +30,9 @@ def sleep(*, delay_us):
 
 def compared(target, args=(), processes=1, **kwargs):
     """The last comparison of a whole space in this process, and the arguments with which it is confirmed."""
-    task = make_task(target, args, **kwargs)
-    effort = replace(chosen_effort("quick"), processes=processes, near=10.0)
-    assignment = Assignment.of(task, effort, True, None)
+    task = TuneProblem(target=target, args=args, **kwargs).request().task()
+    effort = replace(Effort.named("quick"), processes=processes, near=10.0)
+    assignment = Assignment.of(task, TuneOptions(effort=effort), None)
     station = Inline(assignment)
     trials = tuple(station.attempt(config, None) for config in task.space)
     race = RacePolicy(checkpoints=(8,), seconds=20.0)  # no arm is dropped early, so any two configs may be called tied

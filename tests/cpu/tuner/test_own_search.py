@@ -7,7 +7,6 @@ import pytest
 
 from triton_ops import Budget, Config, ConfigSpace, Effort, FunctionKernel, RacePolicy, SettingsError, tune
 from triton_ops.records import covers
-from triton_ops.request import effort_of
 from triton_ops.request.effort import PRESETS
 from triton_ops.search import make_searcher, search_name
 
@@ -156,7 +155,7 @@ class TestOwnEffort:
     @pytest.mark.parametrize("effort", [1, {"name": "quick"}, Effort])
     def test_what_is_no_effort_is_refused(self, effort):
         with pytest.raises(SettingsError, match="effort is"):
-            effort_of(effort)
+            Effort.named(effort)
 
     def test_shipped_efforts_answer_lesser_ones(self):
         class Found:

@@ -11,12 +11,12 @@ from tests.strategies import configs
 from triton_ops import TensorSpec, operation
 from triton_ops.evaluation import Outcome, StationFacts
 from triton_ops.records import RECORDS, reference_fingerprint
-from triton_ops.request import make_task
+from triton_ops.request import TuneProblem
 from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config
 from triton_ops.timing import GuardSummary, Interval
 from triton_ops.tuner import result_json
-from triton_ops.tuner.result import record_of, result_of
+from triton_ops.tuner.progress import record_of, result_of
 from triton_ops.values import Key, Measurement, Resources, Status, Trial, TuningResult, Work
 
 # Not in a record: every trial, with what is told of it. What was asked: whether it was recalled, and how long it took.
@@ -38,7 +38,7 @@ def expected_copy(x):
     return x.clone()
 
 
-TASK = make_task(copies)
+TASK = TuneProblem(target=copies).request().task()
 KEY = Key.of(TASK.problem, {"source": "ab"}, TASK.device)
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 times_ms = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=9).map(tuple)

@@ -7,10 +7,10 @@ import pytest
 
 from triton_ops import tune
 from triton_ops.backend import operation
-from triton_ops.records.directory import open_store
-from triton_ops.request import make_task
+from triton_ops.records.store import open_store
+from triton_ops.request import TuneProblem
 from triton_ops.space import Config
-from triton_ops.tuner.neighbours import model_of, transfers_to, trials_of
+from triton_ops.tuner.priors import model_of, transfers_to, trials_of
 from triton_ops.values import Key, TensorSpec
 
 TIMES = {block: 0.2 + 0.4 * abs(block - 40) / 40 for block in range(1, 81)}
@@ -35,7 +35,7 @@ def elsewhere(tmp_path):
 
 
 def task_and_key(shape):
-    task = make_task(waits, shape=shape)
+    task = TuneProblem(target=waits, shape=shape).request().task()
     return task, Key.of(task.problem, task.kernel.identity, task.device)
 
 
@@ -86,4 +86,4 @@ def test_records_decide_what_is_tried_first_unless_they_are_switched_off(elsewhe
 
 
 def test_a_function_without_declared_work_has_no_model(tmp_path):
-    assert model_of(make_task(waits, shape=(8,)), tmp_path) == []
+    assert model_of(TuneProblem(target=waits, shape=(8,)).request().task(), tmp_path) == []

@@ -212,3 +212,20 @@ def test_quantiles_of_equal_samples_are_in_order():
     same = 104858.39903919982  # whose interpolated quantile is larger by a rounding error
     found = Measurement((same, same), "host")
     assert found.p20_ms <= found.median_ms <= found.p80_ms
+
+
+def test_every_status_says_what_it_means_to_those_who_ask():
+    assert [status.facts.dropped_by for status in Status if not status.facts.dropped_by] == [""]
+    assert sorted(Status.drops()) == sorted(status.facts.dropped_by for status in Status if status is not Status.OK)
+    assert len({status.facts.listed for status in Status}) == len(Status)
+    assert all(status.facts.launchable + status.facts.refused < 2 for status in Status)
+    assert {status for status in Status if status.facts.dangerous} == {Status.TIMEOUT, Status.CRASH}
+
+
+@pytest.mark.parametrize(
+    ("word", "status"),
+    [("correct", "ok"), ("compile", "compile"), ("constraints", "constraint"), ("correctness", "wrong"),
+     ("runtime", "runtime"), ("timeout", "timeout"), ("out of luck", "out of luck")],
+)  # fmt: skip
+def test_words_of_t4_are_statuses(word, status):
+    assert Status.of_t4(word) == status

@@ -6,23 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from triton_ops.kernel_ir import AccessFact, Facts, Multiplication, SourcePlace, Term
 from triton_ops.lint.findings import Finding, Undecided
+from triton_ops.lint.indices import Index, arguments_in, indices, loop_of, root_name
 from triton_ops.lint.jit_functions import AxisOf, extents_of, rank_of, stride_of, tensor_of
-from triton_ops.lint.kernel_facts import (
-    AccessFact,
-    Facts,
-    Index,
-    Multiplication,
-    SourcePlace,
-    arguments_in,
-    indices,
-    loop_of,
-    root_name,
-)
 from triton_ops.lint.memory_watch import CONFLICT, OUTSIDE, UNWRITTEN
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
-from triton_ops.lint.terms import ZERO, Term, constant, describe, inner_terms, lone_argument, parts
 
 _AXES = "xyz"
 _LOCKS = ("exch", "tt.atomic_cas")
@@ -63,7 +53,7 @@ def _sharing(facts: Facts, access: AccessFact) -> str:
         if part:
             return f"the address does not depend on {part}, so that programs that differ in it add to the same elements"
     axes = {facts.terms.index(axis).number for axis in range(len(access.type.shape))}
-    loads = [one for one in inner_terms(access.offset) if one.name == "load"]
+    loads = [one for one in access.offset.inner() if one.name == "load"]
     one_element = bool(loads) and not access.offset.inside & axes  # a block that begins where data says is its own
     if access.root.name != "argument" or one_element or any(one.inside & axes for one in loads):
         return "the address is data, so that any program may add to any element"
@@ -75,27 +65,27 @@ def _programs(facts: Facts) -> list[Term]:
     terms = [term for loop in facts.loops for term in (loop.lower, loop.upper)]
     for access in facts.accesses:
         terms += [access.offset, access.mask, access.path, *([access.value.term] if access.value else ())]
-    return sorted({one for term in terms for one in inner_terms(term) if one.name == "program_id"})
+    return sorted({one for term in terms for one in term.inner() if one.name == "program_id"})
 
 
 def _only_one(access: AccessFact, program: Term) -> bool:
-    conditions = (one for holder in (access.path, access.mask) for one in inner_terms(holder))
-    return any(one.name == ZERO and program.number in one.inside for one in conditions)
+    conditions = (one for holder in (access.path, access.mask) for one in holder.inner())
+    return any(one.name == Term.ZERO and program.number in one.inside for one in conditions)
 
 
 def _unused_part(facts: Facts, access: AccessFact, program: Term) -> str:
     """A quotient or remainder of the program's number that decides what is read, and not where it is added to."""
-    mine = set(inner_terms(access.offset))
-    if any(program in monomial for monomial in parts(access.offset)):
+    mine = set(access.offset.inner())
+    if any(program in monomial for monomial in access.offset.parts):
         return ""
     deciding = [access.offset for access in facts.accesses if access.kind == "load"]
     deciding += [term for loop in facts.loops for term in (loop.lower, loop.upper)]
-    all_quotients = (one for term in deciding for one in inner_terms(term) if one.name in ("quotient", "remainder"))
+    all_quotients = (one for term in deciding for one in term.inner() if one.name in ("quotient", "remainder"))
     others = list(dict.fromkeys(one for one in all_quotients if program.number in one.inside))
     quotients = [one for one in mine if one.name in ("quotient", "remainder")]
-    if quotients and all(one in mine or any(one in set(inner_terms(two)) for two in quotients) for one in others):
+    if quotients and all(one in mine or any(one in set(two.inner()) for two in quotients) for one in others):
         return ""
-    return next((describe(one) for one in others if one not in mine), "")
+    return next((one.words for one in others if one not in mine), "")
 
 
 def _overlaps_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
@@ -109,7 +99,7 @@ def _overlaps_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterato
             places = (access.offset, access.mask, access.path, access.root)
             if any(_depends(facts, term, program) for term in places) or not _depends(facts, value, program):
                 continue
-            place = f"the store to {root_name(access)} goes to the same place for every {describe(program)}"
+            place = f"the store to {root_name(access)} goes to the same place for every {program.words}"
             what = f"{place}, and what it stores differs"
             why = "the kernel has a lock, whose order is not followed" if locked else _promise(kernel, variant, access)
             if why:
@@ -137,7 +127,7 @@ def _depends(facts: Facts, term: Term, symbol: Term) -> bool:
     """Check whether a term depends on a symbol, also through what loops carry and what was loaded."""
     queue, numbers = [term], set()
     while queue:
-        for one in inner_terms(queue.pop()):
+        for one in queue.pop().inner():
             if one is symbol or one.name in ("was there", "scaled dot"):
                 return True
             if one.name in ("carried", "after", "turn", "turns") and one.number not in numbers:
@@ -155,9 +145,9 @@ def _narrow_step(kernel: KernelReading, variant: Variant, access: AccessFact) ->
         return None
     for index in indices(variant.facts, access):
         for program in (one for one in index.stepping if one.name == "program_id"):
-            step = parts(index.term).get((program,), 0)
+            step = index.term.parts.get((program,), 0)
             inside = program.number in access.mask.inside
-            if 0 < step < index.extent and not inside and constant(index.stride) == 1:
+            if 0 < step < index.extent and not inside and index.stride.constant == 1:
                 blocks = f"programs step by {step} and store blocks of {index.extent}"
                 return f"{blocks}, so that neighbours write the same elements"
     return None
@@ -171,9 +161,9 @@ def _others_stores(rule: Rule, kernel: KernelReading, variant: Variant) -> Itera
         for store in stores:
             if load.root is not store.root or load.type.shape != store.type.shape or not store.type.shape:
                 continue
-            apart = constant(terms.add((1, load.offset), (-1, store.offset)))
+            apart = terms.add((1, load.offset), (-1, store.offset)).constant
             near = any(
-                one.stepping and abs(apart or 0) < one.extent and constant(one.stride) == 1
+                one.stepping and abs(apart or 0) < one.extent and one.stride.constant == 1
                 for one in indices(facts, store)
             )
             if apart and near:
@@ -269,12 +259,12 @@ def _find_swapped(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterat
 
 
 def _use(variant: Variant, index: Index) -> _Use:
-    ends = {lone_argument(bound.last)[0] for bound in index.bounds if bound.fits} - {""}
+    ends = {bound.last.lone_argument[0] for bound in index.bounds if bound.fits} - {""}
     for turn in (one for one in index.stepping if one.name == "turn"):
         loop = loop_of(variant.facts, turn)
         if loop is not None and loop.upper.name == "sum" and len(loop.upper.operands) == 1:
             ends |= arguments_in(loop.upper)
-    return _Use(index, lone_argument(index.stride)[0] or None, frozenset(ends))
+    return _Use(index, index.stride.lone_argument[0] or None, frozenset(ends))
 
 
 def _by_launch(kernel: KernelReading, root: str, use: _Use) -> str | None:
@@ -306,7 +296,7 @@ def _different(one: AxisOf, other: AxisOf, rank: int | None) -> bool:
 
 def _pitch(rule: Rule, kernel: KernelReading, access: AccessFact, uses: list[_Use]) -> Iterator[Statement]:
     """`i * M + j` where i ends at M and j at N: rows are as far apart as there are rows."""
-    inner = [use for use in uses if constant(use.index.stride) == 1 and len(use.ends) == 1]
+    inner = [use for use in uses if use.index.stride.constant == 1 and len(use.ends) == 1]
     for outer in (use for use in uses if use.stride is not None and use.stride in use.ends):
         for use in inner:
             if use.ends != outer.ends and len(outer.ends) == 1:
@@ -338,7 +328,7 @@ def _find_overflow(rule: Rule, kernel: KernelReading, variant: Variant) -> Itera
         product = facts.terms.multiply(one.one, one.other)
         if not any(_has(access.offset, product) for access in facts.accesses):
             continue
-        what = f"{describe(product)} is multiplied in 32 bits"
+        what = f"{product.words} is multiplied in 32 bits"
         same = next((w for w in wide if facts.terms.multiply(w.one, w.other) is product), None)
         if any(_has(term, product) for term in facts.widenings):
             yield rule.found(
@@ -355,14 +345,14 @@ def _find_overflow(rule: Rule, kernel: KernelReading, variant: Variant) -> Itera
 def _grows(one: Multiplication) -> bool:
     """Check whether a product is of a program's or a turn's number and an argument: a row and its stride."""
     for a, b in ((one.one, one.other), (one.other, one.one)):
-        moving = any(inner.name in _MOVING for inner in inner_terms(a))
-        if moving and any(inner.name == "argument" for m in parts(b) for inner in m):
+        moving = any(inner.name in _MOVING for inner in a.inner())
+        if moving and any(inner.name == "argument" for m in b.parts for inner in m):
             return True
     return False
 
 
 def _has(term: Term, product: Term) -> bool:
-    sums, mine = parts(term), parts(product)
+    sums, mine = term.parts, product.parts
     return bool(mine) and all(sums.get(m) == c for m, c in mine.items())
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from triton_ops.kernel_ir import Fact, SourcePlace
 from triton_ops.lint.findings import Finding, Undecided
-from triton_ops.lint.kernel_facts import Fact, SourcePlace
 from triton_ops.lint.reading import KernelReading, Variant
 
 Statement: TypeAlias = "Finding | Undecided"

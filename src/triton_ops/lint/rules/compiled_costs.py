@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import gcd, prod
 from typing import Any, NamedTuple
 
-from triton_ops.backend import one_line
+from triton_ops.backend import CandidateError
 from triton_ops.device import Residents
-from triton_ops.kernel_ir import Traffic, widths_by_line
+from triton_ops.kernel_ir import AccessFact, Facts, ProductFact, SourcePlace, Term, Traffic, widths_by_line
 from triton_ops.lint.findings import Undecided
-from triton_ops.lint.kernel_facts import AccessFact, Facts, Index, ProductFact, SourcePlace, indices
+from triton_ops.lint.indices import Index, indices
 from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
-from triton_ops.lint.terms import AT_LEAST_ZERO, Monomial, all_of, constant, inner_terms, parts
 
 _HEAVY = 64
 """Elements per thread of the largest tile from which a config is compiled: below, nothing has spilled."""
@@ -57,7 +56,7 @@ def _registers_decide_compiled(
 
 
 def _refused(rule: Rule, kernel: KernelReading, config: Mapping[str, Any], error: Exception) -> Undecided:
-    return rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(config)}: {one_line(error)}")
+    return rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(config)}: {CandidateError.one_line(error)}")
 
 
 def _weight(kernel: KernelReading, config: Mapping[str, Any]) -> float:
@@ -129,7 +128,7 @@ def _compare_residents(
 def _waits(facts: Facts, product: ProductFact) -> bool:
     """Check whether an operand of a product is made of another product of the same turn."""
     others = {one.number for one in facts.products if one.loops == product.loops and one is not product}
-    terms = (one for side in (product.left, product.right) for one in inner_terms(side.term))
+    terms = (one for side in (product.left, product.right) for one in side.term.inner())
     return any(one.name == "dot" and one.operands[1] in others for one in terms)
 
 
@@ -202,7 +201,7 @@ def _suspects(variant: Variant) -> Iterator[_Suspect]:
         axes = sum(extent > 1 for extent in access.type.shape)
         if 2 * prod(access.type.shape) < largest or len(along) < axes:
             continue
-        strides = [constant(index.stride) for index in along]
+        strides = [index.stride.constant for index in along]
         if any(stride is None for stride in strides):
             continue  # one of them is 1 for contiguous tensors
         gap = min(abs(stride) for stride in strides if stride is not None)
@@ -224,13 +223,13 @@ def _is_guessed(variant: Variant, gap: int) -> bool:
 def _misalignment(variant: Variant, access: AccessFact, index: Index) -> str:
     """Words for why the address or the mask is no multiple of a word; empty if it is, or if that depends on data."""
     symbol, item = variant.facts.terms.index(index.axis), access.type.item_bytes
-    steps = {m: c for m, c in parts(access.offset).items() if symbol not in m}
+    steps = {m: c for m, c in access.offset.parts.items() if symbol not in m}
     if _is_shifted(variant, access) or index.extent * item < _WIDEST_BYTES:
         return ""
     if (shift := _odd_part(steps, item)) is not None:
         return f"it begins {shift} element{'s' if shift != 1 else ''} after a multiple of {_WIDEST_BYTES} bytes"
-    for condition in all_of(access.mask):
-        sums = parts(condition.operands[0]) if condition.name == AT_LEAST_ZERO else {}
+    for condition in access.mask.conjuncts:
+        sums = condition.operands[0].parts if condition.name == Term.AT_LEAST_ZERO else {}
         if sums.get((symbol,), 0) != -1:
             continue
         end = {m: c for m, c in sums.items() if symbol not in m}
@@ -240,7 +239,7 @@ def _misalignment(variant: Variant, access: AccessFact, index: Index) -> str:
     return ""
 
 
-def _odd_part(sums: dict[Monomial, int], item: int) -> int | None:
+def _odd_part(sums: dict[tuple[Term, ...], int], item: int) -> int | None:
     """The number that keeps a sum from being a multiple of a word; None if it is one, or if data says."""
     even = {m: _EVEN if any(one.name == "argument" for one in m) else 1 for m in sums}
     remainders = [(m, c) for m, c in sums.items() if gcd(c * even[m] * item, _WIDEST_BYTES) < _NARROW_BYTES]
@@ -256,7 +255,7 @@ def _elements(count: int) -> str:
 def _is_shifted(variant: Variant, access: AccessFact) -> bool:
     """Check whether the same elements are read at another offset too, as stencils do: one of both is not aligned."""
     mine, *others = (
-        (one, {m: c for m, c in parts(one.offset).items() if m})
+        (one, {m: c for m, c in one.offset.parts.items() if m})
         for one in (access, *variant.facts.accesses)
         if one.root is access.root
     )
@@ -348,7 +347,7 @@ def _access_of_unknown_strides(variant: Variant) -> AccessFact | None:
     """An access of a block with several axes of which no neighbours are known to lie side by side."""
     for access in variant.facts.accesses:
         along = indices(variant.facts, access)
-        strides = [constant(index.stride) for index in along]
+        strides = [index.stride.constant for index in along]
         if sum(extent > 1 for extent in access.type.shape) > 1 and strides and not {1, -1} & set(strides):
             return access
     return None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 
-from triton_ops.lint.jit_functions import SourceLaunch, last_name, parameters_of
-from triton_ops.lint.kernel_facts import all_indices, arguments_in
+from triton_ops.backend import last_name
+from triton_ops.lint.indices import all_indices, arguments_in
+from triton_ops.lint.jit_functions import SourceLaunch, parameters_of
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Statement, once
-from triton_ops.lint.terms import constant, inner_terms, parts
 
 _PLACES = ("index", "turn", "program_id", "quotient", "remainder")
 
@@ -67,10 +67,10 @@ def _is_needless(kernel: KernelReading, name: str) -> bool:
         any(one.name in _PLACES for one in monomial)
         and any(one.name == "argument" and one.operands[0] == name for one in monomial)
         for access in plain.facts.accesses
-        for monomial in parts(access.offset)
+        for monomial in access.offset.parts
     )
     ends = any(
-        name in arguments_in(bound.last) and constant(index.stride) is not None
+        name in arguments_in(bound.last) and index.stride.constant is not None
         for index in all_indices(plain.facts)
         for bound in index.bounds
     )
@@ -141,11 +141,11 @@ def _narrow_key(rule: Rule, kernel: KernelReading) -> Iterator[Statement]:
         return
     key = set(kernel.key or ())
     for loop in variant.facts.loops:
-        if any(one.name in ("program_id", "load") for one in inner_terms(loop.upper)):
+        if any(one.name in ("program_id", "load") for one in loop.upper.inner()):
             continue
         ends = arguments_in(loop.upper) - key
-        by = {constant(loop.step)}
-        by |= {constant(one.operands[1]) for one in inner_terms(loop.upper) if one.name == "quotient"}
+        by = {loop.step.constant}
+        by |= {one.operands[1].constant for one in loop.upper.inner() if one.name == "quotient"}
         if ends and not by.isdisjoint(extents) and not _is_derived(kernel, ends, key):
             names = ", ".join(sorted(ends))
             yield rule.found(
@@ -288,7 +288,7 @@ def _stepped_limits(kernel: KernelReading) -> set[str] | None:
     return {
         name
         for index in all_indices(kernel.variants[0].facts)
-        if any(one.name == "program_id" and parts(index.term).get((one,), 0) for one in index.stepping)
+        if any(one.name == "program_id" and index.term.parts.get((one,), 0) for one in index.stepping)
         for bound in index.bounds
         if bound.fits
         for name in arguments_in(bound.last)
@@ -330,10 +330,10 @@ def _is_fixed(launch: SourceLaunch) -> bool:
 def _strides_the_grid(kernel: KernelReading) -> bool:
     """Check whether programs go on to further blocks, so that any number of them does all the work."""
     facts = kernel.variants[0].facts
-    starts = (one for loop in facts.loops for term in (loop.step, loop.lower) for one in inner_terms(term))
+    starts = (one for loop in facts.loops for term in (loop.step, loop.lower) for one in term.inner())
     if any(one.name in ("num_programs", "program_id") for one in starts):
         return True
-    return any(one.name == "num_programs" for access in facts.accesses for one in inner_terms(access.offset))
+    return any(one.name == "num_programs" for access in facts.accesses for one in access.offset.inner())
 
 
 STATIC = Rule(

@@ -6,11 +6,12 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from triton_ops.lint.jit_functions import SourceLaunch, last_name
-from triton_ops.lint.kernel_facts import Index, IndexBound, all_indices, arguments_in, loop_of, root_name
+from triton_ops.backend import last_name
+from triton_ops.kernel_ir import Term
+from triton_ops.lint.indices import Index, IndexBound, all_indices, arguments_in, loop_of, root_name
+from triton_ops.lint.jit_functions import SourceLaunch
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant, once
-from triton_ops.lint.terms import Term, constant, describe, inner_terms, lone_argument, parts
 
 _UNSEEN = "whether the extents are multiples of the block is decided by callers, and no launch in the file shows it"
 _CHECKED = (
@@ -32,7 +33,7 @@ def _find_missing(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
     free, closed = [], set()
     for variant in kernel.variants:
         for index in all_indices(variant.facts):
-            key = (index.access.kind, root_name(index.access), describe(index.key))
+            key = (index.access.kind, root_name(index.access), index.key.words)
             if index.bounds or index.symbol.number in index.access.mask.inside:
                 closed.add((key, _switches(variant)))
             else:
@@ -67,15 +68,15 @@ def _before_its_own(one: _UnmaskedIndex) -> bool:
     """Check whether the index runs through whole blocks up to the program's own, which begins within the data."""
     blocks = one.index.tiled("turn")
     loop = loop_of(one.variant.facts, blocks[0]) if len(blocks) == 1 and len(one.index.stepping) == 1 else None
-    if loop is None or constant(loop.lower) != 0 or constant(loop.step) != one.index.extent:
+    if loop is None or loop.lower.constant != 0 or loop.step.constant != one.index.extent:
         return False
-    upper = parts(loop.upper)
+    upper = loop.upper.parts
     whole = all(len(m) == 1 and m[0].name == "program_id" and c % one.index.extent == 0 for m, c in upper.items())
-    return bool(upper) and whole and parts(one.index.term).get((), 0) == 0
+    return bool(upper) and whole and one.index.term.parts.get((), 0) == 0
 
 
 def _describe_index(index: Index) -> str:
-    return f"index {describe(index.term)} of axis {index.axis}, whose block has {index.extent}"
+    return f"index {index.term.words} of axis {index.axis}, whose block has {index.extent}"
 
 
 def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str:
@@ -85,10 +86,10 @@ def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str
             continue
         limits = [bound for bound in index.bounds if bound.fits]
         if not index.stepping:  # without those that hold for the whole block, whose extent is the limit itself
-            limits = [one for one in limits if not (constant(one.last) or 0) >= index.extent - 1]
+            limits = [one for one in limits if not (one.last.constant or 0) >= index.extent - 1]
         if limits and not _is_local(one.index, limits[0]):
             line = kernel.place(index.access).line
-            return f"line {line} ends the same index after {describe(limits[0].last)}"
+            return f"line {line} ends the same index after {limits[0].last.words}"
     return ""
 
 
@@ -97,7 +98,7 @@ def _is_local(index: Index, bound: IndexBound) -> bool:
     pitches = arguments_in(index.access.offset) - arguments_in(index.stride)
     limits = arguments_in(bound.last)
     own = bool(pitches) and not pitches & limits
-    return index.access.kind == "store" and own and constant(index.stride) == 1 and len(index.access.type.shape) == 1
+    return index.access.kind == "store" and own and index.stride.constant == 1 and len(index.access.type.shape) == 1
 
 
 def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
@@ -107,14 +108,14 @@ def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
     facts = one.variant.facts
     for turn in (symbol for symbol in one.index.stepping if symbol.name == "turn"):
         loop = loop_of(facts, turn)
-        by = parts(one.index.term).get((turn,), 0)
-        if loop is None or by != one.index.extent or constant(upper := loop.upper) is not None:
+        by = one.index.term.parts.get((turn,), 0)
+        if loop is None or by != one.index.extent or (upper := loop.upper).constant is not None:
             continue
-        if any(symbol.name in ("program_id", "turn", "turns", "carried") for symbol in inner_terms(upper)):
+        if any(symbol.name in ("program_id", "turn", "turns", "carried") for symbol in upper.inner()):
             continue
-        step, unless = constant(loop.step), f"so its last block passes the end unless {by} divides it"
-        if step == by and any(coefficient % by for coefficient in parts(upper).values()):
-            return f"the loop runs to {describe(upper)} in steps of {by}, {unless}"
+        step, unless = loop.step.constant, f"so its last block passes the end unless {by} divides it"
+        if step == by and any(coefficient % by for coefficient in upper.parts.values()):
+            return f"the loop runs to {upper.words} in steps of {by}, {unless}"
         if step == 1 and (limit := _rounded_up(upper, by)):
             return f"the loop has as many turns of {by} as cover {limit}, {unless}"
     return ""
@@ -125,8 +126,8 @@ def _rounded_up(term: Term, by: int) -> str:
     for monomial, coefficient in term.operands if term.name == "sum" else ():
         if coefficient == 1 and len(monomial) == 1 and monomial[0].name == "quotient":
             one, other = monomial[0].operands
-            added = parts(one).get((), 0)
-            if constant(other) == by and added == by - 1 and arguments_in(one):
+            added = one.parts.get((), 0)
+            if other.constant == by and added == by - 1 and arguments_in(one):
                 return " + ".join(sorted(arguments_in(one)))
     return ""
 
@@ -155,7 +156,7 @@ def _extents_of_grid(launch: SourceLaunch, index: Index) -> Iterator[ast.expr]:
     grid = launch.grid.body if isinstance(launch.grid, ast.Lambda) else launch.grid
     if axes and isinstance(grid, ast.Tuple) and axes[0] < len(grid.elts):
         yield from launch.inner(grid.elts[axes[0]])
-    elif axes or any(constant(one.operands[1]) is None for one in index.tiled("quotient", "remainder")):
+    elif axes or any(one.operands[1].constant is None for one in index.tiled("quotient", "remainder")):
         yield from launch.inner(launch.grid)
 
 
@@ -195,7 +196,7 @@ def _wrong_masks(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterato
     for index in all_indices(variant.facts):
         access = index.access
         for bound in index.bounds:
-            (name, factor), far = lone_argument(bound.last), parts(bound.last).get((), 0)
+            (name, factor), far = bound.last.lone_argument, bound.last.parts.get((), 0)
             name = name if factor == 1 and far >= 0 else ""  # the last index that passes is n, n + 1 and so on
             ends = access.kind == "store" or name in exclusive or bool(index.tiled("program_id"))
             if bound.fits and index.plain and name and ends:
@@ -206,7 +207,7 @@ def _wrong_masks(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterato
                 )  # fmt: skip
             elif not bound.fits:
                 yield from _beside_the_index(rule, kernel, variant, index, bound)
-        first = parts(index.term).get((), 0)
+        first = index.term.parts.get((), 0)
         if first < 0 and index.plain and access.kind != "atomic" and not index.has_lower_bound and _from_start(index):
             yield rule.found(
                 kernel, access,
@@ -218,8 +219,8 @@ def _wrong_masks(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterato
 
 def _from_start(index: Index) -> bool:
     """Check whether the address begins from the argument itself, and the index is a plain one of programs."""
-    rest = [m for m in parts(index.access.offset) if any(one.name in ("argument", "load", "carried") for one in m)]
-    names = {one.name for one in inner_terms(index.term)}
+    rest = [m for m in index.access.offset.parts if any(one.name in ("argument", "load", "carried") for one in m)]
+    names = {one.name for one in index.term.inner()}
     return not rest and names <= {"sum", "program_id", "index"} and index.access.root.name == "argument"
 
 
@@ -227,7 +228,7 @@ def _exclusive(variant: Variant) -> set[str]:
     """Arguments that end an index or a loop elsewhere without being reached themselves."""
     ends = set()
     for bound in (bound for index in all_indices(variant.facts) for bound in index.bounds):
-        sums = parts(bound.last)
+        sums = bound.last.parts
         names = [m for m in sums if m]
         if bound.fits and len(names) == 1 and len(names[0]) == 1 and sums.get((), 0) == -1:
             ends |= arguments_in(bound.last)
@@ -241,12 +242,12 @@ def _beside_the_index(
     rule: Rule, kernel: KernelReading, variant: Variant, index: Index, bound: IndexBound
 ) -> Iterator[Statement]:
     """A mask of the place within the block alone, where the access steps from block to block."""
-    programs = [one for one in inner_terms(bound.last) if one.name == "program_id"]
-    inside = {one for one in inner_terms(bound.condition.operands[0]) if one.name in ("program_id", "turn")}
-    full = any(parts(index.term).get((one,), 0) == index.extent for one in programs)
+    programs = [one for one in bound.last.inner() if one.name == "program_id"]
+    inside = {one for one in bound.condition.operands[0].inner() if one.name in ("program_id", "turn")}
+    full = any(index.term.parts.get((one,), 0) == index.extent for one in programs)
     if not programs or inside or not full or index.access.path is not variant.facts.terms.true:
         return
-    what = f"the mask asks {describe(bound.condition)}, and the access goes to {_describe_index(index)}"
+    what = f"the mask asks {bound.condition.words}, and the access goes to {_describe_index(index)}"
     grids = [(one, node) for one in kernel.launches if one.grid is not None for node in one.inner(one.grid)]
     names = {one for launch, node in grids for one in _rounded_sizes(launch, node)}
     limits = {
@@ -260,7 +261,7 @@ def _beside_the_index(
             kernel, index.access, f"{what}; the grid has blocks for all of {' '.join(sorted(names & limits))}",
             fix="mask the index that is accessed, with the program's offset in it",
         )  # fmt: skip
-    elif not kernel.launches and constant(index.stride) == 1 and len(index.access.type.shape) == 1:
+    elif not kernel.launches and index.stride.constant == 1 and len(index.access.type.shape) == 1:
         yield rule.undecided(kernel, f"{what}; no launch in the file says whether each block has a limit of its own")
 
 

@@ -9,35 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.lint.kernel_facts import Fact, Facts, ProductFact, ReductionFact
+from triton_ops.kernel_ir import Carried, Draw, Fact, Facts, ProductFact, ReductionFact, Term, UntoldError
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
-from triton_ops.lint.terms import (
-    AND,
-    AT_LEAST_ZERO,
-    DRAWS,
-    INDEX,
-    NOT,
-    OR,
-    SMALL_ARGUMENTS,
-    ZERO,
-    Carried,
-    Draw,
-    NotComputedError,
-    Numbers,
-    Term,
-    Terms,
-    combine,
-    describe,
-    inner_terms,
-    parts,
-)
 
+Numbers: TypeAlias = NDArray[Any]
 _LOW = ("f16", "bf16", "f8E5M2", "f8E4M3FN")
 _ADDING = ("arith.addf", "arith.subf", "math.fma")
 _THROUGH = (*_ADDING, "arith.mulf", "arith.extf", "arith.truncf", "tt.fp_to_fp", "choose", "arith.select")
@@ -134,7 +115,7 @@ def _of_reduction(rule: Rule, kernel: KernelReading, reduction: ReductionFact) -
         if "arith.addf" in other.steps
     )
     if stays:
-        what = describe(reduction.inputs[0].term)[:60]
+        what = reduction.inputs[0].term.words[:60]
         yield rule.found(kernel, reduction, f"tl.sum adds {count} elements up in {kind.element}: {what}")
     else:
         what = f"line {kernel.place(reduction).line}: tl.sum adds {count} elements up in the inputs' type"
@@ -161,7 +142,7 @@ def _find_unused(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterato
         shape = reduction.inputs[0].type.shape
         if len(shape) != _RANK or reduction.steps[:1] != ["arith.addf"] or min(shape) < _SMALLEST:
             continue
-        if _is_product(variant.facts.terms, reduction):
+        if _is_product(variant.facts, reduction):
             sizes = "×".join(map(str, shape))
             yield rule.found(
                 kernel, reduction,
@@ -182,7 +163,7 @@ def _exact(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Stat
             )
 
 
-def _is_product(terms: Terms, reduction: ReductionFact) -> bool:
+def _is_product(facts: Facts, reduction: ReductionFact) -> bool:
     """Check whether what is added up are products of a factor without columns and one without rows."""
     term = reduction.inputs[0].term
     while term.name in _CONVERSIONS:
@@ -190,8 +171,8 @@ def _is_product(terms: Terms, reduction: ReductionFact) -> bool:
     if term.name != "arith.mulf":
         return False
     one, other = (part for part in term.operands if isinstance(part, Term))
-    axes = [terms.index(axis).number for axis in range(_RANK) if axis != reduction.axis]
-    sum_axis = terms.index(reduction.axis).number
+    axes = [facts.terms.index(axis).number for axis in range(_RANK) if axis != reduction.axis]
+    sum_axis = facts.terms.index(reduction.axis).number
     rows = [[number in part.inside for number in axes] for part in (one, other)]
     apart = rows in ([[True, False], [False, True]], [[False, True], [True, False]])
     return apart and all(sum_axis in part.inside for part in (one, other))
@@ -240,7 +221,7 @@ def _find_wrong_identity(rule: Rule, kernel: KernelReading, variant: Variant) ->
 
 def _is_long(terms: Sequence[Term]) -> bool:
     """Check whether terms have too many parts to compute: reductions of reductions, along both axes in turn."""
-    return any(sum(1 for _ in islice(inner_terms(term), _MOST_PARTS)) == _MOST_PARTS for term in terms)
+    return any(sum(1 for _ in islice(term.inner(), _MOST_PARTS)) == _MOST_PARTS for term in terms)
 
 
 def _too_long(rule: Rule, kernel: KernelReading, fact: Fact) -> Statement:
@@ -254,17 +235,17 @@ def _judge_harm(
     try:
         change = harm(0.0)
         poisoned = "" if change else harm(float("nan"))
-    except NotComputedError as error:
+    except UntoldError as error:
         yield rule.undecided(kernel, f"what a padded lane holds cannot be computed: {error}")
         return
     if change and _may_stay_inside(facts, condition):
         yield rule.undecided(
             kernel,
-            f"line {kernel.place(fact).line}: whether `{describe(condition)}` ever fails depends on where a loop of "
+            f"line {kernel.place(fact).line}: whether `{condition.words}` ever fails depends on where a loop of "
             "the program ends",
         )
     elif change:
-        yield rule.found(kernel, fact, f"a lane without `{describe(condition)}` takes part: {change}")
+        yield rule.found(kernel, fact, f"a lane without `{condition.words}` takes part: {change}")
     elif poisoned:
         line = kernel.place(fact).line
         yield rule.undecided(
@@ -276,12 +257,12 @@ def _judge_harm(
 
 def _may_stay_inside(facts: Facts, condition: Term) -> bool:
     """Check whether a condition is about a loop that ends where the program says: it may end before the edge."""
-    turns = [one for one in inner_terms(condition) if one.name == "turn"]
+    turns = [one for one in condition.inner() if one.name == "turn"]
     return any(
         one.name in ("program_id", "least", "most", "choose")
         for loop in facts.loops
         if loop.turn in turns
-        for one in inner_terms(loop.upper)
+        for one in loop.upper.inner()
     )
 
 
@@ -289,10 +270,10 @@ def _limits(terms: Sequence[Term], axis: Term, extent: int) -> list[Term]:
     """The conditions by which loads inside of these terms leave out the end of an axis, whose block has this extent."""
     limits: dict[Term, None] = {}
     for term in terms:
-        for one in inner_terms(term):
+        for one in term.inner():
             if one.name == "load" and axis.number in one.operands[3].inside:
                 for condition in _whole_conditions(one.operands[3]):
-                    sums = parts(condition.operands[0]) if condition.name == AT_LEAST_ZERO else {}
+                    sums = condition.operands[0].parts if condition.name == Term.AT_LEAST_ZERO else {}
                     whole = sums == {(axis,): -1, (): extent - 1}  # it lets the whole block pass, whatever its extent
                     if sums.get((axis,), 0) < 0 and not whole:
                         limits[condition] = None
@@ -301,14 +282,14 @@ def _limits(terms: Sequence[Term], axis: Term, extent: int) -> list[Term]:
 
 def _is_looser(one: Term, other: Term) -> bool:
     """Check whether a condition lets more pass than another: lanes in between hold data of another load."""
-    sums, others = parts(one.operands[0]), parts(other.operands[0])
+    sums, others = one.operands[0].parts, other.operands[0].parts
     return sums.get((), 0) > others.get((), 0) and {**sums, (): 0} == {**others, (): 0}
 
 
 def _at_the_edge(data: Draw, condition: Term) -> Draw:
     """The same in the turn, or in the program, in whose block the condition begins to fail."""
     for name in ("turn", "program_id"):
-        for monomial, factor in parts(condition.operands[0]).items():
+        for monomial, factor in condition.operands[0].parts.items():
             if factor < 0 and len(monomial) == 1 and monomial[0].name == name:
                 distance = data.at({monomial[0]: 0})(condition.operands[0])
                 return data.at({monomial[0]: np.maximum(np.floor(distance / -factor), 0)})
@@ -322,23 +303,23 @@ def _at_padding(data: Draw, axis: Term, condition: Term) -> Draw:
 
 def _first_out(data: Draw, axis: Term, condition: Term) -> Numbers:
     distance = data.at({axis: 0})(condition.operands[0])
-    step = -parts(condition.operands[0])[(axis,)]
+    step = -condition.operands[0].parts[(axis,)]
     return np.asarray(np.maximum(np.floor(distance / step) + 1, _WITH_DATA + 1))
 
 
 def _comparable_draws(
-    terms: Terms, data: Draw, operands: Sequence[Term], axis: Term, condition: Term
+    facts: Facts, data: Draw, operands: Sequence[Term], axis: Term, condition: Term
 ) -> NDArray[np.bool_]:
     """The draws in which the lane with data has data, in rows and columns that have some, and the other lane has none.
 
     It has none where the kernel itself puts something else in its place: all of a causal mask's row may be left out.
     The other has some where the kernel puts other data in the place of what the condition leaves out.
     """
-    draws: NDArray[np.bool_] = np.ones(DRAWS, dtype=np.bool_)
+    draws: NDArray[np.bool_] = np.ones(Draw.COUNT, dtype=np.bool_)
     edge, padded = _first_out(data, axis, condition), _at_padding(data, axis, condition)
-    for one in {inner for term in operands for inner in inner_terms(term)}:
-        if one.name == INDEX and one is not axis:
-            draws &= data(terms.whole(one)) < edge
+    for one in {inner for term in operands for inner in term.inner()}:
+        if one.name == Term.INDEX and one is not axis:
+            draws &= data(facts.terms.whole(one)) < edge
         elif one.name == "choose" and axis.number in one.operands[0].inside:
             choice, *branches = one.operands
             along = [any(axis.number in load.inside for load in _loads(branch)) for branch in branches]
@@ -353,15 +334,15 @@ def _comparable_draws(
 
 def _whole_conditions(term: Term) -> Iterator[Term]:
     """The conditions on whole numbers inside a condition, however they are joined."""
-    if term.name in (AND, OR, NOT):
+    if term.name in (Term.AND, Term.OR, Term.NOT):
         for one in term.operands:
             yield from _whole_conditions(one)
-    elif term.name in (AT_LEAST_ZERO, ZERO):
+    elif term.name in (Term.AT_LEAST_ZERO, Term.ZERO):
         yield term
 
 
 def _loads(term: Term) -> list[Term]:
-    return [one for one in inner_terms(term) if one.name == "load"]
+    return [one for one in term.inner() if one.name == "load"]
 
 
 def _differ(before: Numbers, after: Numbers, padding: float, among: NDArray[np.bool_]) -> int:
@@ -372,19 +353,19 @@ def _differ(before: Numbers, after: Numbers, padding: float, among: NDArray[np.b
     one, other = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
     valid = among & ~np.isnan(one) & (np.isnan(padding) | ~np.isnan(other))
     apart = valid & ~np.isclose(one, other, rtol=_CLOSE, atol=1e-30)
-    return int(min(apart[SMALL_ARGUMENTS].sum(), apart[~SMALL_ARGUMENTS].sum()))
+    return int(min(apart[Draw.SMALL_ARGUMENTS].sum(), apart[~Draw.SMALL_ARGUMENTS].sum()))
 
 
 def _harm_to_reduction(facts: Facts, reduction: ReductionFact, axis: Term, condition: Term, padding: float) -> str:
     for turns in _TURNS:
-        data = Draw(facts.terms, facts.carried, {axis: _WITH_DATA}, padding, turns)
+        data = Draw(facts, {axis: _WITH_DATA}, padding, turns)
         data = _at_the_edge(data, condition)
         padded = _at_padding(data, axis, condition)
         inputs = [value.term for value in reduction.inputs]
         alone, beside = [data(term) for term in inputs], [padded(term) for term in inputs]
         around = {name: data(term) for name, term in reduction.around.items()}
-        among = _comparable_draws(facts.terms, data, inputs, axis, condition)
-        together = combine(reduction.operation, alone, beside, around)
+        among = _comparable_draws(facts, data, inputs, axis, condition)
+        together = Draw.combined(reduction, alone, beside, around)
         for before, after, lane in zip(alone, together, beside, strict=True):
             if _differ(before, after, padding, among) >= _ENOUGH:
                 text = "it holds {}, and changes the reduction of a lane with data from {} to {}"
@@ -406,11 +387,11 @@ def _largest(numbers: Numbers) -> str:
 def _harm_to_product(facts: Facts, product: ProductFact, condition: Term, padding: float) -> str:
     operands, bound = product.factors, product.bound
     for turns in _TURNS:
-        data = Draw(facts.terms, facts.carried, {bound: _WITH_DATA}, padding, turns)
+        data = Draw(facts, {bound: _WITH_DATA}, padding, turns)
         data = _at_the_edge(data, condition)
         padded = _at_padding(data, bound, condition)
         one, other = (padded(operand) for operand in operands)
-        with_data = _comparable_draws(facts.terms, data, operands, bound, condition)
+        with_data = _comparable_draws(facts, data, operands, bound, condition)
         usable = with_data & ~np.isnan(data(operands[0]) * data(operands[1]))
         with np.errstate(all="ignore"):
             added = one * other
@@ -426,7 +407,7 @@ def _judge_carried(
     """A lane that a loop adds to, and that is reduced after it: a turn in which it is padded must leave it as it is."""
     terms = variant.facts.terms
     for term in inputs:
-        for one in inner_terms(term):
+        for one in term.inner():
             if one.name != "after":
                 continue
             places = [at for at, operand in enumerate(one.operands[2:]) if axis.number in operand.inside]
@@ -440,10 +421,10 @@ def _judge_carried(
 
 
 def _harm_to_carried(facts: Facts, carried: Carried, axis: Term, condition: Term, padding: float) -> str:
-    data = _at_the_edge(Draw(facts.terms, facts.carried, {axis: 0}, padding), condition)
+    data = _at_the_edge(Draw(facts, {axis: 0}, padding), condition)
     padded = _at_padding(data, axis, condition)
     before, after = padded(carried.symbol), padded(carried.next)
-    if _differ(before, after, padding, np.ones(DRAWS, dtype=bool)) >= _ENOUGH:
+    if _differ(before, after, padding, np.ones(Draw.COUNT, dtype=bool)) >= _ENOUGH:
         return _describe_change("a turn in which it is padded changes its part of the sum from {} to {}", before, after)
     return ""
 

@@ -1,44 +1,54 @@
-"""The way through a kernel's TTIR with terms for its values.
+"""The meaning of each operation of TTIR: as terms, as a function of numbers, and as work.
 
-The body of a loop is walked twice: first with a symbol for each value that it carries, which shows what moves evenly
-from turn to turn, and then with these said by the number of the turn.
+Loops, conditions and calls are in `term_walk.py`. An operation that is not in the table is taken for one on single
+elements, of which only the name is known; where it is none of floating point, a note says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from triton_ops.kernel_ir import TtirOperation, TtirWalk, Type, UnreadableError, UntoldError
-from triton_ops.lint.kernel_facts import (
+import numpy as np
+from numpy.typing import NDArray
+
+from triton_ops.kernel_ir.facts import (
     AccessFact,
-    Facts,
-    Handler,
-    LoopFact,
+    Computation,
     Multiplication,
     ProductFact,
     ReductionFact,
     TermScope,
     TermValue,
-    places_in,
 )
-from triton_ops.lint.terms import Carried, Term, Terms, constant, inner_terms
+from triton_ops.kernel_ir.terms import Term, Terms
+from triton_ops.kernel_ir.trace import Product
+from triton_ops.kernel_ir.ttir_syntax import TtirOperation, Type, UntoldError
+from triton_ops.kernel_ir.values import COMPARISONS
+
+Numbers: TypeAlias = NDArray[Any]
+Handler: TypeAlias = Callable[[TermScope, TtirOperation], Sequence[TermValue]]
+_COORDINATES = re.compile(r"\[([^\]]*)\]")
+_NAME = re.compile(r"%[\w$.-]+(?:#\d+)?")
+_UNKNOWN_STRIDE = 1 << 20
 
 
 def _expand_dims(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     operand, kind, axis = here.value(operation.operands[0]), operation.result_type, operation.attribute("axis") or 0
     terms = here.terms
     later = {terms.index(k): terms.whole(terms.index(k + 1)) for k in range(axis, len(operand.type.shape))}
-    return [TermValue(terms.change(operand.term, later), kind)]
+    return [replace(operand, term=terms.change(operand.term, later), type=kind)]
 
 
 def _transpose(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     operand, terms = here.value(operation.operands[0]), here.terms
     order = operation.order(len(operand.type.shape))
     to = {terms.index(old): terms.whole(terms.index(new)) for new, old in enumerate(order) if new != old}
-    return [TermValue(terms.change(operand.term, to), operation.result_type)]
+    return [replace(operand, term=terms.change(operand.term, to), type=operation.result_type)]
 
 
 def _reshape(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -53,7 +63,7 @@ def _reshape(here: TermScope, operation: TtirOperation) -> list[TermValue]:
         place = _quotient_of_place(terms, flat, prod(shape[axis + 1 :]), kind.shape)
         inner = place if axis == 0 else _remainder_of_place(terms, place, extent, kind.shape)
         to[terms.index(axis)] = terms.number(0) if extent == 1 else inner
-    return [TermValue(terms.change(operand.term, to), kind)]
+    return [replace(operand, term=terms.change(operand.term, to), type=kind)]
 
 
 def _quotient_of_place(terms: Terms, flat: Term, by: int, shape: Sequence[int]) -> Term:
@@ -92,6 +102,8 @@ _SMALL = {"eq": "eq", "ne": "ne", "slt": "<", "ult": "<", "sle": "<=", "ule": "<
 
 def symbolic(here: TermScope, kind: Type, name: str, *operands: object) -> TermValue:
     """A value of which only its making is known."""
+    if not (here.facts.data or kind.whole or kind.pointer):
+        return TermValue(here.terms.data, kind)
     term = here.terms.make(name, *operands)
     if kind.truth:
         return TermValue(here.terms.make("compared", term), kind)
@@ -105,6 +117,7 @@ def elementwise(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     operands = [value.term for value in here.all([n for n in operation.operands if n in here.values])]
     plain = operation.name.startswith(("arith.", "math.")) or operation.name in _PLAIN
     extra = () if plain else (operation.number,)
+    extra = extra if here.facts.data else (here.terms.count,)  # what is made of data is never the same twice
     word = operation.predicate if operation.name == "arith.cmpf" else " ".join(operation.quoted)
     return [
         symbolic(here, kind, operation.name, kind.element, word, *extra, place, *operands)
@@ -142,6 +155,10 @@ def axis_symbols(terms: Terms, kind: Type) -> list[Term]:
     return [terms.index(axis) for axis in range(len(kind.shape))]
 
 
+def _program(here: TermScope, operation: TtirOperation) -> list[TermValue]:
+    return [symbolic(here, operation.result_type, operation.name.removeprefix("tt.get_"), operation.grid_axis)]
+
+
 def _range(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     kind, terms = operation.result_type, here.terms
     place = terms.number(0) if kind.shape == (1,) else terms.whole(terms.index(0))
@@ -149,7 +166,7 @@ def _range(here: TermScope, operation: TtirOperation) -> list[TermValue]:
 
 
 def _keep(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    return [TermValue(here.value(operation.operands[0]).term, operation.result_type)]
+    return [replace(here.value(operation.operands[0]), type=operation.result_type)]
 
 
 def _widen(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -197,7 +214,7 @@ def _divide(here: TermScope, operation: TtirOperation) -> list[TermValue]:
 
 def _shift(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     one, other = (value.term for value in here.all(operation.operands))
-    by = constant(other)
+    by = other.constant
     if by is None or not 0 <= by < 63:
         return elementwise(here, operation)
     work = here.terms.multiply if operation.name == "arith.shli" else here.terms.quotient
@@ -214,7 +231,7 @@ def _bitwise(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     one, other = here.all(operation.operands)
     kind, terms = operation.result_type, here.terms
     if not kind.truth:
-        power = constant(other.term)
+        power = other.term.constant
         if operation.name == "arith.andi" and power is not None and power & (power + 1) == 0 and power >= 0:
             return [TermValue(terms.remainder(one.term, terms.number(power + 1)), kind)]
         return elementwise(here, operation)
@@ -249,18 +266,36 @@ def _compare(here: TermScope, operation: TtirOperation) -> list[TermValue]:
 
 def _as_condition(a: Term, b: Term) -> Term | None:
     """The condition that was made a number, where it is compared with 0."""
-    if constant(b) != 0 or a.name != "sum" or len(a.operands) != 1:
+    if b.constant != 0 or a.name != "sum" or len(a.operands) != 1:
         return None
     (monomial, coefficient) = a.operands[0]
     if coefficient != 1 or len(monomial) != 1 or monomial[0].name != "choose":
         return None
     condition, one, other = monomial[0].operands
-    return condition if constant(one) == 1 and constant(other) == 0 else None
+    return condition if one.constant == 1 and other.constant == 0 else None
 
 
 def _select(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     condition, one, other = here.all(operation.operands)
     return [TermValue(here.terms.choose(condition.term, one.term, other.term), one.type)]
+
+
+def _convert(here: TermScope, operation: TtirOperation) -> list[TermValue]:
+    """Other bits for the same elements, whose source stays known."""
+    return [replace(elementwise(here, operation)[0], source=here.value(operation.operands[0]).source)]
+
+
+def _nothing(_: TermScope, __: TtirOperation) -> list[TermValue]:
+    return []
+
+
+def unknown(here: TermScope, operation: TtirOperation) -> list[TermValue]:
+    """The results of an operation that is not in the table."""
+    if not operation.kinds:
+        here.facts.notes[f"{operation.name} is not known here, and is taken to do nothing"] = None
+    elif not operation.name.startswith(("arith.", "math.", "tt.")):
+        here.facts.notes[f"{operation.name} is not known here, and its result counts as unknown"] = None
+    return elementwise(here, operation)
 
 
 def _add_pointer(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -280,7 +315,9 @@ def _load(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     kind = Type(pointer.type.shape, pointer.type.element)
     if kind.element.startswith("!"):
         kind = Type(kind.shape, kind.element.removeprefix("!tt.ptr<").rstrip(">"), pointer=True)
-    return [symbolic(here, kind, "load", kind.element, access.root, access.offset, access.mask, other or "nothing")]
+    operands = kind.element, access.root, access.offset, access.mask, other or "nothing"
+    here.facts.loads.setdefault(here.terms.make("load", *operands), operation.number)
+    return [replace(symbolic(here, kind, "load", *operands), source=operation.number)]
 
 
 def _store(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -312,6 +349,50 @@ def _record_access(
     return access
 
 
+def _make_descriptor(here: TermScope, operation: TtirOperation) -> list[TermValue]:
+    base = here.value(operation.operands[0])
+    extents, strides = (here.all(_NAME.findall(part)) for part in _COORDINATES.findall(operation.text)[:2])
+    block = operation.types[-1]  # `<64x32xbf16>`, or with `tensor` before it
+    kind = Type(block.shape, base.type.element, descriptor=True)
+    return [
+        TermValue(
+            base.term, kind, strides=tuple(one.term for one in strides), extents=tuple(one.term for one in extents)
+        )
+    ]
+
+
+def _descriptor_load(here: TermScope, operation: TtirOperation) -> list[TermValue]:
+    kind = operation.result_type
+    _record_block(here, operation, "load", kind)
+    value = symbolic(here, kind, "block", operation.number, *axis_symbols(here.terms, kind))
+    return [replace(value, source=operation.number)]
+
+
+def _descriptor_store(here: TermScope, operation: TtirOperation) -> list[TermValue]:
+    kind = "atomic" if operation.name == "tt.descriptor_reduce" else "store"
+    _record_block(here, operation, kind, operation.types[-1])
+    return []
+
+
+def _record_block(here: TermScope, operation: TtirOperation, kind: str, block: Type) -> None:
+    """Record an access of a block of a tensor whose place the coordinates tell."""
+    described, terms = here.value(operation.operands[0]), here.terms
+    at = here.all(_NAME.findall(_COORDINATES.findall(operation.text)[0]))
+    root, offset = described.term.operands if described.term.name == "pointer" else (described.term, terms.number(0))
+    for axis, one in enumerate(at):
+        far = _UNKNOWN_STRIDE if axis < len(at) - 1 else 1
+        stride = described.strides[axis] if axis < len(described.strides) else terms.number(far)
+        if stride.constant is None:
+            stride = terms.opaque("stride", stride, far)
+        offset = terms.add((1, offset), (1, terms.multiply(one.term, stride)))
+    access = AccessFact(
+        *here.met(operation), kind=kind, root=root, offset=offset, mask=terms.true,
+        type=Type((), described.type.element, pointer=True), block=block, extents=described.extents,
+        at=tuple(None if one.type.shape else one.term for one in at),
+    )  # fmt: skip
+    here.facts.blocks.append(access)
+
+
 def _dot(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     left, right, start = here.all(operation.operands[:3])
     kind, terms = operation.result_types[-1], here.terms
@@ -323,11 +404,34 @@ def _dot(here: TermScope, operation: TtirOperation) -> list[TermValue]:
         precision="tf32" if "tf32" in operation.text else "",
     )  # fmt: skip
     here.facts.products.append(product)
+    _multiplied(here, operation, left.type.shape[-1])
     return [symbolic(here, kind, "dot", kind.element, operation.number, one, other, start.term)]
+
+
+def _scaled_dot(here: TermScope, operation: TtirOperation) -> list[TermValue]:
+    """`tt.dot_scaled`, whose first operand may hold two elements in a byte."""
+    left, kind = here.value(operation.operands[0]), operation.result_types[-1]
+    _multiplied(here, operation, left.type.shape[-1] * (2 if "lhs = e2m1" in operation.text else 1))
+    return [symbolic(here, kind, "scaled dot", operation.number, *axis_symbols(here.terms, kind))]
+
+
+def _multiplied(here: TermScope, operation: TtirOperation, inner: int) -> None:
+    left, *others = here.all(operation.operands)
+    kind = operation.result_types[-1]
+    tensors = [value for value in others if len(value.type.shape) == len(kind.shape)]
+    right = next((v for v in tensors if v.type.shape[-1] == kind.shape[-1] and v is not tensors[-1]), tensors[0])
+    product = Product(
+        batch=kind.shape[0] if len(kind.shape) == 3 else 1, rows=kind.shape[-2], columns=kind.shape[-1], inner=inner,
+        element=left.type.element, loop=-1, executions=0.0, loads=(-1, -1),
+    )  # fmt: skip
+    sources = left.source, right.source
+    here.facts.computations.append(Computation(operation.number, here.way, product=product, sources=sources))
 
 
 def _reduce(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     inputs, axis = tuple(here.all(operation.operands)), operation.attribute("axis") or 0
+    elements = prod(operation.types[0].shape) * len(operation.results)
+    here.facts.computations.append(Computation(operation.number, here.way, elements, reduces=True))
     inner_operations = operation.regions[0][0].operations
     if operation.name == "tt.reduce" or "reverse = true" in operation.text + operation.tail:
         names = {name for inner in inner_operations for name in inner.operands}
@@ -348,218 +452,146 @@ def _reduce(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     ]
 
 
-HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(("arith.addi", "arith.subi"), _add),
-    **dict.fromkeys(("arith.divsi", "arith.divui", "arith.floordivsi", "arith.remsi", "arith.remui"), _divide),
-    **dict.fromkeys(("arith.shli", "arith.shrsi", "arith.shrui"), _shift),
-    **dict.fromkeys(("arith.minsi", "arith.maxsi", "arith.minui", "arith.maxui"), _minimum),
-    **dict.fromkeys(("arith.andi", "arith.ori", "arith.xori"), _bitwise),
-    **dict.fromkeys(("arith.extsi", "arith.extui"), _widen),
-    **dict.fromkeys(
-        ("tt.splat", "tt.broadcast", "arith.index_cast", "arith.index_castui", "ttg.convert_layout"), _keep
-    ),
-    "tt.get_program_id": lambda here, one: [symbolic(here, one.result_type, "program_id", one.grid_axis)],
-    "tt.get_num_programs": lambda here, one: [symbolic(here, one.result_type, "num_programs", one.grid_axis)],
-    **dict.fromkeys(("tt.atomic_rmw", "tt.atomic_cas"), _atomic),
-    **dict.fromkeys(("tt.reduce", "tt.scan"), _reduce),
-    **dict.fromkeys(("tt.assert", "tt.print", "gpu.barrier", "llvm.intr.assume"), lambda _, __: []),
-    "arith.constant": _constant,
-    "arith.trunci": _narrow,
-    "arith.muli": _multiply,
-    "arith.cmpi": _compare,
-    "arith.select": _select,
-    "tt.make_range": _range,
-    "tt.expand_dims": _expand_dims,
-    "tt.trans": _transpose,
-    "tt.reshape": _reshape,
-    "tt.join": _join,
-    "tt.split": _split,
-    "tt.addptr": _add_pointer,
-    "tt.load": _load,
-    "tt.store": _store,
-    "tt.dot": _dot,
-    "tt.dot_scaled": lambda here, one: [
-        symbolic(here, one.result_type, "scaled dot", one.number, *axis_symbols(here.terms, one.result_type))
-    ],
-}
+class NotComputedError(UntoldError):
+    """An operation whose result cannot be computed here; it names the operation."""
 
 
-_MOST_OPERATIONS = 60_000
-_MOST_TERMS = 30_000  # most kernels have two thousand; an unrolled search doubles them with each step
-
-
-def facts_of(text: str, parameters: Collection[str] = ()) -> Facts:
-    """The facts of a kernel, from the text of its TTIR with the places of the source.
-
-    What it is given beside the kernel's own parameters says what a descriptor that was made on the host is like: truth
-    values ask for NaN beyond the end and for rounding, which are off unless asked for.
-
-    Cost: 5 to 50 ms.
-
-    Raises:
-        UnreadableError: The text is of no form that is known here.
-        UntoldError: The kernel cannot be walked through, with the reason.
-    """
-    walk, facts = _TermWalk(text, _MOST_OPERATIONS), Facts(terms := Terms())
-    kernel = walk.module.kernel
-    arguments = [_argument(terms, name.lstrip("%"), kind, parameters) for name, kind in kernel.arguments]
-    here = TermScope(facts=facts, path=terms.true, values={}, place=places_in(text))
+def computed(name: str, word: str, operands: Sequence[Numbers]) -> Numbers:
+    """The result of an operation, or of a term, on single elements; raises NotComputedError if it is not known."""
+    function = OPERATIONS[name].numbers if name in OPERATIONS else _OF_TERMS.get(name)
+    if name in ("arith.cmpf", "arith.cmpi"):
+        function = COMPARISONS.get(word.strip()[-2:])
+    elif name == "tt.extern_elementwise":
+        symbol = word.strip('" ').removeprefix("__nv_").removeprefix("fast_")
+        function = _LIBRARY.get(symbol) or _LIBRARY.get(symbol.removesuffix("f"))
+    if function is None:
+        raise NotComputedError(f"{name} {word}".strip())
     try:
-        walk.call(kernel, arguments, here)
-    except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise UnreadableError(f"it has an operation in a form that is not known here: {error!r}") from error
-    return facts
+        return np.asarray(function(*operands))
+    except TypeError as error:  # bits of what is no whole number here
+        raise NotComputedError(f"{name} {word}".strip()) from error
 
 
-def _argument(terms: Terms, name: str, kind: Type, parameters: Collection[str]) -> TermValue:
-    if kind.truth and parameters and name not in parameters:
-        return TermValue(terms.false, kind)
-    symbol = terms.make("argument", name)
-    if kind.pointer or kind.descriptor:
-        return TermValue(terms.make("pointer", symbol, terms.number(0)), kind)
-    if kind.truth:
-        return TermValue(terms.make("compared", symbol), kind)
-    return TermValue(terms.whole(symbol) if kind.whole else symbol, kind)
+def _same(x: Any) -> Any:
+    return x
 
 
-class _TermWalk(TtirWalk[TermScope, TermValue]):
-    def _joined(self, ways: list[tuple[TermScope, list[TermValue]]]) -> tuple[TermScope, list[TermValue]] | None:
-        if not ways:
-            return None
-        here = ways[0][0]
-        inside = replace(here, path=here.terms.either(*(one.path for one, _ in ways)))
-        return inside, self._merged(ways)
-
-    def _merged(self, ways: list[tuple[TermScope, list[TermValue]]]) -> list[TermValue]:
-        result = ways[-1][1] if ways else []
-        for here, values in reversed(ways[:-1]):
-            result = [
-                TermValue(here.terms.choose(here.path, one.term, other.term), one.type)
-                for one, other in zip(values, result, strict=True)
-            ]
-        return result
-
-    def _jumps(self, last: TtirOperation, here: TermScope) -> list[tuple[str, TermScope, list[TermValue]]]:
-        targets = [(label, here.all(values)) for label, values in last.jumps()]
-        if last.name == "cf.br":
-            return [(label, here, values) for label, values in targets]
-        condition = here.value(last.operands[0]).term
-        ways = (condition, here.terms.refuse(condition))
-        return [
-            (label, replace(here, path=here.terms.both(here.path, holds)), values)
-            for (label, values), holds in zip(targets, ways, strict=True)
-        ]
-
-    def _other(self, operation: TtirOperation, here: TermScope) -> Sequence[TermValue]:
-        return HANDLERS.get(operation.name, elementwise)(here, operation)
-
-    def _results(self, operation: TtirOperation, here: TermScope) -> Sequence[TermValue]:
-        results = super()._results(operation, here)
-        if here.terms.count > _MOST_TERMS:
-            raise UntoldError(f"what it computes is made of more than {_MOST_TERMS:,} parts, each of others")
-        return results
-
-    def _if(self, operation: TtirOperation, here: TermScope) -> list[TermValue]:
-        terms, condition = here.terms, here.value(operation.operands[0]).term
-        branches = []
-        for blocks, holds in zip(operation.regions, (condition, terms.refuse(condition)), strict=False):
-            last = self._block(blocks[0], replace(here, path=terms.both(here.path, holds)))
-            branches.append(here.yielded(last))
-        if not operation.results:
-            return []
-        pairs = zip(*branches, strict=True)
-        return [TermValue(terms.choose(condition, one.term, other.term), one.type) for one, other in pairs]
-
-    def _while(self, operation: TtirOperation, here: TermScope) -> list[TermValue]:
-        """Nothing is known of how a value moves in a loop of this kind; each turn may have any."""
-        before, after = (region[0] for region in operation.regions)
-        names, begin = operation.operands[0::2], here.all(operation.operands[1::2])
-        loops = (*here.loops, operation.number)
-        inside = replace(here, loops=loops)
-        symbols = [_symbol(here, "carried", operation, k, value) for k, value in enumerate(begin)]
-        here.values.update(zip(names, symbols, strict=True))
-        last = self._block(before, inside)
-        condition, *values = here.all(last.operands) if last is not None else []
-        here.values.update(zip(after.arguments, values, strict=True))
-        body = replace(inside, path=here.terms.both(here.path, condition.term))
-        self._block(after, body)
-        return [_symbol(here, "after", operation, k, value) for k, value in enumerate(values)]
-
-    def _for(self, operation: TtirOperation, here: TermScope) -> list[TermValue]:
-        lower, upper, step = here.all(operation.operands[1:4])
-        begin, terms, loop = here.all(operation.operands[5::2]), here.terms, operation.number
-        turn = terms.make("turn", loop)
-        at = TermValue(terms.add((1, lower.term), (1, terms.multiply(step.term, terms.whole(turn)))), lower.type)
-        symbols = [_symbol(here, "carried", operation, k, value) for k, value in enumerate(begin)]
-        inside = replace(here, loops=(*here.loops, loop))
-        results = self._turn(operation, (at, *symbols), replace(inside, facts=Facts(terms)))
-        steps = [_step(terms, loop, *pair) for pair in zip(symbols, results, strict=True)]
-        entries = [
-            _after_turns(terms, value, by, terms.whole(turn)) if by is not None else symbol
-            for value, symbol, by in zip(begin, symbols, steps, strict=True)
-        ]
-        results = self._turn(operation, (at, *entries), inside)
-        turns = terms.whole(terms.make("turns", loop, lower.term, upper.term, step.term))
-        outcomes = [
-            _after_turns(terms, value, by, turns) if by is not None else _symbol(here, "after", operation, k, value)
-            for k, (value, by) in enumerate(zip(begin, steps, strict=True))
-        ]
-        carried = tuple(
-            Carried(symbol=symbol.term, after=after.term, begin=first.term, next=then.term, type=first.type)
-            for symbol, after, first, then, by in zip(symbols, outcomes, begin, results, steps, strict=True)
-            if by is None
-        )
-        here.facts.loops.append(
-            LoopFact(
-                *here.met(operation), turn=turn, lower=lower.term, upper=upper.term, step=step.term, carried=carried
-            )
-        )
-        return outcomes
-
-    def _turn(self, operation: TtirOperation, entries: Sequence[TermValue], here: TermScope) -> list[TermValue]:
-        """The values that a turn of a counted loop hands on, entered with its number and what is carried."""
-        here.values.update(zip((operation.operands[0], *operation.operands[4::2]), entries, strict=True))
-        return here.yielded(self._block(operation.regions[0][0], here))
+def _divisor(other: Numbers) -> Numbers:
+    return np.where(other == 0, 1, other)
 
 
-def _symbol(here: TermScope, name: str, operation: TtirOperation, place: int, value: TermValue) -> TermValue:
-    """A value of which only is known that a loop carries it, or has carried it."""
-    terms, kind = here.terms, value.type
-    operands = (operation.number, place, *axis_symbols(terms, kind))
-    if not kind.pointer:
-        return symbolic(here, kind, name, *operands)
-    offset = terms.whole(terms.make(name, *operands))
-    return TermValue(terms.make("pointer", value.term.operands[0], offset), kind)
+def _quotient(one: Numbers, other: Numbers) -> Any:
+    return np.trunc(one / _divisor(other))
 
 
-def _step(terms: Terms, loop: int, symbol: TermValue, then: TermValue) -> Term | None:
-    """The distance that a value moves in a turn; None where it does not move evenly."""
-    one, other = symbol.term, then.term
-    if one is other:
-        return terms.number(0)
-    if not (symbol.type.whole or symbol.type.pointer) or symbol.type.truth:
-        return None
-    if symbol.type.pointer:
-        if one.name != "pointer" or other.name != "pointer" or one.operands[0] is not other.operands[0]:
-            return None
-        one, other = one.operands[1], other.operands[1]
-    by = terms.add((1, other), (-1, one))
-    return None if _moves(by, loop) else by
+def _remainder(one: Numbers, other: Numbers) -> Any:
+    return np.fmod(one, _divisor(other))
 
 
-def _moves(term: Term, loop: int) -> bool:
-    return any(
-        (one.name in ("carried", "turn") and one.operands[0] == loop)
-        or (one.name in ("carried", "after", "turn") and one.operands[0] > loop)  # of a loop inside of it
-        for one in inner_terms(term)
-    )
+@dataclass(frozen=True)
+class Meaning:
+    """The meaning of one operation.
+
+    Attributes:
+        terms: Its results as terms; what it does is added to the facts.
+        numbers: Its result on single elements; None if that is not known here.
+        counts: Whether it takes an instruction for each element of floating point that it makes.
+        special: Whether that is one of the slow ones.
+        gathers: Whether all elements must be there before it begins.
+        registers: `none` for what is made anew where it is used, `same` for those of what it takes, else `own`.
+        moves: Whether elements stay what they were.
+    """
+
+    terms: Handler = elementwise
+    numbers: Callable[..., Any] | None = None
+    counts: bool = True
+    special: bool = False
+    gathers: bool = False
+    registers: Literal["own", "none", "same"] = "own"
+    moves: bool = False
 
 
-def _after_turns(terms: Terms, begin: TermValue, by: Term, turns: Term) -> TermValue:
-    if not by.operands:
-        return begin
-    far = terms.multiply(by, turns)
-    if begin.type.pointer:
-        root, offset = begin.term.operands
-        return TermValue(terms.make("pointer", root, terms.add((1, offset), (1, far))), begin.type)
-    return TermValue(terms.add((1, begin.term), (1, far)), begin.type)
+_OF_TERMS: dict[str, Callable[..., Any]] = {
+    "quotient": _quotient, "remainder": _remainder, "least": np.minimum, "most": np.maximum,
+}  # fmt: skip
+_SPECIAL: dict[str, Callable[..., Any] | None] = {
+    **{f"math.{name}": getattr(np, name) for name in
+       ("exp", "exp2", "log", "log2", "sqrt", "sin", "cos", "tanh", "log1p", "expm1")},
+    "math.rsqrt": lambda x: 1 / np.sqrt(x), "math.erf": np.vectorize(math.erf, otypes=[float]),
+    "math.powf": np.power, "tt.precise_sqrt": np.sqrt, "tt.precise_divf": np.divide, "arith.divf": np.divide,
+    "arith.remf": np.fmod, "tt.extern_elementwise": None,
+}  # fmt: skip
+_PLAIN_NUMBERS: dict[str, Callable[..., Any]] = {
+    "math.floor": np.floor, "math.ceil": np.ceil, "math.absf": np.abs, "math.absi": np.abs, "arith.negf": np.negative,
+    "arith.addf": np.add, "arith.subf": np.subtract, "arith.mulf": np.multiply, "arith.maximumf": np.maximum,
+    "arith.minimumf": np.minimum, "arith.maxnumf": np.fmax, "arith.minnumf": np.fmin, "arith.sitofp": lambda x: x * 1.0,
+    "arith.uitofp": lambda x: x * 1.0, "arith.fptosi": np.trunc, "arith.fptoui": np.trunc,
+    "math.fma": lambda x, y, z: x * y + z, "tt.clampf": np.clip,
+    **dict.fromkeys(("arith.ceildivsi", "arith.ceildivui"), lambda x, by: -(-x // _divisor(by))),
+}  # fmt: skip
+_LIBRARY: dict[str, Callable[[Any], Any]] = {
+    **{name.removeprefix("math."): work for name, work in (_SPECIAL | _PLAIN_NUMBERS).items()
+       if name.startswith("math.") and work is not None and name not in ("math.powf", "math.fma")},
+    "fabs": np.abs, "sinh": np.sinh, "cosh": np.cosh,
+}  # fmt: skip
+_WITHOUT_EFFECT = (
+    "scf.yield", "scf.condition", "tt.return", "cf.br", "cf.cond_br", "tt.reduce.return", "tt.scan.return", "tt.assert",
+    "tt.print", "gpu.barrier", "llvm.intr.assume", "ttg.barrier", "ttg.local_barrier", "tt.map_elementwise.return",
+)  # fmt: skip
+
+OPERATIONS: dict[str, Meaning] = {
+    **{name: Meaning(numbers=work, special=True) for name, work in _SPECIAL.items()},
+    **{name: Meaning(numbers=work) for name, work in _PLAIN_NUMBERS.items()},
+    **dict.fromkeys(("arith.truncf", "tt.fp_to_fp"), Meaning(_convert, _same)),
+    "arith.extf": Meaning(_convert, _same, registers="same"),
+    "arith.addi": Meaning(_add, np.add),
+    "arith.subi": Meaning(_add, np.subtract),
+    "arith.muli": Meaning(_multiply, np.multiply),
+    **dict.fromkeys(("arith.divsi", "arith.divui"), Meaning(_divide, _quotient)),
+    "arith.floordivsi": Meaning(_divide, np.floor_divide),
+    **dict.fromkeys(("arith.remsi", "arith.remui"), Meaning(_divide, _remainder)),
+    "arith.shli": Meaning(_shift, lambda x, by: x << np.clip(by, 0, 62)),
+    **dict.fromkeys(("arith.shrsi", "arith.shrui"), Meaning(_shift, lambda x, by: x >> np.clip(by, 0, 62))),
+    **dict.fromkeys(("arith.minsi", "arith.minui"), Meaning(_minimum, np.minimum)),
+    **dict.fromkeys(("arith.maxsi", "arith.maxui"), Meaning(_minimum, np.maximum)),
+    "arith.andi": Meaning(_bitwise, np.bitwise_and),
+    "arith.ori": Meaning(_bitwise, np.bitwise_or),
+    "arith.xori": Meaning(_bitwise, np.bitwise_xor),
+    "arith.extsi": Meaning(_widen, _same),
+    "arith.extui": Meaning(_widen, lambda x: x * 1),
+    "arith.trunci": Meaning(_narrow, _same),
+    **dict.fromkeys(("arith.index_cast", "arith.index_castui"), Meaning(_keep)),
+    "arith.cmpi": Meaning(_compare),
+    "arith.select": Meaning(_select, np.where),
+    "arith.constant": Meaning(_constant, counts=False, registers="none", moves=True),
+    **dict.fromkeys(("tt.get_program_id", "tt.get_num_programs"), Meaning(_program, counts=False)),
+    "tt.make_range": Meaning(_range, counts=False),
+    "tt.splat": Meaning(_keep, counts=False, registers="none", moves=True),
+    "tt.broadcast": Meaning(_keep, counts=False, registers="none"),
+    "tt.expand_dims": Meaning(_expand_dims, counts=False, registers="none"),
+    "tt.trans": Meaning(_transpose, counts=False, registers="same", moves=True),
+    "tt.reshape": Meaning(_reshape, counts=False, registers="same", moves=True),
+    "ttg.convert_layout": Meaning(_keep, counts=False, registers="same", moves=True),
+    "tt.bitcast": Meaning(_convert, counts=False, registers="same", moves=True),
+    "arith.bitcast": Meaning(_convert, counts=False),
+    "tt.int_to_ptr": Meaning(counts=False),
+    "tt.join": Meaning(_join),
+    "tt.split": Meaning(_split),
+    "tt.addptr": Meaning(_add_pointer, counts=False),
+    "tt.load": Meaning(_load, counts=False, moves=True),
+    "tt.store": Meaning(_store, counts=False),
+    **dict.fromkeys(("tt.atomic_rmw", "tt.atomic_cas"), Meaning(_atomic, counts=False)),
+    "tt.make_tensor_descriptor": Meaning(_make_descriptor, counts=False),
+    **dict.fromkeys(
+        ("tt.descriptor_load", "tt.descriptor_gather"), Meaning(_descriptor_load, counts=False, moves=True)
+    ),
+    **dict.fromkeys(
+        ("tt.descriptor_store", "tt.descriptor_scatter", "tt.descriptor_reduce"),
+        Meaning(_descriptor_store, counts=False),
+    ),
+    "tt.dot": Meaning(_dot, counts=False, gathers=True),
+    "tt.dot_scaled": Meaning(_scaled_dot, counts=False, gathers=True),
+    **dict.fromkeys(("tt.reduce", "tt.scan"), Meaning(_reduce, counts=False, gathers=True)),
+    **dict.fromkeys(_WITHOUT_EFFECT, Meaning(_nothing, counts=False)),
+}
+UNKNOWN = Meaning(unknown)

@@ -1,0 +1,227 @@
+"""Terms computed in many draws at once: of random data, at given places of a block.
+
+A place along an axis may lie beyond what a mask lets pass; what such a lane would compute then shows. What a loop
+carries is what it begins with, or what its first turns make of it, so that every number is one of a real launch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triton_ops.kernel_ir.facts import Facts, ReductionFact
+from triton_ops.kernel_ir.operations import OPERATIONS, NotComputedError, Numbers, computed
+from triton_ops.kernel_ir.terms import AND, AT_LEAST_ZERO, CONDITION, NOT, OR, SUM, ZERO, Term
+
+DRAWS = 64
+_PLACES = (0, 1, 2)  # of a sum or a product over a whole axis, these stand for all
+_MOST = 20_000  # numbers that are computed for one question
+_SMALL = {"program_id": 2, "turn": 2, "turns": 4, "num_programs": 9, "index": 3, "bound": 3}
+
+
+class Draw:
+    """The values of terms in many draws, at given places of a block.
+
+    A place along an axis, by its symbol, is one for all draws or one for each. A masked lane holds `padding` where the
+    load says nothing. So many `turns` have made what a loop carries.
+    """
+
+    COUNT = DRAWS
+    SMALL_ARGUMENTS = np.arange(DRAWS) % 2 == 1
+    """The draws in which arguments of floating point are tiny: what falls away is an epsilon's."""
+
+    def __init__(self, facts: Facts, places: Mapping[Term, Numbers | int], padding: float, turns: int = 0) -> None:
+        self._facts, self._padding, self._turns = facts, padding, turns
+        self._places = dict(places)
+        self._marks = tuple(  # which tell a place from others
+            (symbol.number, place if isinstance(place, int) else place.tobytes()) for symbol, place in places.items()
+        )
+        self._values: dict[tuple[Any, ...], Numbers] = {}
+        self._bounds: dict[int, Term] = {}
+
+    def __call__(self, term: Term) -> Numbers:
+        """The value of a term in each draw; raises NotComputedError if it has an unknown operation, or too many."""
+        key = (term.number, self._turns, *(mark for mark in self._marks if mark[0] in term.inside))
+        if key not in self._values:
+            if len(self._values) >= _MOST:
+                raise NotComputedError("it takes too many steps, each of which is used by several others")
+            with np.errstate(all="ignore"):
+                self._values[key] = self._value(term)
+        return self._values[key]
+
+    def at(self, places: Mapping[Term, Numbers | int], turns: int | None = None) -> Draw:
+        """The same at other places, the rest unchanged."""
+        return self._beside({**self._places, **places}, self._turns if turns is None else turns)
+
+    def _beside(self, places: Mapping[Term, Numbers | int], turns: int) -> Draw:
+        """The same draws at these places, with what depends on no place computed once.
+
+        Products of products would else take three times as long for each further product.
+        """
+        draw = Draw(self._facts, places, self._padding, turns)
+        draw._values, draw._bounds = self._values, self._bounds
+        return draw
+
+    def _value(self, term: Term) -> Numbers:
+        name = term.name
+        if name == SUM:
+            return self._sum(term)
+        if name in CONDITION:
+            return self._condition(term)
+        if name == "load":
+            return self._load(term)
+        if name == "choose":
+            condition, one, other = (self(part) for part in term.operands)
+            return np.where(condition, one, other)
+        if name == "number":
+            return np.full(DRAWS, term.operands[0])
+        if name in ("tt.reduce", "dot"):
+            return self._over_an_axis(term)
+        if name in ("carried", "after"):
+            return self._of_loop(term)
+        if name in _SYMBOLS:
+            return self._symbol(term, whole=False)
+        return self._applied(term)
+
+    def _sum(self, term: Term) -> Numbers:
+        total = np.zeros(DRAWS)
+        for monomial, coefficient in term.operands:
+            product = np.full(DRAWS, float(coefficient))
+            for one in monomial:
+                product = product * (self._symbol(one, whole=True) if one.name in _SYMBOLS else self(one))
+            total = total + product
+        return total
+
+    def _symbol(self, term: Term, whole: bool) -> Numbers:
+        if term in self._places:
+            return np.broadcast_to(np.asarray(self._places[term], dtype=float), DRAWS)
+        inner = [self(one) for one in term.operands if isinstance(one, Term)]
+        seed = _hash(term.number, np.arange(DRAWS), *inner)
+        if not whole and term.name == "argument":  # a scale, or an epsilon: both must do
+            return np.where(self.SMALL_ARGUMENTS, 1e-10, 0.5 + 1.5 * _share(seed))
+        if not whole:
+            return _real(seed)
+        if term.name == "argument":
+            return np.floor(5000 + 1000 * _share(seed))
+        return np.floor(_share(seed) * _SMALL.get(term.name, 9))
+
+    def _of_loop(self, term: Term) -> Numbers:
+        """A value that a loop carries: as it began, or as a turn has made it."""
+        carried = self._facts.carried.get(term.operands[:2])
+        if carried is None:
+            raise NotComputedError("a loop without a known number of turns")
+        after_a_turn = term.name == "after" or self._turns > 0
+        inner = carried.next if after_a_turn else carried.begin
+        turns = 0 if term.name == "after" else max(0, self._turns - 1)
+        places = {self._facts.terms.index(axis): self(one) for axis, one in enumerate(term.operands[2:])}
+        return self._beside(places, turns)(inner.operands[1] if inner.name == "pointer" else inner)
+
+    def _condition(self, term: Term) -> Numbers:
+        if term.name == "truth":
+            return np.full(DRAWS, bool(term.operands[0]))
+        inner = [self(one) for one in term.operands if isinstance(one, Term)]
+        if term.name in _TESTS:
+            return np.asarray(_TESTS[term.name](inner))
+        if len(term.operands) == 1:
+            return np.asarray(inner[0] != 0)
+        if len(inner) != 2:
+            raise NotComputedError(f"a comparison {term.operands[0]}")
+        return computed("arith.cmpf", str(term.operands[0]), inner)
+
+    def _load(self, term: Term) -> Numbers:
+        element, root, offset, mask, other = term.operands
+        seed = _hash(root.number, np.arange(DRAWS), self(offset))
+        data = np.floor(1 + 50 * _share(seed)) if str(element).startswith("i") else _real(seed)
+        rest = self(other) if isinstance(other, Term) else np.full(DRAWS, self._padding)
+        return np.where(self(mask), data, rest)
+
+    def _over_an_axis(self, term: Term) -> Numbers:
+        if term.number not in self._bounds:
+            number = term.operands[2] if term.name == "tt.reduce" else term.operands[1]  # which its bound has too
+            bounds = (one for one in term.inner() if one.name == "bound" and one.operands[0] == number)
+            self._bounds[term.number] = next(bounds, Term("bound", (number,), -1, frozenset()))
+        inside = self._bounds[term.number]
+        several = [self.at({inside: place}) for place in _PLACES]
+        if term.name == "dot":
+            _, _, left, right, start = term.operands
+            return self(start) + sum(one(left) * one(right) for one in several)
+        how, operands = str(term.operands[1]).split(), [one for one in term.operands if isinstance(one, Term)]
+        if len(operands) == 1 and len(how) == 2 and _is_of_two(how[0]):
+            with contextlib.suppress(NotComputedError):
+                return reduce(lambda x, y: computed(how[0], "", (x, y)), (one(operands[0]) for one in several))
+        return _real(_hash(term.number, np.arange(DRAWS), *(abs(several[0](one)) for one in operands)))
+
+    def _applied(self, term: Term) -> Numbers:
+        number = term.operands[-1] if term.name in ("arith.sitofp", "arith.uitofp") else None
+        if number is not None and len(number.operands) == 1 and number.lone_argument[0]:
+            # An extent by which a sum is divided. As large as in masks it would hide what one lane adds.
+            return np.floor(2 + 6 * _share(_hash(term.number, np.arange(DRAWS))))
+        word = str(term.operands[1]) if len(term.operands) > 1 else ""
+        return computed(term.name, word, [self(one) for one in term.operands if isinstance(one, Term)])
+
+    @staticmethod
+    def combined(
+        fact: ReductionFact, one: Sequence[Numbers], other: Sequence[Numbers], around: Mapping[str, Numbers]
+    ) -> list[Numbers]:
+        """Two elements made one, as a reduction does, with the values from outside that its block uses.
+
+        Raises NotComputedError if the block has an operation that is not known.
+        """
+        block = fact.operation.regions[0][0]
+        values: dict[str, Numbers] = {**around, **dict(zip(block.arguments, [*one, *other], strict=True))}
+        for operation in block.operations:
+            if operation.name in ("tt.reduce.return", "tt.scan.return"):
+                return [values[name] for name in operation.operands]
+            if operation.name == "arith.constant":
+                literal = operation.text.split()[0].strip()
+                number = {"true": 1.0, "false": 0.0}.get(literal) or float(literal)
+                values[operation.results[0]] = np.full(DRAWS, number)
+                continue
+            word = operation.predicate or " ".join(operation.quoted)
+            with np.errstate(all="ignore"):
+                result = computed(operation.name, word, [values[name] for name in operation.operands])
+            values.update(zip(operation.results, [result], strict=True))
+        raise NotComputedError("a reduction that returns nothing")
+
+
+_TESTS: dict[str, Callable[[list[Numbers]], Any]] = {
+    AT_LEAST_ZERO: lambda inner: inner[0] >= 0, ZERO: lambda inner: inner[0] == 0, AND: np.logical_and.reduce,
+    OR: np.logical_or.reduce, NOT: lambda inner: np.logical_not(inner[0]),
+}  # fmt: skip
+_SYMBOLS = {"argument", *_SMALL}
+
+
+def _is_of_two(name: str) -> bool:
+    """Check whether an operation makes one element of two."""
+    function = OPERATIONS[name].numbers if name in OPERATIONS else None
+    return isinstance(function, np.ufunc) and function.nin == 2
+
+
+def _hash(number: int, draws: NDArray[np.int64], *values: Numbers) -> NDArray[np.uint64]:
+    """A number for each draw that depends on all that is given, the same in every process."""
+    hashes = (draws.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    hashes ^= np.uint64((number + 1) * 0xBF58476D1CE4E5B9 % (1 << 64))
+    for value in values:
+        bits = np.ascontiguousarray(np.asarray(value, dtype=np.float64) + 0.0).view(np.uint64)
+        hashes = _scramble(hashes ^ _scramble(bits))
+    return _scramble(hashes)
+
+
+def _scramble(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    with np.errstate(over="ignore"):
+        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+def _share(seed: NDArray[np.uint64]) -> NDArray[np.float64]:
+    return (seed >> np.uint64(11)).astype(np.float64) / float(1 << 53)
+
+
+def _real(seed: NDArray[np.uint64]) -> NDArray[np.float64]:
+    return 4.0 * _share(seed) - 2.0

@@ -1,0 +1,293 @@
+"""The facts that a walk through a kernel's TTIR gathers, with terms in place of numbers.
+
+Facts used, of the text that Triton 3.6 to 3.9 write with debug information: a place is `#loc3 = loc("file.py":12:5)`;
+one with a name is `loc("x"(#loc3))`; one inside of a function that was called is `loc(callsite(#loc3 at #loc7))`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from triton_ops.kernel_ir.terms import Carried, Term, Terms
+from triton_ops.kernel_ir.trace import Product
+from triton_ops.kernel_ir.ttir_syntax import TtirOperation, Type, UntoldError
+
+_PLACE = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
+_FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)$')
+_NAMED = re.compile(r'"(?:[^"\\]|\\.)*"\((#loc\d*)\)$')
+_CALL = re.compile(r"callsite\((#loc\d*) at (#loc\d*)\)$")
+_DEEPEST = 64
+
+
+@dataclass(frozen=True)
+class SourcePlace:
+    """A place in the source."""
+
+    file: str
+    line: int
+
+
+def places_in(text: str) -> Callable[[TtirOperation], tuple[SourcePlace, ...]]:
+    """From an operation of a text to its places in the source: the innermost function's first, its callers' after it.
+
+    Empty where the text does not say.
+    """
+    matches = (_PLACE.match(line) for line in text.splitlines() if line.startswith("#loc"))
+    locations = {one[1]: one[2] for one in matches if one is not None}
+    return lambda operation: tuple(_frames(operation.location, locations))
+
+
+def _frames(name: str, locations: Mapping[str, str], depth: int = _DEEPEST) -> Iterator[SourcePlace]:
+    text = locations.get(name, "") if depth else ""
+    if (file := _FILE.match(text)) is not None:
+        yield SourcePlace(file[1], int(file[2]))
+    elif (inner := _NAMED.match(text)) is not None:
+        yield from _frames(inner[1], locations, depth - 1)
+    elif (call := _CALL.match(text)) is not None:
+        yield from _frames(call[1], locations, depth - 1)
+        yield from _frames(call[2], locations, depth - 1)
+
+
+class Branch(NamedTuple):
+    """One side of a condition; `share` of those before it go there where the condition depends on data."""
+
+    before: Way
+    condition: Term | None
+    holds: bool
+    share: float
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """The way to an operation within a turn of the loop around, by any of some branches; no branch for all of them."""
+
+    loop: LoopFact | None = None
+    branches: tuple[Branch, ...] = ()
+
+    def under(self, condition: Term, holds: bool, share: float) -> Way:
+        """The way on, for those for whom the condition holds, or does not."""
+        return Way(self.loop, (Branch(self, condition, holds, share),))
+
+    @staticmethod
+    def joined(ways: Sequence[Way]) -> Way:
+        """Several ways that lead to one place."""
+        if len(ways) == 1:
+            return ways[0]
+        return Way(ways[0].loop, tuple(Branch(way, None, True, 1.0) for way in ways))
+
+
+@dataclass(frozen=True)
+class TermValue:
+    """A value of the kernel.
+
+    Attributes:
+        source: The operation that loaded the elements, if they were only moved since.
+        strides: Of a descriptor: how far apart in memory neighbours along each axis are, in elements.
+        extents: Of a descriptor: the extents of the whole tensor.
+    """
+
+    term: Term
+    type: Type
+    source: int | None = None
+    strides: tuple[Term, ...] = ()
+    extents: tuple[Term, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Fact:
+    """The common part of facts, at which a program comes under the conditions of `path`.
+
+    Frames are places in the source, the innermost function's first; loops are those around, the outermost first.
+    """
+
+    number: int
+    frames: tuple[SourcePlace, ...]
+    path: Term
+    loops: tuple[int, ...]
+    way: Way
+
+
+@dataclass(frozen=True, eq=False)
+class AccessFact(Fact):
+    """A `load`, `store` or `atomic` operation.
+
+    Attributes:
+        root: What the pointer was made of: an argument, or an address that was loaded.
+        offset: How far from there, in elements.
+        type: The pointers' type, whose shape is that of the elements.
+        mask: Which elements are moved, without the path; true for all.
+        does: What an atomic operation does, such as `fadd`.
+        block: What a descriptor places, at these coordinates, None for several, in a tensor of these `extents`.
+    """
+
+    _: KW_ONLY
+    kind: str
+    root: Term
+    offset: Term
+    type: Type
+    mask: Term
+    value: TermValue | None = None
+    does: str = ""
+    block: Type | None = None
+    at: tuple[Term | None, ...] = ()
+    extents: tuple[Term, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class ReductionFact(Fact):
+    """`tt.reduce`, or a scan that runs backwards.
+
+    It takes one input for each of its results; its block makes one element of two, with values from `around`.
+    """
+
+    _: KW_ONLY
+    axis: int
+    inputs: tuple[TermValue, ...]
+    operation: TtirOperation
+    around: Mapping[str, Term] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> list[str]:
+        """Names of the operations by which one element is made of two."""
+        return [operation.name for operation in self.operation.regions[0][0].operations]
+
+
+@dataclass(frozen=True, eq=False)
+class ProductFact(Fact):
+    """`tt.dot`, with the precision that the kernel asks for, as TTIR names it.
+
+    The factors are those of a sum over `bound`.
+    """
+
+    _: KW_ONLY
+    left: TermValue
+    right: TermValue
+    factors: tuple[Term, Term]
+    bound: Term
+    type: Type
+    precision: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class LoopFact(Fact):
+    """A loop whose turns are counted from 0; `carried` is what does not move evenly, or is no whole number.
+
+    Attributes:
+        operation: The loop in the text.
+        moving: Of a `while`, whose bounds say nothing: what moves evenly, by its place among what it carries, with its
+            begin and its step.
+        ends: Of a `while`, in terms of what it carries: whether another turn follows, and what it hands on at its end.
+    """
+
+    _: KW_ONLY
+    turn: Term
+    lower: Term
+    upper: Term
+    step: Term
+    operation: TtirOperation
+    carried: list[Carried] = field(default_factory=list)
+    moving: dict[int, tuple[Term, Term]] = field(default_factory=dict)
+    ends: list[Term] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class Multiplication(Fact):
+    """A product of two whole numbers of this width."""
+
+    _: KW_ONLY
+    bits: int
+    one: Term
+    other: Term
+
+
+class Computation(NamedTuple):
+    """An operation on tiles of floating point.
+
+    `elements` are those that it takes or makes, one by one; `product` is what it multiplies, with the loads that its
+    operands come from.
+    """
+
+    number: int
+    way: Way
+    elements: int = 0
+    special: bool = False
+    reduces: bool = False
+    product: Product | None = None
+    sources: tuple[int | None, int | None] = (None, None)
+
+
+@dataclass
+class Facts:
+    """The facts of a kernel.
+
+    Attributes:
+        data: Whether terms say how data is made; else one term stands for all of it.
+        blocks: Accesses of blocks that descriptors place.
+        whiles: Loops that end by a condition.
+        widenings: Numbers that become 64 bits wide.
+        loads: The operation that loads what a term stands for.
+        notes: What is not known here, in words.
+    """
+
+    terms: Terms
+    data: bool = True
+    accesses: list[AccessFact] = field(default_factory=list)
+    blocks: list[AccessFact] = field(default_factory=list)
+    reductions: list[ReductionFact] = field(default_factory=list)
+    products: list[ProductFact] = field(default_factory=list)
+    loops: list[LoopFact] = field(default_factory=list)
+    whiles: list[LoopFact] = field(default_factory=list)
+    widenings: list[Term] = field(default_factory=list)
+    multiplications: list[Multiplication] = field(default_factory=list)
+    computations: list[Computation] = field(default_factory=list)
+    loads: dict[Term, int] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict)
+
+    @cached_property
+    def carried(self) -> dict[tuple[int, int], Carried]:
+        """The values that loops carry, by the loop and the place among what it carries; asked for after the walk."""
+        return {carried.place: carried for loop in self.loops for carried in loop.carried}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TermScope:
+    """The place of an operation on the way of any program, which comes here under the conditions of `path`.
+
+    The values by name that it finds there grow.
+    """
+
+    facts: Facts
+    path: Term
+    place: Callable[[TtirOperation], tuple[SourcePlace, ...]]
+    values: dict[str, TermValue]
+    way: Way
+    loops: tuple[int, ...] = ()
+    depth: int = 0
+
+    @property
+    def terms(self) -> Terms:
+        """The terms of the kernel."""
+        return self.facts.terms
+
+    def value(self, name: str) -> TermValue:
+        """The value of this name; raises UntoldError if there is none."""
+        try:
+            return self.values[name]
+        except KeyError:
+            raise UntoldError(f"it uses {name}, which nothing has made") from None
+
+    def all(self, names: Sequence[str]) -> list[TermValue]:
+        """The values of these names; raises as `value` does."""
+        return [self.value(name) for name in names]
+
+    def yielded(self, last: TtirOperation | None) -> list[TermValue]:
+        """The values that a block hands on by its last operation; none where it ends without saying so."""
+        return self.all(last.operands) if last is not None and last.name == "scf.yield" else []
+
+    def met(self, operation: TtirOperation) -> tuple[int, tuple[SourcePlace, ...], Term, tuple[int, ...], Way]:
+        """The first fields of a fact about an operation."""
+        return operation.number, self.place(operation), self.path, self.loops, self.way

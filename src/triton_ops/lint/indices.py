@@ -1,0 +1,187 @@
+"""The indices along the axes of what a kernel accesses, taken from the sums that its addresses are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+from triton_ops.kernel_ir import AccessFact, Facts, LoopFact, Term
+
+Monomial: TypeAlias = tuple[Term, ...]
+_MOST_BLOCKS = 2  # counts of blocks in one index: of programs and of turns
+STEPPING = ("program_id", "turn")
+_PLACES = {
+    "program_id", "turn", "index", "quotient", "remainder", "least", "most", "carried", "load", "choose", "after",
+    "turns", "num_programs", "was there",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class IndexBound:
+    """A condition that ends an index.
+
+    Attributes:
+        last: The last index that it lets pass, if it is one for this index; else what is left over.
+        fits: Whether the condition is about the very index: nothing that steps is left over.
+    """
+
+    condition: Term
+    last: Term
+    fits: bool
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Index:
+    """The index along one axis of an access, of which one step adds `stride` to the address."""
+
+    facts: Facts
+    access: AccessFact
+    axis: int
+    extent: int
+    stride: Term
+    term: Term
+
+    @property
+    def stepping(self) -> frozenset[Term]:
+        """The symbols of programs and turns inside of it."""
+        return frozenset(one for one in self.term.inner() if one.name in STEPPING)
+
+    @property
+    def plain(self) -> bool:
+        """Check whether nothing else can hide in the index: its parts are the place, whole blocks, less than a block.
+
+        Where strides are numbers, an offset of another kind may be a multiple of them.
+        """
+        if self.stride.operands and self.stride.operands[0][0]:
+            return True
+        sums = self.term.parts
+        blocks = [c for m, c in sums.items() if m and not (len(m) == 1 and m[0].name == "index")]
+        first = self.access.offset.parts.get((), 0)
+        return all(c % self.extent == 0 for c in blocks) and abs(first) < self.extent and len(blocks) <= _MOST_BLOCKS
+
+    def tiled(self, *names: str) -> list[Term]:
+        """The counters of its blocks: symbols of which one more moves the index by exactly one block."""
+        return [
+            one
+            for monomial, factor in self.term.parts.items()
+            for one in monomial
+            if factor == self.extent and len(monomial) == 1 and (one.name in names or not names)
+        ]
+
+    @cached_property
+    def bounds(self) -> list[IndexBound]:
+        """The conditions of the mask and of the path that end it from above."""
+        result = []
+        for condition in (one for whole in self._conditions for one in _upper(whole, self.symbol)):
+            factor = -condition.operands[0].parts.get((self.symbol,), 0)
+            last = self.facts.terms.add((1, condition.operands[0]), (factor, self.term))
+            steps = {one for one in last.inner() if one.name in STEPPING or one is self.symbol}
+            result.append(IndexBound(condition, last, fits=factor == 1 and not steps))
+        return result
+
+    @property
+    def has_lower_bound(self) -> bool:
+        """Check whether a condition keeps it from falling below 0, or depends on it in a way that is not a sum."""
+        return any(
+            one.operands[0].parts.get((self.symbol,), 0) > 0
+            if one.name == Term.AT_LEAST_ZERO
+            else one.name == Term.ZERO and self.symbol.number in one.inside
+            for condition in self._conditions
+            for one in condition.inner()
+        )
+
+    @cached_property
+    def key(self) -> Term:
+        """The index without its constant and without the number of its axis, to compare those of different blocks."""
+        terms = self.facts.terms
+        place_free = terms.change(self.term, {self.symbol: terms.whole(terms.make("place"))})
+        return terms.sum({m: c for m, c in place_free.parts.items() if m})
+
+    @property
+    def symbol(self) -> Term:
+        """The place along the axis."""
+        return self.facts.terms.index(self.axis)
+
+    @property
+    def _conditions(self) -> Monomial:
+        return self.facts.terms.both(self.access.mask, self.access.path).conjuncts
+
+
+def all_indices(facts: Facts) -> Iterator[Index]:
+    """The indices of all accesses of a kernel."""
+    return (index for access in facts.accesses for index in indices(facts, access))
+
+
+def indices(facts: Facts, access: AccessFact) -> list[Index]:
+    """The indices of an access along the axes of its block, where they are sums."""
+    terms, shape, sums = facts.terms, access.type.shape, access.offset.parts
+    strides: dict[int, tuple[Monomial, int]] = {}
+    for axis, extent in enumerate(shape):
+        symbol = terms.index(axis)
+        mine = [(m, c) for m, c in sums.items() if symbol in m]
+        if extent > 1 and len(mine) == 1 and mine[0][0].count(symbol) == 1:
+            strides[axis] = tuple(one for one in mine[0][0] if one is not symbol), mine[0][1]
+    result, rest_of_sum = [], dict(sums)
+    order = sorted(strides, key=lambda axis: (-len(strides[axis][0]), -abs(strides[axis][1])))
+    others = [terms.index(axis) for axis in range(len(shape))]
+    lower = [one.operands[0].parts for one in access.mask.inner() if one.name == Term.AT_LEAST_ZERO]
+    from_below = [axis for axis in strides if any(one.get((terms.index(axis),), 0) > 0 for one in lower)]
+    for axis in order:
+        rest, factor = strides[axis]
+        along = _along(rest_of_sum, rest, factor, [one for one in others if one is not terms.index(axis)])
+        if from_below and axis not in from_below:
+            along.pop(rest, None)  # the number by which an index is moved: the mask says which
+        for monomial in along:
+            rest_of_sum.pop(monomial)
+        term = terms.sum({_without(m, rest): c // factor for m, c in along.items()})
+        stride = terms.sum({rest: factor})
+        result.append(Index(facts=facts, access=access, axis=axis, extent=shape[axis], stride=stride, term=term))
+    return result
+
+
+def _along(sums: Mapping[Monomial, int], rest: Monomial, factor: int, others: Iterable[Term]) -> dict[Monomial, int]:
+    """The parts of an address that are multiples of a stride, and no offset of another kind."""
+    multiples = {}
+    for monomial, coefficient in sums.items():
+        if coefficient % factor or any(monomial.count(one) < rest.count(one) for one in rest):
+            continue
+        factors = _without(monomial, rest)
+        if any(one.name not in _PLACES for one in factors) or any(one in factors for one in others):
+            continue
+        multiples[monomial] = coefficient
+    return multiples
+
+
+def _without(monomial: Monomial, rest: Monomial) -> Monomial:
+    symbols = list(monomial)
+    for one in rest:
+        symbols.remove(one)
+    return tuple(symbols)
+
+
+def _upper(condition: Term, symbol: Term) -> Iterator[Term]:
+    """The conditions inside one that fail where the symbol is large."""
+    if condition.name == Term.AT_LEAST_ZERO:
+        if condition.operands[0].parts.get((symbol,), 0) < 0:
+            yield condition
+    elif condition.name != Term.NOT:
+        for one in condition.operands:
+            if isinstance(one, Term):
+                yield from _upper(one, symbol)
+
+
+def arguments_in(term: Term) -> set[str]:
+    """The names of the kernel's arguments inside a term."""
+    return {one.operands[0] for one in term.inner() if one.name == "argument"}
+
+
+def loop_of(facts: Facts, turn: Term) -> LoopFact | None:
+    """The loop whose turns a symbol counts."""
+    return next((loop for loop in facts.loops if loop.turn is turn), None)
+
+
+def root_name(access: AccessFact) -> str:
+    """The name of the argument that an access begins from; `memory` if it was loaded."""
+    return str(access.root.operands[0]) if access.root.name == "argument" else "memory"
