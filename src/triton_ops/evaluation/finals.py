@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
-from triton_ops.backend import CandidateError, one_line
+from triton_ops.backend import CandidateError
 from triton_ops.evaluation.judges import Difference
 from triton_ops.evaluation.verify import StationStep
 from triton_ops.records import Record
@@ -511,7 +511,7 @@ class _LastComparison:
         if (difference := self.wrong.get(config)) is not None:
             return difference.trial(config, trial.resources, trial.compile_s)
         if arm.error is not None:
-            return Trial(config, Status.RUNTIME, error=one_line(arm.error), resources=trial.resources)
+            return Trial(config, Status.RUNTIME, error=CandidateError.one_line(arm.error), resources=trial.resources)
         return replace(trial, final=arm.measurement(self.rounds.timer.mode)) if arm.visits else trial
 
 

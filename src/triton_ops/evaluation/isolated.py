@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from triton_ops.backend import CandidateError, CompilesAhead, Kernel, ScratchAllocator, pack
+from triton_ops.backend import CandidateError, CompilesAhead, Kernel, Packed, ScratchAllocator
 from triton_ops.evaluation import idle_worker
 from triton_ops.evaluation.finals import FinalRequest, Outcome, StationFacts, finalists
 from triton_ops.evaluation.verify import StationStep
@@ -143,7 +143,7 @@ class Isolated:
         self, assignment: Loadable, process: WorkerProcess | None = None, *, reuse: bool = False, wait: bool = True
     ) -> None:
         try:
-            packed = pack(assignment)
+            packed = Packed.of(assignment)
         except KernelTypeError as error:
             raise NotPortableError(error.message) from error
         self._packed, self._notes = packed.content, tuple(f"drawn anew in its process: {it}" for it in packed.drawn)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Protocol
 
-from triton_ops.backend import Arguments, ArgumentSet, CandidateError, Executable, Kernel, MayCrash, one_line
+from triton_ops.backend import Arguments, ArgumentSet, CandidateError, Executable, Kernel, MayCrash
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, TorchDevice, Turns
+from triton_ops.device import TorchDevice, Turns
 from triton_ops.evaluation import idle_worker
 from triton_ops.evaluation.finals import FinalRequest, Outcome, StationFacts, compare_finalists, confirmed
 from triton_ops.evaluation.isolated import Isolated, KernelLoad, NotPortableError
@@ -98,7 +98,7 @@ class Evaluator:
                     self.executables[config] = executable
                     self.baseline = config
         except Exception as error:  # noqa: BLE001 - the trial of this config, if there is one, will hold the reason
-            _log.warning("config (%s) worked before and does not now: %s", config, one_line(error))
+            _log.warning("config (%s) worked before and does not now: %s", config, CandidateError.one_line(error))
 
     def wrong_when_repeated(self, config: Config, sampler: Sampler, launches: int, seconds: float) -> Difference | None:
         """Repeat timed launches and check every result, since some errors, such as races, show in some runs only.
@@ -242,7 +242,7 @@ def _blaming_baseline() -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
-        raise _BaselineFailedError(one_line(error)) from error
+        raise _BaselineFailedError(CandidateError.one_line(error)) from error
 
 
 def _failed(config: Config, status: Status, error: str, executable: Executable | None) -> Trial:
@@ -409,7 +409,7 @@ class Inline:
         except TritonKernelError:
             raise
         except (Exception, SystemExit) as error:
-            what = f"the reference of {assignment.problem} raised {one_line(error)}"
+            what = f"the reference of {assignment.problem} raised {CandidateError.one_line(error)}"
             raise TargetError(what, hint="call it with the same arguments to try") from error
 
     def _arguments(self) -> Arguments:
@@ -417,7 +417,8 @@ class Inline:
             return self._assignment.arguments()
         except (MemoryError, RuntimeError) as error:
             what = f"the arguments of {self._assignment.problem} cannot be made on {self._assignment.device_name}"
-            raise ShapeMismatchError(f"{what}: {one_line(error)}", hint="take a smaller problem") from error
+            text = f"{what}: {CandidateError.one_line(error)}"
+            raise ShapeMismatchError(text, hint="take a smaller problem") from error
 
 
 class TakesTurns:

@@ -31,8 +31,8 @@ from triton_ops.backend import (
     Kernel,
     Operation,
     PreparedCall,
+    Protection,
     nothing_compiled,
-    private_copy,
 )
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import Criteria, as_list, difference, expected, kept, same_bits
@@ -155,7 +155,8 @@ class Subject:
         if self.restores or (executable is not None and executable.config in self._with_reset):
             return []
         if self._further is None:
-            self._further = [private_copy(self.arguments) for _ in range(self.sets(self.arguments.tensors()) - 1)]
+            count = self.sets(self.arguments.tensors()) - 1
+            self._further = [Protection.private_copy(self.arguments) for _ in range(count)]
         return self._further
 
 
@@ -165,7 +166,6 @@ class StationStep:
     COMPILE, LAUNCH, ODD, BASELINE, RACE = "compile", "launch", "odd extents", "baseline", "race"
 
 
-_NOTHING = "the results hold nothing that can be compared"
 _OTHER_BITS = "launched again on the same inputs, it gives other bits: it has a race, or reads what it has not written"
 
 
@@ -273,7 +273,7 @@ class Verifier:
         if self.not_compared:
             return f"nothing: {self.not_compared}"
         if (first := self.cases[0]).expected is not None and first.expected.empty and not first.effects:
-            return f"nothing: {_NOTHING}"
+            return "nothing: the results hold nothing that can be compared"
         if self._referee is not None:
             used = self._referee.used
             return "the reference" + (f" in {used}" if used and self.standard.by_rule else "") + self.standard.words

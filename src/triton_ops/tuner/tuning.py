@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, timezone
 from functools import cached_property, partial
 from pathlib import Path
 
-from triton_ops.backend import not_for_another_process
+from triton_ops.backend import Packed
 from triton_ops.base import Folder
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import Calibration, CpuLoad, DeviceSpec, Machine
@@ -43,11 +43,9 @@ from triton_ops.search import USES_PRIORS, Prior, Searcher, begin_imports, make_
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.gate import Gate, Leave, nothing_yet, wait_for_one
 from triton_ops.tuner.loop import TuningLoop
-from triton_ops.tuner.neighbours import transfers_to, winners_nearby
-from triton_ops.tuner.priors import coming_priors, readiness, searcher_over
-from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan
+from triton_ops.tuner.priors import coming_priors, readiness, searcher_over, transfers_to, winners_nearby
+from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of, versions
 from triton_ops.tuner.proposals import Compiles, Feed, FirstConfigs, feed_over, open_pool, until_one_is_done
-from triton_ops.tuner.result import failed, record_of, result_of, versions
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 
 
@@ -247,7 +245,7 @@ def _check_addresses(request: TuneRequest, stations: Stations) -> None:
     """Refuse arguments that hold addresses where configs are tried in another process; else say what is not checked."""
     names = ", ".join(request.addresses)
     if names and stations.isolated:
-        raise not_for_another_process(f"{names} of {request.kernel.name}")
+        raise Packed.not_for_another_process(f"{names} of {request.kernel.name}")
     if names:
         _log.warning(
             "what %s writes by the addresses in %s is neither checked nor restored", request.kernel.name, names
