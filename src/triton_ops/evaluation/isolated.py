@@ -135,7 +135,7 @@ class Isolated:
     """A station in a worker process, which is started again after it has died.
 
     `process` is one from `Stations.early_process`. With `reuse` the worker is left to the next tune, if nothing died or
-    hung in it. Without `wait`, `open` waits until the worker has loaded the task. A `NotPortableError` says that the
+    hung in it. Without `wait`, `load` waits until the worker has loaded the task. A `NotPortableError` says that the
     task exists in this process only, a `TritonKernelError` that the arguments or the reference fail, as with `Inline`.
     """
 
@@ -165,9 +165,9 @@ class Isolated:
         if process is not None:
             process.begin(self._first)
         if wait:
-            self.open()
+            self.load()
 
-    def open(self) -> None:
+    def load(self) -> None:
         """Wait until the worker has loaded the task."""
         self._ready()
 

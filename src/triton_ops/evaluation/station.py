@@ -556,7 +556,7 @@ class Stations:
 
         def open_station() -> Station:
             try:
-                station.open()
+                station.load()
             except NotPortableError as error:
                 return not_portable(error)
             return TakesTurns(station, turns, check)
