@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from triton_ops.cost_model.inferred_rows import passes_of, why_silent
-from triton_ops.cost_model.rank_correlations import spearman
+from triton_ops.cost_model.prediction import Model
 from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, LoopWork, Product
 from triton_ops.values import Work
 
@@ -41,7 +41,7 @@ def differences(
         if amount and least and not _LEAST_SHARE <= least / amount <= _MOST_SHARE:
             sentences.append(f"{_short(amount)}{unit} are declared, and the kernel's least is {_short(least)}{unit}")
     pairs = [(a, b) for a, b in scores if math.isfinite(a) and math.isfinite(b)]
-    if len(pairs) > 2 and (rho := spearman(*zip(*pairs, strict=True))) < _AGREE:
+    if len(pairs) > 2 and (rho := Model.spearman(*zip(*pairs, strict=True))) < _AGREE:
         sentences.append(f"both order {len(pairs)} configs in other ways: their rank correlation is {rho:.2f}")
     return sentences
 
