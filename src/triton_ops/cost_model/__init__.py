@@ -6,7 +6,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.cost_model.gemm_tiles import AttentionTiles as AttentionTiles
     from triton_ops.cost_model.gemm_tiles import GemmTiles as GemmTiles
-    from triton_ops.cost_model.inferred import InferredPrior as InferredPrior
     from triton_ops.cost_model.inferred import Readings as Readings
     from triton_ops.cost_model.prediction import Forecast as Forecast
     from triton_ops.cost_model.prediction import Model as Model

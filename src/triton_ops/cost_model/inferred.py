@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from triton_ops.cost_model.blocks import chained_footprint, row_footprint, tile_footprint
 from triton_ops.cost_model.gemm_tiles import (
     TileBlock,
     TileLoop,
@@ -32,7 +33,6 @@ from triton_ops.cost_model.gemm_tiles import (
 from triton_ops.cost_model.in_words import differences, work_in_words
 from triton_ops.cost_model.inferred_rows import dram_bytes, least_bytes, main_loops, walk_of, why_silent
 from triton_ops.cost_model.prediction import Model
-from triton_ops.cost_model.resource_guess import chained_footprint, row_footprint, tile_footprint
 from triton_ops.cost_model.row_tiles import MemoryWalk, walk_schedule
 from triton_ops.device import Machine
 from triton_ops.exceptions import SpaceError

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from statistics import StatisticsError, correlation
 from typing import Any, ClassVar
 
-from triton_ops.cost_model.resource_guess import MOST_REGISTERS, footprint_of
+from triton_ops.cost_model.blocks import MOST_REGISTERS, footprint_of
 from triton_ops.device import Machine
 from triton_ops.space import Config
 from triton_ops.values import (

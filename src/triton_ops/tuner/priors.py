@@ -30,7 +30,7 @@ from typing import Any, TypeAlias
 
 from triton_ops.backend import LAUNCH_OPTIONS, is_tensor
 from triton_ops.compilation import CompilePool
-from triton_ops.cost_model import InferredPrior, Model, Readings
+from triton_ops.cost_model import Model, Readings
 from triton_ops.device import Calibration, Machine
 from triton_ops.kernel_ir import KernelWork
 from triton_ops.processes import WorkerProcess
@@ -294,12 +294,11 @@ class Survey:
             reader.read(readings, [rest[at] for at in best])
         return replace(readings, capped=len(todo) > len(readings.works))
 
-    def prior(
+    def readings(
         self, configs: Sequence[Config], machine: Machine, pool: CompilePool, contents: Callable[[], Contents] = dict
-    ) -> InferredPrior:
-        """The model of the work that is read of configs, at least one; its `silent` says why it orders nothing."""
-        readings = self.read(configs, pool.read, contents, lambda some: some.prior(machine, configs).score)
-        return readings.prior(machine, configs)
+    ) -> Readings:
+        """The work of the configs, at least one, that a pool reads, and of the promising ones on this machine."""
+        return self.read(configs, pool.read, contents, lambda some: some.prior(machine, configs).score)
 
 
 class _SurveyReader:
@@ -395,7 +394,7 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
 
     def read() -> None:
         try:
-            prior = Survey().prior(configs, machine, pool, lambda: contents)
+            prior = Survey().readings(configs, machine, pool, lambda: contents).prior(machine, configs)
             if prior.silent:
                 _log.info("the search begins without a model: %s", prior.silent)
             priors.set_result([] if prior.silent else [prior])
