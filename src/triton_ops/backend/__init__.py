@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from triton_ops.backend.function_kernel import as_kernel as as_kernel
     from triton_ops.backend.identity import is_kept as is_kept
     from triton_ops.backend.identity import source_of as source_of
+    from triton_ops.backend.kernel_source import KernelSource as KernelSource
+    from triton_ops.backend.kernel_source import last_name as last_name
     from triton_ops.backend.launcher import LauncherKernel as LauncherKernel
     from triton_ops.backend.offline import LaunchedKernel as LaunchedKernel
     from triton_ops.backend.operations import HasOperation as HasOperation

@@ -26,10 +26,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend.block_sizes import Blocks, blocks_of
 from triton_ops.backend.compilers import Compiler, CompilerNeeds, PackedCompiler
 from triton_ops.backend.free_rules import RULES, RuleInput
 from triton_ops.backend.identity import own_program
+from triton_ops.backend.kernel_source import Blocks, blocks_of
 from triton_ops.backend.offline import (
     Judge,
     TritonSource,

@@ -22,6 +22,7 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.backend import (
     Arguments,
+    KernelSource,
     Operation,
     TritonKernel,
     is_interpreted,
@@ -31,7 +32,7 @@ from triton_ops.backend import (
     unwrap,
 )
 from triton_ops.base import canonical_json, require
-from triton_ops.dispatch.calls import CalledWith, written_only
+from triton_ops.dispatch.calls import CalledWith
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
 from triton_ops.dispatch.grid_functions import grid_of_call, grids_by_config
 from triton_ops.dispatch.ladder import Answer, Question, ladder_of, left_undecided
@@ -227,7 +228,9 @@ class KernelCall:
             return self.options.outputs
         values = self.called.given.keyword
         places = [tensor.untyped_storage().data_ptr() for tensor in self.called.given.tensors()]
-        names = [name for name in written_only(self.function) if is_tensor(values.get(name))]
+        source = KernelSource.of(self.function)
+        written = source.written_only if source is not None else ()
+        names = [name for name in written if is_tensor(values.get(name))]
         alone = [name for name in names if places.count(values[name].untyped_storage().data_ptr()) == 1]
         return tuple(name for name in alone if name not in {*self.restore_value, *self.reset_to_zero})
 

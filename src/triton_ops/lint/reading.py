@@ -18,12 +18,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from triton_ops.backend import Arguments, Built, LaunchedKernel, Operation, one_line
+from triton_ops.backend import Arguments, Built, KernelSource, LaunchedKernel, Operation, one_line
 from triton_ops.base import require
 from triton_ops.device import Target
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.kernel_ir import Fact, Facts, SourcePlace, UntoldError, facts_of
-from triton_ops.lint.jit_functions import KernelFunction, SourceLaunch
+from triton_ops.lint.jit_functions import SourceLaunch
 from triton_ops.lint.memory_watch import RunRecord
 from triton_ops.lint.parameters import FLOATS, Guess, SourceValues, Uses, guesses, switches, uses_of
 from triton_ops.space import Config, ConfigSpace
@@ -192,7 +192,7 @@ class KernelReading:
 
     name: str
     file: str
-    function: KernelFunction
+    function: KernelSource
     tree: ast.Module
     launches: tuple[SourceLaunch, ...] = ()
     configs: tuple[Mapping[str, Any], ...] = ()
