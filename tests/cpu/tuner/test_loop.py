@@ -13,7 +13,7 @@ from triton_ops.evaluation import StationFacts
 from triton_ops.records import RunLog, read_run
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.run_log import FinishedTrial as Tried
-from triton_ops.request import Budget
+from triton_ops.request import Budget, Effort
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Silent, TuningLoop
