@@ -408,7 +408,8 @@ def sets_needed(touched_bytes: int, l2_bytes: int | None, free_bytes: int | None
 
     At least what keeps L2 cold, and up to eight where they fit in a quarter of the free memory; without `free_bytes`
     only the former. None if not even those fit, if they are more than `_MOST_SETS`, or if the size of the cache is not
-    known: it must then be flushed instead. `touched_bytes` are those that one launch reads and writes, `l2_bytes` the size of the device's last cache.
+    known: it must then be flushed instead. `touched_bytes` are those that one launch reads and writes, `l2_bytes` the
+    size of the device's last cache.
     """
     if not l2_bytes:
         return None
