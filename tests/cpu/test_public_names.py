@@ -19,8 +19,8 @@ NAMES = {
         "generate_configs",
         "get_default_config",
     ],
-    "triton_ops.benchmark.performance": ["PerformanceProfile"],
     "triton_ops.benchmark.auto_tuner": [
+        "PerformanceProfile",
         "TritonAutoTuner",
         "compute_elementwise_metrics",
         "compute_gemm_metrics",

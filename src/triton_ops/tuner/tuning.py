@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, timezone
 from functools import cached_property, partial
 from pathlib import Path
 
-from triton_ops.backend import not_for_another_process
+from triton_ops.backend import Packed
 from triton_ops.base import Folder
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import Calibration, CpuLoad, DeviceSpec, Machine
@@ -253,7 +253,7 @@ def _check_addresses(request: TuneRequest, stations: Stations) -> None:
     """Refuse arguments that hold addresses where configs are tried in another process; else say what is not checked."""
     names = ", ".join(request.addresses)
     if names and stations.isolated:
-        raise not_for_another_process(f"{names} of {request.kernel.name}")
+        raise Packed.not_for_another_process(f"{names} of {request.kernel.name}")
     if names:
         _log.warning(
             "what %s writes by the addresses in %s is neither checked nor restored", request.kernel.name, names
