@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 from triton_ops.backend.kernel_source import KernelSource
-from triton_ops.backend.roles import is_descriptor, is_tensor
+from triton_ops.backend.roles import Arguments
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec, dtype_name
 
@@ -84,7 +84,7 @@ def check_declared(kernel: str, rules: Mapping[str, BlockRule], values: Mapping[
         if name not in values:
             continue
         value = values[name]
-        if not (is_tensor(value) or isinstance(value, TensorSpec)):
+        if not (Arguments.is_tensor(value) or isinstance(value, TensorSpec)):
             raise KernelTypeError(
                 f"{name} of {kernel} is described by a rule, and was given {type(value).__name__}",
                 hint="pass the tensor itself; its descriptor is made for each config",
@@ -99,7 +99,7 @@ def check_declared(kernel: str, rules: Mapping[str, BlockRule], values: Mapping[
             )
         _check(name, kernel, spec.strides, spec)
     for name, value in values.items():
-        if is_descriptor(value) and is_tensor(value.base):
+        if Arguments.is_descriptor(value) and Arguments.is_tensor(value.base):
             _check(name, kernel, value.strides, TensorSpec.of(value.base))
 
 
@@ -111,7 +111,7 @@ def check_in_kernel(kernel: str, function: Any, values: Mapping[str, Any]) -> No
     source = KernelSource.of(function) if hasattr(function, "src") else None
     for base, strides in source.descriptors if source is not None else ():
         value = values.get(base)
-        if is_tensor(value) or isinstance(value, TensorSpec):
+        if Arguments.is_tensor(value) or isinstance(value, TensorSpec):
             spec = value if isinstance(value, TensorSpec) else TensorSpec.of(value)
             numbers = [values.get(stride) if isinstance(stride, str) else stride for stride in strides]
             _check(base, kernel, [step if type(step) is int else None for step in numbers], spec)

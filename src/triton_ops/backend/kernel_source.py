@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from triton_ops.backend.origins import unwrap
-from triton_ops.backend.portable import is_jit_function
+from triton_ops.backend.origins import is_jit_function, unwrap
 
 # Whose result points where their first operand does, or one of those that `where` chooses from.
 _PASS_ON = {"make_block_ptr", "advance", "make_tensor_descriptor", "multiple_of", "max_contiguous", "to", "cast",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import triton_ops
-from triton_ops.backend import Arguments, private_copy
+from triton_ops.backend import Arguments, Protection
 from triton_ops.base import StoredFile
 from triton_ops.benchmark.auto_tuner import PerformanceProfile, checked_runs, metrics_of
 from triton_ops.benchmark.comparing import compare
@@ -420,7 +420,7 @@ class BenchmarkSuite:
                 raise SettingsError(f"{function!r} is not callable")
         arguments = Arguments(args, dict(kwargs))
         with TorchDevice(device_of(arguments, None)).current():
-            own = private_copy(arguments)
+            own = Protection.private_copy(arguments)
             actual = kernel_fn(*own.positional, **own.keyword)
             if actual is None:
                 raise WrongResultError(
@@ -429,7 +429,7 @@ class BenchmarkSuite:
             right, how = self.verifier.verify_by_rule(actual, reference_fn, arguments.positional, arguments.keyword)
             if right:
                 return
-            again = private_copy(arguments)
+            again = Protection.private_copy(arguments)
             expected = reference_fn(*again.positional, **again.keyword)
         results, others = ReferenceResults.as_list(actual), ReferenceResults.as_list(expected)
         near = len(results) == len(others) and all(

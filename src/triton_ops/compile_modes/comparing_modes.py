@@ -17,7 +17,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops._paths import expanded
-from triton_ops.backend import pack
+from triton_ops.backend import Packed
 from triton_ops.base import Folder, is_positive, require
 from triton_ops.compile_modes.backends import option_values
 from triton_ops.compile_modes.compile_mode import (
@@ -134,7 +134,7 @@ def request_of(
         make: Callable[[], Any] = partial(workload_of, workload.model, list(workload.calls))
     else:
         make = partial(workload_by, model)
-    packed = pack((make, loss), _MOST_MODEL_BYTES)
+    packed = Packed.of((make, loss), _MOST_MODEL_BYTES)
     limits = LIMITS if compile_s is None else _limited(float(compile_s))
     return ModesRequest(
         packed=packed.content, modes=ways, manner=manner, limits=limits, seconds=float(seconds),

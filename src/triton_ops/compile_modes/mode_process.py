@@ -19,7 +19,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from triton_ops.backend import Arguments, CandidateError, Protection, one_line, unpack
+from triton_ops.backend import Arguments, CandidateError, Packed, Protection
 from triton_ops.base import Count, NotNegative, fingerprint, require
 from triton_ops.compile_modes.backends import open_gate
 from triton_ops.compile_modes.call_profile import PeakMemory, compile_seconds, graphs_and_breaks, kernels_of, timed_ms
@@ -184,7 +184,7 @@ class ModeStation:
         if manner.matmul_precision not in ("", torch.get_float32_matmul_precision()):
             torch.set_float32_matmul_precision(manner.matmul_precision)
         torch.manual_seed(manner.seed)
-        make, loss = unpack(packed)
+        make, loss = Packed.loaded(packed)
         workload: ModelWorkload = make()
         TorchDevice(workload.device_name).stay()  # a factory chooses it
         self._contender = ModeContender(workload, loss, way, manner, self._tell, self._lines.log)
@@ -386,7 +386,7 @@ def failure_of(error: BaseException) -> CandidateError:
     compiling = any(kind.__module__.startswith(_COMPILER) for kind in type(error).__mro__)
     inner = getattr(error, "inner_exception", None)
     status = CandidateError.of(error, Status.COMPILE if compiling else Status.RUNTIME).status
-    return CandidateError(status, one_line(inner if isinstance(inner, BaseException) else error))
+    return CandidateError(status, CandidateError.one_line(inner if isinstance(inner, BaseException) else error))
 
 
 def _fault_text(fault: str, number: int, of: int) -> str:

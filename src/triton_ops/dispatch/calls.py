@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from triton_ops.backend import Arguments, check_no_arrays, is_tensor, parameters_of, unwrap
+from triton_ops.backend import Arguments, parameters_of, unwrap
 from triton_ops.base import canonical_json
 from triton_ops.dispatch.fast_launch import FastLaunch
 from triton_ops.exceptions import ConfigCollisionError, DeviceError
@@ -110,7 +110,7 @@ class CalledWith:
         """Check that kernels can take the tensors of the call, and, where it is launched, that they have memory."""
         checked = check_memory if launched else check_strided
         for name, value in self.given.keyword.items():
-            if is_tensor(value):
+            if Arguments.is_tensor(value):
                 checked(value, name)
 
     def explain(self, error: Exception, launches: FastLaunch) -> None:
@@ -121,7 +121,7 @@ class CalledWith:
         """
         self.check()
         if launches.compiled:
-            check_no_arrays(launches.name, self.given.keyword)
+            Arguments.check_no_arrays(launches.name, self.given.keyword)
         if launches.compiled and self.device == "cpu" and (isinstance(error, ValueError) or not launches.driven):
             raise DeviceError(
                 "the tensors are on the CPU, and a Triton kernel runs on a GPU", "cuda", "cpu",
@@ -172,7 +172,7 @@ class Calls:
         )
 
     def _facts(self, name: str, value: Any) -> dict[str, Argument]:
-        if is_tensor(value):
+        if Arguments.is_tensor(value):
             return self._facts_of_tensor(name, value)
         if name in self.keys:
             return {name: _plain(value)}
@@ -195,8 +195,10 @@ class Calls:
         return {name: f"{dtype}{shape}", f"{name}:class": "aligned" if aligned else "not aligned"}
 
     def _label(self, named: Mapping[str, Any]) -> str:
-        parts = [f"{name}={named[name]}" for name in self.keys if name in named and not is_tensor(named[name])]
-        dtypes = dict.fromkeys(str(v.dtype).removeprefix("torch.") for v in named.values() if is_tensor(v))
+        parts = [
+            f"{name}={named[name]}" for name in self.keys if name in named and not Arguments.is_tensor(named[name])
+        ]
+        dtypes = dict.fromkeys(str(v.dtype).removeprefix("torch.") for v in named.values() if Arguments.is_tensor(v))
         return " ".join([*parts[:_SHOWN], *dtypes])
 
 

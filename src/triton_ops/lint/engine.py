@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from triton_ops import settings
-from triton_ops.backend import HasOperation, KernelSource, Operation, is_interpreted, one_line
+from triton_ops.backend import CandidateError, HasOperation, KernelSource, Operation, is_interpreted
 from triton_ops.base import require
 from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import KernelTypeError, TargetError
@@ -285,7 +285,7 @@ def _statements(rules: tuple[Rule, ...], reading: KernelReading) -> Iterator[Sta
         except LostStepError as error:
             yield rule.undecided(reading, str(error))
         except Exception as error:  # noqa: BLE001 - a rule that fails on one kernel must not hide what the others find
-            why = f"the rule itself failed, which is an error of this program: {one_line(error)}"
+            why = f"the rule itself failed, which is an error of this program: {CandidateError.one_line(error)}"
             yield rule.undecided(reading, why)
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from triton_ops.backend import Arguments, Built, KernelSource, LaunchedKernel, Operation, one_line
+from triton_ops.backend import Arguments, Built, CandidateError, KernelSource, LaunchedKernel, Operation
 from triton_ops.base import require
 from triton_ops.device import Target
 from triton_ops.exceptions import TritonKernelError
@@ -247,7 +247,7 @@ class KernelReading:
         try:
             text = ttir_of(self.function.function, guess.types, guess.constants, Target.named(READ_FOR))
         except Exception as error:  # noqa: BLE001 - whatever Triton's front end raises
-            return f"Triton's front end refuses it: {one_line(error)}"
+            return f"Triton's front end refuses it: {CandidateError.one_line(error)}"
         try:
             return Variant(guess, KernelFacts.of(text, self.function.parameters), _REARRANGES.search(text) is not None)
         except UntoldError as error:

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from triton_ops.backend import LAUNCH_OPTIONS, is_tensor
+from triton_ops.backend import LAUNCH_OPTIONS, Arguments
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Model, Readings
 from triton_ops.device import Calibration, Machine
@@ -410,7 +410,7 @@ def small_contents(task: Task) -> Contents:
     if task.originals is None:
         return {}
     arguments = task.originals.by_name(task.kernel).keyword
-    small = {name: value for name, value in arguments.items() if is_tensor(value) and _is_small(value)}
+    small = {name: value for name, value in arguments.items() if Arguments.is_tensor(value) and _is_small(value)}
     return {name: value.flatten().tolist() for name, value in small.items()}
 
 
