@@ -5,11 +5,11 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.search.coordinate import CoordinateDescent as CoordinateDescent
-    from triton_ops.search.place import ProblemPlace as ProblemPlace
     from triton_ops.search.searchers import SMALL as SMALL
     from triton_ops.search.searchers import USES_PRIORS as USES_PRIORS
     from triton_ops.search.searchers import AnySearch as AnySearch
     from triton_ops.search.searchers import Prior as Prior
+    from triton_ops.search.searchers import ProblemPlace as ProblemPlace
     from triton_ops.search.searchers import Searcher as Searcher
     from triton_ops.search.searchers import UsesPreviews as UsesPreviews
     from triton_ops.search.searchers import begin_imports as begin_imports

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.exceptions import EmptySpaceError
-from triton_ops.search.columns import Encoder, Floats
+from triton_ops.search.surrogate import Encoder, Floats
 from triton_ops.space import Config, ConfigSpace, all_configs
 from triton_ops.values import Trial
 

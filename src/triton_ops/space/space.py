@@ -20,9 +20,8 @@ from typing import Any, cast
 
 from triton_ops.base import canonical_json, fingerprint
 from triton_ops.exceptions import EmptySpaceError, SpaceError, UnknownTunableError
-from triton_ops.space.config import Config
-from triton_ops.space.constraint import Constraint
-from triton_ops.space.tunable import (
+from triton_ops.space.config import (
+    Config,
     Members,
     Tunable,
     Value,
@@ -31,6 +30,7 @@ from triton_ops.space.tunable import (
     named_shortly,
     values_of_members,
 )
+from triton_ops.space.constraint import Constraint
 from triton_ops.space.walk import Asks, Completions, Group, RowOutcome, SpaceWalk, TooManyAsks, groups_of
 
 _TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}

@@ -4,19 +4,19 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.values.buckets import BucketRule as BucketRule
-    from triton_ops.values.buckets import Mapper as Mapper
-    from triton_ops.values.buckets import Nearest as Nearest
-    from triton_ops.values.buckets import Range as Range
-    from triton_ops.values.buckets import extents_of as extents_of
-    from triton_ops.values.buckets import rest_of as rest_of
-    from triton_ops.values.buckets import unkeyed as unkeyed
     from triton_ops.values.key import Argument as Argument
+    from triton_ops.values.key import BucketRule as BucketRule
     from triton_ops.values.key import Key as Key
-    from triton_ops.values.problem import Problem as Problem
-    from triton_ops.values.problem import Scalar as Scalar
-    from triton_ops.values.problem import from_plain as from_plain
-    from triton_ops.values.problem import plain as plain
+    from triton_ops.values.key import Mapper as Mapper
+    from triton_ops.values.key import Nearest as Nearest
+    from triton_ops.values.key import Problem as Problem
+    from triton_ops.values.key import Range as Range
+    from triton_ops.values.key import Scalar as Scalar
+    from triton_ops.values.key import extents_of as extents_of
+    from triton_ops.values.key import from_plain as from_plain
+    from triton_ops.values.key import plain as plain
+    from triton_ops.values.key import rest_of as rest_of
+    from triton_ops.values.key import unkeyed as unkeyed
     from triton_ops.values.tensors import ALIGNMENT_BYTES as ALIGNMENT_BYTES
     from triton_ops.values.tensors import ITEM_BYTES as ITEM_BYTES
     from triton_ops.values.tensors import TensorSpec as TensorSpec

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from tests.strategies import examples, spaces
 from triton_ops.search import SMALL, make_searcher
-from triton_ops.search.columns import Encoder
-from triton_ops.search.gains import Chance, Priors
+from triton_ops.search.auto import Chance, Priors
 from triton_ops.search.sampling import OpenConfigs, farthest
 from triton_ops.search.surrogate import (
     ByDistance,
     ByTunables,
+    Encoder,
     Surrogate,
     expected_improvement,
     most_telling,
