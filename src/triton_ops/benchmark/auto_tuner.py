@@ -29,7 +29,7 @@ from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsErr
 from triton_ops.space import Config, ConfigSpace, Members, given_back
 from triton_ops.timing import Arm, EmptyCaptureError, HostTimer, Launch, Rounds, Sampler, SharedTimer, Timer
 from triton_ops.values import KernelMetrics as KernelMetrics
-from triton_ops.values import Measurement, Status, Trial, check_layout, totals
+from triton_ops.values import Measurement, Status, TensorSpec, Trial
 from triton_ops.values import TuningResult as TuningResult
 
 ALONE = "low: the cached winner alone was measured, and compared with nothing"
@@ -163,7 +163,7 @@ class TritonAutoTuner:
         start = time.monotonic()
         arguments = Arguments(args, kwargs)
         for tensor in arguments.tensors():
-            check_layout(tensor, "an argument")
+            TensorSpec.check_layout(tensor, "an argument")
         self._kernel.check(self._space.tunables, arguments)
         if performance is not None and not callable(getattr(performance, "metrics", None)):
             raise SettingsError(
@@ -393,7 +393,7 @@ def _result(
         stopped="cached" if from_cache else "complete",
         elapsed_s=time.monotonic() - start,
         mode=winner.best_measurement.mode,
-        totals={} if from_cache else totals(tuple(trials)),
+        totals={} if from_cache else Trial.totals(tuple(trials)),
         winner=winner,
     )
 

@@ -10,9 +10,10 @@
    all before where nothing else is known, and from twenty trials on every second config is chosen without the records.
 3. Several configs of one time are kept apart: a config that is proposed but not finished lowers the doubt around it.
 4. A config that would compile for long needs a larger expected gain.
-5. The search asks for previews, and uses the compiler's figures of configs before they are measured: a config that cannot be launched is never proposed, a config that spills comes last, of two
-   configs that are the same program one is proposed, and the compiler's figures are columns of the surrogate. The first
-   previews are spread over the space, or are the priors' first choices; later previews have the largest expected gain.
+5. The search asks for previews, and uses the compiler's figures of configs before they are measured: a config that
+   cannot be launched is never proposed, a config that spills comes last, of two configs that are the same program one
+   is proposed, and the compiler's figures are columns of the surrogate. The first previews are spread over the space,
+   or are the priors' first choices; later previews have the largest expected gain.
 
 A space of up to 64 configs is tried whole, each config as far as possible from all before. A larger space is never
 enumerated beyond 30,000 configs: `OpenConfigs` holds a sample that grows around the best configs so far.
@@ -36,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.search.sampling import OpenConfigs, farthest, middle
-from triton_ops.search.searchers import SMALL, LearnsPreviews, Prior
+from triton_ops.search.searchers import LearnsPreviews, Prior, Search
 from triton_ops.search.surrogate import (
     ByDistance,
     ByTunables,
@@ -387,7 +388,7 @@ class AutoSearch:
     ) -> None:
         self._encoder = Encoder(space)
         self._open_configs = OpenConfigs(space, self._encoder, seed)
-        self._small = self._open_configs.whole and len(self._open_configs.configs) <= SMALL
+        self._small = self._open_configs.whole and len(self._open_configs.configs) <= Search.SMALL
         self._space = space
         self._names = set(space.tunables)
         self._random = np.random.default_rng(seed)

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from triton_ops.base import import_in_order
 from triton_ops.device import DeviceSpec
@@ -81,6 +81,12 @@ class ProblemPlace:
         apart += _OTHER_DEVICE * (self.device != other.device)
         vendors = {DeviceSpec.vendor_of_name(device) for device in (self.device, other.device)} - {None}
         return apart + _OTHER_VENDOR * (len(vendors) > 1)
+
+    @staticmethod
+    def transfer(space: ConfigSpace, trials: Sequence[Trial], distance: float) -> Prior | None:
+        """The trials of a place at this distance as a prior for `space`; None if they have other tunables."""
+        transfer = importlib.import_module("triton_ops.search.transfer").Transfer(space, trials, distance)
+        return transfer if len(transfer) else None
 
     def _pairs(self, other: ProblemPlace) -> Iterator[tuple[int, int]]:
         """The extents of corresponding axes: the last axis of a tensor here belongs to its last axis there."""
@@ -170,14 +176,6 @@ class LearnsPreviews(Protocol):
         """Take the compiler's results for configs of this space; `score` may then say something else of them."""
 
 
-SMALL = 64  # a space of at most this many configs is tried whole by `auto`: a search would save less than it costs
-
-
-def expected_gain(searcher: Searcher) -> float:
-    """The gain that `searcher` expects; infinite for a searcher that does not estimate a gain."""
-    return searcher.expected_gain() if isinstance(searcher, EstimatesGain) else math.inf
-
-
 SEARCHERS: dict[str, tuple[str, str]] = {
     "auto": ("auto", "AutoSearch"),
     "random": ("sampling", "random_search"),
@@ -190,7 +188,7 @@ SEARCHERS: dict[str, tuple[str, str]] = {
     "coordinate-all": ("coordinate", "in_all_directions"),
     "optuna": ("optuna_search", "OptunaSearch"),
 }  # name to module and maker; a module is imported when its searcher is made, since some need large packages
-USES_PRIORS = ("auto",)  # the searchers that take priors
+_USES_PRIORS = ("auto",)  # the searchers that take priors
 _IMPORTED_LATE = {
     "auto": ("triton_ops.search.auto", "scipy.linalg", "scipy.optimize", "scipy.special", "threadpoolctl")
 }  # what searchers import when they first need it, which takes a third of a second
@@ -202,6 +200,64 @@ AnySearch: TypeAlias = "str | Searcher | SearcherFactory"
 _Search = TypeVar("_Search", bound=AnySearch)
 
 
+class Search:
+    """A search as a caller gives it: by its name, as a searcher, or as a factory of one."""
+
+    SMALL: ClassVar = 64  # a space of at most this many configs is tried whole by `auto`: a search would save less
+
+    def __init__(self, search: AnySearch) -> None:
+        self.search = search
+
+    @property
+    def name(self) -> str:
+        """The name in records: the search's own name, or the qualified name of its class or function."""
+        search = self.search
+        if isinstance(search, str):
+            return search
+        while isinstance(search, functools.partial):
+            search = search.func
+        owner: Any = search if hasattr(search, "__qualname__") else type(search)
+        return f"{owner.__module__}.{owner.__qualname__}"
+
+    @property
+    def uses_priors(self) -> bool:
+        """True if its searcher takes priors."""
+        return self.search in _USES_PRIORS
+
+    def begin_imports(self, space: ConfigSpace) -> None:
+        """Begin to import in a thread what a searcher for `space` will need, before the searcher is made.
+
+        A search waits for the packages of its surrogate after three trials, so they are wanted by the time the first
+        config is tried. A space that is tried whole needs none.
+        """
+        search = self.search
+        joined = math.prod(len(tunable) for tunable in space.tunables.values())
+        most = joined if space.listed is None else len(space.listed)
+        if isinstance(search, str) and search in _IMPORTED_LATE and most > self.SMALL:
+            threading.Thread(target=_load, args=_IMPORTED_LATE[search], name="triton-ops preload", daemon=True).start()
+
+    @staticmethod
+    def checked(search: _Search) -> _Search:
+        """Return `search` if it is a searcher's name, a searcher, or can be called to make one; else SettingsError."""
+        if isinstance(search, str) and search not in SEARCHERS:
+            raise SettingsError(
+                f"there is no search {search!r}; there are {', '.join(SEARCHERS)}",
+                hint="choose one of these, or pass a searcher of your own",
+            )
+        if not (isinstance(search, str) or _can_search(search) or callable(search)):
+            raise SettingsError(
+                f"search is {search!r}, which has no methods `ask` and `tell` and cannot be called to make what has "
+                "them",
+                hint=f"pass one of {', '.join(SEARCHERS)}, a searcher, or a function from a space and a seed to one",
+            )
+        return search
+
+    @staticmethod
+    def expected_gain(searcher: Searcher) -> float:
+        """The gain that a searcher expects; infinite for one that does not estimate a gain."""
+        return searcher.expected_gain() if isinstance(searcher, EstimatesGain) else math.inf
+
+
 def make_searcher(
     search: AnySearch, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
 ) -> Searcher:
@@ -209,62 +265,19 @@ def make_searcher(
 
     Raises SettingsError if there is none, and MissingDependencyError if it needs a package that is not installed.
     """
-    checked_search(search)
+    Search.checked(search)
     if not isinstance(search, str):
         return cast("Searcher", search) if _can_search(search) else _make(cast("SearcherFactory", search), space, seed)
     module, maker = SEARCHERS[search]
     factory = getattr(importlib.import_module(f"triton_ops.search.{module}"), maker)
-    searcher: Searcher = factory(space, seed, priors, records) if search in USES_PRIORS else factory(space, seed)
+    searcher: Searcher = factory(space, seed, priors, records) if search in _USES_PRIORS else factory(space, seed)
     return searcher
-
-
-def begin_imports(search: AnySearch, space: ConfigSpace) -> None:
-    """Begin to import in a thread what a searcher for `space` will need, before the searcher is made.
-
-    A search waits for the packages of its surrogate after three trials, so they are wanted by the time the first config
-    is tried. A space that is tried whole needs none.
-    """
-    joined = math.prod(len(tunable) for tunable in space.tunables.values())
-    most = joined if space.listed is None else len(space.listed)
-    if isinstance(search, str) and search in _IMPORTED_LATE and most > SMALL:
-        threading.Thread(target=_load, args=_IMPORTED_LATE[search], name="triton-ops preload", daemon=True).start()
 
 
 def _load(*names: str) -> None:
     with contextlib.suppress(Exception):  # `require`, which waits for the rest of the import, reports it
         for name in names:
             import_in_order(name)
-
-
-def make_transfer(space: ConfigSpace, trials: Sequence[Trial], distance: float) -> Prior | None:
-    """The trials of another place at this distance as a prior for `space`; None if they have other tunables."""
-    transfer = importlib.import_module("triton_ops.search.transfer").Transfer(space, trials, distance)
-    return transfer if len(transfer) else None
-
-
-def checked_search(search: _Search) -> _Search:
-    """Return `search` if it is a searcher's name, a searcher, or can be called to make one; raises SettingsError."""
-    if isinstance(search, str) and search not in SEARCHERS:
-        raise SettingsError(
-            f"there is no search {search!r}; there are {', '.join(SEARCHERS)}",
-            hint="choose one of these, or pass a searcher of your own",
-        )
-    if not (isinstance(search, str) or _can_search(search) or callable(search)):
-        raise SettingsError(
-            f"search is {search!r}, which has no methods `ask` and `tell` and cannot be called to make what has them",
-            hint=f"pass one of {', '.join(SEARCHERS)}, a searcher, or a function from a space and a seed to one",
-        )
-    return search
-
-
-def search_name(search: AnySearch) -> str:
-    """The name of the search in records: its own name, or the qualified name of its class or function."""
-    if isinstance(search, str):
-        return search
-    while isinstance(search, functools.partial):
-        search = search.func
-    owner: Any = search if hasattr(search, "__qualname__") else type(search)
-    return f"{owner.__module__}.{owner.__qualname__}"
 
 
 def _can_search(search: Any) -> bool:
@@ -276,7 +289,7 @@ def _make(factory: SearcherFactory, space: ConfigSpace, seed: int) -> Searcher:
     searcher = factory(space, seed)
     if not _can_search(searcher):
         raise SettingsError(
-            f"{search_name(factory)} made {searcher!r}, which has no methods `ask` and `tell`",
+            f"{Search(factory).name} made {searcher!r}, which has no methods `ask` and `tell`",
             hint="return a searcher: docs/guides/searcher.md has an example",
         )
     return searcher

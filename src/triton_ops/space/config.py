@@ -252,6 +252,30 @@ class Tunable:
             return self
         return replace(self, values=plain, members={**self.members, **members_among(self.values, name)})
 
+    @staticmethod
+    def of(name: str, source: Any) -> Tunable:
+        """A tunable from a user's tunable or iterable of values, ordered if these are numbers in rising order."""
+        if not isinstance(name, str):
+            raise ConfigValueError(
+                f"a tunable's name must be a string, not {name!r}", hint='write {"BLOCK": [64, 128]}'
+            )
+        if isinstance(source, Tunable):
+            return source.check(name)
+        if isinstance(source, (str, bytes)) or not isinstance(source, Iterable):
+            raise ConfigValueError(
+                f"tunable {name!r} is {source!r}; it must be a list of values",
+                hint=f"write [{source!r}] for a single value",
+            )
+        if isinstance(source, (set, frozenset)):
+            raise ConfigValueError(
+                f"tunable {name!r} is a set, whose order differs from run to run",
+                hint="write a list, in the order to try",
+            )
+        tunable = Tunable(_as_tuple(source)).check(name)
+        numbers = [value for value in tunable if isinstance(value, (int, float)) and not isinstance(value, bool)]
+        rising = len(numbers) == len(tunable) and all(a < b for a, b in pairwise(numbers))
+        return replace(tunable, ordered=rising)
+
 
 def Choice(values: Iterable[Value]) -> Tunable:  # noqa: N802 - reads as a type where spaces are written
     """An unordered choice among `values`; their order is only the order of enumeration.
@@ -311,27 +335,6 @@ def PowerOfTwo(low: int, high: int) -> Tunable:  # noqa: N802
 def Flag() -> Tunable:  # noqa: N802
     """A tunable with the values False and True, in this order."""
     return Tunable((False, True))
-
-
-def as_tunable(name: str, source: Any) -> Tunable:
-    """A tunable from a user's tunable or iterable of values, which is ordered if these are numbers in rising order."""
-    if not isinstance(name, str):
-        raise ConfigValueError(f"a tunable's name must be a string, not {name!r}", hint='write {"BLOCK": [64, 128]}')
-    if isinstance(source, Tunable):
-        return source.check(name)
-    if isinstance(source, (str, bytes)) or not isinstance(source, Iterable):
-        raise ConfigValueError(
-            f"tunable {name!r} is {source!r}; it must be a list of values",
-            hint=f"write [{source!r}] for a single value",
-        )
-    if isinstance(source, (set, frozenset)):
-        raise ConfigValueError(
-            f"tunable {name!r} is a set, whose order differs from run to run", hint="write a list, in the order to try"
-        )
-    tunable = Tunable(_as_tuple(source)).check(name)
-    numbers = [value for value in tunable if isinstance(value, (int, float)) and not isinstance(value, bool)]
-    rising = len(numbers) == len(tunable) and all(a < b for a, b in pairwise(numbers))
-    return replace(tunable, ordered=rising)
 
 
 def _as_tuple(values: Iterable[Any]) -> tuple[Any, ...]:
@@ -450,19 +453,19 @@ class Config(Mapping[str, Value]):
     def __repr__(self) -> str:
         return f"Config({self.plain._values!r})"
 
+    @staticmethod
+    def encode(value: Any) -> dict[str, Value]:
+        """A config as a plain dict, for an encoder that meets an unknown type; TypeError for anything else."""
+        if isinstance(value, Config):
+            return dict(value.plain)
+        raise TypeError(f"a value of type {type(value).__name__} has no JSON form")
 
-def config_to_json(value: Any) -> dict[str, Value]:
-    """A config as a plain dict, for an encoder that meets a type that it does not know; TypeError for anything else."""
-    if isinstance(value, Config):
-        return dict(value.plain)
-    raise TypeError(f"a value of type {type(value).__name__} has no JSON form")
-
-
-def config_from_json(kind: type, value: Any) -> Config:
-    """A config from decoded JSON, for a decoder that meets a type that it does not know; TypeError for others."""
-    if kind is Config:
-        return Config.from_json(value)
-    raise TypeError(f"no {kind.__name__} can be made from JSON")
+    @staticmethod
+    def decode(kind: type, value: Any) -> Config:
+        """A config from decoded JSON, for a decoder that meets an unknown type; TypeError for others."""
+        if kind is Config:
+            return Config.from_json(value)
+        raise TypeError(f"no {kind.__name__} can be made from JSON")
 
 
 def _as_tuples(value: Any, depth: int = 1) -> Any:

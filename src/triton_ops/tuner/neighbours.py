@@ -14,9 +14,9 @@ from triton_ops.cost_model import Model, ModelPrior
 from triton_ops.device import Calibration, Machine
 from triton_ops.records import FollowedLockfile, Record, Runs
 from triton_ops.request import Task
-from triton_ops.search import Prior, ProblemPlace, make_transfer
+from triton_ops.search import Prior, ProblemPlace
 from triton_ops.space import Config
-from triton_ops.values import Key, Measurement, Status, Trial, unkeyed
+from triton_ops.values import Key, Mapper, Measurement, Status, Trial
 
 _MOST = 4  # places whose trials guide a search, the nearest ones
 
@@ -45,7 +45,7 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
     priors: list[Prior] = []
     for record in others:
         trials = trials_of(record, folder) or _summary(record)
-        transfer = make_transfer(task.space, trials, place_of(record.key).distance(here))
+        transfer = ProblemPlace.transfer(task.space, trials, place_of(record.key).distance(here))
         if transfer is not None:
             priors.append(transfer)
         if len(priors) == _MOST:
@@ -68,7 +68,7 @@ def _same_problem(one: Key, other: Key) -> bool:
 
 def place_of(key: Key) -> ProblemPlace:
     """The problem and the device of a key, for its distance from another; a bucket is at its largest problem."""
-    return ProblemPlace.of_arguments(unkeyed(key.problem)[0], str(key.device.get("name", "")))
+    return ProblemPlace.of_arguments(Mapper.unkeyed(key.problem)[0], str(key.device.get("name", "")))
 
 
 def _summary(record: Record) -> list[Trial]:

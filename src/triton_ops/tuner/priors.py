@@ -32,8 +32,8 @@ from triton_ops.device import Calibration, Machine
 from triton_ops.kernel_ir import KernelWork
 from triton_ops.processes import WorkerProcess
 from triton_ops.request import Task
-from triton_ops.search import SMALL, Prior, Searcher, UsesPreviews, expected_gain
-from triton_ops.space import Config, ConfigSpace, all_configs
+from triton_ops.search import Prior, Search, Searcher, UsesPreviews
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.neighbours import model_of
 from triton_ops.values import Compiled, Trial
 
@@ -92,7 +92,7 @@ class LatePriors:
     def expected_gain(self) -> float:
         """As of the searcher; infinite until it is there."""
         searcher = self._current()
-        return float("inf") if searcher is None else expected_gain(searcher)
+        return float("inf") if searcher is None else Search.expected_gain(searcher)
 
     def wanted_previews(self, count: int) -> list[Config]:
         """Previews of the searcher, which are asked for before proposals are; none before the first trial."""
@@ -165,7 +165,7 @@ class Survey:
     @staticmethod
     def considered(space: ConfigSpace) -> list[Config]:
         """The configs that a survey considers: all of a small space, some of a large one in random order."""
-        if configs := all_configs(space, WHOLE):
+        if configs := space.all_configs(WHOLE):
             return configs
         rng = random.Random(0)
         return list(dict.fromkeys(space.sample(rng) for _ in range(_DRAWN)))
@@ -291,7 +291,7 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
         return priors
     machine = Machine.of(task.device, Calibration.load(folder, task.device.name))
     configs = Survey.considered(task.space) if machine is not None else []
-    if machine is None or len(configs) <= SMALL:
+    if machine is None or len(configs) <= Search.SMALL:
         priors.set_result([])
         return priors
 

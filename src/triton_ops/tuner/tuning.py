@@ -39,7 +39,7 @@ from triton_ops.records import (
     store_in,
 )
 from triton_ops.request import Effort, RunningBudget, Task, TuneOptions, TuneRequest
-from triton_ops.search import USES_PRIORS, Prior, Searcher, begin_imports, make_searcher
+from triton_ops.search import Prior, Search, Searcher, make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.gate import Gate, Leave, nothing_yet, wait_for_one
 from triton_ops.tuner.loop import TuningLoop
@@ -319,7 +319,7 @@ class Tuning:
     def run(self) -> TuningResult:
         """Search, compare the finalists, and keep the winner; raises as `tune`."""
         task = self.task
-        begin_imports(self.effort.search, task.space)
+        Search(self.effort.search).begin_imports(task.space)
         with self._prepare() as pool, self.stations.early_process() as process:
             before = self._before()
             trials = before.trials
@@ -542,7 +542,7 @@ class Tuning:
 
     def _searcher(self, pool: CompilePool | None, ready: Callable[[], bool]) -> Searcher:
         search, space = self.effort.search, self.task.space
-        if search not in USES_PRIORS:
+        if not Search(search).uses_priors:
             return make_searcher(search, space, self.options.seed)
         records = transfers_to(self.task, self.key, self.store, self.folder) if self._transfers else []
         if self._model is None:
@@ -560,7 +560,7 @@ class Tuning:
 
     def _nearby(self, trials: Sequence[Trial]) -> list[Config]:
         """Winners for problems nearby, if they may guide the search, and did not end their process before."""
-        if not self._transfers or self.effort.search not in USES_PRIORS:
+        if not self._transfers or not Search(self.effort.search).uses_priors:
             return []
         configs_before = {trial.config for trial in trials}
         winners = winners_nearby(self.task, self.key, self.store)

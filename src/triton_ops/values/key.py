@@ -56,36 +56,37 @@ class Problem:
     @property
     def fingerprint(self) -> str:
         """Hexadecimal digits that are equal for problems of equal content."""
-        return fingerprint([self.kernel, [[name, plain(argument)] for name, argument in self.arguments]])
+        return fingerprint([self.kernel, [[name, Problem.plain(argument)] for name, argument in self.arguments]])
 
     def __str__(self) -> str:
         return f"{self.kernel} {self.label}".rstrip()
 
+    @staticmethod
+    def plain(argument: TensorSpec | Scalar) -> Any:
+        """An argument of a problem as a value that JSON can hold."""
+        if isinstance(argument, TensorSpec):
+            shape, stride = list(argument.shape), list(argument.strides)
+            return {"shape": shape, "dtype": argument.dtype, "stride": stride, "aligned": argument.aligned}
+        for kind in (bool, int, float, str):  # bool is an int, and NumPy's double precision number is a float
+            if isinstance(argument, kind):
+                argument = kind(argument)
+                break
+        if isinstance(argument, float) and not math.isfinite(argument):
+            return {"float": repr(argument)}  # JSON has no infinity, but a mask value is often one
+        return argument
 
-def plain(argument: TensorSpec | Scalar) -> Any:
-    """An argument of a problem as a value that JSON can hold."""
-    if isinstance(argument, TensorSpec):
-        spec = argument
-        return {"shape": list(spec.shape), "dtype": spec.dtype, "stride": list(spec.strides), "aligned": spec.aligned}
-    for kind in (bool, int, float, str):  # bool is an int, and NumPy's double precision number is a float
-        if isinstance(argument, kind):
-            argument = kind(argument)
-            break
-    if isinstance(argument, float) and not math.isfinite(argument):
-        return {"float": repr(argument)}  # JSON has no infinity, but a mask value is often one
-    return argument
-
-
-def from_plain(value: Any) -> TensorSpec | Scalar:
-    """The argument that `plain` has turned into `value`, with open strides row-major; KernelTypeError for a range."""
-    if not isinstance(value, Mapping):
-        return value  # type: ignore[no-any-return]
-    if "float" in value:
-        return float(value["float"])
-    if not {"shape", "dtype", "stride"} <= value.keys():
-        raise KernelTypeError(f"no argument can be made from {dict(value)}", hint="call the kernel with its arguments")
-    stride = None if None in value["stride"] else tuple(value["stride"])
-    return TensorSpec(tuple(value["shape"]), value["dtype"], stride, aligned=value.get("aligned", True))
+    @staticmethod
+    def from_plain(value: Any) -> TensorSpec | Scalar:
+        """The argument that `plain` has made `value` of, with open strides row-major; KernelTypeError for a range."""
+        if not isinstance(value, Mapping):
+            return value  # type: ignore[no-any-return]
+        if "float" in value:
+            return float(value["float"])
+        if not {"shape", "dtype", "stride"} <= value.keys():
+            hint = "call the kernel with its arguments"
+            raise KernelTypeError(f"no argument can be made from {dict(value)}", hint=hint)
+        stride = None if None in value["stride"] else tuple(value["stride"])
+        return TensorSpec(tuple(value["shape"]), value["dtype"], stride, aligned=value.get("aligned", True))
 
 
 LARGEST = 1 << 62
@@ -243,26 +244,6 @@ def _check_rising(values: tuple[int, ...], kind: str) -> None:
         )
 
 
-def extents_of(problem: Mapping[str, Any]) -> dict[str, int]:
-    """Every extent of a problem by its name; booleans are none."""
-    extents: dict[str, int] = {}
-    for name, argument in problem.items():
-        if isinstance(argument, Mapping):
-            extents.update({f"{name}[{axis}]": extent for axis, extent in enumerate(argument.get("shape", ()))})
-        elif isinstance(argument, int) and not isinstance(argument, bool) and ":" not in name:
-            extents[name] = argument
-    return extents
-
-
-def rest_of(problem: Mapping[str, Any], free: Collection[str]) -> dict[str, Any]:
-    """The problem without the extents named in `free`.
-
-    Each such extent becomes null. The strides of a tensor with such an axis follow from its extents, so only their
-    kind remains: 0, 1, or null for any other.
-    """
-    return {name: _rest(name, argument, free) for name, argument in problem.items()}
-
-
 def _rest(name: str, argument: Any, free: Collection[str]) -> Any:
     if not isinstance(argument, Mapping):
         return None if name in free else argument
@@ -354,7 +335,7 @@ class Mapper:
 
         A bucket whose extents are missing, or not equal, makes no range: the problem then keeps its own values.
         """
-        extents, ranges = extents_of(problem), []
+        extents, ranges = Mapper.extents_of(problem), []
         for bucket in self.buckets:
             values = {extents.get(name) for name in bucket.extents}
             value = values.pop() if len(values) == 1 else None
@@ -378,26 +359,47 @@ class Mapper:
         ignored = [f"without {', '.join(self.ignored)}"] if self.ignored else []
         return "; ".join([*map(str, self.buckets), *ignored]) or "every argument as it is"
 
+    @staticmethod
+    def extents_of(problem: Mapping[str, Any]) -> dict[str, int]:
+        """Every extent of a problem by its name; booleans are none."""
+        extents: dict[str, int] = {}
+        for name, argument in problem.items():
+            if isinstance(argument, Mapping):
+                extents.update({f"{name}[{axis}]": extent for axis, extent in enumerate(argument.get("shape", ()))})
+            elif isinstance(argument, int) and not isinstance(argument, bool) and ":" not in name:
+                extents[name] = argument
+        return extents
 
-def unkeyed(problem: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Range, ...], tuple[str, ...]]:
-    """The content of a mapper's key: a problem with the end of each range, the ranges, and the ignored arguments.
+    @staticmethod
+    def rest_of(problem: Mapping[str, Any], free: Collection[str]) -> dict[str, Any]:
+        """The problem without the extents named in `free`.
 
-    A problem that no mapper has changed is itself, without ranges.
-    """
-    ranges: list[Range] = []
-    plain: dict[str, Any] = {}
-    for name, argument in problem.items():
-        if isinstance(argument, Mapping) and "range" in argument:
-            ranges.append(Range((name,), *argument["range"]))
-            plain[name] = argument["range"][1]
-        elif isinstance(argument, Mapping) and "shape" in argument:
-            spans = {axis: extent for axis, extent in enumerate(argument["shape"]) if isinstance(extent, (list, tuple))}
-            ranges += [Range((f"{name}[{axis}]",), *span) for axis, span in spans.items()]
-            shape = [spans[axis][1] if axis in spans else extent for axis, extent in enumerate(argument["shape"])]
-            plain[name] = {**argument, "shape": shape}
-        else:
-            plain[name] = argument
-    return plain, tuple(ranges), tuple(name for name, argument in problem.items() if argument == ANY)
+        Each such extent becomes null. The strides of a tensor with such an axis follow from its extents, so only their
+        kind remains: 0, 1, or null for any other.
+        """
+        return {name: _rest(name, argument, free) for name, argument in problem.items()}
+
+    @staticmethod
+    def unkeyed(problem: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Range, ...], tuple[str, ...]]:
+        """The content of a mapper's key: a problem with the end of each range, the ranges, and the ignored arguments.
+
+        A problem that no mapper has changed is itself, without ranges.
+        """
+        ranges: list[Range] = []
+        plain: dict[str, Any] = {}
+        for name, argument in problem.items():
+            if isinstance(argument, Mapping) and "range" in argument:
+                ranges.append(Range((name,), *argument["range"]))
+                plain[name] = argument["range"][1]
+            elif isinstance(argument, Mapping) and "shape" in argument:
+                extents = enumerate(argument["shape"])
+                spans = {axis: extent for axis, extent in extents if isinstance(extent, (list, tuple))}
+                ranges += [Range((f"{name}[{axis}]",), *span) for axis, span in spans.items()]
+                shape = [spans[axis][1] if axis in spans else extent for axis, extent in enumerate(argument["shape"])]
+                plain[name] = {**argument, "shape": shape}
+            else:
+                plain[name] = argument
+        return plain, tuple(ranges), tuple(name for name, argument in problem.items() if argument == ANY)
 
 
 def _key_form(name: str, argument: Any, spans: Mapping[str, list[int]]) -> Any:
@@ -457,7 +459,7 @@ class Key:
         mapper: Mapper | None = None,
     ) -> Key:
         """The key of a problem on a device; with `mapper` that of every problem that shares its buckets."""
-        content = {name: plain(argument) for name, argument in problem.arguments}
+        content = {name: Problem.plain(argument) for name, argument in problem.arguments}
         return cls(
             kernel=problem.kernel,
             problem=content if mapper is None else mapper.keyed(content),
