@@ -23,10 +23,10 @@ _MOST = 4  # places whose trials guide a search, the nearest ones
 
 def model_of(task: Task, folder: Path) -> list[Prior]:
     """The model of the work that the kernel's author declared; an empty list where the model can say nothing."""
-    machine = Machine.of(task.device, Calibration.load(folder, task.device.name))
-    if machine is None or task.work is None or task.work.tiles is None:
+    if task.work is None or task.work.tiles is None:
         return []
-    return [ModelPrior(Model(task.work, machine))]
+    machine = Machine.of(task.device, Calibration.load(folder, task.device.name))
+    return [] if machine is None else [ModelPrior(Model(task.work, machine))]
 
 
 def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) -> list[Prior]:

@@ -432,7 +432,7 @@ class Tuning:
             wait_for_station = self.stations.begin(assignment, process, log.begun, check)
             searcher = self._searcher(pool, readiness(process))
             waits = until_one_is_done if self.gate is None else partial(wait_for_one, self.gate)
-            machine = Machine.of(self.task.device)
+            machine = None if pool is None else Machine.of(self.task.device)
             feed = feed_over(pool, machine, self.effort, searcher, log.preview, waits)
             loop = self._loop(log, searcher, feed)
             loop.prepare(incumbents, trials, nearby)
