@@ -40,7 +40,7 @@ from benchmarks.correctness.rounding_bounds import (
 )
 from benchmarks.document import commit_here, headed, save
 from triton_ops import kernels
-from triton_ops.backend import Arguments, CandidateError, Operation, one_line, private_copy
+from triton_ops.backend import Arguments, CandidateError, Operation, Protection
 from triton_ops.benchmark.rivals import check_result
 from triton_ops.device import probe
 from triton_ops.exceptions import TritonKernelError, WrongResultError
@@ -86,7 +86,7 @@ def wrong(case: Case, device: str, by_bound: list[Case] | None = None) -> str | 
             first = _right(operation, config, values, case, by_bound)
         again = launched(operation, config, values)
     except (WrongResultError, CandidateError, TritonKernelError) as error:
-        return one_line(error)
+        return CandidateError.one_line(error)
     same = all(bits(one).equal(bits(other)) for one, other in zip(first, again, strict=True))
     return None if same else "a second launch gives other bits"
 
@@ -112,7 +112,7 @@ def _right(
 
 def launched(operation: Operation, config: Config, values: Mapping[str, Any]) -> list[Any]:
     """The outputs of one launch on copies of the arguments."""
-    copy = private_copy(Arguments(keyword=values))
+    copy = Protection.private_copy(Arguments(keyword=values))
     executable = operation.kernel.compile(config, copy)
     executable.launch(copy)
     return [copy.keyword[name] for name in executable.outputs]
@@ -188,7 +188,7 @@ def judged(name: str, part: int, options: Mapping[str, Any]) -> Part:
         try:
             how = wrong(case, options["device"], tally.by_bound)
         except RuntimeError as error:  # torch's own, such as a fault of a launch that it tells of where it waits
-            how = one_line(error)
+            how = CandidateError.one_line(error)
         if how is not None:
             tally.wrong.append({**asdict(case), "how": how})
             print(f"wrong: {case}: {how}", flush=True)

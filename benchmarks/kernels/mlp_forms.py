@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 from benchmarks.kernels.gluon_mlp import gluon_mlp
-from triton_ops.backend import FormsKernel, StandIn, TritonKernel, is_tensor, matrix_descriptor
+from triton_ops.backend import Arguments, FormsKernel, StandIn, TritonKernel, matrix_descriptor
 from triton_ops.kernels.gated_mlp import operation
 from triton_ops.kernels.jit import activated, put, tile_of
 from triton_ops.kernels.tiles import programs_for
@@ -77,7 +77,7 @@ def _result(meta: Mapping[str, Any]) -> Any:
 def _together(meta: Mapping[str, Any]) -> Any:
     """The packed weights, or what stands for them where there is no memory."""
     gate_weight, up_weight = meta["gate_weight"], meta["up_weight"]
-    if not is_tensor(gate_weight):
+    if not Arguments.is_tensor(gate_weight):
         N, K = gate_weight.shape
         return StandIn.of(TensorSpec((2 * N, K), gate_weight.dtype))
     return packed(gate_weight, up_weight, meta["BLOCK_N"])

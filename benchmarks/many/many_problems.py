@@ -43,7 +43,7 @@ from triton_ops.device import probe
 from triton_ops.many import ManyResult, ProblemOutcome, RunOptions, run_jobs, session
 from triton_ops.many.executor import Executor, LocalExecutor
 from triton_ops.many.session import Follows
-from triton_ops.records.followed_lockfiles import without_shared_lockfiles
+from triton_ops.records.lockfile import without_shared_lockfiles
 from triton_ops.request import Budget, TuneOptions
 from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config

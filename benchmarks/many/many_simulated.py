@@ -42,7 +42,7 @@ from triton_ops.kernel_ir import KernelWork
 from triton_ops.many import ManyResult, RunOptions, run_jobs, session
 from triton_ops.many.executor import Executor, LocalExecutor
 from triton_ops.many.session import Follows
-from triton_ops.records.followed_lockfiles import without_shared_lockfiles
+from triton_ops.records.lockfile import without_shared_lockfiles
 from triton_ops.request import TuneOptions, request
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Measurement, Resources, Status, Trial

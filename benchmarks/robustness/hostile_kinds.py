@@ -28,12 +28,12 @@ from triton_ops.records import (
     Quarantine,
     Record,
     Runs,
+    open_store,
     read_lockfile,
     read_run,
 )
 from triton_ops.records.command_cache import export_records, import_records
 from triton_ops.records.command_show import _facts, _overview
-from triton_ops.records.directory import open_store
 from triton_ops.records.lock_entry import EntryOrigin as Origin
 from triton_ops.records.lock_entry import LockedTiming as Measured
 from triton_ops.records.misses import flush_misses
@@ -41,7 +41,7 @@ from triton_ops.records.run_log import has_ended
 from triton_ops.request import TuneProblem
 from triton_ops.space import Config
 from triton_ops.tuner import Silent
-from triton_ops.tuner.neighbours import transfers_to
+from triton_ops.tuner.priors import transfers_to
 from triton_ops.values import Key, Status, TensorSpec, Trial
 
 ASKED = 3  # times that each miss is noted: its count is that, or a multiple where a line is repeated

@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.document import headed, save
 from benchmarks.tuning.spaces import SPACES, loaded
-from triton_ops.backend import private_copy
+from triton_ops.backend import Protection
 from triton_ops.device import probe
 from triton_ops.timing import Arm, Interval, Launch, Rounds, guard_for
 from triton_ops.timing.gpu_timers import EventTimer, GraphTimer, sets_needed
@@ -46,7 +46,7 @@ def launches(space: str, count: int) -> tuple[list[Launch], int]:
     spec = probe("cuda")
     touched = sum(t.untyped_storage().nbytes() for t in arguments.tensors())
     count_of_sets = sets_needed(touched, spec.l2_bytes) or 1
-    sets = [private_copy(arguments) for _ in range(count_of_sets - 1)]
+    sets = [Protection.private_copy(arguments) for _ in range(count_of_sets - 1)]
     configs = [default, *[c for c in executables if c != default]][: 4 * count]
     calls_by_config = []
     for config in configs:

@@ -187,7 +187,7 @@ OPEN_THEMSELVES = {
     "triton_ops.ship.verification": "a folder for one tune",
     "triton_ops.compile_modes.backends": "torch's own sources",
     "triton_ops.compile_modes.compiled_files": "entries of a folder that is open, so that no link is followed",
-    "triton_ops.compile_modes.mode_worker": "the kernel's own files of a process",
+    "triton_ops.compile_modes.call_profile": "the kernel's own files of a process",
     "triton_ops.lab.recording": "a folder for one tune, and gzip in memory",
     "triton_ops.terminal.console": "the null device",
 }

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from triton_ops.backend.function_kernel import as_kernel as as_kernel
     from triton_ops.backend.identity import is_kept as is_kept
     from triton_ops.backend.identity import source_of as source_of
+    from triton_ops.backend.kernel_source import KernelSource as KernelSource
+    from triton_ops.backend.kernel_source import last_name as last_name
     from triton_ops.backend.launcher import LauncherKernel as LauncherKernel
     from triton_ops.backend.offline import LaunchedKernel as LaunchedKernel
     from triton_ops.backend.operations import HasOperation as HasOperation
@@ -27,22 +29,13 @@ if TYPE_CHECKING:
     from triton_ops.backend.origins import is_carried as is_carried
     from triton_ops.backend.origins import is_found_again as is_found_again
     from triton_ops.backend.origins import is_installed as is_installed
+    from triton_ops.backend.origins import is_jit_function as is_jit_function
     from triton_ops.backend.origins import layers as layers
     from triton_ops.backend.origins import parameters_of as parameters_of
     from triton_ops.backend.origins import placed as placed
     from triton_ops.backend.origins import unwrap as unwrap
-    from triton_ops.backend.portable import is_jit_function as is_jit_function
-    from triton_ops.backend.portable import names_of_addresses as names_of_addresses
-    from triton_ops.backend.portable import not_for_another_process as not_for_another_process
-    from triton_ops.backend.portable import pack as pack
-    from triton_ops.backend.portable import unpack as unpack
-    from triton_ops.backend.private import Form as Form
+    from triton_ops.backend.portable import Packed as Packed
     from triton_ops.backend.private import Protection as Protection
-    from triton_ops.backend.private import check_no_arrays as check_no_arrays
-    from triton_ops.backend.private import host_values as host_values
-    from triton_ops.backend.private import is_array as is_array
-    from triton_ops.backend.private import private_copy as private_copy
-    from triton_ops.backend.private import with_canaries as with_canaries
     from triton_ops.backend.roles import Arguments as Arguments
     from triton_ops.backend.roles import CandidateError as CandidateError
     from triton_ops.backend.roles import CompilesAtLaunch as CompilesAtLaunch
@@ -51,9 +44,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.roles import MayCrash as MayCrash
     from triton_ops.backend.roles import PreparedCall as PreparedCall
     from triton_ops.backend.roles import StandIn as StandIn
-    from triton_ops.backend.roles import is_descriptor as is_descriptor
-    from triton_ops.backend.roles import is_tensor as is_tensor
-    from triton_ops.backend.roles import one_line as one_line
     from triton_ops.backend.triton_compiler import Built as Built
     from triton_ops.backend.triton_compiler import TritonCompiler as TritonCompiler
     from triton_ops.backend.triton_kernel import LAUNCH_OPTIONS as LAUNCH_OPTIONS

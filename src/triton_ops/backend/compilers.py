@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from triton_ops.backend.portable import pack, unpack
+from triton_ops.backend.portable import Packed
 from triton_ops.backend.roles import Arguments, Kernel
 from triton_ops.base import CodeFolder, require
 from triton_ops.device import Target
@@ -46,7 +46,7 @@ class PackedCompiler:
     def load(self) -> Compiler:
         """The compiler, made again in this process; raises `TargetError` where it cannot be."""
         try:
-            compiler: Compiler = unpack(self.content)
+            compiler: Compiler = Packed.loaded(self.content)
         except KernelTypeError as error:
             raise TargetError(f"{self.name}: {error.message}", hint=error.hint) from error
         return compiler
@@ -76,7 +76,7 @@ class Compiler(Protocol):
     def pack(self) -> PackedCompiler:
         """The compiler as it is sent; `TargetError` where it cannot be, `KernelTypeError` if nothing is to compile."""
         try:
-            return PackedCompiler(self.name, self.needs, pack(self, by_value=True).content)
+            return PackedCompiler(self.name, self.needs, Packed.of(self, by_value=True).content)
         except KernelTypeError as error:
             raise TargetError(f"{self.name}: {error.message}", hint=error.hint) from error
 

@@ -10,14 +10,13 @@ Facts used, from Triton 3.6 to 3.9: `triton.tools.tensor_descriptor.TensorDescri
 
 from __future__ import annotations
 
-import ast
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
-from triton_ops.backend.roles import is_descriptor, is_tensor
+from triton_ops.backend.kernel_source import KernelSource
+from triton_ops.backend.roles import Arguments
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec, dtype_name
 
@@ -85,7 +84,7 @@ def check_declared(kernel: str, rules: Mapping[str, BlockRule], values: Mapping[
         if name not in values:
             continue
         value = values[name]
-        if not (is_tensor(value) or isinstance(value, TensorSpec)):
+        if not (Arguments.is_tensor(value) or isinstance(value, TensorSpec)):
             raise KernelTypeError(
                 f"{name} of {kernel} is described by a rule, and was given {type(value).__name__}",
                 hint="pass the tensor itself; its descriptor is made for each config",
@@ -100,7 +99,7 @@ def check_declared(kernel: str, rules: Mapping[str, BlockRule], values: Mapping[
             )
         _check(name, kernel, spec.strides, spec)
     for name, value in values.items():
-        if is_descriptor(value) and is_tensor(value.base):
+        if Arguments.is_descriptor(value) and Arguments.is_tensor(value.base):
             _check(name, kernel, value.strides, TensorSpec.of(value.base))
 
 
@@ -109,9 +108,10 @@ def check_in_kernel(kernel: str, function: Any, values: Mapping[str, Any]) -> No
 
     Only strides are seen that stand in the source as numbers, or as parameters whose arguments are known.
     """
-    for base, strides in _described_in(function.src) if hasattr(function, "src") else ():
+    source = KernelSource.of(function) if hasattr(function, "src") else None
+    for base, strides in source.descriptors if source is not None else ():
         value = values.get(base)
-        if is_tensor(value) or isinstance(value, TensorSpec):
+        if Arguments.is_tensor(value) or isinstance(value, TensorSpec):
             spec = value if isinstance(value, TensorSpec) else TensorSpec.of(value)
             numbers = [values.get(stride) if isinstance(stride, str) else stride for stride in strides]
             _check(base, kernel, [step if type(step) is int else None for step in numbers], spec)
@@ -137,32 +137,3 @@ def _check(name: str, kernel: str, strides: Sequence[int | None], spec: TensorSp
             tuple(strides),
             hint="pad its rows, or make it contiguous",
         )
-
-
-@lru_cache(maxsize=256)
-def _described_in(text: str) -> tuple[tuple[str, tuple[str | int | None, ...]], ...]:
-    """The parameter and the strides of each `make_tensor_descriptor(parameter, …)` in a kernel's text."""
-    return tuple(_calls(ast.parse(text)))
-
-
-def _calls(tree: ast.Module) -> Iterator[tuple[str, tuple[str | int | None, ...]]]:
-    (kernel,) = (node for node in tree.body if isinstance(node, ast.FunctionDef))
-    variables = {node.id for node in ast.walk(kernel) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    for node in ast.walk(kernel):
-        if not (isinstance(node, ast.Call) and _name(node.func) == "make_tensor_descriptor"):
-            continue
-        arguments: dict[str | None, ast.expr] = {**dict(zip(("base", "shape", "strides"), node.args, strict=False)),
-                 **{keyword.arg: keyword.value for keyword in node.keywords}}  # fmt: skip
-        base, strides = arguments.get("base"), arguments.get("strides")
-        if isinstance(base, ast.Name) and base.id not in variables and isinstance(strides, (ast.List, ast.Tuple)):
-            yield base.id, tuple(_stride(step, variables) for step in strides.elts)
-
-
-def _stride(node: ast.expr, variables: set[str]) -> str | int | None:
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    return node.id if isinstance(node, ast.Name) and node.id not in variables else None
-
-
-def _name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from triton_ops.backend.block_sizes import Blocks
+from triton_ops.backend.kernel_source import Blocks
 from triton_ops.device import Target
 from triton_ops.values import Status, is_power_of_two
 

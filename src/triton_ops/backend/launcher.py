@@ -33,10 +33,10 @@ from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 from triton_ops.backend.function_kernel import FunctionKernel
-from triton_ops.backend.origins import function_layers, is_triton, is_users, unwrap
-from triton_ops.backend.portable import is_jit_function, settled
+from triton_ops.backend.origins import function_layers, is_jit_function, is_triton, is_users, unwrap
+from triton_ops.backend.portable import settled
 from triton_ops.backend.reader import used_values
-from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable, one_line
+from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable
 from triton_ops.backend.triton_process import ScratchAllocator, is_interpreted, loaded, resources_of, traits_of
 from triton_ops.base import ForkSafeLock, fingerprint, require
 from triton_ops.device import gpu_missing
@@ -134,7 +134,7 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
             raise error.args[0] from None
         except Exception as error:
             raise TargetError(
-                f"it cannot be run without computing: {one_line(error)}",
+                f"it cannot be run without computing: {CandidateError.one_line(error)}",
                 hint="take sizes from shapes, and pass what must be read from a tensor as an argument",
             ) from error
     return [one.result() if hasattr(one, "result") else one for one in kernels]

@@ -28,7 +28,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from triton_ops.backend.roles import Arguments, one_line
+from triton_ops.backend.roles import Arguments, CandidateError
 from triton_ops.base import require
 from triton_ops.device import Target
 from triton_ops.exceptions import TargetError
@@ -297,7 +297,7 @@ def kernel_work(
     except TargetError as error:
         return KernelWork(silent=error.message)
     except Exception as error:  # noqa: BLE001 - whatever the front end raises; a compilation will say so
-        return KernelWork(silent=f"Triton's front end refuses it: {one_line(error)}")
+        return KernelWork(silent=f"Triton's front end refuses it: {CandidateError.one_line(error)}")
     if not launches:
         return KernelWork(silent="it launches no kernel that Triton's front end lowers to TTIR")
     try:
@@ -378,7 +378,7 @@ def _extents(launch: _LoweredLaunch) -> tuple[int, int, int]:
         grid = launch.grid(launch.arguments) if callable(launch.grid) else launch.grid
         across, down, deep = (*(int(extent) for extent in grid), 1, 1)[:3]
     except Exception as error:
-        raise UntoldError(f"its grid cannot be told: {one_line(error)}") from error
+        raise UntoldError(f"its grid cannot be told: {CandidateError.one_line(error)}") from error
     return across, down, deep
 
 

@@ -128,6 +128,7 @@ def _constant(value: Any) -> str:
 
 INTERPRETED = "InterpretedFunction"  # the class of a kernel that runs as Python
 _MOST_LAYERS = 16
+_KINDS = {"JITFunction", INTERPRETED}
 _JIT_OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
 
 
@@ -156,6 +157,11 @@ def function_layers(function: Any) -> Iterator[Any]:
 def is_triton(value: Any) -> bool:
     """Tell whether a value is a Triton kernel, or a decorator of Triton's around one."""
     return not isinstance(value, type) and all(hasattr(value, name) for name in ("fn", "run", "arg_names"))
+
+
+def is_jit_function(value: Any) -> bool:
+    """Tell whether `value` is a JIT function of Triton or Gluon, told without importing Triton."""
+    return hasattr(value, "fn") and not _KINDS.isdisjoint(cls.__name__ for cls in type(value).__mro__)
 
 
 def compile_options(kernel: Any) -> Iterator[tuple[str, str]]:

@@ -44,9 +44,9 @@ from typing import Any
 
 import cloudpickle
 
-from triton_ops.backend.origins import INTERPRETED, is_found_again, is_installed
+from triton_ops.backend.origins import is_found_again, is_installed, is_jit_function
 from triton_ops.backend.reader import names_in, used_values
-from triton_ops.backend.roles import Arguments, StandIn, is_tensor, one_line
+from triton_ops.backend.roles import Arguments, CandidateError, StandIn
 from triton_ops.base import require
 from triton_ops.exceptions import KernelTypeError, TargetError
 
@@ -55,32 +55,12 @@ _MOST_VALUES = 4096  # of a tensor that are looked at
 _DTYPES = {"torch.int64", "torch.uint64"}
 
 
-def not_for_another_process(holder: str) -> TargetError:
-    """The error where another process would be given addresses; `holder` says in words what holds them."""
-    return TargetError(
-        f"the addresses in {holder} are of this process's memory, and configs are tried in another one",
-        hint="isolate=False (--inline) tries them in this process, where they write what the addresses name",
-    )
-
-
-def names_of_addresses(arguments: Arguments) -> list[str]:
-    """The names of the arguments that hold addresses of this process's memory on a GPU, as tensors or as numbers.
-
-    Copies some values of each tensor of 64-bit integers; where one of them is large, a list of what torch has allocated
-    is made too, which takes milliseconds.
-    """
-    items = {f"argument {place}": value for place, value in enumerate(arguments.positional)} | {**arguments.keyword}
-    return [
-        name for name, value in items.items() if any(map(_is_address, Arguments.tensors_in([value], _may_be_address)))
-    ]
-
-
 def _may_be_address(value: Any) -> bool:
-    return is_tensor(value) or (type(value) is int and value >= _LEAST)
+    return Arguments.is_tensor(value) or (type(value) is int and value >= _LEAST)
 
 
 def _is_address(value: Any) -> bool:
-    return holds_addresses(value) if is_tensor(value) else value in _starts(allocated())
+    return holds_addresses(value) if Arguments.is_tensor(value) else value in _starts(allocated())
 
 
 def holds_addresses(tensor: Any) -> bool:
@@ -125,14 +105,8 @@ def allocated() -> list[range]:
     return sorted(pieces, key=lambda piece: piece.start)
 
 
-_KINDS = {"JITFunction", INTERPRETED}
 _MOST_SETTLED = 4096
 _settled_keys: dict[int, str] = {}  # by identity: the name that a function got after those that it calls
-
-
-def is_jit_function(value: Any) -> bool:
-    """Tell whether `value` is a JIT function of Triton or Gluon, told without importing Triton."""
-    return hasattr(value, "fn") and not _KINDS.isdisjoint(cls.__name__ for cls in type(value).__mro__)
 
 
 def is_jit_or_constexpr_function(value: Any) -> bool:
@@ -252,7 +226,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return reduced_by_value(obj)
             self.imports.add(home.partition(".")[0])
             return reduction
-        if is_tensor(obj):
+        if Arguments.is_tensor(obj):
             return _stand_in, (asdict(StandIn.of(obj)),)
         if isinstance(obj, FunctionType) and not self._goes_by_name(module):
             return self._dynamic_function_reduce(obj)
@@ -354,38 +328,65 @@ class Packed:
     drawn: tuple[str, ...] = ()
     imports: frozenset[str] = frozenset()
 
+    @classmethod
+    def of(cls, value: Any, most_bytes: int = MOST_TENSOR_BYTES, *, by_value: bool = False) -> Packed:
+        """`value` as bytes: functions, kernels, tensors and what holds them.
 
-def pack(value: Any, most_bytes: int = MOST_TENSOR_BYTES, *, by_value: bool = False) -> Packed:
-    """`value` as bytes: functions, kernels, tensors and what holds them.
+        So many bytes of floating-point tensors are copied; those beyond it become uniform in [-1, 1]. By value an
+        object is for a process that compiles and does not launch: code of the user's is sent whole, and a tensor
+        becomes a `StandIn`. Without this the process that launches imports what a module holds, and gets the tensors'
+        values.
 
-    So many bytes of floating-point tensors are copied; those beyond it become uniform in [-1, 1]. By value an object is
-    for a process that compiles and does not launch: code of the user's is sent whole, and a tensor becomes a `StandIn`.
-    Without this the process that launches imports what a module holds, and gets the tensors' values.
+        Raises:
+            KernelTypeError: Something in it exists in this process only, such as an open file or a lock.
+            TargetError: A tensor holds addresses of memory, and its values would be sent.
+        """
+        target = io.BytesIO()
+        pickler = ValuePickler(target) if by_value else _ReferencePickler(target, most_bytes)
+        try:
+            with pickler.sending():
+                pickler.dump(value)
+        except TargetError:
+            raise
+        except (Exception, RecursionError) as error:  # whatever an object's own reduction raises
+            hint = "let the kernel use no object that only exists in this process" if by_value else (
+                "define it in a module, or run it inline")  # fmt: skip
+            raise KernelTypeError(
+                f"it cannot be sent to another process: {CandidateError.one_line(error)}", hint=hint
+            ) from error
+        return cls(target.getvalue(), tuple(pickler.drawn), frozenset(pickler.imports))
 
-    Raises:
-        KernelTypeError: Something in it exists in this process only, such as an open file or a lock.
-        TargetError: A tensor holds addresses of memory, and its values would be sent.
-    """
-    target = io.BytesIO()
-    pickler = ValuePickler(target) if by_value else _ReferencePickler(target, most_bytes)
-    try:
-        with pickler.sending():
-            pickler.dump(value)
-    except TargetError:
-        raise
-    except (Exception, RecursionError) as error:  # whatever an object's own reduction raises
-        hint = "let the kernel use no object that only exists in this process" if by_value else (
-            "define it in a module, or run it inline")  # fmt: skip
-        raise KernelTypeError(f"it cannot be sent to another process: {one_line(error)}", hint=hint) from error
-    return Packed(target.getvalue(), tuple(pickler.drawn), frozenset(pickler.imports))
+    @staticmethod
+    def loaded(content: bytes) -> Any:
+        """The object that `of` was given; `KernelTypeError` if a module is not found here, or has changed."""
+        try:
+            return pickle.loads(content)
+        except Exception as error:
+            raise KernelTypeError(
+                f"it cannot be loaded in another process: {CandidateError.one_line(error)}"
+            ) from error
 
+    @staticmethod
+    def names_of_addresses(arguments: Arguments) -> list[str]:
+        """The names of the arguments that hold addresses of this process's memory on a GPU, as tensors or as numbers.
 
-def unpack(content: bytes) -> Any:
-    """The object that `pack` was given, made again; `KernelTypeError` if a module is not found here, or has changed."""
-    try:
-        return pickle.loads(content)
-    except Exception as error:
-        raise KernelTypeError(f"it cannot be loaded in another process: {one_line(error)}") from error
+        Copies some values of each tensor of 64-bit integers; where one of them is large, a list of what torch has
+        allocated is made too, which takes milliseconds.
+        """
+        items = {f"argument {place}": value for place, value in enumerate(arguments.positional)} | {**arguments.keyword}
+        return [
+            name
+            for name, value in items.items()
+            if any(map(_is_address, Arguments.tensors_in([value], _may_be_address)))
+        ]
+
+    @staticmethod
+    def not_for_another_process(holder: str) -> TargetError:
+        """The error where another process would be given addresses; `holder` says in words what holds them."""
+        return TargetError(
+            f"the addresses in {holder} are of this process's memory, and configs are tried in another one",
+            hint="isolate=False (--inline) tries them in this process, where they write what the addresses name",
+        )
 
 
 class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -420,9 +421,9 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
         if is_jit_or_constexpr_function(obj):
             reduction = reduced_by_name(obj) if self._homes[home] else None
             return reduction or reduced_by_value(obj)
-        if is_tensor(obj) and type(obj).__name__ == "Tensor" and str(obj.layout) == "torch.strided":
+        if Arguments.is_tensor(obj) and type(obj).__name__ == "Tensor" and str(obj.layout) == "torch.strided":
             if holds_addresses(obj):
-                raise not_for_another_process(f"a tensor of shape {tuple(obj.shape)}")
+                raise Packed.not_for_another_process(f"a tensor of shape {tuple(obj.shape)}")
             layout = (str(obj.dtype).removeprefix("torch."), obj.storage_offset(), tuple(obj.shape), obj.stride())
             return _tensor, (self._storage(obj), *layout, obj.requires_grad)
         return super().reducer_override(obj)

@@ -17,7 +17,6 @@ from typing import Any
 
 from triton_ops.backend.roles import Arguments
 from triton_ops.base import require
-from triton_ops.exceptions import DeviceError
 from triton_ops.values import TensorSpec
 
 _ALIGNMENT_BYTES = 64  # a copy of an array begins as far from a cache line's start as the array does
@@ -25,40 +24,12 @@ _CONTAINERS = (list, dict, set, bytearray)
 _PLAIN = (bool, int, float, complex, str, bytes)
 
 
-def is_array(value: Any) -> bool:
-    """Tell whether `value` is a NumPy array, told without importing NumPy."""
-    return any((kind.__module__, kind.__name__) == ("numpy", "ndarray") for kind in type(value).__mro__)
-
-
-def check_no_arrays(kernel: str, values: Mapping[str, Any]) -> None:
-    """Raise `DeviceError` if one of the arguments of a compiled Triton kernel is an array in the memory of the host."""
-    if name := next((name for name, value in values.items() if is_array(value)), None):
-        raise DeviceError(
-            f"{kernel} is a Triton kernel, which runs on a GPU, and {name} is a NumPy array, which is on the CPU",
-            "cuda", "cpu", name, hint=f"give a tensor on a GPU: torch.from_numpy({name}).cuda()",
-        )  # fmt: skip
-
-
-def host_values(values: Iterable[Any]) -> Iterator[Any]:
-    """The arrays and containers among `values` that a call may change, to any depth; a container before its items."""
-    for value in values:
-        if is_array(value):
-            yield value
-            continue
-        if type(value) in _CONTAINERS:
-            yield value
-        if isinstance(value, Mapping):
-            yield from host_values(value.values())
-        elif isinstance(value, (tuple, list)):
-            yield from host_values(value)
-
-
 def with_copies(value: Any, arrays: Mapping[int, Any]) -> Any:
     """`value` with its containers made anew and every array in it replaced by what `arrays` has for its `id`."""
     return Arguments.mapped(
         value,
-        lambda part: arrays[id(part)] if is_array(part) else copy.copy(part),
-        lambda part: is_array(part) or type(part) in (set, bytearray),
+        lambda part: arrays[id(part)] if Arguments.is_array(part) else copy.copy(part),
+        lambda part: Arguments.is_array(part) or type(part) in (set, bytearray),
     )
 
 
@@ -123,13 +94,13 @@ class Snapshot:
 
     def changed(self) -> bool:
         """Tell whether the value differs from its content at that time; items of containers are compared as objects."""
-        if is_array(self.value):
+        if Arguments.is_array(self.value):
             return not _same_array(self.value, self.content)
         return not _same_items(self.value, self.content)
 
     def restore(self) -> None:
         """Give the value its content back."""
-        if is_array(self.value):
+        if Arguments.is_array(self.value):
             _restore_array(self.value, self.content)
         elif isinstance(self.value, (list, bytearray)):
             self.value[:] = self.content
@@ -185,8 +156,8 @@ class Protection:
         values = list(values)
         tensors = list(Arguments(tuple(values)).tensors())
         self._saved = {place: (storage, storage.clone()) for place, storage in _storages(tensors).items()}
-        self._forms = [Form.of(tensor) for tensor in tensors]
-        self._host = [Snapshot(value, value.copy()) for value in host_values(values)]
+        self._forms = [Protection.form_of(tensor) for tensor in tensors]
+        self._host = [Snapshot(value, value.copy()) for value in Protection.host_values(values)]
 
     def changed(self) -> bool:
         """Tell whether any byte, item or shape differs from when this was made; waits for the device."""
@@ -216,8 +187,90 @@ class Protection:
     @staticmethod
     def value_copy(value: Any) -> Any:
         """A copy of a result, which later launches cannot change; tensors and arrays may lie otherwise in memory."""
-        arrays = {id(array): array.copy() for array in host_values((value,)) if is_array(array)}
+        arrays = {id(array): array.copy() for array in Protection.host_values((value,)) if Arguments.is_array(array)}
         return Arguments((with_copies(value, arrays),)).map(lambda tensor: tensor.clone()).positional[0]
+
+    @staticmethod
+    def host_values(values: Iterable[Any]) -> Iterator[Any]:
+        """The arrays and containers in `values` that a call may change, to any depth; a container before its items."""
+        for value in values:
+            if Arguments.is_array(value):
+                yield value
+                continue
+            if type(value) in _CONTAINERS:
+                yield value
+            if isinstance(value, Mapping):
+                yield from Protection.host_values(value.values())
+            elif isinstance(value, (tuple, list)):
+                yield from Protection.host_values(value)
+
+    @staticmethod
+    def private_copy(arguments: Arguments) -> Arguments:
+        """The same arguments over new memory: same strides, offsets and sharing, none of the caller's.
+
+        Tensors, NumPy arrays and containers are copied; other objects are passed as they are. `KernelTypeError` if a
+        tensor is sparse or nested.
+        """
+        values = (*arguments.positional, *arguments.keyword.values())
+        arrays = copies_of(value for value in Protection.host_values(values) if Arguments.is_array(value))
+        arguments = Arguments(
+            tuple(with_copies(value, arrays) for value in arguments.positional),
+            {name: with_copies(value, arrays) for name, value in arguments.keyword.items()},
+        )
+        copies = {place: storage.clone() for place, storage in _storages(arguments.tensors()).items()}
+
+        def copy(tensor: Any) -> Any:
+            torch = require("torch", "copying tensors")
+            fresh = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            fresh.set_(copies[_place(tensor.untyped_storage())], *_layout(tensor))
+            return fresh.requires_grad_(tensor.requires_grad)
+
+        return arguments.map(copy)
+
+    @staticmethod
+    def with_canaries(arguments: Arguments, outputs: Iterable[str]) -> tuple[Arguments, Canaries]:
+        """The same arguments with the named outputs over new storages that have a zone at each end.
+
+        Strides, offsets, alignment and content stay. An output that shares its storage with another argument keeps it.
+        Zones are 1/64 of each storage, at least 64 KiB and at most 4 MiB; where an output has gaps, a byte for each
+        element is added.
+        """
+        names = [name for name in outputs if next(_tensors(arguments, name), None) is not None]
+        places = [place_of(tensor) for tensor in arguments.tensors()]
+        fresh: dict[tuple[str, int], tuple[Any, int]] = {}
+        zones: list[tuple[str, Any, Any]] = []
+        for name in names:
+            for tensor in _tensors(arguments, name):
+                if places.count(place_of(tensor)) == 1 and tensor.untyped_storage().nbytes():
+                    room, zone_bytes = _room(tensor)
+                    fresh[place_of(tensor)] = (room, zone_bytes)
+                    zones += [(name, room[:zone_bytes], None), (name, room[-zone_bytes:], None)]
+                    if (outside := _gaps(tensor)) is not None:
+                        inner = room[zone_bytes:-zone_bytes].view(len(outside), -1)
+                        inner[outside[:, 0]] = _PATTERN
+                        zones.append((name, inner, outside))
+
+        if not fresh:
+            return arguments, Canaries()
+
+        def moved(tensor: Any) -> Any:
+            if place_of(tensor) not in fresh:
+                return tensor
+            room, zone_bytes = fresh[place_of(tensor)]
+            output = tensor.new_empty(0)
+            offset = tensor.storage_offset() + zone_bytes // tensor.element_size()
+            return output.set_(room.untyped_storage(), offset, tensor.shape, tensor.stride())
+
+        return arguments.map(moved), Canaries(tuple(zones))
+
+    @staticmethod
+    def form_of(tensor: Any) -> Form:
+        """The place of a tensor over its storage now."""
+        storage = tensor.untyped_storage()
+        return Form(
+            tensor=tensor, storage=storage, place=_place(storage), size_bytes=storage.nbytes(), layout=_layout(tensor),
+            dtype=tensor.dtype, requires_grad=tensor.requires_grad,
+        )  # fmt: skip
 
     def _differences(self) -> Iterator[int]:
         places = {place for place, (now, before) in self._saved.items() if not _same(now, before)}
@@ -240,18 +293,9 @@ class Form:
     dtype: Any
     requires_grad: bool
 
-    @classmethod
-    def of(cls, tensor: Any) -> Form:
-        """The form of `tensor` now."""
-        storage = tensor.untyped_storage()
-        return cls(
-            tensor=tensor, storage=storage, place=_place(storage), size_bytes=storage.nbytes(), layout=_layout(tensor),
-            dtype=tensor.dtype, requires_grad=tensor.requires_grad,
-        )  # fmt: skip
-
     def changed(self) -> bool:
         """Tell whether the tensor has another storage, shape or dtype, or its storage another size."""
-        now = Form.of(self.tensor)
+        now = Protection.form_of(self.tensor)
         same_storage = now.storage._cdata == self.storage._cdata
         return not same_storage or (now.size_bytes, now.layout, now.dtype, now.requires_grad) != (
             self.size_bytes, self.layout, self.dtype, self.requires_grad
@@ -309,29 +353,6 @@ def _bytes(torch: Any, storage: Any) -> Any:
     return view.set_(storage)
 
 
-def private_copy(arguments: Arguments) -> Arguments:
-    """The same arguments over new memory: same strides, offsets and sharing, none of the caller's.
-
-    Tensors, NumPy arrays and containers are copied; other objects are passed as they are. `KernelTypeError` if a tensor
-    is sparse or nested.
-    """
-    values = (*arguments.positional, *arguments.keyword.values())
-    arrays = copies_of(value for value in host_values(values) if is_array(value))
-    arguments = Arguments(
-        tuple(with_copies(value, arrays) for value in arguments.positional),
-        {name: with_copies(value, arrays) for name, value in arguments.keyword.items()},
-    )
-    copies = {place: storage.clone() for place, storage in _storages(arguments.tensors()).items()}
-
-    def copy(tensor: Any) -> Any:
-        torch = require("torch", "copying tensors")
-        fresh = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-        fresh.set_(copies[_place(tensor.untyped_storage())], *_layout(tensor))
-        return fresh.requires_grad_(tensor.requires_grad)
-
-    return arguments.map(copy)
-
-
 @dataclass(frozen=True)
 class Canaries:
     """The zones around some outputs.
@@ -363,42 +384,6 @@ class Canaries:
 def _strays(zone: Any, outside: Any) -> Any:
     hit = zone != _PATTERN
     return hit if outside is None else hit.logical_and_(outside)
-
-
-def with_canaries(arguments: Arguments, outputs: Iterable[str]) -> tuple[Arguments, Canaries]:
-    """The same arguments with the named outputs over new storages that have a zone at each end.
-
-    Strides, offsets, alignment and content stay. An output that shares its storage with another argument keeps it.
-    Zones are 1/64 of each storage, at least 64 KiB and at most 4 MiB; where an output has gaps, a byte for each element
-    is added.
-    """
-    names = [name for name in outputs if next(_tensors(arguments, name), None) is not None]
-    places = [place_of(tensor) for tensor in arguments.tensors()]
-    fresh: dict[tuple[str, int], tuple[Any, int]] = {}
-    zones: list[tuple[str, Any, Any]] = []
-    for name in names:
-        for tensor in _tensors(arguments, name):
-            if places.count(place_of(tensor)) == 1 and tensor.untyped_storage().nbytes():
-                room, zone_bytes = _room(tensor)
-                fresh[place_of(tensor)] = (room, zone_bytes)
-                zones += [(name, room[:zone_bytes], None), (name, room[-zone_bytes:], None)]
-                if (outside := _gaps(tensor)) is not None:
-                    inner = room[zone_bytes:-zone_bytes].view(len(outside), -1)
-                    inner[outside[:, 0]] = _PATTERN
-                    zones.append((name, inner, outside))
-
-    if not fresh:
-        return arguments, Canaries()
-
-    def moved(tensor: Any) -> Any:
-        if place_of(tensor) not in fresh:
-            return tensor
-        room, zone_bytes = fresh[place_of(tensor)]
-        output = tensor.new_empty(0)
-        offset = tensor.storage_offset() + zone_bytes // tensor.element_size()
-        return output.set_(room.untyped_storage(), offset, tensor.shape, tensor.stride())
-
-    return arguments.map(moved), Canaries(tuple(zones))
 
 
 def _tensors(arguments: Arguments, name: str) -> Any:

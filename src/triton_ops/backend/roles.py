@@ -25,7 +25,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from triton_ops.base import escaped, require
 from triton_ops.device import Target
-from triton_ops.exceptions import CacheError, KernelTypeError
+from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError
 from triton_ops.space import Config, Members
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Resources, Status, TensorSpec
 
@@ -66,7 +66,7 @@ class CandidateError(Exception):
             status = Status.RESOURCES
         elif names.intersection(_COMPILE):
             status = Status.COMPILE
-        return CandidateError(status, one_line(error))
+        return CandidateError(status, cls.one_line(error))
 
     @classmethod
     def of_compiler(cls, error: Exception) -> CandidateError | CacheError:
@@ -98,40 +98,28 @@ class CandidateError(Exception):
             part = part.__cause__ or part.__context__
         return "".join(trace.format())[-_LONGEST_TRACE:] if frames else ""
 
+    @staticmethod
+    def one_line(error: BaseException) -> str:
+        """`Class: message` in one line of at most 400 characters: the first and last lines carry the meaning.
+
+        A line that only points at a place of the line above it, with `^` and `~`, carries none.
+
+        Triton's compiler wraps an error once for each function that it was in, with the place of the call and no
+        message; the line is then of the error that was wrapped.
+        """
+        while str(error).rstrip().endswith("^") and error.__cause__ is not None:
+            error = error.__cause__
+        lines = [line.strip() for line in str(error).splitlines() if line.strip(" \t^~")]
+        text = escaped(f"{type(error).__name__}: {' … '.join(dict.fromkeys([*lines[:1], *lines[-1:]]))}".rstrip(": "))
+        return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
+
 
 def _from_the_callable_on(stack: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
     around = (_OWN_FOLDER, *filter(None, _AROUND))
     return list(dropwhile(lambda frame: frame.filename.startswith(around), stack))
 
 
-def one_line(error: BaseException) -> str:
-    """`Class: message` in one line of at most 400 characters: the first and last lines carry the meaning.
-
-    A line that only points at a place of the line above it, with `^` and `~`, carries none.
-
-    Triton's compiler wraps an error once for each function that it was in, with the place of the call and no message;
-    the line is then of the error that was wrapped.
-    """
-    while str(error).rstrip().endswith("^") and error.__cause__ is not None:
-        error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip(" \t^~")]
-    text = escaped(f"{type(error).__name__}: {' … '.join(dict.fromkeys([*lines[:1], *lines[-1:]]))}".rstrip(": "))
-    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
-
-
 _DESCRIPTOR_PARTS = ("base", "shape", "strides", "block_shape")
-
-
-def is_tensor(value: Any) -> bool:
-    """Tell whether `value` is a torch tensor, and not the class of one, told without importing torch."""
-    return all(hasattr(value, name) for name in ("data_ptr", "untyped_storage", "stride")) and not isinstance(
-        value, type
-    )
-
-
-def is_descriptor(value: Any) -> bool:
-    """Tell whether `value` is a tensor descriptor made on the host, told without importing Triton."""
-    return all(hasattr(value, name) for name in _DESCRIPTOR_PARTS) and not isinstance(value, type)
 
 
 def _with_base(descriptor: Any, base: Any) -> Any:
@@ -149,6 +137,23 @@ class Arguments:
 
     positional: tuple[Any, ...] = ()
     keyword: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def is_tensor(value: Any) -> bool:
+        """Tell whether `value` is a torch tensor, and not the class of one, told without importing torch."""
+        return all(hasattr(value, name) for name in ("data_ptr", "untyped_storage", "stride")) and not isinstance(
+            value, type
+        )
+
+    @staticmethod
+    def is_descriptor(value: Any) -> bool:
+        """Tell whether `value` is a tensor descriptor made on the host, told without importing Triton."""
+        return all(hasattr(value, name) for name in _DESCRIPTOR_PARTS) and not isinstance(value, type)
+
+    @staticmethod
+    def is_array(value: Any) -> bool:
+        """Tell whether `value` is a NumPy array, told without importing NumPy."""
+        return any((kind.__module__, kind.__name__) == ("numpy", "ndarray") for kind in type(value).__mro__)
 
     @classmethod
     def given(cls, args: Any, kwargs: Any) -> Arguments:
@@ -178,7 +183,7 @@ class Arguments:
                 yield from Arguments.tensors_in(value.values(), leaf)
             elif isinstance(value, (tuple, list)):
                 yield from Arguments.tensors_in(value, leaf)
-            elif is_descriptor(value):
+            elif Arguments.is_descriptor(value):
                 yield from Arguments.tensors_in((value.base,), leaf)
 
     @staticmethod
@@ -192,7 +197,7 @@ class Arguments:
             return value._make(Arguments.mapped(item, change, leaf) for item in value)
         if type(value) in (tuple, list):
             return type(value)(Arguments.mapped(item, change, leaf) for item in value)
-        if is_descriptor(value):
+        if Arguments.is_descriptor(value):
             return _with_base(value, Arguments.mapped(value.base, change, leaf))
         return value
 
@@ -203,7 +208,7 @@ class Arguments:
     def result(self, name: str) -> Any:
         """The argument of a name as a result: of a tensor descriptor its tensor."""
         value = self.keyword[name]
-        return value.base if is_descriptor(value) else value
+        return value.base if Arguments.is_descriptor(value) else value
 
     def map(self, change: Callable[[Any], Any], leaf: Callable[[Any], bool] = is_tensor) -> Arguments:
         """These arguments with `change` applied to every tensor, or other leaf; containers are made anew around it."""
@@ -222,7 +227,16 @@ class Arguments:
             stand_in = value if isinstance(value, StandIn) else StandIn.of(value)
             return stand_in if light else stand_in.tensor()
 
-        return self.map(one, lambda value: isinstance(value, (TensorSpec, StandIn)) or is_tensor(value))
+        return self.map(one, lambda value: isinstance(value, (TensorSpec, StandIn)) or Arguments.is_tensor(value))
+
+    @staticmethod
+    def check_no_arrays(kernel: str, values: Mapping[str, Any]) -> None:
+        """Raise `DeviceError` if an argument of a compiled Triton kernel is an array in the memory of the host."""
+        if name := next((name for name, value in values.items() if Arguments.is_array(value)), None):
+            raise DeviceError(
+                f"{kernel} is a Triton kernel, which runs on a GPU, and {name} is a NumPy array, which is on the CPU",
+                "cuda", "cpu", name, hint=f"give a tensor on a GPU: torch.from_numpy({name}).cuda()",
+            )  # fmt: skip
 
     def by_name(self, kernel: Kernel) -> Arguments:
         """These arguments with those that came by position under their names, as far as they can be passed by name."""

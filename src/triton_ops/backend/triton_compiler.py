@@ -26,10 +26,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend.block_sizes import Blocks, blocks_of
 from triton_ops.backend.compilers import Compiler, CompilerNeeds, PackedCompiler
 from triton_ops.backend.free_rules import RULES, RuleInput
 from triton_ops.backend.identity import own_program
+from triton_ops.backend.kernel_source import Blocks, blocks_of
 from triton_ops.backend.offline import (
     Judge,
     TritonSource,
@@ -39,7 +39,7 @@ from triton_ops.backend.offline import (
     pretending,
     with_judge,
 )
-from triton_ops.backend.portable import pack, unpack
+from triton_ops.backend.portable import Packed
 from triton_ops.backend.roles import Arguments, CandidateError, StandIn
 from triton_ops.backend.triton_process import binary_digest, together, warm_up
 from triton_ops.base import require
@@ -175,7 +175,7 @@ class PackedTritonCompiler(PackedCompiler):
     def load(self) -> TritonCompiler:
         """The compiler, made again; raises `TargetError` where it cannot be, or the kernel would not be the same."""
         try:
-            kernel, (arguments, members) = unpack(self.content), unpack(self.arguments)
+            kernel, (arguments, members) = Packed.loaded(self.content), Packed.loaded(self.arguments)
         except KernelTypeError as error:
             raise TargetError(f"{self.name}: {error.message}", hint=error.hint) from error
         if kernel.cache_key != self.cache_key:
@@ -187,10 +187,10 @@ class PackedTritonCompiler(PackedCompiler):
 def _packed(kernel: TritonSource) -> tuple[bytes, frozenset[str]]:
     """The kernel by value; without its grid, which only tells which configs are launched alike, if it cannot go so."""
     with contextlib.suppress(KernelTypeError):
-        packed = pack(kernel, by_value=True)
+        packed = Packed.of(kernel, by_value=True)
         return packed.content, packed.imports
     try:
-        packed = pack(kernel.without_grid, by_value=True)
+        packed = Packed.of(kernel.without_grid, by_value=True)
     except KernelTypeError as error:
         raise TargetError(f"{kernel.name}: {error.message}", hint=error.hint) from error
     return packed.content, packed.imports
@@ -232,7 +232,7 @@ class TritonCompiler(Compiler):
             )
         content, packages = _packed(kernel)
         try:
-            arguments = pack((self.arguments, self.members), by_value=True)
+            arguments = Packed.of((self.arguments, self.members), by_value=True)
         except KernelTypeError as error:
             raise TargetError(f"the arguments of {kernel.name}: {error.message}", hint=error.hint) from error
         needs_torch = target.vendor.lowers_with_torch or _TORCH in packages | arguments.imports

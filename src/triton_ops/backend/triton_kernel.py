@@ -30,7 +30,6 @@ from triton_ops.backend.origins import (
     without_autotune,
 )
 from triton_ops.backend.portable import settled
-from triton_ops.backend.private import check_no_arrays
 from triton_ops.backend.roles import Arguments, CompiledByTriton, Executable, PreparedCall
 from triton_ops.backend.triton_process import (
     ScratchAllocator,
@@ -312,7 +311,7 @@ class TritonKernel(CompiledByTriton):
         check_declared(self.name, self.descriptors, values)
         check_in_kernel(self.name, layers(self.function)[-1], values)
         if not self.interpreted:
-            check_no_arrays(self.name, values)
+            Arguments.check_no_arrays(self.name, values)
         places = {tensor.device.type for tensor in arguments.tensors()}
         if places == {"cpu"} and not self.interpreted:
             raise DeviceError(

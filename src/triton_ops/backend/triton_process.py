@@ -62,7 +62,7 @@ from triton_ops import settings
 from triton_ops._paths import expanded
 from triton_ops.backend.identity import ptxas_version
 from triton_ops.backend.origins import INTERPRETED, layers
-from triton_ops.backend.portable import pack, unpack
+from triton_ops.backend.portable import Packed
 from triton_ops.backend.roles import CandidateError
 from triton_ops.base import (
     DamagedError,
@@ -362,7 +362,7 @@ class ScratchAllocator:
         if _MODULE not in sys.modules or not _is_set(_variable()):
             return None
         try:
-            return pack(_variable().get()).content
+            return Packed.of(_variable().get()).content
         except (KernelTypeError, TargetError):  # the default allocator serves as well
             return None
 
@@ -370,7 +370,7 @@ class ScratchAllocator:
     def take(content: bytes) -> None:
         """Make the user's allocator that of this context; torch's memory is taken where it cannot be made again."""
         try:
-            require("triton", "launching kernels").set_allocator(unpack(content))
+            require("triton", "launching kernels").set_allocator(Packed.loaded(content))
         except KernelTypeError as error:
             _log.warning(
                 "kernels are given torch's memory, and not that of the allocator that was set: %s", error.message

@@ -4,16 +4,16 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from triton_ops.benchmark.auto_tuner import PerformanceProfile as PerformanceProfile
     from triton_ops.benchmark.auto_tuner import TritonAutoTuner as TritonAutoTuner
+    from triton_ops.benchmark.auto_tuner import compute_elementwise_metrics as compute_elementwise_metrics
+    from triton_ops.benchmark.auto_tuner import compute_gemm_metrics as compute_gemm_metrics
     from triton_ops.benchmark.command_bench import bench_command as bench_command
     from triton_ops.benchmark.comparing import Comparison as Comparison
     from triton_ops.benchmark.comparing import compare as compare
     from triton_ops.benchmark.correctness import CorrectnessVerifier as CorrectnessVerifier
     from triton_ops.benchmark.correctness import verify_fp8_accuracy as verify_fp8_accuracy
     from triton_ops.benchmark.correctness import verify_nan_inf_propagation as verify_nan_inf_propagation
-    from triton_ops.benchmark.performance import PerformanceProfile as PerformanceProfile
-    from triton_ops.benchmark.performance import compute_elementwise_metrics as compute_elementwise_metrics
-    from triton_ops.benchmark.performance import compute_gemm_metrics as compute_gemm_metrics
     from triton_ops.benchmark.plain_configs import FP8_GEMM_CONFIGS as FP8_GEMM_CONFIGS
     from triton_ops.benchmark.plain_configs import GATED_MLP_CONFIGS as GATED_MLP_CONFIGS
     from triton_ops.benchmark.plain_configs import RMSNORM_ROPE_CONFIGS as RMSNORM_ROPE_CONFIGS

@@ -2,69 +2,60 @@
 
 Every config is warmed up; then all are timed in rounds of random order, so that a device whose clock drifts favours no
 config. For search, verification, run logs and records beyond a plain config cache, use `triton_ops.tune`.
+
+Throughput and bandwidth are derived from the least bytes and operations of the work; the traffic of a real kernel may
+be larger.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import random
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
-from triton_ops.backend import Arguments, CandidateError, Executable, FunctionKernel
-from triton_ops.benchmark.performance import PerformanceProfile as PerformanceProfile
-from triton_ops.benchmark.performance import compute_elementwise_metrics as compute_elementwise_metrics
-from triton_ops.benchmark.performance import compute_gemm_metrics as compute_gemm_metrics
+from triton_ops.backend import Arguments, CandidateError, FunctionKernel
 from triton_ops.benchmark.plain_configs import ConfigCache
 from triton_ops.benchmark.timing import measuring
 from triton_ops.device import gpu_missing, probe
 from triton_ops.evaluation import Subject
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsError, TuningFailedError
-from triton_ops.space import Config, ConfigSpace, Members, given_back
+from triton_ops.space import Config, ConfigSpace, given_back
 from triton_ops.timing import Arm, EmptyCaptureError, HostTimer, Launch, Rounds, Sampler, SharedTimer, Timer
 from triton_ops.values import KernelMetrics as KernelMetrics
-from triton_ops.values import Measurement, Status, TensorSpec, Trial
+from triton_ops.values import Measurement, Status, TensorSpec, Trial, Work
 from triton_ops.values import TuningResult as TuningResult
 
 ALONE = "low: the cached winner alone was measured, and compared with nothing"
 _FEWEST_ROUNDS = 2  # that show any noise
 
 
-@dataclass(frozen=True)
-class WinnerStanding:
-    """Distance of the winner from the other configs.
+def standing_of(trials: Sequence[Trial], arms: Sequence[Arm], winner: Trial) -> dict[str, Any]:
+    """The fields `ties`, `noise` and `confidence` of a result: the configs that noise does not tell from the winner.
 
-    `ties` are the winner and the configs that noise does not tell from it; `noise` is the half-width of a typical 95 %
-    interval of the difference of two configs, as a share; `confidence` is `ok`, or `low` with the reason.
+    The noise is the half-width of a typical 95 % interval of the difference of two configs in the same rounds.
     """
-
-    ties: tuple[Config, ...]
-    noise: float = 0.0
-    confidence: str = "ok"
-
-
-def standing_of(trials: Sequence[Trial], arms: Sequence[Arm], winner: Trial) -> WinnerStanding:
-    """Find the configs that differ from the winner by no more than noise, in the rounds that all were timed in."""
     arms_of = {trial.config: arm for trial, arm in zip(trials, arms, strict=True) if trial.ok}
     if len(arms_of) == 1:
-        return WinnerStanding((winner.config,))
+        return {"ties": (winner.config,)}
     if len(arms_of[winner.config].visits) < _FEWEST_ROUNDS:
-        return WinnerStanding((winner.config,), confidence="low: too few timed calls to know the noise")
+        return {"ties": (winner.config,), "confidence": "low: too few timed calls to know the noise"}
     gaps = Rounds.standing(arms_of).gaps(winner.config)
     tied = [config for config, gap in gaps.items() if gap.centre <= gap.chance]
     hidden = [config for config in tied if gaps[config].margin > 0]
     configs = f"({hidden[0]})" + (f" and {len(hidden) - 1} more" if len(hidden) > 1 else "") if hidden else ""
-    return WinnerStanding(
-        ties=(winner.config, *tied),
-        noise=statistics.median(gap.margin for gap in gaps.values()),
-        confidence=f"low: noise hides whether the winner is faster than {configs}" if hidden else "ok",
-    )
+    return {
+        "ties": (winner.config, *tied),
+        "noise": statistics.median(gap.margin for gap in gaps.values()),
+        "confidence": f"low: noise hides whether the winner is faster than {configs}" if hidden else "ok",
+    }
 
 
 _log = logging.getLogger("triton_ops")
@@ -178,7 +169,10 @@ class TritonAutoTuner:
             if label is not None and (hit := self._cached(label)) is not None:
                 (trial,), _ = self._measure([hit], subject, shared_timer)
                 if trial.ok:
-                    return _result([trial], trial, performance, problem_size, device, start, self._space.members)
+                    return TuningResult(
+                        **self._figures(trial, performance), problem_size=problem_size, device=device, from_cache=True,
+                        all_results=[], confidence=ALONE, stopped="cached", elapsed_s=time.monotonic() - start,
+                    )  # fmt: skip
                 _log.warning("cached config (%s) failed, searching again: %s", hit, trial.error)
             trials, arms = self._measure([Config(c) for c in self.all_configs], subject, shared_timer)
         finally:
@@ -187,8 +181,13 @@ class TritonAutoTuner:
         winner = _fastest(trials, problem_size)
         if label is not None:
             self.cache.set(*label, dict(winner.config))
-        standing = standing_of(trials, arms, winner)
-        return _result(trials, winner, performance, problem_size, device, start, self._space.members, standing)
+        figures = [self._figures(trial, performance) for trial in trials if trial.ok]
+        return TuningResult(
+            **self._figures(winner, performance), problem_size=problem_size, device=device, from_cache=False,
+            all_results=[(each["best_config"], each["metrics"]) for each in figures], trials=tuple(trials),
+            stopped="complete", elapsed_s=time.monotonic() - start, totals=Trial.totals(tuple(trials)),
+            **standing_of(trials, arms, winner),
+        )  # fmt: skip
 
     def get_cached_config(self, problem_size: Any, device: str, kernel_type: str = "unknown") -> dict[str, Any] | None:
         """The cached winner; None if there is none. Nothing is measured."""
@@ -199,6 +198,13 @@ class TritonAutoTuner:
     def clear_cache(self) -> None:
         """Forget every winner, in memory and in the cache folder."""
         self.cache.clear()
+
+    def _figures(self, trial: Trial, performance: PerformanceProfile | None) -> dict[str, Any]:
+        """The fields of a result that a trial decides as the winner."""
+        times = trial.best_measurement
+        metrics = metrics_of(times, None if performance is None else performance.metrics, "performance.metrics")
+        config = dict(trial.config.with_members(self._space.members))
+        return {"best_config": config, "metrics": metrics, "mode": times.mode, "winner": trial}
 
     def _cached(self, label: tuple[str, Any, str]) -> Config | None:
         entry = self.cache.get(*label)
@@ -217,30 +223,23 @@ class TritonAutoTuner:
     def _measure(
         self, configs: Sequence[Config], subject: Subject, shared_timer: SharedTimer
     ) -> tuple[list[Trial], list[Arm]]:
-        """One trial and one arm per config, in the order given; each config is called exactly as often as asked."""
+        """One trial and one arm per config, in the order given; each config is called exactly as often as asked.
+
+        All are warmed up one after the other, then timed in rounds; each timed call finds the same arguments. Without
+        warm-up runs it is not known whether a config writes its arguments, so they are always restored.
+        """
         members = [config.with_members(self._space.members) for config in configs]
         executables = [self._kernel.compile(config, subject.arguments) for config in members]
+        subject.restores, arms = self.warmup_runs == 0, list[Arm]()
         with _without_ptxas_dumps(), measuring(shared_timer.device_name):
-            arms, timer = self._run(executables, subject, shared_timer)
+            for executable in executables:
+                arms.append(Arm(_NEVER, error=self._warm_up(executable.bind(subject.arguments))))
+                if subject.first.changed():
+                    subject.first.restore()
+                    subject.restores = True
+            timer = self._prepare(arms, [subject.launch(executable) for executable in executables], shared_timer)
+            self._time(arms, timer)
         return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)], arms
-
-    def _run(
-        self, executables: Sequence[Executable], subject: Subject, shared_timer: SharedTimer
-    ) -> tuple[list[Arm], Timer]:
-        """Warm up the configs one after the other, then time them in rounds; each timed call finds the same arguments.
-
-        Without warm-up runs it is not known whether a config writes its arguments, so they are always restored.
-        """
-        subject.restores = self.warmup_runs == 0
-        arms: list[Arm] = []
-        for executable in executables:
-            arms.append(Arm(_NEVER, error=self._warm_up(executable.bind(subject.arguments))))
-            if subject.first.changed():
-                subject.first.restore()
-                subject.restores = True
-        timer = self._prepare(arms, [subject.launch(executable) for executable in executables], shared_timer)
-        self._time(arms, timer)
-        return arms, timer
 
     def _prepare(self, arms: Sequence[Arm], launches: Sequence[Launch], shared_timer: SharedTimer) -> Timer:
         """Choose the timer, and prepare the samplers of all arms that work; graphs for all of them, or for none."""
@@ -366,45 +365,6 @@ def _fastest(trials: Sequence[Trial], problem_size: Any) -> Trial:
     )
 
 
-def _result(
-    trials: Sequence[Trial],
-    winner: Trial,
-    performance: PerformanceProfile | None,
-    problem_size: Any,
-    device: str | None,
-    start: float,
-    members: Members,
-    standing: WinnerStanding | None = None,
-) -> TuningResult:
-    """The result of a tune; without a standing that of a winner from the cache, which was measured alone."""
-    from_cache, ranked = standing is None, standing or WinnerStanding((), confidence=ALONE)
-    results = [(dict(t.config.with_members(members)), _metrics(t, performance)) for t in trials if t.ok]
-    return TuningResult(
-        best_config=dict(winner.config.with_members(members)),
-        metrics=_metrics(winner, performance),
-        all_results=[] if from_cache else results,
-        problem_size=problem_size,
-        device=device,
-        from_cache=from_cache,
-        trials=() if from_cache else tuple(trials),
-        ties=ranked.ties,
-        noise=ranked.noise,
-        confidence=ranked.confidence,
-        stopped="cached" if from_cache else "complete",
-        elapsed_s=time.monotonic() - start,
-        mode=winner.best_measurement.mode,
-        totals={} if from_cache else Trial.totals(tuple(trials)),
-        winner=winner,
-    )
-
-
-def _metrics(trial: Trial, performance: PerformanceProfile | None) -> KernelMetrics:
-    measurement = trial.best_measurement
-    if performance is None:
-        return KernelMetrics(measurement.median_ms, p20_ms=measurement.p20_ms, p80_ms=measurement.p80_ms)
-    return replace(performance.metrics(measurement.median_ms), p20_ms=measurement.p20_ms, p80_ms=measurement.p80_ms)
-
-
 _PTXAS_DUMP = "please share the reproducer above with Triton project"  # ends what a failing ptxas prints
 
 
@@ -426,3 +386,173 @@ class _WithoutDumps:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+SHORTEST_MS = 1e-9  # used for a latency of 0, which only a clock too coarse for the kernel can report
+A100_BANDWIDTH_GBPS = 2039.0  # of 80 GB by datasheet: assumed where no device is known
+_UNKNOWN = Work()
+
+
+@dataclass(frozen=True)
+class PerformanceProfile:
+    """The work of one call, which turns a latency into metrics.
+
+    Attributes:
+        work: Operations and bytes per call; zeros where they are not known.
+        name: The kind of work, such as `gemm`.
+    """
+
+    work: Work = _UNKNOWN
+    name: str = "latency_only"
+
+    @classmethod
+    def latency_only(cls) -> PerformanceProfile:
+        """A profile without known work, which gives throughput and bandwidth of 0."""
+        return cls()
+
+    @classmethod
+    def elementwise(cls, numel: int, bytes_per_element: int = 2) -> PerformanceProfile:
+        """One tensor of `numel` elements read, one written: 2 · numel · bytes; no operations.
+
+        Raises:
+            SettingsError: A number is not a positive integer; it is a ValueError as well.
+        """
+        count, size = _positive("numel", numel), _positive("bytes_per_element", bytes_per_element)
+        return cls(Work(bytes=2.0 * count * size), "elementwise")
+
+    @classmethod
+    def gemm(cls, M: int, N: int, K: int, bytes_per_element: int = 2) -> PerformanceProfile:
+        """[M, K] times [K, N]: 2·M·N·K operations, (M·K + K·N + M·N) elements moved.
+
+        Raises:
+            SettingsError: A number is not a positive integer; it is a ValueError as well.
+        """
+        m, n, k, size = _sizes(M, N, K, bytes_per_element)
+        return cls(Work(2.0 * m * n * k, float((m * k + k * n + m * n) * size)), "gemm")
+
+    @classmethod
+    def gated_mlp(cls, M: int, N: int, K: int, bytes_per_element: int = 2) -> PerformanceProfile:
+        """activation(x·gate) · (x·up) with x [M, K] and two [K, N] weights: 4·M·N·K operations.
+
+        Elements moved: M·K + 2·K·N + M·N. The activation's own operations are not counted.
+
+        Raises:
+            SettingsError: A number is not a positive integer; it is a ValueError as well.
+        """
+        m, n, k, size = _sizes(M, N, K, bytes_per_element)
+        return cls(Work(4.0 * m * n * k, float((m * k + 2 * k * n + m * n) * size)), "gated_mlp")
+
+    def metrics(self, latency_ms: float, peak_bandwidth_gbps: float | None = None) -> KernelMetrics:
+        """The metrics of a call that took `latency_ms`.
+
+        Args:
+            latency_ms: Milliseconds per call; 0 counts as 1e-9.
+            peak_bandwidth_gbps: 10^9 bytes per second that count as 100 %. None takes the datasheet figure of the
+                present GPU; without a GPU, or with one whose figure is not known, it is 2039 GB/s, that of an A100 80
+                GB.
+
+        Raises:
+            SettingsError: A number is negative, NaN, infinite, or no number; it is a ValueError as well.
+
+        Cost: the first call without a peak looks for a GPU, which imports torch where it is installed.
+        """
+        latency = _latency(latency_ms)
+        peak = _peak("peak_bandwidth_gbps", peak_bandwidth_gbps)
+        gbps = self.work.gbps(latency)
+        percent = gbps / (peak or _live_bandwidth_gbps()) * 100 if gbps else 0.0
+        return KernelMetrics(latency, self.work.tflops(latency), gbps, bandwidth_utilization=percent)
+
+
+def metrics_of(times: Measurement, compute: Callable[[float], Any] | None, name: str) -> KernelMetrics:
+    """The metrics of a call with its spread; `compute`, of that name, makes them from milliseconds.
+
+    None leaves the latency alone.
+    """
+    metrics = KernelMetrics(times.median_ms) if compute is None else compute(times.median_ms)
+    if not isinstance(metrics, KernelMetrics):
+        raise SettingsError(f"{name} returns a {type(metrics).__name__}; it must return KernelMetrics")
+    return replace(metrics, p20_ms=times.p20_ms, p80_ms=times.p80_ms)
+
+
+def compute_gemm_metrics(
+    M: int,
+    N: int,
+    K: int,
+    latency_ms: float,
+    peak_tflops: float | None = None,
+    peak_bandwidth_gbps: float | None = None,
+    bytes_per_element: int = 2,
+) -> KernelMetrics:
+    """Metrics of a matrix product [M, K] · [K, N].
+
+    TFLOP/s = 2·M·N·K / (ms · 10^9); GB/s = (M·K + K·N + M·N) · bytes_per_element / (ms · 10^6); utilisation = GB/s as
+    percent of the peak bandwidth.
+
+    Args:
+        M: Rows of the result.
+        N: Columns of the result.
+        K: Length of the inner products.
+        latency_ms: Milliseconds per call; 0 counts as 1e-9.
+        peak_tflops: Checked, and without effect: no field of the result is relative to it.
+        peak_bandwidth_gbps: As in `PerformanceProfile.metrics`: None is the peak of the present GPU, else 2039 GB/s.
+            That figure, like 312 TFLOP/s, is an A100's; on an H200 it would overstate the utilisation by 2.4.
+        bytes_per_element: Bytes of an element of any of the three matrices.
+
+    Raises:
+        SettingsError: A size is not a positive integer, or another number is negative, NaN or infinite; it is a
+            ValueError as well.
+    """
+    _peak("peak_tflops", peak_tflops)
+    return PerformanceProfile.gemm(M, N, K, bytes_per_element).metrics(latency_ms, peak_bandwidth_gbps)
+
+
+def compute_elementwise_metrics(
+    numel: int, latency_ms: float, bytes_per_element: int = 2, peak_bandwidth_gbps: float | None = None
+) -> KernelMetrics:
+    """Metrics of an operation that reads one tensor and writes one of the same size.
+
+    GB/s = 2 · numel · bytes_per_element / (ms · 10^6); TFLOP/s is 0, since bandwidth is the limit.
+
+    Args:
+        numel: Elements of the tensor.
+        latency_ms: Milliseconds per call; 0 counts as 1e-9.
+        bytes_per_element: Bytes of an element of input and output.
+        peak_bandwidth_gbps: As in `PerformanceProfile.metrics`.
+
+    Raises:
+        SettingsError: A size is not a positive integer, or another number is negative, NaN or
+            infinite; it is a ValueError as well.
+    """
+    return PerformanceProfile.elementwise(numel, bytes_per_element).metrics(latency_ms, peak_bandwidth_gbps)
+
+
+def _live_bandwidth_gbps() -> float:
+    return probe().bandwidth_gbps or A100_BANDWIDTH_GBPS
+
+
+def _sizes(M: Any, N: Any, K: Any, bytes_per_element: Any) -> tuple[int, int, int, int]:
+    return (_positive("M", M), _positive("N", N), _positive("K", K), _positive("bytes_per_element", bytes_per_element))
+
+
+def _positive(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise SettingsError(f"{name} is {value!r}; it must be a positive integer", hint=f"pass int({name})")
+    return int(value)
+
+
+def _latency(value: Any) -> float:
+    return _finite("latency_ms", value, "0 or more, in milliseconds", least=0.0) or SHORTEST_MS
+
+
+def _peak(name: str, value: Any) -> float | None:
+    least = math.nextafter(0.0, 1.0)
+    return None if value is None else _finite(name, value, "positive, or None for the device's own", least)
+
+
+def _finite(name: str, value: Any, words: str, least: float) -> float:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value < least:
+        raise SettingsError(
+            f"{name} is {value!r}; it must be a finite number, {words}", hint=f"check where {name} comes from"
+        )
+    return float(value)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from triton_ops.backend import Arguments, is_tensor, private_copy
+from triton_ops.backend import Arguments, Protection
 from triton_ops.base import require
 from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import KernelTypeError, SettingsError
@@ -98,7 +98,9 @@ class CorrectnessVerifier:
             raise SettingsError(f"reference is {reference!r}; it must be a function")
         if not isinstance(args, (tuple, list)):
             raise SettingsError(f"args is a {type(args).__name__}; it must be a tuple of arguments", hint="args=(x,)")
-        right = ReferenceResults(reference, private_copy(Arguments(tuple(args), dict(kwargs or {}))), outputs)
+        right = ReferenceResults(
+            reference, Protection.private_copy(Arguments(tuple(args), dict(kwargs or {}))), outputs
+        )
         fault = right.fault(right.as_list(actual))
         return not fault, fault
 
@@ -180,7 +182,7 @@ def checked_tolerance(name: str, value: Any) -> float:
 def check_tensors(**results: Any) -> None:
     """Raise a `KernelTypeError` unless all are tensors with values that can be read in order."""
     for name, result in results.items():
-        if not is_tensor(result):
+        if not Arguments.is_tensor(result):
             raise KernelTypeError(f"{name} is a {type(result).__name__}, not a torch.Tensor")
         if result.device.type == "meta" or result.is_nested or not str(result.layout).endswith("strided"):
             kind = "nested" if result.is_nested else str(result.layout).removeprefix("torch.")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Any, TypeAlias
 
-from triton_ops.backend import Arguments, CandidateError, Operation, one_line, private_copy
+from triton_ops.backend import Arguments, CandidateError, Operation, Protection
 from triton_ops.base import require
 from triton_ops.benchmark.comparing import compare
 from triton_ops.benchmark.correctness import CorrectnessVerifier
@@ -353,7 +353,7 @@ def rows_of(run: KernelRun, clock: Callable[[], float] = time.monotonic) -> Iter
             except DeviceError:
                 raise
             except (TritonKernelError, CandidateError, RuntimeError) as error:  # one problem ends no run of an hour
-                reason = f"not measured: {one_line(error)}"
+                reason = f"not measured: {CandidateError.one_line(error)}"
                 yield KernelRow(operation.name, label, "reference", shape=shape, dtype=dtype, verdict=reason)
 
 
@@ -386,7 +386,9 @@ def _problem_rows(
                 cold=run.cold, device=run.device,
             )  # fmt: skip
         except (TritonKernelError, RuntimeError) as error:  # torch's compiler and library raise what they like
-            yield KernelRow(operation.name, label, rival, **common, verdict=f"not compared: {one_line(error)}")
+            yield KernelRow(
+                operation.name, label, rival, **common, verdict=f"not compared: {CandidateError.one_line(error)}"
+            )
             continue
         ms = comparison.a_ms
         figures: dict[str, Any] = {} if work is None else {"tflops": work.tflops(ms), "gbps": work.gbps(ms)}
@@ -409,7 +411,7 @@ def _winner(run: KernelRun, operation: Operation, shape: Sequence[int], dtype: s
 
 def check_result(operation: Operation, config: Config, values: Mapping[str, Any]) -> list[Any]:
     """Launch the kernel once on copies of its arguments, and judge its outputs, which are returned, by the rule."""
-    arguments = private_copy(Arguments(keyword=values))
+    arguments = Protection.private_copy(Arguments(keyword=values))
     executable = operation.kernel.compile(config, arguments)
     executable.launch(arguments)
     results = [arguments.keyword[name] for name in executable.outputs]

@@ -7,17 +7,17 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import triton_ops
-from triton_ops.backend import Arguments, private_copy
+from triton_ops.backend import Arguments, Protection
 from triton_ops.base import StoredFile
-from triton_ops.benchmark.auto_tuner import checked_runs
+from triton_ops.benchmark.auto_tuner import PerformanceProfile, checked_runs, metrics_of
 from triton_ops.benchmark.comparing import compare
 from triton_ops.benchmark.correctness import CorrectnessVerifier
-from triton_ops.benchmark.performance import PerformanceProfile
 from triton_ops.benchmark.rivals import plain_gated_mlp, plain_rmsnorm_rope, scaled_product
 from triton_ops.benchmark.timing import counted_times
 from triton_ops.device import TorchDevice, probe
@@ -27,7 +27,7 @@ from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
 from triton_ops.request import device_of
 from triton_ops.timing import DuelPolicy
 from triton_ops.tuner import versions
-from triton_ops.values import KernelMetrics, Measurement
+from triton_ops.values import KernelMetrics
 
 FORMATS = ("text", "json")
 
@@ -216,6 +216,7 @@ def _plain(value: Any) -> Any:
 
 
 Metrics = Callable[[float], KernelMetrics]
+_metrics = partial(metrics_of, name="compute_metrics_fn")
 _ROUNDS = 24  # of a comparison with the default number of runs
 
 
@@ -419,7 +420,7 @@ class BenchmarkSuite:
                 raise SettingsError(f"{function!r} is not callable")
         arguments = Arguments(args, dict(kwargs))
         with TorchDevice(device_of(arguments, None)).current():
-            own = private_copy(arguments)
+            own = Protection.private_copy(arguments)
             actual = kernel_fn(*own.positional, **own.keyword)
             if actual is None:
                 raise WrongResultError(
@@ -428,7 +429,7 @@ class BenchmarkSuite:
             right, how = self.verifier.verify_by_rule(actual, reference_fn, arguments.positional, arguments.keyword)
             if right:
                 return
-            again = private_copy(arguments)
+            again = Protection.private_copy(arguments)
             expected = reference_fn(*again.positional, **again.keyword)
         results, others = ReferenceResults.as_list(actual), ReferenceResults.as_list(expected)
         near = len(results) == len(others) and all(
@@ -437,13 +438,6 @@ class BenchmarkSuite:
         )
         if not near:
             raise WrongResultError(f"{name} gives a wrong result: {how}", hint="nothing was timed; correct it first")
-
-
-def _metrics(measurement: Measurement, compute: Metrics | None) -> KernelMetrics:
-    metrics = KernelMetrics(measurement.median_ms) if compute is None else compute(measurement.median_ms)
-    if not isinstance(metrics, KernelMetrics):
-        raise SettingsError(f"compute_metrics_fn returns a {type(metrics).__name__}; it must return KernelMetrics")
-    return replace(metrics, p20_ms=measurement.p20_ms, p80_ms=measurement.p80_ms)
 
 
 def _report_size(name: Any, problem_size: Any, config: Any, compute: Any) -> tuple[Any, ...]:

@@ -29,9 +29,6 @@ from triton_ops.backend import (
     Operation,
     Protection,
     as_kernel,
-    host_values,
-    one_line,
-    private_copy,
 )
 from triton_ops.base import require
 from triton_ops.device import CpuLoad, TorchDevice, Turns, gpu_missing, probe
@@ -92,7 +89,7 @@ def contestants_of(
     """
     arguments, device = Arguments.given(args, kwargs), TorchDevice.name_of(device)
     makers: dict[int, MakeArguments] = {}  # by operation; 0 is the caller's own arguments
-    makers[0] = partial(private_copy, arguments)
+    makers[0] = partial(Protection.private_copy, arguments)
     return [_contestant(name, what, arguments, makers, device, seed) for name, what in callables.items()]
 
 
@@ -151,7 +148,7 @@ def blame(name: str, error: Exception) -> TritonKernelError:
         return TargetError(f"{name} cannot be timed: {error}", hint="let it work on the current stream")
     if isinstance(error, CandidateError):
         return TargetError(f"{name} cannot be used: {error}", hint="choose another config")
-    return TargetError(f"{name} raised {one_line(error)}", hint="call it with the same arguments to try")
+    return TargetError(f"{name} raised {CandidateError.one_line(error)}", hint="call it with the same arguments to try")
 
 
 @contextmanager
@@ -246,7 +243,8 @@ def _copy_errors(device_name: str) -> Iterator[None]:
         yield
     except (MemoryError, RuntimeError) as error:
         raise ShapeMismatchError(
-            f"the arguments cannot be copied on {device_name}: {one_line(error)}", hint="take a smaller problem"
+            f"the arguments cannot be copied on {device_name}: {CandidateError.one_line(error)}",
+            hint="take a smaller problem",
         ) from error
 
 
@@ -293,7 +291,7 @@ def _explore(contestant: Contestant, arguments: Arguments) -> _Explored:
     declared = tuple(Arguments(tuple(by_parameter.get(name) for name in executable.outputs)).tensors())
     with _copy_errors(contestant.device_name):
         tensors = list(arguments.tensors())
-        others = list(host_values((*arguments.positional, *arguments.keyword.values())))
+        others = list(Protection.host_values((*arguments.positional, *arguments.keyword.values())))
         before = {id(value): Protection([value]) for value in [*tensors, *others]}
     with blame_calls_of(contestant):
         call = executable.bind(arguments)

@@ -4,14 +4,14 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.compile_modes.advice import Advice as Advice
-    from triton_ops.compile_modes.advice import advise as advise
+    from triton_ops.compile_modes.call_profile import Advice as Advice
+    from triton_ops.compile_modes.call_profile import advise as advise
+    from triton_ops.compile_modes.call_profile import profiler as profiler
     from triton_ops.compile_modes.command_inductor import inductor_group as inductor_group
     from triton_ops.compile_modes.command_model import advise_command as advise_command
     from triton_ops.compile_modes.command_model import compile_modes_command as compile_modes_command
     from triton_ops.compile_modes.comparing_modes import tune_compile as tune_compile
     from triton_ops.compile_modes.compile_mode import CompileMode as CompileMode
     from triton_ops.compile_modes.mode_report import CompileReport as CompileReport
-    from triton_ops.compile_modes.mode_worker import profiler as profiler
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops.base import base_class, require
-from triton_ops.compile_modes.advice import advise
+from triton_ops.compile_modes.call_profile import advise
 from triton_ops.compile_modes.comparing_modes import tune_compile
 from triton_ops.compile_modes.compile_mode import MODES
 from triton_ops.compile_modes.mode_report import CompileReport, ModeResult

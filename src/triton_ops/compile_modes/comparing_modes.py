@@ -17,7 +17,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops._paths import expanded
-from triton_ops.backend import pack
+from triton_ops.backend import Packed
 from triton_ops.base import Folder, is_positive, require
 from triton_ops.compile_modes.backends import option_values
 from triton_ops.compile_modes.compile_mode import (
@@ -37,14 +37,7 @@ from triton_ops.compile_modes.compile_mode import (
     wrong_variables,
 )
 from triton_ops.compile_modes.compiled_files import Collection, RunFolder, key_of, run_folder
-from triton_ops.compile_modes.mode_process import (
-    Entrant,
-    ModeProcess,
-    confirm,
-    race_modes,
-    rounds_on,
-    screen_beside,
-)
+from triton_ops.compile_modes.mode_process import LEAST_CALLS, CallManner, ModeProcess, ModeRounds
 from triton_ops.compile_modes.mode_report import (
     WORTH_A_WORD,
     CompileReport,
@@ -56,7 +49,6 @@ from triton_ops.compile_modes.mode_report import (
     variations,
     verdicts,
 )
-from triton_ops.compile_modes.mode_worker import LEAST_CALLS, CallManner
 from triton_ops.compile_modes.model_workload import Loss, check_factory, checked_loss, workload_by, workload_of
 from triton_ops.device import CpuLoad, DeviceSpec, Turns, probe
 from triton_ops.exceptions import CacheError, SettingsError, TuningFailedError
@@ -142,7 +134,7 @@ def request_of(
         make: Callable[[], Any] = partial(workload_of, workload.model, list(workload.calls))
     else:
         make = partial(workload_by, model)
-    packed = pack((make, loss), _MOST_MODEL_BYTES)
+    packed = Packed.of((make, loss), _MOST_MODEL_BYTES)
     limits = LIMITS if compile_s is None else _limited(float(compile_s))
     return ModesRequest(
         packed=packed.content, modes=ways, manner=manner, limits=limits, seconds=float(seconds),
@@ -209,8 +201,8 @@ class Comparing:
     ) -> None:
         self._request, self._follow, self._clock = request, follow, clock
         self._start = clock()
-        self._rounds = rounds_on("cpu", random.Random(request.manner.seed))
-        self._entrants: list[Entrant] = []
+        self._rounds = ModeRounds("cpu", random.Random(request.manner.seed))
+        self._processes: list[ModeProcess] = []
         self._rows: dict[str, ModeResult] = {}
         self._aliases: list[tuple[CompileMode, CompileMode]] = []
         self._folder: RunFolder | None = None
@@ -225,8 +217,8 @@ class Comparing:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
-        for entrant in self._entrants:
-            entrant.process.close()
+        for process in self._processes:
+            process.close()
         if self._folder is not None and (kind is None or issubclass(kind, Exception)):
             self._folder.remove()  # what was interrupted from outside is gone on with
         self._resources.close()
@@ -241,8 +233,7 @@ class Comparing:
             self._try(mode, eager)
         if self._request.why:
             self._vary(eager)
-        self._race(eager)
-        winner, confirmation = self._recommended(eager)
+        winner, confirmation = self._confirmed(self._raced(eager), eager)
         rows = tuple(self._rows.values())
         return CompileReport(
             problem=eager.loaded.label,
@@ -262,13 +253,13 @@ class Comparing:
             folder=str(self._request.collect or ""),
         )
 
-    def _open_eager(self) -> Entrant:
+    def _open_eager(self) -> ModeProcess:
         """Load the model as it is; what it says of the workload decides device and folder."""
         mode = self._request.modes[0]
         process = self._process(mode, None)
         with self._turn():
             answer = process.load(self._request.packed, self._request.manner)
-        if answer.loaded is None:
+        if not answer.ok:
             if process.refusal is not None:
                 raise process.refusal
             reason = f"{answer.status}: {answer.error}"
@@ -276,21 +267,20 @@ class Comparing:
                 f"the model does not run as it is: {reason}", failures=[({"mode": mode.name}, reason)],
                 hint="call the model with these inputs in Python to try",
             )  # fmt: skip
-        loaded = answer.loaded
+        loaded = process.loaded
         self._device = probe(loaded.device_name)
-        self._rounds = rounds_on(loaded.device_name, self._rounds.rng)
+        self._rounds = ModeRounds(loaded.device_name, self._rounds.rng)
         self._turns = Turns(loaded.device_name, self._request.wait)
         key = self._key = key_of(loaded.facts, self._device, self._request.manner, self._request.warm)
         root = self._request.cache_dir or settings.cache_dir()
         self._folder = self._resources.enter_context(run_folder(root, key, resume=self._request.resume))
-        entrant = Entrant(process, loaded)
-        self._entrants.append(entrant)
+        self._processes.append(process)
         with self._turn():
-            screen_beside(entrant, entrant, self._rounds)
-        self._keep(row_of(entrant, entrant))
-        return entrant
+            self._rounds.screen(process, process)
+        self._keep(row_of(process, process))
+        return process
 
-    def _try(self, mode: CompileMode, eager: Entrant) -> None:
+    def _try(self, mode: CompileMode, eager: ModeProcess) -> None:
         """Load a mode and screen it beside eager; one that does not work ends as its row."""
         if (why := refusal(mode)) != "":
             self._keep(failed_row(mode, Status.CONSTRAINT, why))
@@ -308,7 +298,7 @@ class Comparing:
             self._enter(mode, eager)
         self._make_room(eager)
 
-    def _enter(self, mode: CompileMode, eager: Entrant) -> None:
+    def _enter(self, mode: CompileMode, eager: ModeProcess) -> None:
         assert self._folder is not None
         earlier = self._folder.finished(mode) if self._collection.holds(mode, self._key) else None
         if earlier is None:
@@ -319,32 +309,31 @@ class Comparing:
         if earlier is None and (replaced := self._collection.keep(mode, self._key, process.lines, place)):
             self._replaced.append(f"{mode.name} {replaced}")
             self._follow(self._replaced[-1])
-        if (loaded := answer.loaded) is None:
+        if not answer.ok:
             self._keep(failed_row(mode, answer.status, answer.error, process.lines))
             return
-        entrant = Entrant(process, loaded)
         if earlier is None:
-            self._folder.keep(mode, loaded, process.lines)
+            self._folder.keep(mode, process.loaded, process.lines)
         else:
-            before, lines = earlier  # of the process that compiled without a cache
-            entrant = Entrant(process, replace(loaded, calls_s=before.calls_s, compile_s=before.compile_s), lines=lines)
-        self._entrants.append(entrant)
-        if (loss := screen_beside(entrant, eager, self._rounds)) is not None:
-            self._keep(failed_row(mode, Status.CRASH, loss))
-            return
-        self._keep(row_of(entrant, eager))
+            before, process.earlier = earlier  # of the process that compiled without a cache
+            process.loaded = replace(process.loaded, calls_s=before.calls_s, compile_s=before.compile_s)
+        self._processes.append(process)
+        self._rounds.screen(process, eager)
+        self._keep(self._row(process, eager))
 
-    def _make_room(self, eager: Entrant) -> None:
+    def _alive(self, eager: ModeProcess) -> list[ModeProcess]:
+        return [each for each in self._processes if each is not eager and each.alive]
+
+    def _make_room(self, eager: ModeProcess) -> None:
         """End the processes of the slowest modes: so many models need not lie in memory at the same time."""
-        alive = [each for each in self._entrants if each is not eager and each.process.alive]
-        for entrant in sorted(alive, key=lambda each: each.relative)[_MOST_ALIVE:]:
-            entrant.process.close()
+        for process in sorted(self._alive(eager), key=lambda each: each.relative)[_MOST_ALIVE:]:
+            process.close()
 
-    def _vary(self, eager: Entrant) -> None:
+    def _vary(self, eager: ModeProcess) -> None:
         """Try variations of the slowest tuned modes, each in one option."""
         timed = [row for row in self._rows.values() if row.relative is not None]
         fastest = min((row.relative or 0.0 for row in timed), default=0.0)
-        modes = {entrant.mode.name: entrant.mode for entrant in self._entrants}
+        modes = {process.mode.name: process.mode for process in self._processes}
         slow = [row for row in timed if row.name != EAGER and (row.relative or 0.0) > WORTH_A_WORD * fastest]
         values = option_values()
         for row in sorted(slow, key=lambda each: -(each.relative or 0.0))[:_MOST_VARIED]:
@@ -355,50 +344,48 @@ class Comparing:
                 if dict(varied.options) not in option_sets:
                     self._try(varied, eager)
 
-    def _race(self, eager: Entrant) -> None:
-        """Compare the fastest side by side; their rows get the times of this comparison."""
-        alive = [each for each in self._entrants if each is not eager and each.process.alive]
+    def _raced(self, eager: ModeProcess) -> ModeProcess:
+        """Compare the fastest side by side; the winner. Rows get the times of this comparison."""
+        alive = self._alive(eager)
         if not alive:
-            return
+            return eager
         seconds = min(self._request.seconds, max(self._left_s(), 2.0))
         self._follow(f"comparing {', '.join(each.mode.name for each in [eager, *alive])} for up to {seconds:.3g} s")
         with self._turn():
-            race_modes(eager, alive, self._rounds, self._turns.device_name, seconds)
-        for entrant in [eager, *alive]:
-            if entrant.loss:
-                self._keep(failed_row(entrant.mode, Status.CRASH, entrant.loss))
-            else:
-                self._rows[entrant.mode.name] = row_of(entrant, eager)
+            winner = self._rounds.race(eager, alive, seconds)
+        for process in [eager, *alive]:
+            row = self._row(process, eager)
+            self._rows[row.name] = row
+            if not row.ok:
+                self._keep(row)
         for mode, same in self._aliases:
             self._rows[mode.name] = alias_row(mode, same, self._rows[same.name])
+        return winner
 
-    def _recommended(self, eager: Entrant) -> tuple[CompileMode, str]:
-        """The way to use, and how it compared with eager in fresh processes."""
-        raced_too = [each for each in self._entrants if each is not eager and each.wins]
-        if not raced_too:
+    def _confirmed(self, best: ModeProcess, eager: ModeProcess) -> tuple[CompileMode, str]:
+        """The way to use, and how the winner of the race compared with eager in fresh processes."""
+        if best is eager:
             return eager.mode, ""
-        best = raced_too[0]
-        for entrant in self._entrants:
-            entrant.process.close()
+        for process in self._processes:
+            process.close()
         assert self._folder is not None
         whole = self._request.limits  # the budget is for what has not begun: it may be used up by now
-        fresh = [
+        again, eager_again = (
             self._process(best.mode, self._folder.of(best.mode), whole), self._process(eager.mode, None, whole),
-        ]  # fmt: skip
+        )  # fmt: skip
+        self._processes += [again, eager_again]
         self._follow(f"confirming {best.mode.name} in fresh processes")
-        try:
-            with self._turn():
-                for process in fresh:
-                    answer = process.load(self._request.packed, self._request.manner)
-                    if not answer.ok:
-                        return eager.mode, f"{best.mode.name} did not run again: {answer.status}: {answer.error}"
-                verdict, confirmation = confirm(
-                    fresh[0], fresh[1], self._rounds, self._turns.device_name, self._request.seconds
-                )
-        finally:
-            for process in fresh:
-                process.close()
+        with self._turn():
+            for process in (again, eager_again):
+                answer = process.load(self._request.packed, self._request.manner)
+                if not answer.ok:
+                    return eager.mode, f"{best.mode.name} did not run again: {answer.status}: {answer.error}"
+            verdict, confirmation = self._rounds.confirm(again, eager_again, self._request.seconds)
         return (best.mode, confirmation) if verdict else (eager.mode, f"{confirmation}: eager stays")
+
+    @staticmethod
+    def _row(process: ModeProcess, eager: ModeProcess) -> ModeResult:
+        return failed_row(process.mode, Status.CRASH, process.loss) if process.loss else row_of(process, eager)
 
     def _keep(self, row: ModeResult) -> None:
         self._rows[row.name] = row

@@ -58,7 +58,7 @@ from triton_ops.base import (
     require,
 )
 from triton_ops.compile_modes.compile_mode import CompileMode
-from triton_ops.compile_modes.mode_worker import CallManner, Loaded
+from triton_ops.compile_modes.mode_process import CallManner, Loaded
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError
 

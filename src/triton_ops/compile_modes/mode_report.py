@@ -21,8 +21,7 @@ from triton_ops.compile_modes.compile_mode import (
     settings_of_process,
 )
 from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog
-from triton_ops.compile_modes.mode_process import Entrant
-from triton_ops.compile_modes.mode_worker import Loaded
+from triton_ops.compile_modes.mode_process import Loaded, ModeProcess
 from triton_ops.exceptions import SettingsError
 from triton_ops.values import Measurement, Status
 
@@ -206,23 +205,23 @@ def break_even(one_off_s: float, eager_ms: float, own_ms: float) -> float:
     return math.ceil(1e3 * one_off_s / won_ms) if won_ms > 0 else math.inf
 
 
-def row_of(entrant: Entrant, eager: Entrant) -> ModeResult:
+def row_of(process: ModeProcess, eager: ModeProcess) -> ModeResult:
     """The row of a mode that was timed."""
-    loaded, arm = entrant.loaded, entrant.arm
+    loaded, arm = process.loaded, process.arm
     first = FirstCalls(loaded.calls_s)
     times = Measurement(tuple(arm.samples_ms), "wall", max(len(arm.visits), 1))
-    same = entrant is eager
+    same = process is eager
     own_ms = times.median_ms
-    log = CompilerLog.read(entrant.lines or entrant.process.lines)
+    log = CompilerLog.read(process.earlier or process.lines)
     row = ModeResult(
-        name=entrant.mode.name,
+        name=process.mode.name,
         status=Status.OK,
-        reason="; ".join([*loaded.notes, *left_to_python(loaded)] if entrant.mode.backend else loaded.notes),
+        reason="; ".join([*loaded.notes, *left_to_python(loaded)] if process.mode.backend else loaded.notes),
         steady_ms=own_ms,
         mean_ms=statistics.fmean(times.samples_ms),
         p20_ms=times.p20_ms,
         p80_ms=times.p80_ms,
-        relative=entrant.relative,
+        relative=process.relative,
         first_call_s=first.first_s,
         one_off_s=0.0 if same else first.one_off_s,
         naive_ms=first.naive_ms(),
@@ -234,10 +233,10 @@ def row_of(entrant: Entrant, eager: Entrant) -> ModeResult:
         graphs=loaded.graphs,
         breaks=loaded.breaks,
         max_error=loaded.max_error,
-        break_even_calls=0.0 if same else break_even(first.one_off_s, own_ms / max(entrant.relative, 1e-9), own_ms),
-        by_call_ms=tuple(statistics.median(each) for each in entrant.process.samples_ms if each),
+        break_even_calls=0.0 if same else break_even(first.one_off_s, own_ms / max(process.relative, 1e-9), own_ms),
+        by_call_ms=tuple(statistics.median(each) for each in process.samples_ms if each),
         calls_s=loaded.calls_s,
-        options=effective_options(entrant.mode),
+        options=effective_options(process.mode),
     )
     return replace(
         row, rerecorded=log.rerecorded[:_LONGEST_LIST], skipped=log.skipped[:_LONGEST_LIST], tables=log.tables,

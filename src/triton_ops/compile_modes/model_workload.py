@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.backend import Arguments, Protection, is_tensor, one_line
+from triton_ops.backend import Arguments, CandidateError, Protection
 from triton_ops.base import require
 from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError, TritonKernelError
@@ -91,7 +91,9 @@ def workload_by(factory: Callable[[], Any]) -> ModelWorkload:
     except TritonKernelError:
         raise
     except (Exception, SystemExit) as error:
-        raise TargetError(f"the factory raised {one_line(error)}", hint="call it in Python to try") from error
+        raise TargetError(
+            f"the factory raised {CandidateError.one_line(error)}", hint="call it in Python to try"
+        ) from error
     if not isinstance(pair, tuple) or len(pair) != 2:
         raise TargetError(
             f"the factory returned {_kind(pair)}; it must return a model and its inputs",
@@ -129,7 +131,7 @@ def _call(inputs: Any) -> Arguments:
         return inputs
     if isinstance(inputs, Mapping):
         return Arguments.given((), inputs)
-    if is_tensor(inputs):
+    if Arguments.is_tensor(inputs):
         return Arguments((inputs,))
     if isinstance(inputs, Sequence) and not isinstance(inputs, (str, bytes)):
         return Arguments(tuple(inputs))
@@ -340,7 +342,11 @@ def _widened(tensor: Any) -> Any:
 
 def _size(tensor: Any) -> float | None:
     """The root mean square of a gradient; None of none."""
-    return float(tensor.detach().double().square().mean().sqrt()) if is_tensor(tensor) and tensor.numel() else None
+    return (
+        float(tensor.detach().double().square().mean().sqrt())
+        if Arguments.is_tensor(tensor) and tensor.numel()
+        else None
+    )
 
 
 def _louder(results: Sequence[Any], noise: Mapping[str, float]) -> str:

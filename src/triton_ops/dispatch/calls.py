@@ -3,106 +3,22 @@
 The key of a decorator says which values decide. Beside them a problem holds the dtypes of all tensors, and, under
 `NAME:class`, what Triton specialises code on: alignment, being 1 or a multiple of 16, and the values of other constexpr
 parameters. A winner may be borrowed over another class; it is never taken for an exact one.
-
-An argument counts if pointers that are computed from it are stored to, and nothing else is done with them: whatever is
-also loaded, updated atomically, or handed to another function may be read, and does not count.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
 import math
-import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
-from triton_ops.backend import Arguments, check_no_arrays, is_tensor, parameters_of, unwrap
+from triton_ops.backend import Arguments, parameters_of, unwrap
 from triton_ops.base import canonical_json
 from triton_ops.dispatch.fast_launch import FastLaunch
 from triton_ops.exceptions import ConfigCollisionError, DeviceError
 from triton_ops.request import spec_of
 from triton_ops.values import ALIGNMENT_BYTES, Argument, Key, Mapper, Problem, TensorSpec, is_fake
-
-# Whose result points to where their first argument does, or are values of no pointer.
-_PASS_ON = {"make_block_ptr", "advance", "make_tensor_descriptor", "multiple_of", "max_contiguous", "to", "cast"}
-_VALUES = {"arange", "program_id", "num_programs", "cdiv", "zeros", "full", "static_assert", "static_range", "range"}
-_STORE, _MOST_ROUNDS = "store", 8
-
-
-@lru_cache(maxsize=512)
-def written_only(function: Any) -> tuple[str, ...]:
-    """The parameters that a kernel only writes, in order; empty where its source, which is parsed, cannot be read."""
-    inner = unwrap(function)
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(inner))).body[0]
-    except (OSError, TypeError, SyntaxError, IndexError):
-        return ()
-    if not isinstance(tree, ast.FunctionDef):
-        return ()
-    names = [each.arg for each in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)]
-    flow = _Flow(tree, names)
-    return tuple(name for name in names if name in flow.targets and name not in flow.uses)
-
-
-class _Flow:
-    """The ways of the pointers of a kernel's arguments: `targets` are stored to, `uses` are loaded or go astray."""
-
-    def __init__(self, tree: ast.FunctionDef, names: Collection[str]) -> None:
-        self._origins: dict[str, set[str]] = {name: {name} for name in names}
-        self.targets: set[str] = set()
-        self.uses: set[str] = set()
-        for _ in range(_MOST_ROUNDS):  # loops carry pointers around: until nothing is added
-            before = {name: set(origins) for name, origins in self._origins.items()}
-            for node in ast.walk(tree):
-                self._assign(node)
-            if before == self._origins:
-                break
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call):
-                self._call(node)
-
-    def _assign(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Assign):
-            targets: list[ast.expr] = node.targets
-        elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.NamedExpr)):
-            targets = [node.target]
-        else:
-            return
-        value = node.value
-        if value is None:
-            return
-        origins = self._of(value)
-        for target in targets:
-            for name in (each.id for each in ast.walk(target) if isinstance(each, ast.Name)):
-                self._origins.setdefault(name, set()).update(origins)
-
-    def _of(self, node: ast.AST) -> set[str]:
-        """The arguments whose pointers an expression may hold."""
-        if isinstance(node, ast.Name):
-            return self._origins.get(node.id, set())
-        if isinstance(node, ast.Call) and _callee(node) not in _PASS_ON:
-            return set()  # values that were loaded or computed; what was handed over is looked at where it is called
-        children = [node.func, *node.args[:1]] if isinstance(node, ast.Call) else ast.iter_child_nodes(node)
-        return set().union(*map(self._of, children))
-
-    def _call(self, node: ast.Call) -> None:
-        name, arguments = _callee(node), [*node.args, *(keyword.value for keyword in node.keywords)]
-        on = self._of(node.func.value) if isinstance(node.func, ast.Attribute) else set()
-        if name == _STORE:
-            target = on or (self._of(arguments[0]) if arguments else set())
-            self.targets |= target
-            others = arguments if on else arguments[1:]  # that are pointers: numbers that are added to one are not
-            self.uses |= {name for each in others if isinstance(each, ast.Name) for name in self._of(each)}
-        elif name not in _PASS_ON:
-            self.uses |= set() if name in _VALUES else on.union(*map(self._of, arguments))
-
-
-def _callee(node: ast.Call) -> str:
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-
 
 FARTHEST = 1.0  # |log2| of the ratios of all extents together: a winner is borrowed over a factor of two
 OTHER_VERSIONS = FARTHEST / 1024  # of two winners for equal problems that of these versions is nearer
@@ -184,7 +100,7 @@ class CalledWith:
         """Check that kernels can take the tensors of the call, and, where it is launched, that they have memory."""
         checked = TensorSpec.check_memory if launched else TensorSpec.check_strided
         for name, value in self.given.keyword.items():
-            if is_tensor(value):
+            if Arguments.is_tensor(value):
                 checked(value, name)
 
     def explain(self, error: Exception, launches: FastLaunch) -> None:
@@ -195,7 +111,7 @@ class CalledWith:
         """
         self.check()
         if launches.compiled:
-            check_no_arrays(launches.name, self.given.keyword)
+            Arguments.check_no_arrays(launches.name, self.given.keyword)
         if launches.compiled and self.device == "cpu" and (isinstance(error, ValueError) or not launches.driven):
             raise DeviceError(
                 "the tensors are on the CPU, and a Triton kernel runs on a GPU", "cuda", "cpu",
@@ -246,7 +162,7 @@ class Calls:
         )
 
     def _facts(self, name: str, value: Any) -> dict[str, Argument]:
-        if is_tensor(value):
+        if Arguments.is_tensor(value):
             return self._facts_of_tensor(name, value)
         if name in self.keys:
             return {name: _plain(value)}
@@ -269,8 +185,10 @@ class Calls:
         return {name: f"{dtype}{shape}", f"{name}:class": "aligned" if aligned else "not aligned"}
 
     def _label(self, named: Mapping[str, Any]) -> str:
-        parts = [f"{name}={named[name]}" for name in self.keys if name in named and not is_tensor(named[name])]
-        dtypes = dict.fromkeys(str(v.dtype).removeprefix("torch.") for v in named.values() if is_tensor(v))
+        parts = [
+            f"{name}={named[name]}" for name in self.keys if name in named and not Arguments.is_tensor(named[name])
+        ]
+        dtypes = dict.fromkeys(str(v.dtype).removeprefix("torch.") for v in named.values() if Arguments.is_tensor(v))
         return " ".join([*parts[:_SHOWN], *dtypes])
 
 

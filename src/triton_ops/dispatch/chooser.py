@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import Arguments, FunctionKernel, Operation, is_found_again, is_tensor
+from triton_ops.backend import Arguments, FunctionKernel, Operation, is_found_again
 from triton_ops.dispatch.decision import FALLBACK, Decision, Found, register
 from triton_ops.dispatch.implementation import ChoiceKernel, ChoiceSpace, Implementation, as_implementation, in_order
 from triton_ops.dispatch.in_compile import ChoiceInCompile, described, without_memory
@@ -256,7 +256,9 @@ class Chooser:
             return entry
         if _exporting():
             return KnownCall(lambda *positional, **named: self._in_compile.call(positional, named), _nothing)
-        if place is None or any(is_tensor(it) and it.device.type == "meta" for it in (*args, *kwargs.values())):
+        if place is None or any(
+            Arguments.is_tensor(it) and it.device.type == "meta" for it in (*args, *kwargs.values())
+        ):
             return KnownCall(self._first(args, kwargs), _nothing)  # inside of vmap, tensors have no memory of their own
         return self._calls.of(place, lambda: self._known(self._decided(Arguments(tuple(args), kwargs)).counted, kwargs))
 
@@ -297,7 +299,7 @@ class Chooser:
         space = self._kernel.known(arguments, records, self._folder)
         operation = self._made_operation(space, self._operation.reference)
         request = _request_of(operation, arguments)
-        return answered(operation, request, None, ladder_of(self._folder), near=True)
+        return answered(operation, request, ladder_of(self._folder), near=True)
 
     def _take(self, implementations: Mapping[str, Implementation]) -> None:
         before = getattr(self, "_kernel", None)
@@ -363,7 +365,11 @@ def _request_of(operation: Operation, arguments: Arguments) -> TuneRequest:
 def _recording(values: Sequence[Any]) -> bool:
     """Tell whether a gradient is recorded for one of these values."""
     torch = sys.modules.get("torch")
-    return torch is not None and torch.is_grad_enabled() and any(is_tensor(it) and it.requires_grad for it in values)
+    return (
+        torch is not None
+        and torch.is_grad_enabled()
+        and any(Arguments.is_tensor(it) and it.requires_grad for it in values)
+    )
 
 
 def _autocast() -> bool:

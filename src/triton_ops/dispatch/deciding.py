@@ -22,16 +22,16 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.backend import (
     Arguments,
+    KernelSource,
     Operation,
+    Packed,
     TritonKernel,
     is_interpreted,
-    is_tensor,
     kernel_and_space,
-    names_of_addresses,
     unwrap,
 )
 from triton_ops.base import canonical_json, require
-from triton_ops.dispatch.calls import CalledWith, written_only
+from triton_ops.dispatch.calls import CalledWith
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
 from triton_ops.dispatch.grid_functions import grid_of_call, grids_by_config
 from triton_ops.dispatch.ladder import Answer, Question, ladder_of, left_undecided
@@ -155,10 +155,10 @@ _MOST = 256  # configs of a space: more would make the list of misses, records a
 
 def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
     """The note of a call, or in words why the call cannot be made again from plain values."""
-    values = {name: spec_of(value) if is_tensor(value) else value for name, value in arguments.items()}
+    values = {name: spec_of(value) if Arguments.is_tensor(value) else value for name, value in arguments.items()}
     kinds = (TensorSpec, bool, int, float, str, type(None))
     strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
-    if addressed := names_of_addresses(Arguments(keyword=arguments)):
+    if addressed := Packed.names_of_addresses(Arguments(keyword=arguments)):
         return f"the addresses in {', '.join(addressed)} are of this process's memory"
     if strange:
         return f"{', '.join(strange)}, of which no value is noted"
@@ -228,7 +228,9 @@ class KernelCall:
             return self.options.outputs
         values = self.called.given.keyword
         places = [tensor.untyped_storage().data_ptr() for tensor in self.called.given.tensors()]
-        names = [name for name in written_only(self.function) if is_tensor(values.get(name))]
+        source = KernelSource.of(self.function)
+        written = source.written_only if source is not None else ()
+        names = [name for name in written if Arguments.is_tensor(values.get(name))]
         alone = [name for name in names if places.count(values[name].untyped_storage().data_ptr()) == 1]
         return tuple(name for name in alone if name not in {*self.restore_value, *self.reset_to_zero})
 
@@ -363,7 +365,7 @@ def foretold(call: KernelCall) -> Decision:
     will = {TUNE: "a launch tunes it first", ERROR: "a launch raises UntunedError"}.get(policy, "")
     if policy == TUNE and call.own_bench:
         will = f"a launch has it tuned by Triton's own loop, since {call.own_bench}"
-    elif policy == TUNE and call.options.tune.isolate is not False and names_of_addresses(call.called.given):
+    elif policy == TUNE and call.options.tune.isolate is not False and Packed.names_of_addresses(call.called.given):
         will = "a launch does not tune it, since its arguments hold addresses of memory"
     return _without_a_launch(call, policy, will)
 

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any, cast
 
-from triton_ops.backend import is_tensor
+from triton_ops.backend import Arguments
 from triton_ops.dispatch.decision import LaunchCount, values_now
 from triton_ops.dispatch.grid_functions import Heuristics, Variants, computed, runs_of, taken_apart
 
@@ -166,7 +166,7 @@ class FastLaunch:
             self._generate(len(args))
         try:
             key = None if self._key is None else self._key(*args, **kwargs)
-            if key is None or any(is_tensor(part) for part in key):  # a key must keep no tensor alive
+            if key is None or any(Arguments.is_tensor(part) for part in key):  # a key must keep no tensor alive
                 return False
             given = (*self._jit.arg_names[: len(args)], *kwargs)
             self._keep(key, given, self._constexprs(args, kwargs, known), known)

@@ -10,14 +10,13 @@ import ast
 import inspect
 import operator
 import sys
-import textwrap
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
-from triton_ops.backend import unwrap
+from triton_ops.backend import KernelSource, last_name, unwrap
 from triton_ops.exceptions import FixedGridWarning, KernelTypeError
 from triton_ops.space import Config, ConfigSpace, checked_value
 
@@ -248,10 +247,10 @@ def blocks_left_out(function: Any, tunables: Collection[str]) -> list[str]:
     With larger blocks than it was written for, programs have nothing to do; with smaller ones, a part stays undone.
     There are none where programs go on to further blocks, as persistent ones do: then any number of them does all.
     """
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(unwrap(function))))
-    except (OSError, TypeError, SyntaxError):
+    source = KernelSource.of(function)
+    if source is None:
         return []
+    tree = source.node
     if _goes_on(tree):
         return []
     programs = _given_what(tree, _is_program)
@@ -273,7 +272,7 @@ def _goes_on(tree: ast.AST) -> bool:
     numbered: set[str] = set()
     while more := _given_what(tree, partial(_mentions, names=frozenset(numbered))) - numbered:
         numbered |= more
-    steps = [node.args for node in nodes if isinstance(node, ast.Call) and _called(node).endswith("range")]
+    steps = [node.args for node in nodes if isinstance(node, ast.Call) and last_name(node).endswith("range")]
     moved = [node.target for loop in nodes if isinstance(loop, ast.While) for node in ast.walk(loop)
              if isinstance(node, ast.AugAssign)]  # fmt: skip
     return any(len(args) == _AXES and _mentions(args[0], numbered) for args in steps) or any(
@@ -288,10 +287,6 @@ def _given_what(tree: ast.AST, asked: Callable[[ast.AST], bool]) -> set[str]:
 
 def _mentions(node: ast.AST, names: Collection[str]) -> bool:
     return any(_is_program(one) or (isinstance(one, ast.Name) and one.id in names) for one in ast.walk(node))
-
-
-def _called(node: ast.Call) -> str:
-    return getattr(node.func, "attr", getattr(node.func, "id", ""))
 
 
 def _is_program(node: ast.AST) -> bool:

@@ -17,9 +17,7 @@ from triton_ops.backend import (
     Executable,
     FunctionKernel,
     Operation,
-    is_tensor,
-    one_line,
-    private_copy,
+    Protection,
 )
 from triton_ops.base import fingerprint, require
 from triton_ops.dispatch.ladder import ladder_of
@@ -94,7 +92,7 @@ class Implementation:
         try:
             answer = self.applies(*arguments.positional, **arguments.keyword)
         except Exception as error:  # noqa: BLE001 - the user's predicate
-            return f"its predicate raised {one_line(error)}"
+            return f"its predicate raised {CandidateError.one_line(error)}"
         ok, reason = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, "")
         if isinstance(ok, str):
             return ok
@@ -195,7 +193,7 @@ def _collections() -> int:
 
 def _is_a_tensor(it: object) -> bool:
     kind = type(it)  # `isinstance` would ask objects for their class, which wakes lazy modules
-    return kind.__name__ in ("Tensor", "Parameter") and is_tensor(it)
+    return kind.__name__ in ("Tensor", "Parameter") and Arguments.is_tensor(it)
 
 
 def _on_gpu(device: str) -> int:
@@ -270,7 +268,7 @@ class ChoiceKernel:
         """
         run = self.call(config)
         if config.text not in self._tried:
-            self._try(str(config[IMPLEMENTATION]), run, private_copy(arguments))
+            self._try(str(config[IMPLEMENTATION]), run, Protection.private_copy(arguments))
             self._tried.add(config.text)
         return Executable(config=config, bind=partial(self._bound, run), outputs=self.outputs)
 
@@ -290,7 +288,7 @@ class ChoiceKernel:
         def tiles(implementation: Implementation, values: Mapping[str, Any]) -> Config:
             assert implementation.operation is not None
             request = TuneProblem(target=implementation.operation, kwargs=values).request()
-            return answered(implementation.operation, request, None, ladder_of(folder), near=True).found.config
+            return answered(implementation.operation, request, ladder_of(folder), near=True).found.config
 
         return self._space(arguments, records, tiles)
 
@@ -358,8 +356,8 @@ class ChoiceKernel:
         if len(results) != len(places):
             raise ValueError(f"it returns {len(results)} results, and {len(places)} are written by the others")
         for place, result in zip(places, results, strict=True):
-            if not is_tensor(result) or result.shape != place.shape or result.dtype != place.dtype:
-                form = f"{tuple(result.shape)} {result.dtype}" if is_tensor(result) else type(result).__name__
+            if not Arguments.is_tensor(result) or result.shape != place.shape or result.dtype != place.dtype:
+                form = f"{tuple(result.shape)} {result.dtype}" if Arguments.is_tensor(result) else type(result).__name__
                 raise ValueError(f"it returns {form} for an output of {tuple(place.shape)} {place.dtype}")
             place.copy_(result)
 
@@ -373,7 +371,7 @@ class ChoiceKernel:
         except CandidateError:
             raise
         except Exception as error:
-            raise CandidateError(Status.RUNTIME, f"{name} raised {one_line(error)}") from error
+            raise CandidateError(Status.RUNTIME, f"{name} raised {CandidateError.one_line(error)}") from error
         if bytes_held:
             raise CandidateError(Status.WRONG, f"{name} leaks: every call keeps {bytes_held:,} more bytes of tensors")
         first, wanted = next(iter(self._forms.items()), (name, form))
@@ -383,7 +381,7 @@ class ChoiceKernel:
 
 
 def _form(result: Any) -> str:
-    if is_tensor(result):
+    if Arguments.is_tensor(result):
         return "a tensor"
     if isinstance(result, (tuple, list)):
         return f"a tuple or list of {len(result)}"
@@ -451,4 +449,4 @@ def _asked(implementation: Implementation, placed: Arguments, tiles_of: TilesOf)
     except TritonKernelError as error:
         return f"its operation cannot be used: {error.message.partition(chr(10))[0]}"
     except Exception as error:  # noqa: BLE001 - the user's `values`
-        return f"its `values` raised {one_line(error)}"
+        return f"its `values` raised {CandidateError.one_line(error)}"

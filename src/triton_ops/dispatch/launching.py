@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import Arguments, Operation, is_tensor, launcher_of, layers, placed
+from triton_ops.backend import Arguments, Operation, launcher_of, layers, placed
 from triton_ops.base import require
 from triton_ops.dispatch import triton_autotuner as own_loop
 from triton_ops.dispatch.calls import CalledWith, Calls, refuse_tuned
@@ -307,7 +307,7 @@ class Launches:
     def _first(self, launch: Launch, decision: Decision) -> None:
         """Show a decision in the cache; where nothing stood there, do what Triton does before the first launch."""
         autotuner, config = self.autotuner, decision.config
-        if any(map(is_tensor, launch.key)):  # Triton's cache keeps such tensors alive
+        if any(map(Arguments.is_tensor, launch.key)):  # Triton's cache keeps such tensors alive
             first = not decision.count.value
         else:
             first = self.shown.put(launch.key, launch.place, config)

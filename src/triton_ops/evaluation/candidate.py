@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from triton_ops.backend import Arguments, CandidateError, Executable, Kernel, one_line
+from triton_ops.backend import Arguments, CandidateError, Executable, Kernel
 from triton_ops.evaluation.judges import Difference
 from triton_ops.evaluation.subject import Subject, poison, run_once
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Verifier
@@ -92,7 +92,7 @@ class Evaluator:
                 self.executables[config] = executable
                 self.baseline = config
         except Exception as error:  # noqa: BLE001 - the trial of this config, if there is one, will hold the reason
-            _log.warning("config (%s) worked before and does not now: %s", config, one_line(error))
+            _log.warning("config (%s) worked before and does not now: %s", config, CandidateError.one_line(error))
         finally:
             self._working_on_baseline = False
 
@@ -249,7 +249,7 @@ def _blaming_baseline() -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
-        raise _BaselineFailedError(one_line(error)) from error
+        raise _BaselineFailedError(CandidateError.one_line(error)) from error
 
 
 def suspected(difference: Difference, executable: Executable) -> Difference:

@@ -15,7 +15,7 @@ from enum import Enum
 from types import NoneType
 from typing import Any, Protocol
 
-from triton_ops.backend import Arguments, Protection, is_tensor, one_line
+from triton_ops.backend import Arguments, CandidateError, Protection
 from triton_ops.base import available, require
 from triton_ops.evaluation.judges import ByElement, Difference, Equal, Precision, Rounded, dense, kind_of, same_bits_of
 from triton_ops.exceptions import TargetError
@@ -111,7 +111,7 @@ def expected(low: Any, golden: Any, dtype: Any, criteria: Criteria, peers: Seque
     precision, None if there is none; `dtype` is that of the tensor that takes the result, None for a result that is
     returned; `peers` are further results whose errors are a yardstick, such as that for inputs cut to TF32.
     """
-    if is_tensor(low):
+    if Arguments.is_tensor(low):
         return _expected_tensor(low, golden, dtype or low.dtype, criteria, peers)
     if isinstance(low, Mapping):
         return {name: expected(each, _at(golden, name), None, criteria) for name, each in low.items()}
@@ -129,7 +129,7 @@ def expected(low: Any, golden: Any, dtype: Any, criteria: Criteria, peers: Seque
 def difference(result: Any, expectation: Any) -> Difference | None:
     """The difference between a result and an expectation that `expected` made; None if there is none."""
     if isinstance(expectation, ExpectedTensor):
-        return expectation.difference(result) if is_tensor(result) else _other_type(result, "tensor")
+        return expectation.difference(result) if Arguments.is_tensor(result) else _other_type(result, "tensor")
     if isinstance(expectation, _Array):
         return _between_arrays(result, expectation)
     if isinstance(expectation, (_Number, _Fields)):
@@ -150,7 +150,7 @@ def is_exact(low: Any, golden: Any) -> bool:
 
     Problems with integer results are not: whole inputs lie on the ties of a quantiser more often than not.
     """
-    pairs = [(a, a if b is None else b) for a, b in leaf_pairs(low, golden) if is_tensor(a)]
+    pairs = [(a, a if b is None else b) for a, b in leaf_pairs(low, golden) if Arguments.is_tensor(a)]
     return bool(pairs) and all(_whole(dense(a), dense(b)) for a, b in pairs)
 
 
@@ -187,8 +187,8 @@ def same_bits(result: Any, other: Any) -> bool:
 
 
 def _same_leaf(leaf: Any, other: Any) -> bool:
-    if is_tensor(leaf):
-        return is_tensor(other) and same_bits_of(leaf, other)
+    if Arguments.is_tensor(leaf):
+        return Arguments.is_tensor(other) and same_bits_of(leaf, other)
     if _is_array(leaf):  # of a dtype that torch lacks, or there is no torch
         return _between_arrays(leaf, _Array(None, other)) is None
     return _between_objects(leaf, other) is None
@@ -197,7 +197,7 @@ def _same_leaf(leaf: Any, other: Any) -> bool:
 def uncompared(results: Sequence[Any]) -> tuple[list[str], bool]:
     """The names of the types in some results that define no equality, and whether they hold anything to compare."""
     leaves = [value for value, _ in leaf_pairs(results, None)]
-    opaque = [value for value in leaves if not (is_tensor(value) or _is_array(value) or _comparable(value))]
+    opaque = [value for value in leaves if not (Arguments.is_tensor(value) or _is_array(value) or _comparable(value))]
     return sorted({type(value).__name__ for value in opaque}), any(
         value is not None and all(value is not other for other in opaque) for value in leaves
     )
@@ -361,7 +361,7 @@ def refusal(check: Check, results: Sequence[Any], expected: Sequence[Any]) -> Di
         answer = check(_one_or_all(results), _one_or_all(expected))
         truth = _truth(answer)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the caller's function may raise anything; it ends this trial only
-        return Difference(f"the check raised {one_line(error)}")
+        return Difference(f"the check raised {CandidateError.one_line(error)}")
     if truth is None:
         return Difference(f"the check returned a {type(answer).__name__}, not a bool")
     return None if truth else Difference("the check refuses the result")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from triton_ops.backend import CandidateError, one_line
+from triton_ops.backend import CandidateError
 from triton_ops.evaluation.candidate import Evaluator, wrong_trial
 from triton_ops.evaluation.judges import Difference
 from triton_ops.records import Record
@@ -432,7 +432,7 @@ class _LastComparison:
         if (difference := self.wrong.get(config)) is not None:
             return wrong_trial(config, difference, trial.resources, trial.compile_s)
         if arm.error is not None:
-            return Trial(config, Status.RUNTIME, error=one_line(arm.error), resources=trial.resources)
+            return Trial(config, Status.RUNTIME, error=CandidateError.one_line(arm.error), resources=trial.resources)
         return replace(trial, final=arm.measurement(self.rounds.timer.mode)) if arm.visits else trial
 
 

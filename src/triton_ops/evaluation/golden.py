@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Arguments, is_tensor, one_line
+from triton_ops.backend import Arguments, CandidateError
 from triton_ops.base import require
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import Check, Criteria, as_list, difference, expected, kept, leaf_pairs, refusal
@@ -250,7 +250,7 @@ class Referee:
             try:
                 results, rounded = self._results(way, argument_set, low)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - it may refuse a precision by any error
-                self.why_own = f"in {way.name} it fails with {one_line(error)}"
+                self.why_own = f"in {way.name} it fails with {CandidateError.one_line(error)}"
                 self._ways.remove(way)
                 continue
             if not _alike(results, low):
@@ -304,13 +304,13 @@ class Referee:
                 hint="let the reference return the outputs, in the order in which the kernel names them",
             )
         for name, result in zip(self._outputs, low, strict=True):
-            if is_tensor(output := argument_set.arguments.keyword.get(name)):
+            if Arguments.is_tensor(output := argument_set.arguments.keyword.get(name)):
                 _check_output(name, result, output)
 
 
 def _check_output(name: str, result: Any, output: Any) -> None:
     hint = f"return what {name} must hold: {tuple(output.shape)} {output.dtype} on {output.device}"
-    if not is_tensor(result):
+    if not Arguments.is_tensor(result):
         raise KernelTypeError(f"the reference returns a {type(result).__name__} for {name}, not a tensor", hint=hint)
     if tuple(result.shape) != tuple(output.shape):
         raise ShapeMismatchError(
@@ -346,7 +346,7 @@ def _comparing() -> Iterator[None]:
         raise
     except Exception as error:
         raise TargetError(
-            f"the reference's results cannot be compared: {one_line(error)}",
+            f"the reference's results cannot be compared: {CandidateError.one_line(error)}",
             hint="return tensors with strides, arrays or numbers, or give a check, which compares them itself",
         ) from error
 
@@ -367,7 +367,7 @@ def _others_differ(low: Sequence[Any], golden: Sequence[Any] | None, precision: 
 
 
 def _is_float(value: Any) -> bool:
-    return is_tensor(value) and (value.dtype.is_floating_point or value.dtype.is_complex)
+    return Arguments.is_tensor(value) and (value.dtype.is_floating_point or value.dtype.is_complex)
 
 
 def _give_back(arguments: Arguments) -> None:
@@ -377,7 +377,7 @@ def _give_back(arguments: Arguments) -> None:
 
 
 def _f(low: Sequence[Any], precision: Precision) -> float:
-    names = [str(each.dtype).removeprefix("torch.") for each in low if is_tensor(each)]
+    names = [str(each.dtype).removeprefix("torch.") for each in low if Arguments.is_tensor(each)]
     return max((precision.rounding(name) for name in names), default=0.0)
 
 
@@ -388,7 +388,12 @@ def _alike(results: Sequence[Any], low: Sequence[Any]) -> bool:
 
 def _not_wider(golden: Any, low: Any) -> bool:
     """True if the reference rounds its result to a dtype of its own, whatever its inputs are."""
-    return is_tensor(low) and low.dtype.is_floating_point and low.dtype.itemsize < 4 and golden.dtype == low.dtype
+    return (
+        Arguments.is_tensor(low)
+        and low.dtype.is_floating_point
+        and low.dtype.itemsize < 4
+        and golden.dtype == low.dtype
+    )
 
 
 def _applies(way: _Way, arguments: Arguments, low: Sequence[Any]) -> bool:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
 
-from triton_ops.backend import CandidateError, MayCrash, pack
+from triton_ops.backend import CandidateError, MayCrash, Packed
 from triton_ops.device import Turns
 from triton_ops.evaluation import idle_worker
 from triton_ops.evaluation.finals import FinalRequest, Outcome, finalists, with_further_processes
@@ -104,7 +104,7 @@ class Isolated:
         self, assignment: Loadable, process: WorkerProcess | None = None, *, reuse: bool = False, wait: bool = True
     ) -> None:
         try:
-            packed = pack(assignment)
+            packed = Packed.of(assignment)
         except KernelTypeError as error:
             raise NotPortableError(error.message) from error
         self._packed, self._notes = packed.content, tuple(f"drawn anew in its process: {it}" for it in packed.drawn)

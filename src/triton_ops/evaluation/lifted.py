@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.backend import Arguments, is_tensor, one_line
+from triton_ops.backend import Arguments, CandidateError
 from triton_ops.base import require
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import rebuilt
@@ -104,7 +104,7 @@ class Lifted:
         if self._torch._C._functorch.peek_interpreter_stack() is not None:
             self.rounded["a transform of functions"] = None  # as `torch.vmap`, which has tensors of its own
             return func(*args, **kwargs)
-        if getattr(func, "__name__", "") == "__get__" and not is_tensor(answer := func(*args, **kwargs)):
+        if getattr(func, "__name__", "") == "__get__" and not Arguments.is_tensor(answer := func(*args, **kwargs)):
             return answer
         if name in _ADDRESSES:
             for tensor in tensors:
@@ -127,7 +127,7 @@ class Lifted:
                 before = [_version(each) for each in beside]
                 wide = self._call_wide(func, name, args, kwargs)
         except (MemoryError, self._torch.OutOfMemoryError) as error:
-            self._failure = one_line(error)
+            self._failure = CandidateError.one_line(error)
             raise
         except Exception:  # noqa: BLE001 - a function may refuse float64 by any error
             return self._in_own_precision(func, args, kwargs, tensors, name)
@@ -152,10 +152,10 @@ class Lifted:
             kwargs = {key: value for key, value in kwargs.items() if key != "out_dtype"}
 
         def change(leaf: Any) -> Any:
-            return self._of(leaf) if is_tensor(leaf) else wider.get(leaf, leaf)
+            return self._of(leaf) if Arguments.is_tensor(leaf) else wider.get(leaf, leaf)
 
         def is_leaf(value: Any) -> bool:
-            return is_tensor(value) or isinstance(value, torch.dtype)
+            return Arguments.is_tensor(value) or isinstance(value, torch.dtype)
 
         return func(*Arguments.mapped(args, change, is_leaf), **Arguments.mapped(kwargs, change, is_leaf))
 
@@ -184,7 +184,9 @@ class Lifted:
     def _pair(self, answer: Any, wide: Any, name: str, tensors: Sequence[Any], beside: Sequence[Any]) -> Any:
         results, others = list(Arguments.tensors_in((answer,))), list(Arguments.tensors_in((wide,)))
         if [t.shape for t in results] != [t.shape for t in others]:
-            if len(results) != len(others) or (is_tensor(answer) and any(answer is tensor for tensor in tensors)):
+            if len(results) != len(others) or (
+                Arguments.is_tensor(answer) and any(answer is tensor for tensor in tensors)
+            ):
                 raise TypeError(f"{name} gives other results for other dtypes")
             dtypes = iter([result.dtype for result in results])  # the wide numbers decide which elements there are
             return Arguments.mapped(wide, lambda each: self._narrow_copy(each, next(dtypes)))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Arguments, is_tensor
+from triton_ops.backend import Arguments
 from triton_ops.base import require
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import (
@@ -45,7 +45,7 @@ class RightResults:
 
     def hold(self, results: Sequence[Any]) -> bool:
         """True if some results have the bits of kept ones."""
-        if not all(is_tensor(each) for each in results):
+        if not all(Arguments.is_tensor(each) for each in results):
             return False
         for place, right in enumerate(self._copies):
             if len(right) == len(results) and all(map(same_bits_of, results, right)):
@@ -56,7 +56,7 @@ class RightResults:
 
     def keep(self, results: Sequence[Any]) -> None:
         """Keep a copy of results that are right, in place of those that were met least lately."""
-        if all(is_tensor(each) and each.device.type in _KINDS for each in results) and _fit(results):
+        if all(Arguments.is_tensor(each) and each.device.type in _KINDS for each in results) and _fit(results):
             self._copies.appendleft([kept(each) for each in results])
 
 
@@ -110,7 +110,9 @@ class ExpectedResults:
     ) -> None:
         self._standard, self._answers, self._cut = standard, answers, cut
         self._whole = whole and standard.by_rule
-        self._dtypes = [tensor.dtype if is_tensor(tensor) else None for tensor in outputs] or [None] * len(answers.low)
+        self._dtypes = [tensor.dtype if Arguments.is_tensor(tensor) else None for tensor in outputs] or [None] * len(
+            answers.low
+        )
         self._by_tf32: dict[bool, list[Any]] = {}
         self._right = {cuts: RightResults() for cuts in (False, True)}
         opaque, some = ([], True) if standard.check is not None else uncompared(answers.low)
@@ -141,7 +143,7 @@ class ExpectedResults:
         none = [None] * len(answers.low)
         others = zip((self._cut() if tf32 else None) or none, answers.disturbed or none, strict=True)
         self._by_tf32[tf32] = [
-            expected(low, golden, dtype, criteria, [each for each in peers if is_tensor(each)])
+            expected(low, golden, dtype, criteria, [each for each in peers if Arguments.is_tensor(each)])
             for low, golden, dtype, peers in zip(answers.low, answers.golden, self._dtypes, others, strict=True)
         ]
         if not self._cuts(True):  # nothing more is made from them, and they may be large
@@ -216,7 +218,7 @@ class ReferenceResults:
 
 
 def _floats(result: Any, golden: Any) -> bool:
-    both = is_tensor(result) and is_tensor(golden) and result.shape == golden.shape
+    both = Arguments.is_tensor(result) and Arguments.is_tensor(golden) and result.shape == golden.shape
     return both and bool(golden.dtype.is_floating_point and golden.numel())
 
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from triton_ops.backend import Arguments, CompilesAhead, ScratchAllocator, one_line
+from triton_ops.backend import Arguments, CandidateError, CompilesAhead, ScratchAllocator
 from triton_ops.base import require
 from triton_ops.device import DeviceSpec, TorchDevice, Turns
 from triton_ops.evaluation.candidate import COMPILE, Evaluator
@@ -262,7 +262,7 @@ def _verifier(assignment: Assignment, subject: Subject, tell: Callable[[str], No
         raise
     except (Exception, SystemExit) as error:
         raise TargetError(
-            f"the reference of {assignment.problem} raised {one_line(error)}",
+            f"the reference of {assignment.problem} raised {CandidateError.one_line(error)}",
             hint="call it with the same arguments to try",
         ) from error
 
@@ -271,8 +271,9 @@ def _own_arguments(assignment: Assignment, arguments: Callable[[], Arguments]) -
     try:
         return arguments()
     except (MemoryError, RuntimeError) as error:
+        place, reason = assignment.device_name, CandidateError.one_line(error)
         raise ShapeMismatchError(
-            f"the arguments of {assignment.problem} cannot be made on {assignment.device_name}: {one_line(error)}",
+            f"the arguments of {assignment.problem} cannot be made on {place}: {reason}",
             hint="take a smaller problem",
         ) from error
 

@@ -12,18 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from triton_ops.backend import (
-    Arguments,
-    Executable,
-    Form,
-    PreparedCall,
-    Protection,
-    host_values,
-    is_array,
-    is_tensor,
-    private_copy,
-    with_canaries,
-)
+from triton_ops.backend import Arguments, Executable, PreparedCall, Protection
 from triton_ops.base import require
 from triton_ops.space import Config
 from triton_ops.timing import Launch
@@ -34,7 +23,7 @@ def poison(values: Any, pattern: int = 0) -> None:
 
     Pattern 1 is the largest finite number, the largest integer less 90, or True.
     """
-    if is_array(values):
+    if Arguments.is_array(values):
         _poison_array(values, pattern)
         return
     torch = require("torch", "checking results")
@@ -70,14 +59,14 @@ class ArgumentSet:
     fill_with_poison = staticmethod(poison)
 
     def __init__(self, arguments: Arguments, outputs: Sequence[str] = (), *, protected: bool = True) -> None:
-        self.arguments, self._canaries = with_canaries(arguments, outputs)
+        self.arguments, self._canaries = Protection.with_canaries(arguments, outputs)
         named = {name: self.arguments.keyword.get(name) for name in outputs}
         values = list(named.values())
         tensors = list(Arguments(tuple(values)).tensors())
-        self.outputs = [*tensors, *(value for value in host_values(values) if is_array(value))]
-        self._inputs = dict(_inputs(self.arguments, outputs, {Form.of(tensor).place for tensor in tensors}))
+        self.outputs = [*tensors, *(value for value in Protection.host_values(values) if Arguments.is_array(value))]
+        self._inputs = dict(_inputs(self.arguments, outputs, {Protection.form_of(tensor).place for tensor in tensors}))
         self._before = Protection(self._inputs.values() if protected else ())
-        self._forms = {name: Form.of(value) for name, value in named.items() if is_tensor(value)}
+        self._forms = {name: Protection.form_of(value) for name, value in named.items() if Arguments.is_tensor(value)}
 
     @property
     def input_dtypes(self) -> list[str]:
@@ -177,7 +166,9 @@ class Subject:
         if self.restores or (executable is not None and executable.config in self._with_reset):
             return []
         if self._further is None:
-            self._further = [private_copy(self.arguments) for _ in range(self.sets(self.arguments.tensors()) - 1)]
+            self._further = [
+                Protection.private_copy(self.arguments) for _ in range(self.sets(self.arguments.tensors()) - 1)
+            ]
         return self._further
 
 
@@ -199,7 +190,9 @@ def _inputs(arguments: Arguments, outputs: Sequence[str], written: set[tuple[str
     """The parts of arguments, outputs excepted, that launches may change, by name, or `name[0]` in a container."""
     values = [*((f"argument {i}", value) for i, value in enumerate(arguments.positional)), *arguments.keyword.items()]
     for name, value in values:
-        tensors = [tensor for tensor in Arguments((value,)).tensors() if Form.of(tensor).place not in written]
-        others = [] if name in outputs else list(host_values((value,)))
+        tensors = [
+            tensor for tensor in Arguments((value,)).tensors() if Protection.form_of(tensor).place not in written
+        ]
+        others = [] if name in outputs else list(Protection.host_values((value,)))
         for number, part in enumerate([*tensors, *others]):
             yield (name if part is value else f"{name}[{number}]"), part

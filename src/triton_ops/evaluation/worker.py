@@ -35,7 +35,7 @@ from types import FrameType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from triton_ops import settings
-from triton_ops.backend import ScratchAllocator, is_installed, one_line, unpack, warm_up
+from triton_ops.backend import CandidateError, Packed, ScratchAllocator, is_installed, warm_up
 from triton_ops.base import Host, require
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.candidate import COMPILE
@@ -447,7 +447,7 @@ def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Any, WorkerAn
         import_heavy(question.imports, "what is going to be tuned")
     question.surroundings.take()
     try:
-        assignment = unpack(question.packed)
+        assignment = Packed.loaded(question.packed)
         if question.allocator is not None:
             ScratchAllocator.take(question.allocator)
     except KernelTypeError as error:
@@ -467,5 +467,5 @@ def _answer(station: Any, question: Question) -> WorkerAnswer:
     except TritonKernelError as error:
         return WorkerAnswer(error=error)
     except Exception as error:  # noqa: BLE001 - an answer must come, and the parent raises it
-        return WorkerAnswer(error=TritonKernelError(f"the worker failed: {one_line(error)}"))
+        return WorkerAnswer(error=TritonKernelError(f"the worker failed: {CandidateError.one_line(error)}"))
     return WorkerAnswer(value, station.facts)

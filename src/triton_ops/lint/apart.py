@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import compiler_environment, is_interpreted, pack
+from triton_ops.backend import Packed, compiler_environment, is_interpreted
 from triton_ops.base import require
 from triton_ops.exceptions import DeviceError, KernelTypeError, TritonKernelError
 from triton_ops.lint.findings import LintReport
@@ -73,7 +73,7 @@ def lint_apart(target: Any, rules: Sequence[str] | None, gpu: str | None, run: b
     Cost: as `lint`, and 1 to 2 s for the imports of a new process.
     """
     request = LintRequest(
-        packed=pack(target).content, rules=None if rules is None else tuple(rules), gpu=gpu, run=run,
+        packed=Packed.of(target).content, rules=None if rules is None else tuple(rules), gpu=gpu, run=run,
         surroundings=Surroundings.here(),
     )  # fmt: skip
     while True:
@@ -118,7 +118,7 @@ def run_watched(target: Any, limit_s: float = RUN_LIMIT_S) -> RunRecord:
     """
     whole_s = PATIENCE * limit_s + _BEGIN_S
     try:
-        request = WatchRequest(pack(target).content, Surroundings.here(), limit_s)
+        request = WatchRequest(Packed.of(target).content, Surroundings.here(), limit_s)
         changes = {**compiler_environment(), "TRITON_INTERPRET": "1"}
         process = WorkerProcess(("triton", "torch"), program=PROGRAM, changes=changes)
     except (KernelTypeError, DeviceError) as error:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import Operation, numpy_misfit, one_line, unpack
+from triton_ops.backend import CandidateError, Operation, Packed, numpy_misfit
 from triton_ops.base import require
 from triton_ops.evaluation import ArgumentSet
 from triton_ops.exceptions import MissingDependencyError, TargetError, TritonKernelError
@@ -101,7 +101,7 @@ def run_here(request: WatchRequest) -> RunRecord:
     failure, unwritten, about = "", [], ""
     try:
         _limit(request.limit_s)
-        target = unpack(request.packed)
+        target = Packed.loaded(request.packed)
         call, outputs, about = _prepare(target)
         _limit(request.limit_s)
         with watch_launches(watch):
@@ -114,7 +114,7 @@ def run_here(request: WatchRequest) -> RunRecord:
         failure = f"it cannot be run: {error.message}"
     except Exception as error:  # noqa: BLE001 - whatever the user's code and the interpreter raise
         misfit = numpy_misfit(error)
-        failure = f"the interpreter cannot run it: {one_line(error) if misfit is None else misfit}"
+        failure = f"the interpreter cannot run it: {CandidateError.one_line(error) if misfit is None else misfit}"
     finally:
         _limit(0.0)
     observations = tuple(
@@ -206,8 +206,8 @@ def _answer(request: LintRequest) -> LintReport | TritonKernelError:
     request.surroundings.take()
     try:
         require("triton", "reading kernels")
-        return lint_here(unpack(request.packed), rules=request.rules, gpu=request.gpu, run=request.run)
+        return lint_here(Packed.loaded(request.packed), rules=request.rules, gpu=request.gpu, run=request.run)
     except TritonKernelError as error:
         return error
     except (RecursionError, MemoryError) as error:
-        return TargetError(f"it is nested too deeply, or too large, to be read: {one_line(error)}")
+        return TargetError(f"it is nested too deeply, or too large, to be read: {CandidateError.one_line(error)}")

@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from triton_ops import settings
-from triton_ops.backend import HasOperation, Operation, is_interpreted, one_line
+from triton_ops.backend import CandidateError, HasOperation, KernelSource, Operation, is_interpreted
 from triton_ops.base import require
 from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import KernelTypeError, TargetError
@@ -27,10 +27,8 @@ from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_repor
 from triton_ops.lint.island import Island, island_of, parsed_file, source_text, used_names
 from triton_ops.lint.jit_functions import (
     DefinedKernel,
-    KernelFunction,
     defined_kernels,
     innermost_kernel,
-    kernel_function,
     launches,
     tuned_with,
 )
@@ -287,7 +285,7 @@ def _statements(rules: tuple[Rule, ...], reading: KernelReading) -> Iterator[Sta
         except LostStepError as error:
             yield rule.undecided(reading, str(error))
         except Exception as error:  # noqa: BLE001 - a rule that fails on one kernel must not hide what the others find
-            why = f"the rule itself failed, which is an error of this program: {one_line(error)}"
+            why = f"the rule itself failed, which is an error of this program: {CandidateError.one_line(error)}"
             yield rule.undecided(reading, why)
 
 
@@ -360,11 +358,11 @@ def _single(island: Island, file: Path, name: str) -> DefinedKernel:
     inner = innermost_kernel(decorated)
     if inner is None:
         raise TargetError(f"{name} in {file} is no Triton kernel", hint="name a function with @triton.jit")
-    return DefinedKernel(name, kernel_function(inner), decorated)
+    return DefinedKernel(name, KernelSource.read(inner), decorated)
 
 
 def _reading(
-    kernel: KernelFunction, decorated: Any, file: str, tree: ast.Module, failures: Mapping[str, str], name: str
+    kernel: KernelSource, decorated: Any, file: str, tree: ast.Module, failures: Mapping[str, str], name: str
 ) -> KernelReading:
     configs, heuristics, key = tuned_with(decorated)
     gaps = [f"{one}: {failures[one]}" for one in used_names(kernel.node) if one in failures]
@@ -375,7 +373,7 @@ def _reading(
 
 
 def _reading_of(decorated: Any) -> KernelReading:
-    kernel = kernel_function(innermost_kernel(decorated))
+    kernel = KernelSource.read(innermost_kernel(decorated))
     path = Path(inspect.getsourcefile(kernel.function.fn) or "")
     return _reading(kernel, decorated, str(path), parsed_file(path)[1], {}, kernel.name)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from triton_ops.backend import one_line
+from triton_ops.backend import CandidateError
 from triton_ops.base import NamedFile, require
 from triton_ops.exceptions import TargetError
 from triton_ops.lint.apart import STEPS, LostStepError
@@ -105,7 +105,7 @@ class Island:
 
 
 def _failure(statement: ast.stmt, error: BaseException) -> str:
-    reason = str(error) if isinstance(error, LostStepError) else one_line(error)
+    reason = str(error) if isinstance(error, LostStepError) else CandidateError.one_line(error)
     return f"line {statement.lineno} fails: {reason}"
 
 

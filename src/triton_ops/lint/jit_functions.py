@@ -6,74 +6,14 @@ Names are followed to what they were last given within the launching function; n
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
-from triton_ops.backend import is_jit_function
+from triton_ops.backend import KernelSource, is_jit_function, last_name
 from triton_ops.lint.island import Island, bound_names, used_names
 
 _MOST_LAYERS = 16
-
-
-@dataclass(frozen=True, eq=False)
-class KernelFunction:
-    """A JIT function with its syntax, whose lines are those of the file."""
-
-    function: Any
-    node: ast.FunctionDef
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.node.name
-
-    @cached_property
-    def parameters(self) -> tuple[str, ...]:
-        """Names of its parameters, in order."""
-        return tuple(one.arg for one in parameters_of(self.node))
-
-    @cached_property
-    def constants(self) -> frozenset[str]:
-        """Parameters that are annotated as `tl.constexpr`."""
-        return frozenset(p.name for p in self.function.params if p.is_constexpr)
-
-    @cached_property
-    def assignments(self) -> dict[str, list[ast.expr]]:
-        """The expressions that each local name is given, wherever that is."""
-        values: dict[str, list[ast.expr]] = {}
-        for node in ast.walk(self.node):
-            for target, value in _bindings(node):
-                values.setdefault(target, []).append(value)
-        return values
-
-    def callee(self, call: ast.Call) -> KernelFunction | None:
-        """The JIT function that a call in this function runs; None for any other call."""
-        function = _look_up(call.func, self.function.fn.__globals__)
-        return kernel_function(function) if is_jit_function(function) and not _of_triton(function) else None
-
-    def callees(self) -> Iterator[KernelFunction]:
-        """The JIT functions that it calls."""
-        for node in ast.walk(self.node):
-            if isinstance(node, ast.Call) and (callee := self.callee(node)) is not None:
-                yield callee
-
-
-_functions: dict[int, tuple[Any, KernelFunction]] = {}
-
-
-def kernel_function(function: Any) -> KernelFunction:
-    """A JIT function with its syntax, which is read once; raises OSError or SyntaxError if it cannot be."""
-    if id(function) not in _functions:
-        lines, first = inspect.getsourcelines(function.fn)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-        node = next(one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef))
-        ast.increment_lineno(tree, first - 1)
-        _functions[id(function)] = function, KernelFunction(function, node)
-    return _functions[id(function)][1]
 
 
 def innermost_kernel(layer: Any) -> Any:
@@ -111,65 +51,6 @@ def dotted_name(node: ast.expr) -> str:
     return ""
 
 
-def last_name(call: ast.Call) -> str:
-    """The last part of the name that is called, such as `load`; `?` for what has none."""
-    if isinstance(call.func, ast.Attribute):
-        return call.func.attr
-    return call.func.id if isinstance(call.func, ast.Name) else "?"
-
-
-def argument(call: ast.Call, place: int, *names: str) -> ast.expr | None:
-    """An argument of a call, by its place or by one of its names; None if it is not given."""
-    for keyword in call.keywords:
-        if keyword.arg in names:
-            return keyword.value
-    return call.args[place] if 0 <= place < len(call.args) else None
-
-
-def is_language(call: ast.Call, function: KernelFunction) -> bool:
-    """Check whether a call is of Triton's language, or a method of one of its values."""
-    value = _look_up(call.func, function.function.fn.__globals__)
-    return isinstance(call.func, ast.Attribute) if value is None else _of_triton(value)
-
-
-def _of_triton(value: Any) -> bool:
-    module = getattr(value, "__module__", "") or ""
-    return module.partition(".")[0] == "triton"
-
-
-def _look_up(node: ast.expr, names: dict[str, Any]) -> Any:
-    if isinstance(node, ast.Name):
-        return names.get(node.id)
-    if isinstance(node, ast.Attribute):
-        owner = _look_up(node.value, names)
-        return None if owner is None else getattr(owner, node.attr, None)
-    return None
-
-
-def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    if isinstance(node, ast.Assign):
-        for target in node.targets:
-            yield from _pairs(target, node.value)
-    elif isinstance(node, ast.AnnAssign) and node.value is not None:
-        yield from _pairs(node.target, node.value)
-    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        value = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
-        yield node.target.id, ast.copy_location(value, node)
-    elif isinstance(node, ast.For):
-        yield from _pairs(node.target, node.iter)
-    elif isinstance(node, ast.NamedExpr):
-        yield node.target.id, node.value
-
-
-def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    if isinstance(target, ast.Name):
-        yield target.id, value
-    elif isinstance(target, (ast.Tuple, ast.List)):
-        parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts) else None
-        for at, inner in enumerate(target.elts):
-            yield from _pairs(inner, parts[at] if parts else value)
-
-
 _DEEPEST = 4
 
 
@@ -178,7 +59,7 @@ class DefinedKernel:
     """A kernel as its file defines it, `decorated` as it stands there, or the reason why it could not be made."""
 
     name: str
-    kernel: KernelFunction | None = None
+    kernel: KernelSource | None = None
     decorated: Any = None
     why: str = ""
 
@@ -186,13 +67,17 @@ class DefinedKernel:
 def defined_kernels(island: Island) -> list[DefinedKernel]:
     """The kernels of a file in their order, without the functions that kernels alone call."""
     kernels = [one for name in _candidates(island) if (one := _kernel_named(island, name)) is not None]
-    helpers = {id(callee.function) for one in kernels if one.kernel for callee in one.kernel.callees()}
+    helpers = {id(callee.function) for one in kernels if one.kernel for callee in _callees(one.kernel)}
     calls = (node.func for node in ast.walk(island.tree) if isinstance(node, ast.Call))
     launched = {dotted_name(func.value).rpartition(".")[2] for func in calls if isinstance(func, ast.Subscript)}
     launchable = [
         one for one in kernels if one.kernel is None or one.name in launched or not _helps(one.kernel, helpers)
     ]
     return [*launchable, *_nested_kernels(island)]
+
+
+def _callees(kernel: KernelSource) -> Iterator[KernelSource]:
+    yield from filter(None, map(kernel.callee, kernel.calls))
 
 
 def _candidates(island: Island) -> Iterator[str]:
@@ -250,12 +135,12 @@ def _kernel_named(island: Island, name: str) -> DefinedKernel | None:
     if inner is None:
         return None
     try:
-        return DefinedKernel(name, kernel_function(inner), decorated)
-    except (OSError, SyntaxError, StopIteration) as error:
+        return DefinedKernel(name, KernelSource.read(inner), decorated)
+    except (OSError, SyntaxError) as error:
         return DefinedKernel(name, why=f"its source cannot be read: {error}")
 
 
-def _helps(kernel: KernelFunction, helpers: set[int]) -> bool:
+def _helps(kernel: KernelSource, helpers: set[int]) -> bool:
     """Check whether a function is there for kernels to call: others call it, or it returns something."""
     returns = any(isinstance(one, ast.Return) and one.value is not None for one in ast.walk(kernel.node))
     return id(kernel.function) in helpers or returns

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from triton_ops.backend import Arguments, with_canaries
+from triton_ops.backend import Arguments, Protection
 from triton_ops.base import require
 from triton_ops.processes import Surroundings
 
@@ -376,7 +376,7 @@ def watch_launches(watch: MemoryWatch) -> Iterator[None]:
 
     def run_watched(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
-        copies = with_canaries(Arguments(keyword=arguments), arguments)[0]
+        copies = Protection.with_canaries(Arguments(keyword=arguments), arguments)[0]
         before, after = (
             dict(pair for name, value in several.items() for pair in named_tensors(name, value))
             for several in (arguments, copies.keyword)

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from triton_ops.backend import KernelSource, last_name
 from triton_ops.base import require
-from triton_ops.lint.jit_functions import KernelFunction, SourceLaunch, argument, is_language, last_name
+from triton_ops.lint.jit_functions import SourceLaunch
 
 _ACCESSES = {"load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor",
-             "atomic_xchg", "atomic_cas"}  # fmt: skip
-_BASES = {"make_block_ptr", "make_tensor_descriptor", "advance"}
-_PASSING = {"multiple_of", "max_contiguous", "to", "cast", "where", "broadcast_to", "expand_dims", "reshape", "trans"}
+             "atomic_xchg", "atomic_cas", "advance"}  # fmt: skip
+_BLOCKS = {"make_block_ptr": 4, "make_tensor_descriptor": 3}  # which operand is the block's shape
 _SHAPES = {"zeros": (0, ("shape",)), "full": (0, ("shape",)), "arange": (1, ("end",)), "reshape": (1, ("shape",)),
            "broadcast_to": (1, ("shape",)), "view": (1, ("shape",))}  # fmt: skip
 _WORDS = {
@@ -63,19 +63,19 @@ class Uses:
     optional: set[str] = field(default_factory=set)
 
 
-_uses_by_function: dict[int, Uses] = {}
+_uses_by_function: dict[KernelSource, Uses] = {}
 
 
-def uses_of(function: KernelFunction, depth: int = 0) -> Uses:
+def uses_of(function: KernelSource, depth: int = 0) -> Uses:
     """The use of a kernel's parameters in it and in the functions that it calls."""
-    if id(function) not in _uses_by_function:
-        _uses_by_function[id(function)] = Uses()  # what a function that calls itself adds is what it adds anyway
-        _uses_by_function[id(function)] = _UsageReader(function, depth).read()
-    return _uses_by_function[id(function)]
+    if function not in _uses_by_function:
+        _uses_by_function[function] = Uses()  # what a function that calls itself adds is what it adds anyway
+        _uses_by_function[function] = _UsageReader(function, depth).read()
+    return _uses_by_function[function]
 
 
 class _UsageReader:
-    def __init__(self, function: KernelFunction, depth: int) -> None:
+    def __init__(self, function: KernelSource, depth: int) -> None:
         self._function, self._depth = function, depth
         self._uses = Uses()
         self._parameters = set(function.parameters)
@@ -94,7 +94,8 @@ class _UsageReader:
             elif isinstance(node, ast.Compare):
                 self._compare(node)
             elif isinstance(node, ast.Attribute) and node.attr == "element_ty":
-                for base in self._bases(node.value.value if isinstance(node.value, ast.Attribute) else node.value):
+                owner = node.value.value if isinstance(node.value, ast.Attribute) else node.value
+                for base in self._function.pointers(owner):
                     self._uses.pointers.setdefault(base, "float")
         self._settle(accesses)
         return self._uses
@@ -107,27 +108,27 @@ class _UsageReader:
         self._uses.callables.update(self._names(node.func))
         pointers: list[tuple[ast.expr, str]] = []
         if isinstance(node.func, ast.Attribute) and name in ("load", "store", "gather", "scatter"):
-            self._descriptor(node.func.value, argument(node, 0, "offsets"))
-        if name in _ACCESSES | _BASES and is_language(node, self._function):
+            self._descriptor(node.func.value, KernelSource.argument(node, 0, "offsets"))
+        if (name in _ACCESSES or name in _BLOCKS) and self._function.is_language(node):
             pointers += self._access(node, name)
         if name in _COUNTED:
             for one in node.args:
                 self._number(one)
-        elif name in _SEEDED and is_language(node, self._function):
-            self._number(argument(node, 0, "seed"))
+        elif name in _SEEDED and self._function.is_language(node):
+            self._number(KernelSource.argument(node, 0, "seed"))
         self._shape(node, name)
         return pointers
 
     def _access(self, node: ast.Call, name: str) -> list[tuple[ast.expr, str]]:
-        block = {"make_block_ptr": 4, "make_tensor_descriptor": 3}.get(name)
+        block = _BLOCKS.get(name)
         if block is not None:
-            self._tile(argument(node, block, "block_shape"))
+            self._tile(KernelSource.argument(node, block, "block_shape"))
             rest: list[ast.expr | None] = [*node.args[1:4], *(k.value for k in node.keywords if k.arg != "base")]
         else:
-            rest = [argument(node, 1 if name == "load" else 2, "mask")]
+            rest = [KernelSource.argument(node, 1 if name == "load" else 2, "mask")]
         for one in rest:
             self._number(one)
-        pointer = argument(node, 0, "pointer", "base", "ptr")
+        pointer = KernelSource.argument(node, 0, "pointer", "base", "ptr")
         return [] if pointer is None else [(pointer, "atomic" if name.startswith("atomic") else "float")]
 
     def _descriptor(self, owner: ast.expr, offsets: ast.expr | None) -> None:
@@ -139,14 +140,14 @@ class _UsageReader:
     def _shape(self, node: ast.Call, name: str) -> None:
         if name in _SHAPES:
             place, names = _SHAPES[name]
-            if isinstance(node.func, ast.Attribute) and not is_language(node, self._function):
+            if isinstance(node.func, ast.Attribute) and not self._function.is_language(node):
                 return
             for at in range(place, len(node.args)) if name in ("view", "reshape") else (place,):
-                self._tile(argument(node, at, *names))
+                self._tile(KernelSource.argument(node, at, *names))
         if name == "static_range":
             for one in node.args:
                 self._uses.ranges.update(self._reached(one))
-        kinds = [argument(node, {"to": 0, "cast": 1, "zeros": 1, "full": 2}.get(name, -1), "dtype")]
+        kinds = [KernelSource.argument(node, {"to": 0, "cast": 1, "zeros": 1, "full": 2}.get(name, -1), "dtype")]
         for keyword in node.keywords:
             kinds += [keyword.value] if keyword.arg == "out_dtype" else []
             for text_name in self._names(keyword.value) if keyword.arg in _WORDS else ():
@@ -159,10 +160,10 @@ class _UsageReader:
         for name in self._reached(node):
             self._uses.tiles.setdefault(name, node.lineno)
 
-    def _passed(self, node: ast.Call, callee: KernelFunction) -> list[tuple[ast.expr, str]]:
+    def _passed(self, node: ast.Call, callee: KernelSource) -> list[tuple[ast.expr, str]]:
         inner = uses_of(callee, self._depth + 1)
         pointers: list[tuple[ast.expr, str]] = []
-        for parameter, value in bound(node, callee):
+        for parameter, value in callee.bound(node):
             if parameter in inner.pointers:
                 pointers.append((value, inner.pointers[parameter]))
             if parameter in inner.numbers:
@@ -234,8 +235,8 @@ class _UsageReader:
                 if isinstance(one, ast.Name) and one.id in self._parameters:
                     self._uses.numbers.add(one.id)
                 elif isinstance(one, ast.Call) and last_name(one) == "load":
-                    pointer = argument(one, 0, "pointer", "ptr")
-                    for base in self._bases(pointer) if pointer is not None else ():
+                    pointer = KernelSource.argument(one, 0, "pointer", "ptr")
+                    for base in self._function.pointers(pointer) if pointer is not None else ():
                         self._uses.pointers[base] = "int"
 
     def _settle(self, accesses: Iterable[tuple[ast.expr, str]]) -> None:
@@ -244,7 +245,7 @@ class _UsageReader:
         for pointer, _ in pairs:
             self._offsets(pointer)
         for pointer, kind in pairs:
-            bases = self._bases(pointer)
+            bases = self._function.pointers(pointer)
             for base in ([one for one in bases if one not in self._uses.numbers] or bases)[:1]:
                 if self._uses.pointers.get(base) not in ("int", "atomic"):
                     self._uses.pointers[base] = kind
@@ -254,8 +255,8 @@ class _UsageReader:
         """Take the parts of an address that are no bare name for whole numbers."""
         for inner in self._expressions(pointer):
             for part in _summands(inner):
-                local = isinstance(part, ast.Name) and part.id not in self._parameters and not self._bases(part)
-                if local or not isinstance(part, (ast.Name, ast.Call)):
+                local = isinstance(part, ast.Name) and part.id not in self._parameters
+                if (local and not self._function.pointers(part)) or not isinstance(part, (ast.Name, ast.Call)):
                     self._number(part)
                 elif isinstance(part, ast.Call):
                     self._offsets_of_call(part)
@@ -268,7 +269,7 @@ class _UsageReader:
         reader = _UsageReader(callee, self._depth + 1)
         for value in _return_values(callee):
             reader._offsets(value)
-        for name, value in bound(node, callee):
+        for name, value in callee.bound(node):
             if name in reader._uses.numbers:
                 self._number(value)
 
@@ -290,44 +291,8 @@ class _UsageReader:
                     names.add(inner.id)
                     queue += self._function.assignments.get(inner.id, ())
 
-    def _bases(self, node: ast.expr, visited: frozenset[str] = frozenset()) -> list[str]:
-        """The parameters that a sum may begin from, the leftmost first."""
-        if isinstance(node, ast.Name):
-            own = [node.id] if node.id in self._parameters else []
-            values = self._function.assignments.get(node.id, ()) if node.id not in visited else ()
-            inner = [one for value in values for one in self._bases(value, visited | {node.id})]
-            return list(dict.fromkeys([*own, *inner]))
-        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
-            return list(dict.fromkeys([*self._bases(node.left, visited), *self._bases(node.right, visited)]))
-        if isinstance(node, ast.IfExp):
-            return list(dict.fromkeys([*self._bases(node.body, visited), *self._bases(node.orelse, visited)]))
-        if isinstance(node, ast.Subscript):
-            return self._bases(node.value, visited)
-        if isinstance(node, ast.Call):
-            return self._bases_of_call(node, visited)
-        return []
 
-    def _bases_of_call(self, node: ast.Call, visited: frozenset[str]) -> list[str]:
-        callee = self._function.callee(node)
-        if callee is not None and self._depth < _DEEPEST:
-            reader = _UsageReader(callee, self._depth + 1)
-            inside = {name for value in _return_values(callee) for name in reader._bases(value)}
-            return [one for name, value in bound(node, callee) if name in inside for one in self._bases(value, visited)]
-        name = last_name(node)
-        if name in _BASES:
-            base = argument(node, 0, "base")
-            return self._bases(base, visited) if base is not None else []
-        if name not in _PASSING:
-            return []
-        operands = list(node.args)
-        if isinstance(node.func, ast.Attribute) and not is_language(node, self._function):
-            operands.insert(0, node.func.value)
-        elif isinstance(node.func, ast.Attribute) and name == "to":
-            operands = [node.func.value]
-        return [base for one in operands for base in self._bases(one, visited)]
-
-
-def _return_values(function: KernelFunction) -> list[ast.expr]:
+def _return_values(function: KernelSource) -> list[ast.expr]:
     return [node.value for node in ast.walk(function.node) if isinstance(node, ast.Return) and node.value is not None]
 
 
@@ -337,12 +302,6 @@ def _summands(node: ast.expr) -> Iterator[ast.expr]:
         yield from _summands(node.right)
     else:
         yield node
-
-
-def bound(call: ast.Call, callee: KernelFunction) -> Iterator[tuple[str, ast.expr]]:
-    """The parameters of a function that a call gives, each with what it is given."""
-    yield from zip(callee.parameters, (one for one in call.args if not isinstance(one, ast.Starred)), strict=False)
-    yield from ((keyword.arg, keyword.value) for keyword in call.keywords if keyword.arg is not None)
 
 
 _TILES = (64, 32, 16)
@@ -388,7 +347,7 @@ class SourceValues:
     launches: Sequence[SourceLaunch] = ()
 
 
-def guesses(kernel: KernelFunction, source: SourceValues, extra: frozenset[str] = frozenset()) -> Iterator[Guess]:
+def guesses(kernel: KernelSource, source: SourceValues, extra: frozenset[str] = frozenset()) -> Iterator[Guess]:
     """Guesses in the order in which they should be tried, with the parameters in `extra` as constants too."""
     uses = uses_of(kernel)
     constant = kernel.constants | extra
@@ -412,7 +371,7 @@ def guesses(kernel: KernelFunction, source: SourceValues, extra: frozenset[str] 
         yield Guess(types, constants, frozenset(values), element)
 
 
-def switches(kernel: KernelFunction, guess: Guess) -> Iterator[Guess]:
+def switches(kernel: KernelSource, guess: Guess) -> Iterator[Guess]:
     """The same guess with each switch in its other position, and with every text that a parameter is compared with."""
     texts = uses_of(kernel).texts
     free = {name: value for name, value in guess.constants.items() if name not in guess.known_names}
@@ -471,7 +430,7 @@ def _tile_guesses(uses: Uses) -> Iterator[tuple[bool, dict[str, int]]]:
     yield False, dict.fromkeys(names, 64)
 
 
-def _constant_values(kernel: KernelFunction, source: SourceValues) -> dict[str, Any]:
+def _constant_values(kernel: KernelSource, source: SourceValues) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for param in kernel.function.params:
         if param.has_default and param.is_constexpr:
@@ -486,7 +445,7 @@ def _constant_values(kernel: KernelFunction, source: SourceValues) -> dict[str, 
     return values
 
 
-def _whole_literals(kernel: KernelFunction, source: SourceValues) -> dict[str, str]:
+def _whole_literals(kernel: KernelSource, source: SourceValues) -> dict[str, str]:
     """The types of the plain parameters whose values launches and defaults show."""
     types: dict[str, str] = {}
     for param in kernel.function.params:
@@ -525,7 +484,7 @@ def _constant(name: str, uses: Uses, tiles: Mapping[str, int], sizes: tuple[str,
     return extent
 
 
-def _type(name: str, kernel: KernelFunction, uses: Uses, sizes: tuple[str, int], whole: Mapping[str, str]) -> str:
+def _type(name: str, kernel: KernelSource, uses: Uses, sizes: tuple[str, int], whole: Mapping[str, str]) -> str:
     element, block = sizes
     annotated = next((p.annotation for p in kernel.function.params if p.name == name), "")
     if isinstance(annotated, str) and annotated.rpartition(".")[2] in _ANNOTATED:

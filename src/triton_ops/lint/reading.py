@@ -18,12 +18,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from triton_ops.backend import Arguments, Built, LaunchedKernel, Operation, one_line
+from triton_ops.backend import Arguments, Built, CandidateError, KernelSource, LaunchedKernel, Operation
 from triton_ops.base import require
 from triton_ops.device import Target
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.kernel_ir import Fact, Facts, SourcePlace, UntoldError, facts_of
-from triton_ops.lint.jit_functions import KernelFunction, SourceLaunch
+from triton_ops.lint.jit_functions import SourceLaunch
 from triton_ops.lint.memory_watch import RunRecord
 from triton_ops.lint.parameters import FLOATS, Guess, SourceValues, Uses, guesses, switches, uses_of
 from triton_ops.space import Config, ConfigSpace
@@ -192,7 +192,7 @@ class KernelReading:
 
     name: str
     file: str
-    function: KernelFunction
+    function: KernelSource
     tree: ast.Module
     launches: tuple[SourceLaunch, ...] = ()
     configs: tuple[Mapping[str, Any], ...] = ()
@@ -247,7 +247,7 @@ class KernelReading:
         try:
             text = ttir_of(self.function.function, guess.types, guess.constants, Target.named(READ_FOR))
         except Exception as error:  # noqa: BLE001 - whatever Triton's front end raises
-            return f"Triton's front end refuses it: {one_line(error)}"
+            return f"Triton's front end refuses it: {CandidateError.one_line(error)}"
         try:
             return Variant(guess, facts_of(text, self.function.parameters), _REARRANGES.search(text) is not None)
         except UntoldError as error:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triton_ops import settings
-from triton_ops.backend import unpack
+from triton_ops.backend import Packed
 from triton_ops.base import AppendedFile, Folder, Host, StoredFile, TemporaryFolder
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import TorchDevice
@@ -204,7 +204,7 @@ class Measurer:
     def loads(self, tune: bytes) -> str:
         """The reason why a packed tune cannot be loaded here; empty if it can."""
         try:
-            unpack(tune)
+            Packed.loaded(tune)
         except TritonKernelError as error:
             return error.message
         return ""
@@ -220,7 +220,7 @@ class Measurer:
             listener=_Sends(lambda: self._send(work, gate)), cache_dir=self._folder,
         )  # fmt: skip
         try:
-            result: TuningResult = unpack(work.tune)(place)
+            result: TuningResult = Packed.loaded(work.tune)(place)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the driver raises it
             return error
         finally:

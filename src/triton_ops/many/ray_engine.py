@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import is_carried, pack
+from triton_ops.backend import Packed, is_carried
 from triton_ops.base import Folder, require
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
 from triton_ops.many.executor import Executor, ExecutorLostError, Job
@@ -105,7 +105,7 @@ class ActorExecutor:
         """Send a job; an `ExecutorLostError` if the keeper is gone."""
         future: Future[TuningResult] = Future()
         try:
-            content = pack(job.tune).content
+            content = Packed.of(job.tune).content
         except KernelTypeError as error:
             future.set_exception(error)
             return future
@@ -207,7 +207,7 @@ class RayEngine:
     def executors(self, jobs: Sequence[Job], options: TuneOptions) -> Iterator[Mapping[str, Executor]]:
         """The executors by their devices' names, until all actors are gone; an error if a host does not fit."""
         ray = require("ray", "--engine ray")
-        packed = {job.kernel: pack(job.tune).content for job in jobs}
+        packed = {job.kernel: Packed.of(job.tune).content for job in jobs}
         if ray.is_initialized():
             raise SettingsError("this process uses Ray already", hint="call ray.shutdown() first")
         _connect(ray, self.address, [_PACKAGE, *_modules_in(packed.values())])

@@ -11,19 +11,15 @@ if TYPE_CHECKING:
     from triton_ops.records.command_lock import lock_of as lock_of
     from triton_ops.records.command_show import matching as matching
     from triton_ops.records.command_show import show_command as show_command
-    from triton_ops.records.directory import DirectoryStore as DirectoryStore
-    from triton_ops.records.directory import LayeredStore as LayeredStore
-    from triton_ops.records.directory import share_records as share_records
-    from triton_ops.records.followed_lockfiles import FollowedLockfile as FollowedLockfile
-    from triton_ops.records.followed_lockfiles import share_lockfile as share_lockfile
     from triton_ops.records.key_advice import keys_command as keys_command
     from triton_ops.records.lock_entry import LockedDevice as LockedDevice
     from triton_ops.records.lock_entry import LockEntry as LockEntry
+    from triton_ops.records.lockfile import FollowedLockfile as FollowedLockfile
     from triton_ops.records.lockfile import Lockfile as Lockfile
     from triton_ops.records.lockfile import read_lockfile as read_lockfile
+    from triton_ops.records.lockfile import share_lockfile as share_lockfile
     from triton_ops.records.misses import Miss as Miss
     from triton_ops.records.misses import Misses as Misses
-    from triton_ops.records.quarantine import Quarantine as Quarantine
     from triton_ops.records.recalling import cache_folder as cache_folder
     from triton_ops.records.recalling import covers as covers
     from triton_ops.records.recalling import may_have_records as may_have_records
@@ -40,10 +36,14 @@ if TYPE_CHECKING:
     from triton_ops.records.run_log import RunLog as RunLog
     from triton_ops.records.run_log import TrialOrigin as TrialOrigin
     from triton_ops.records.run_log import read_run as read_run
+    from triton_ops.records.runs import Quarantine as Quarantine
     from triton_ops.records.runs import Runs as Runs
     from triton_ops.records.store import RECORDS as RECORDS
     from triton_ops.records.store import Codec as Codec
+    from triton_ops.records.store import DirectoryStore as DirectoryStore
+    from triton_ops.records.store import LayeredStore as LayeredStore
     from triton_ops.records.store import MemoryStore as MemoryStore
     from triton_ops.records.store import Store as Store
+    from triton_ops.records.store import share_records as share_records
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

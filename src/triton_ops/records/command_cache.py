@@ -21,10 +21,9 @@ from triton_ops._paths import expanded
 from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.command_show import ID_SHOWN, Which, matching, nothing_found, show_command, tell_nothing
-from triton_ops.records.directory import open_store
 from triton_ops.records.misses import Miss, Misses
 from triton_ops.records.record import Record
-from triton_ops.records.store import RECORDS, Store, parse_object
+from triton_ops.records.store import RECORDS, Store, open_store, parse_object
 from triton_ops.terminal import CacheDir, Json, folder_of, group, headed_table, say, say_json, tell, width
 
 KIND = "triton-ops export"

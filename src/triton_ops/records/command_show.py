@@ -11,9 +11,8 @@ import typer
 
 from triton_ops.base import Folder, gain_text
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records.directory import DirectoryStore
 from triton_ops.records.record import Record
-from triton_ops.records.store import RECORDS
+from triton_ops.records.store import RECORDS, DirectoryStore
 from triton_ops.terminal import (
     CacheDir,
     Json,

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from triton_ops.backend import is_tensor
+from triton_ops.backend import Arguments
 from triton_ops.base import require
 from triton_ops.request.request import spec_of
 from triton_ops.values import ALIGNMENT_BYTES, is_fake
@@ -199,7 +199,7 @@ def call(*args, **kwargs):
 def _kind(value: Any) -> str:
     if value.__class__ in _PLAIN:
         return _VALUE
-    if is_tensor(value):
+    if Arguments.is_tensor(value):
         return _TENSOR
     try:
         hash(value)
@@ -209,7 +209,7 @@ def _kind(value: Any) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    return type(value) in _PLAIN or (is_tensor(value) and not is_fake(value))
+    return type(value) in _PLAIN or (Arguments.is_tensor(value) and not is_fake(value))
 
 
 def _description(value: Any) -> str:

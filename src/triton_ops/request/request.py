@@ -14,13 +14,11 @@ from triton_ops.backend import (
     Compiler,
     Kernel,
     Operation,
+    Packed,
+    Protection,
     as_kernel,
     compiler_of,
-    is_descriptor,
-    is_tensor,
     kernel_and_space,
-    names_of_addresses,
-    private_copy,
     source_of,
 )
 from triton_ops.base import canonical_json, is_positive
@@ -69,7 +67,7 @@ class CopiedArguments:
 
     def __call__(self) -> Arguments:
         """New copies of the arguments."""
-        return private_copy(self.originals)
+        return Protection.private_copy(self.originals)
 
     def __reduce__(self) -> tuple[type[OwnedArguments], tuple[Arguments]]:
         return OwnedArguments, (self.originals,)
@@ -182,7 +180,7 @@ class TuneRequest(KernelProblem):
     @property
     def addresses(self) -> list[str]:
         """The names of the caller's own arguments that hold addresses of memory, as of `names_of_addresses`."""
-        return [] if self.originals is None else names_of_addresses(self.originals)
+        return [] if self.originals is None else Packed.names_of_addresses(self.originals)
 
     def task(self) -> Task:
         """The task of this request, the tunables of whose space must fit the kernel's parameters."""
@@ -407,7 +405,7 @@ def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, Te
 
 def spec_of(value: Any) -> TensorSpec | Scalar:
     """An argument as it stands in a problem: the spec of a tensor, a scalar itself, any other object as text."""
-    if is_tensor(value):
+    if Arguments.is_tensor(value):
         return TensorSpec.of(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -416,7 +414,7 @@ def spec_of(value: Any) -> TensorSpec | Scalar:
             return spec_of(value.item())
         strides = getattr(value, "strides", None)  # in bytes: the memory order of numpy's arrays
         return f"{type(value).__name__} {tuple(value.shape)} {value.dtype}{'' if strides is None else f' {strides}'}"
-    if is_descriptor(value):
+    if Arguments.is_descriptor(value):
         return _descriptor(value)
     if type(value).__name__ in ("dtype", "constexpr"):  # of torch, NumPy or Triton; they tell themselves as text
         return f"{type(value).__name__} {value}"
@@ -430,7 +428,7 @@ def spec_of(value: Any) -> TensorSpec | Scalar:
 
 
 def _descriptor(value: Any) -> str:
-    base = TensorSpec.of(value.base) if is_tensor(value.base) else spec_of(value.base)
+    base = TensorSpec.of(value.base) if Arguments.is_tensor(value.base) else spec_of(value.base)
     layout = f", layout {value.layout}" if hasattr(value, "layout") else ""
     parts = [f"{name} {'x'.join(map(str, getattr(value, name)))}" for name in ("shape", "strides", "block_shape")]
     return f"descriptor of {base}: {', '.join(parts)}, padding {getattr(value, 'padding', None)}{layout}"

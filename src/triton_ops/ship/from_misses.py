@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import dispatch
-from triton_ops.backend import pack
+from triton_ops.backend import Packed
 from triton_ops.device import TorchDevice, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, NotLoadedError, TritonKernelError
 from triton_ops.many import Job, JobPlace, ManyResult, ProblemOutcome, RunOptions, run_jobs
@@ -56,7 +56,7 @@ def tune_misses(
                 tolerance=tolerance,
             )
             if options.cluster is not None:
-                pack(work.tuned)  # each is sent when its turn comes
+                Packed.of(work.tuned)  # each is sent when its turn comes
         except TritonKernelError as error:
             outcomes[miss.key.id] = MissOutcome(
                 miss=miss, reason=str(error), loaded=not isinstance(error, NotLoadedError)

@@ -23,9 +23,7 @@ from triton_ops.base import Host
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation import Stations
 from triton_ops.processes import fork_servers
-from triton_ops.records import (
-    RECORDS,
-)
+from triton_ops.records import RECORDS
 from triton_ops.request import Effort, KnownCalls, Patience, TuneOptions, TuneProblem
 from triton_ops.search import AnySearch
 from triton_ops.space import ConfigSpace

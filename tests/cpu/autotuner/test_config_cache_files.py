@@ -132,7 +132,7 @@ def test_memory_answers_for_entries_that_the_disk_did_not_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = ConfigCache(tmp_path)
-    monkeypatch.setattr("triton_ops.records.directory.StoredFile.replace", full_disk)
+    monkeypatch.setattr("triton_ops.records.store.StoredFile.replace", full_disk)
     cache.set(*KEY, CONFIG)
     cache.set("other", 1, "cpu", CONFIG)
     assert len(caplog.records) == 1

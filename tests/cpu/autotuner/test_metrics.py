@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops.benchmark import PerformanceProfile, compute_elementwise_metrics, compute_gemm_metrics
-from triton_ops.benchmark import performance as metrics
-from triton_ops.benchmark.performance import A100_BANDWIDTH_GBPS
+from triton_ops.benchmark import auto_tuner as metrics
+from triton_ops.benchmark.auto_tuner import A100_BANDWIDTH_GBPS
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import SettingsError
 from triton_ops.values import Work

@@ -6,7 +6,7 @@ import platform
 
 import pytest
 
-from triton_ops.backend import Arguments, CandidateError, FunctionKernel, one_line
+from triton_ops.backend import Arguments, CandidateError, FunctionKernel
 from triton_ops.exceptions import (
     ConfigCollisionError,
     KernelTypeError,
@@ -231,9 +231,9 @@ def test_torchs_memory_error_is_a_lack_of_resources():
 def test_one_line_of_an_error_that_only_points_at_a_call_is_that_of_its_cause():
     outer = ValueError("at 3:23:\n    y = helper(x)\n        ^")
     outer.__cause__ = TypeError("at 2:4:\n    f(x)\n    ^\ntoo large")
-    assert one_line(outer) == "TypeError: at 2:4: … too large"
+    assert CandidateError.one_line(outer) == "TypeError: at 2:4: … too large"
     outer.__cause__ = None
-    assert one_line(outer) == "ValueError: at 3:23: … y = helper(x)"
+    assert CandidateError.one_line(outer) == "ValueError: at 3:23: … y = helper(x)"
 
 
 @pytest.mark.parametrize(
@@ -247,5 +247,5 @@ def test_one_line_of_an_error_that_only_points_at_a_call_is_that_of_its_cause():
     ],
 )
 def test_one_line_keeps_the_first_and_the_last(error, line):
-    assert one_line(error) == line
-    assert len(one_line(error)) <= 400
+    assert CandidateError.one_line(error) == line
+    assert len(CandidateError.one_line(error)) <= 400

@@ -21,15 +21,7 @@ from triton_ops import (  # noqa: E402
     UnknownTunableError,
     tune,
 )
-from triton_ops.backend import (  # noqa: E402  # noqa: E402
-    Arguments,
-    FormsKernel,
-    TritonCompiler,
-    TritonKernel,
-    matrix_descriptor,
-    pack,
-    unpack,
-)
+from triton_ops.backend import Arguments, FormsKernel, Packed, TritonCompiler, TritonKernel, matrix_descriptor  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
 from triton_ops.kernels.fp8_gemm import operation as fp8_gemm  # noqa: E402
 from triton_ops.kernels.fp8_gemm.problems import gluon_form  # noqa: E402
@@ -167,7 +159,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_each_form_is_compiled_without_torch_in_another_process(form):
-    kernel = unpack(pack(fp8_gemm.kernel).content)
+    kernel = Packed.loaded(Packed.of(fp8_gemm.kernel).content)
     assert not kernel.compile_imports
     assert kernel.cache_key == fp8_gemm.kernel.cache_key
     ahead = TritonCompiler(kernel, GIVEN.described(light=True), Target.named("sm_90"))

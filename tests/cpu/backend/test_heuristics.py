@@ -10,13 +10,7 @@ import triton.language as tl  # noqa: E402
 
 from tests.clocks import steady_times  # noqa: E402
 from triton_ops import tune  # noqa: E402
-from triton_ops.backend import (  # noqa: E402
-    Arguments,
-    TritonCompiler,
-    TritonKernel,
-    pack,
-    unpack,
-)
+from triton_ops.backend import Arguments, Packed, TritonCompiler, TritonKernel  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
@@ -83,7 +77,7 @@ def test_heuristics_above_an_autotuner_are_compiled_ahead_and_sent_to_other_proc
     given = Arguments(keyword={"x": TensorSpec((64,), "float32"), "n": 64})
     found = []
     for kernel in kernels:
-        sent = unpack(pack(kernel).content)
+        sent = Packed.loaded(Packed.of(kernel).content)
         loaded = TritonCompiler(sent, given, Target.named("sm_90")).pack().load()
         compiled = loaded.compile(Config(BLOCK=32, num_warps=4))
         found.append((compiled.status, compiled.resources.binary, kernel.cache_key))

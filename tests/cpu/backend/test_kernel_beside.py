@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 
-from triton_ops.backend import Arguments, TritonCompiler, pack
+from triton_ops.backend import Arguments, Packed, TritonCompiler
 from triton_ops.device import Target
 from triton_ops.kernels import load_target
 from triton_ops.processes import Surroundings
@@ -83,8 +83,8 @@ LOADS = """
 import pickle, sys
 path, content = pickle.load(sys.stdin.buffer)
 sys.path[:] = path
-from triton_ops.backend import unpack
-for operation in unpack(content):
+from triton_ops.backend import Packed
+for operation in Packed.loaded(content):
     print(operation.kernel.cache_key, operation.space_for(operation.problem()).size.total)
 """
 
@@ -155,7 +155,7 @@ def test_each_is_loaded_where_it_is_launched(operations, hidden, tmp_path, monke
         other.mkdir()
         (other / "kernels.py").write_text("")
         monkeypatch.syspath_prepend(str(other))
-    sent = pickle.dumps((Surroundings.here().path, pack(operations).content))
+    sent = pickle.dumps((Surroundings.here().path, Packed.of(operations).content))
     ran = subprocess.run([sys.executable, "-c", LOADS], input=sent, capture_output=True, check=False)
     assert ran.returncode == 0, ran.stderr.decode()
     wanted = [f"{one.kernel.cache_key} {one.space_for(one.problem()).size.total}" for one in operations]

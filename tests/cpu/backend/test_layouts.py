@@ -16,8 +16,8 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
+from triton_ops.backend import Packed, is_found_again, is_installed
 from triton_ops.backend import identity as toolchain
-from triton_ops.backend import is_found_again, is_installed, pack
 from triton_ops.backend.origins import NEEDS, is_users_path
 from triton_ops.many.ray_engine import _modules_in
 
@@ -60,7 +60,7 @@ SENDS = """
     import cloudpickle
     from triton_ops.backend import Arguments
     from triton_ops.backend import TritonCompiler
-    from triton_ops.backend import pack, identity as toolchain
+    from triton_ops.backend import Packed, identity as toolchain
     from triton_ops.compilation import CompilePool
     from triton_ops.device import Target
     from triton_ops.space import Config
@@ -69,7 +69,7 @@ SENDS = """
     HERE
     x = TensorSpec((1000,), "float32")
     ahead = TritonCompiler(users.KERNEL, Arguments(keyword={"x": x, "out": x, "n": 1000}), Target.named("sm_90"))
-    packed = pack(users.KERNEL, by_value=True)
+    packed = Packed.of(users.KERNEL, by_value=True)
     words = {word for _, word, _ in pickletools.genops(packed.content) if isinstance(word, str)}
     told = {"bytes": len(packed.content), "imports": sorted(packed.imports), "cloudpickle": cloudpickle.__file__,
             "library": users.KERNEL.identity.get("library")}
@@ -263,7 +263,7 @@ def test_hosts_of_a_cluster_are_sent_what_only_this_one_lists(tmp_path, monkeypa
     (_, folder), _ = target(tmp_path)
     monkeypatch.syspath_prepend(str(folder))
     library = importlib.import_module("library")
-    packed = pack((library.blocks, cloudpickle.dumps, json.dumps)).content
+    packed = Packed.of((library.blocks, cloudpickle.dumps, json.dumps)).content
     assert is_installed("library")
     assert _modules_in([packed]) == [folder / "library.py"]
     del sys.modules["library"]

@@ -91,7 +91,6 @@ PROGRAM = """
 import sys
 from triton_ops import kernels
 from triton_ops.backend import Arguments
-from triton_ops.backend import described
 from triton_ops.backend.launcher import dry_run, launches_taken
 from triton_ops.backend.offline import pretending
 from triton_ops.device import Target

@@ -12,7 +12,7 @@ import torch
 
 from tests.planted_kernels import __name__ as planted_name
 from triton_ops import FunctionKernel, KernelTypeError, kernels
-from triton_ops.backend import Arguments, TritonKernel, pack, unpack
+from triton_ops.backend import Arguments, Packed, TritonKernel
 
 HERE = 5
 
@@ -20,8 +20,8 @@ HERE = 5
 def elsewhere(content: bytes, code: str) -> object:
     """What `code` makes of the unpacked `it` in another process, through JSON."""
     script = (
-        "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from triton_ops.backend import unpack; "
-        f"it = unpack(sys.stdin.buffer.read()); print(json.dumps({code}))"
+        "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from triton_ops.backend import Packed; "
+        f"it = Packed.loaded(sys.stdin.buffer.read()); print(json.dumps({code}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, json.dumps(sys.path)], input=content, capture_output=True, check=False
@@ -36,7 +36,7 @@ def test_functions_by_name_and_by_value():
     def inner(x):
         return x + base + HERE
 
-    found = pack([inner, lambda x: inner(x) * 2, json.dumps, FunctionKernel(inner)]).content
+    found = Packed.of([inner, lambda x: inner(x) * 2, json.dumps, FunctionKernel(inner)]).content
     assert elsewhere(found, "[it[0](1), it[1](1), it[2](1), it[3].function(2)]") == [10, 20, "1", 11]
 
 
@@ -48,14 +48,14 @@ def test_a_function_by_value_keeps_the_file_that_its_source_is_read_from():
         return inner
 
     for by_value in (True, False):
-        content = pack(outer, by_value=by_value).content
+        content = Packed.of(outer, by_value=by_value).content
         assert elsewhere(content, "[it.__code__.co_filename, it().__code__.co_filename]") == [__file__, __file__]
 
 
 @pytest.mark.triton
 def test_a_shipped_kernel_goes_by_its_name_and_keeps_its_identity():
     operation = kernels.load("matmul")
-    found = pack(operation.kernel).content
+    found = Packed.of(operation.kernel).content
     assert len(found) < 2000
     assert elsewhere(found, "dict(it.identity)") == dict(operation.kernel.identity)
     assert elsewhere(found, "it.cache_key") == operation.kernel.cache_key
@@ -77,7 +77,7 @@ def test_a_kernel_that_no_module_holds_goes_by_its_source_and_is_the_same_to_tri
 
     size = 3
     made = TritonKernel(kernel, lambda meta: (size,), outputs=("x",))
-    found = pack(made).content
+    found = Packed.of(made).content
     assert elsewhere(found, "[it.function.cache_key, it.grid({}), it.function.do_not_specialize]") == [
         kernel.cache_key,
         [3],
@@ -99,9 +99,9 @@ def test_tensors_keep_strides_offsets_alignment_sharing_and_dtypes():
             "leaf": torch.ones(2, requires_grad=True),
         },
     )
-    packed = pack(given)
+    packed = Packed.of(given)
     assert packed.drawn == ()
-    made = unpack(packed.content)
+    made = Packed.loaded(packed.content)
     for old, new in zip(given.tensors(), made.tensors(), strict=True):
         assert (new.dtype, new.shape, new.stride()) == (old.dtype, old.shape, old.stride())
         assert new.storage_offset() == old.storage_offset()
@@ -116,9 +116,9 @@ def test_tensors_keep_strides_offsets_alignment_sharing_and_dtypes():
 
 def test_past_the_limit_numbers_are_drawn_and_indices_are_not():
     given = Arguments((torch.full((1000,), 7.0), torch.full((1000,), 900), torch.full((10,), 7.0)))
-    packed = pack(given, most_bytes=100)
+    packed = Packed.of(given, most_bytes=100)
     assert packed.drawn == ("(1000,) torch.float32 of 0.0 GB",)
-    drawn, indices, small = unpack(packed.content).positional
+    drawn, indices, small = Packed.loaded(packed.content).positional
     assert float(drawn.abs().max()) <= 1
     assert float(drawn.std()) == pytest.approx(0.577, abs=0.05)
     assert bool((indices == 900).all())
@@ -128,12 +128,12 @@ def test_past_the_limit_numbers_are_drawn_and_indices_are_not():
 @pytest.mark.parametrize("value", [threading.Lock(), (number for number in range(3))])
 def test_what_lives_in_this_process_only_is_refused(value):
     with pytest.raises(KernelTypeError, match="it cannot be sent to another process: TypeError"):
-        pack({"deep": [value]})
+        Packed.of({"deep": [value]})
 
 
 def test_what_cannot_be_loaded_says_why():
     with pytest.raises(KernelTypeError, match="it cannot be loaded in another process: "):
-        unpack(b"no pickle")
+        Packed.loaded(b"no pickle")
 
 
 def test_code_that_names_the_class_of_tensors_goes_by_value():
@@ -143,4 +143,4 @@ def test_code_that_names_the_class_of_tensors_goes_by_value():
         return isinstance(x, torch.Tensor), torch.Tensor
 
     kind = torch.Tensor
-    assert unpack(pack([asks, kind], by_value=True).content)[1] is torch.Tensor
+    assert Packed.loaded(Packed.of([asks, kind], by_value=True).content)[1] is torch.Tensor

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import tensor_specs
-from triton_ops.backend import Arguments, Protection, is_tensor, private_copy
+from triton_ops.backend import Arguments, Protection
 
 torch = pytest.importorskip("torch")
 
@@ -91,9 +91,9 @@ def test_tensors_are_found_inside_containers():
 
 @pytest.mark.parametrize("value", [None, 1, "x", [1.0], object(), range(3)])
 def test_what_is_no_tensor(value):
-    assert not is_tensor(value)
-    assert not is_tensor(torch)
-    assert is_tensor(torch.zeros(()))
+    assert not Arguments.is_tensor(value)
+    assert not Arguments.is_tensor(torch)
+    assert Arguments.is_tensor(torch.zeros(()))
 
 
 def test_map_rebuilds_containers_around_new_tensors():
@@ -109,7 +109,7 @@ def test_map_rebuilds_containers_around_new_tensors():
 @given(tensor_specs())
 def test_a_private_copy_is_equal_and_elsewhere(spec):
     x = spec.create_tensor(fill_value=1)
-    (copy,) = private_copy(Arguments((x,))).positional
+    (copy,) = Protection.private_copy(Arguments((x,))).positional
     assert (copy.shape, copy.stride(), copy.dtype) == (x.shape, x.stride(), x.dtype)
     assert copy.storage_offset() == x.storage_offset()
     if spec.numel:
@@ -121,7 +121,7 @@ def test_a_private_copy_keeps_who_shares_memory_with_whom():
     base = torch.arange(8.0)
     kept = Protection([base])
     arguments = Arguments((base[:4], base[2:6]), {"whole": Pair(base, None)})
-    left, right, whole = private_copy(arguments).tensors()
+    left, right, whole = Protection.private_copy(arguments).tensors()
     left.fill_(7)
     assert right.tolist() == [7, 7, 4, 5]
     assert whole.tolist() == [7, 7, 7, 7, 4, 5, 6, 7]
@@ -130,7 +130,7 @@ def test_a_private_copy_keeps_who_shares_memory_with_whom():
 
 def test_a_private_copy_keeps_requires_grad():
     x, y = torch.ones(2, requires_grad=True), torch.ones(2, dtype=torch.int32)
-    a, b = private_copy(Arguments((x, y))).positional
+    a, b = Protection.private_copy(Arguments((x, y))).positional
     assert (a.requires_grad, a.is_leaf, b.requires_grad) == (True, True, False)
 
 
@@ -143,7 +143,7 @@ def test_storages_over_one_numpy_array_are_saved_whole(order):
     assert kept.changed()
     kept.restore()
     assert array.tolist() == [0, 1, 2, 3]
-    copies = {len(copy): copy for copy in private_copy(Arguments(tuple(views))).positional}
+    copies = {len(copy): copy for copy in Protection.private_copy(Arguments(tuple(views))).positional}
     copies[2].fill_(7)
     assert copies[4].tolist() == [7, 7, 2, 3]
     assert array.tolist() == [0, 1, 2, 3]
@@ -214,7 +214,7 @@ def arrays(draw):
 
 @given(arrays())
 def test_a_copy_of_an_array_is_equal_and_elsewhere_and_lies_alike(array):
-    (copy,) = private_copy(Arguments((array,))).positional
+    (copy,) = Protection.private_copy(Arguments((array,))).positional
     assert np.array_equal(copy, array)
     assert (copy.dtype, copy.shape) == (array.dtype, array.shape)
     assert not np.shares_memory(copy, array)
@@ -239,7 +239,7 @@ def test_a_write_to_an_array_is_found_and_taken_back(array):
 
 def test_copies_of_arrays_share_memory_as_the_arrays_do():
     base = np.arange(8.0)
-    left, (right,) = private_copy(Arguments((base[:4], [base[2:6]]))).positional
+    left, (right,) = Protection.private_copy(Arguments((base[:4], [base[2:6]]))).positional
     left[...] = 7
     assert right.tolist() == [7, 7, 4, 5]
     assert base.tolist() == list(range(8))
@@ -248,7 +248,7 @@ def test_copies_of_arrays_share_memory_as_the_arrays_do():
 def test_containers_are_copied_and_restored_with_the_objects_that_were_in_them():
     held = object()
     given = {"list": [3, 1, held], "set": {1}, "bytes": bytearray(b"ab"), "dict": {"a": [1.0]}}
-    copy = private_copy(Arguments((), given)).keyword
+    copy = Protection.private_copy(Arguments((), given)).keyword
     kept = Protection(copy.values())
     assert not kept.changed()
     copy["list"].remove(held)

@@ -15,7 +15,7 @@ import triton.language as tl
 
 from tests import plain_product
 from triton_ops.backend import Arguments, TritonCompiler
-from triton_ops.backend.block_sizes import Blocks, SteppedDimension, blocks_of
+from triton_ops.backend.kernel_source import Blocks, SteppedDimension, blocks_of
 from triton_ops.device import Target
 from triton_ops.device.datasheets import TARGETS
 from triton_ops.kernels import load, names

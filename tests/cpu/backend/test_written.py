@@ -8,7 +8,7 @@ triton = pytest.importorskip("triton")
 
 import triton.language as tl  # noqa: E402
 
-from triton_ops.dispatch.calls import written_only  # noqa: E402
+from triton_ops.backend import KernelSource  # noqa: E402
 
 pytestmark = pytest.mark.triton
 
@@ -75,9 +75,9 @@ def by_descriptors(x, y, N, BLOCK: tl.constexpr):
 )  # fmt: skip
 def test_outputs_are_what_is_stored_to_and_nothing_else(kernel, outputs):
     tensors = {"x", "y", "total", "last"}
-    assert tensors.intersection(written_only(kernel)) == outputs
-    assert tensors.intersection(written_only(triton.heuristics({"BLOCK": lambda _: 4})(kernel))) == outputs
+    for one in (kernel, triton.heuristics({"BLOCK": lambda _: 4})(kernel)):
+        assert tensors.intersection(KernelSource.read(one).written_only) == outputs
 
 
 def test_what_has_no_source_has_no_outputs():
-    assert written_only(len) == ()
+    assert KernelSource.of(len) is None

@@ -449,7 +449,7 @@ from triton_ops.values import Key
 from triton_ops.records import Quarantine
 from triton_ops.tuner import Silent
 from triton_ops.request import TuneProblem
-import triton_ops.records.directory as directory
+import triton_ops.records.store as directory
 
 def planned(*, n):
     return n

@@ -15,7 +15,7 @@ from triton_ops.benchmark.rivals import KernelRun, plain_gated_mlp, plain_rmsnor
 from triton_ops.benchmark.suite import BenchmarkResult, ComparisonResult
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TuningFailedError, WrongResultError
 from triton_ops.kernels import load, names
-from triton_ops.records.directory import open_store
+from triton_ops.records.store import open_store
 from triton_ops.values import KernelMetrics
 
 

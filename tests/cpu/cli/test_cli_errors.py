@@ -14,8 +14,7 @@ import pytest
 from tests.records import record
 from triton_ops.device import gpu_missing
 from triton_ops.exceptions import CacheError
-from triton_ops.records import cache_folder
-from triton_ops.records.directory import open_store
+from triton_ops.records import cache_folder, open_store
 
 TARGET = """
 from pathlib import Path

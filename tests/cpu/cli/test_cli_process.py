@@ -25,7 +25,7 @@ from benchmarks.robustness.kills import PROGRAM
 
 import triton_ops
 from tests.records import record
-from triton_ops.records.directory import open_store
+from triton_ops.records.store import open_store
 
 UNSET = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONUNBUFFERED")  # what a user's shell does not set
 DOUBT = re.compile(r"^warning: (low confidence|unproven): .*\n", re.MULTILINE)  # at times where others run too

@@ -9,7 +9,7 @@ import torch
 
 from tests.compiled_models import Gated
 from triton_ops import SettingsError, advise
-from triton_ops.compile_modes.advice import CallProfile, OpShare, kind_of
+from triton_ops.compile_modes.call_profile import CallProfile, OpShare, kind_of
 from triton_ops.device import gpu_missing
 
 

@@ -11,18 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from triton_ops import Config, SettingsError, Status
+from triton_ops import SettingsError, Status
 from triton_ops.backend import CandidateError
 from triton_ops.compile_modes import comparing_modes as comparing
+from triton_ops.compile_modes import mode_process
 from triton_ops.compile_modes.comparing_modes import Comparing, ModesRequest
 from triton_ops.compile_modes.compile_mode import CUDAGRAPHS, as_mode, default_modes
+from triton_ops.compile_modes.mode_process import Loaded, ModeTrial, VisitTimes
 from triton_ops.compile_modes.mode_report import left_to_python
-from triton_ops.compile_modes.mode_worker import Loaded, ModeTrial
 from triton_ops.device import DeviceSpec
-from triton_ops.timing import Sampler
 from triton_ops.values import Measurement
 
-WAY = Config(mode="any")
 GPU = DeviceSpec("cuda", "a GPU", "sm_90", 132)
 
 
@@ -56,55 +55,47 @@ class Machine:
             raise KeyboardInterrupt
 
 
-def process_of(machine):
-    class Process:
-        def __init__(self, mode, limits, *, device, environment):
-            self.mode, self.limits, self.environment = mode, limits, environment
-            self.lines, self.samples_ms, self.alive, self.visits = [], [], False, 0
-            self.number = sum(other.mode.name == mode.name for other in machine.started)
+def station_of(machine):
+    class Station:
+        def __init__(self, assignment, *, wait):
+            self.mode, self.limits, self.environment = (
+                assignment.way,
+                assignment.effort.patience,
+                assignment.environment,
+            )
+            self.alive, self.visits = wait, 0
+            self.number = sum(other.mode.name == self.mode.name for other in machine.started)
             machine.started.append(self)
 
-        def load(self, packed, manner):
+        def tried(self, question):
             if self.mode.name in machine.failing:
                 status, reason = machine.failing[self.mode.name]
-                return ModeTrial(WAY, status, error=reason)
+                return ModeTrial(question.config, status, error=reason)
             self.alive = True
             machine.compile(self.mode, self.environment.get("TORCH_COMPILE_DEBUG_DIR"))
             machine.alive += 1
             machine.most_alive = max(machine.most_alive, machine.alive)
             calls_s = (2.0, 0.1, 0.001) if not self.mode.eager else (0.001, 0.001, 0.001)
             loaded = Loaded(calls_s=calls_s, compile_s=1.9, label="a model", device_name="cpu", facts="f")
-            return ModeTrial(WAY, Status.OK, Measurement((1.0,), "wall"), loaded=loaded)
+            return ModeTrial(question.config, Status.OK, Measurement((1.0,), "wall"), loaded=loaded)
 
-        def visit(self, count):
+        def ask_again(self, question):
             self.visits += 1
             if self.visits > machine.dies_after.get(self.mode.name, math.inf):
-                self.close()
                 raise CandidateError(Status.CRASH, "its process was killed by SIGSEGV during its call")
-            taken = [machine.ms(self.mode, self.number) for _ in range(count)]
-            self.samples_ms = self.samples_ms or [[]]
-            self.samples_ms[0] += taken
-            return taken
-
-        @property
-        def sampler(self):
-            def queue(count):
-                taken = self.visit(count)
-                return lambda: taken
-
-            return Sampler(queue)
+            return VisitTimes([[machine.ms(self.mode, self.number) for _ in range(question.samples)]], ())
 
         def close(self):
             machine.alive -= self.alive
             self.alive = False
 
-    return Process
+    return Station
 
 
 @pytest.fixture
 def compared(monkeypatch, tmp_path):
     def run(machine, modes=None, *, gpu=True, clock=None, **asked):
-        monkeypatch.setattr(comparing, "ModeProcess", process_of(machine))
+        monkeypatch.setattr(mode_process, "Isolated", station_of(machine))
         if gpu:
             monkeypatch.setattr(comparing, "probe", lambda _: GPU)
             monkeypatch.setattr(comparing.Turns, "key_of", lambda *_: "")

@@ -14,8 +14,8 @@ from triton_ops import CompileMode, SettingsError, Status
 from triton_ops.compile_modes import CompileReport
 from triton_ops.compile_modes.backends import option_values
 from triton_ops.compile_modes.compile_mode import CUDAGRAPHS, as_mode, effective_options
+from triton_ops.compile_modes.mode_process import is_steady
 from triton_ops.compile_modes.mode_report import FirstCalls, ModeResult, break_even, culprit_of, variations, verdicts
-from triton_ops.compile_modes.mode_worker import is_steady
 
 TUNED = {"max_autotune": True, "coordinate_descent_tuning": True}
 SECONDS = st.floats(1e-6, 1e3)

@@ -29,11 +29,11 @@ from triton_ops import (
     tune_compile,
 )
 from triton_ops.backend import Arguments
+from triton_ops.compile_modes.call_profile import kernels_of, loops_in
 from triton_ops.compile_modes.command_model import SCENARIOS, llama_block, norm_chain, options_of, simple_mlp
 from triton_ops.compile_modes.comparing_modes import request_of
 from triton_ops.compile_modes.compiler_output import CompilerLog
-from triton_ops.compile_modes.mode_process import ModeProcess
-from triton_ops.compile_modes.mode_worker import CallManner, ModeContender, kernels_of, loops_in
+from triton_ops.compile_modes.mode_process import CallManner, ModeContender, ModeProcess
 from triton_ops.compile_modes.model_workload import ModelRunner, Verification, workload_by, workload_of
 
 AOT = CompileMode("aot", backend="aot_eager")

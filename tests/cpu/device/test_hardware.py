@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from triton_ops.base import host
-from triton_ops.benchmark.performance import A100_BANDWIDTH_GBPS
+from triton_ops.benchmark.auto_tuner import A100_BANDWIDTH_GBPS
 from triton_ops.device import DeviceSpec, Target, gpu_missing, probe
 from triton_ops.device.datasheets import DATASHEETS, LIMITS, datasheet_of
 from triton_ops.exceptions import DeviceError

@@ -16,7 +16,7 @@ import torch
 
 import triton_ops
 from triton_ops import Implementation, Operation, TensorSpec, choose, on_miss, replaying, serve
-from triton_ops.backend import pack
+from triton_ops.backend import Packed
 from triton_ops.dispatch import implementation as leaks
 from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch.implementation import kept_by_a_call
@@ -577,7 +577,7 @@ def test_a_chooser_is_pickled_by_the_variable_of_a_module_that_holds_it(tmp_path
     held = importlib.import_module("holds_a_chooser").CHOOSER
     content = pickle.dumps({"layer": held})
     assert pickle.loads(content)["layer"] is held
-    assert (copy.copy(held), pickle.loads(pack(held).content)) == (held, held)
+    assert (copy.copy(held), pickle.loads(Packed.of(held).content)) == (held, held)
     monkeypatch.delitem(sys.modules, "holds_a_chooser")  # as in another process
     again = pickle.loads(content)["layer"]
     assert again is not held

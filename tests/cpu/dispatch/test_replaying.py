@@ -9,9 +9,8 @@ from triton_ops import operation
 from triton_ops.dispatch import decision as decisions
 from triton_ops.dispatch import ladder as sources
 from triton_ops.exceptions import LockfileError, SettingsError, UntunedError
-from triton_ops.records import Lockfile, LockPlan, lock_of, share_records
-from triton_ops.records import directory as layered
-from triton_ops.records.directory import open_store
+from triton_ops.records import Lockfile, LockPlan, lock_of, open_store, share_records
+from triton_ops.records import store as layered
 from triton_ops.tuner import RequestedTune
 
 
@@ -117,4 +116,4 @@ def test_a_file_among_the_shared_folders_is_left_out(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TRITON_OPS_SHARED_DIRS", str(tmp_path / "file"))
     assert triton_ops.recall(add_up, kwargs={"n": 8}, device="cpu") is None
-    assert sys.modules["triton_ops.records.directory"].shared_folders() == ()
+    assert sys.modules["triton_ops.records.store"].shared_folders() == ()

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from triton_ops import FunctionKernel, Problem, TargetError, TuneProblem, release_processes, tune, tune_many  # noqa: E402
-from triton_ops.backend import Arguments, names_of_addresses, pack  # noqa: E402
+from triton_ops.backend import Arguments, Packed  # noqa: E402
 from triton_ops.backend import portable as addresses  # noqa: E402
 from triton_ops.backend.portable import holds_addresses  # noqa: E402
 from triton_ops.device import DeviceSpec  # noqa: E402
@@ -71,8 +71,8 @@ LARGE = {
 @pytest.mark.parametrize("name", ARRAYS)
 def test_an_array_of_addresses_is_one(name, pieces):
     assert holds_addresses(ARRAYS[name])
-    assert names_of_addresses(Arguments((1, ARRAYS[name]), {"x": torch.ones(2)})) == ["argument 1"]
-    assert names_of_addresses(Arguments(keyword={"n": 5, "at": (ARRAYS[name], 3)})) == ["at"]
+    assert Packed.names_of_addresses(Arguments((1, ARRAYS[name]), {"x": torch.ones(2)})) == ["argument 1"]
+    assert Packed.names_of_addresses(Arguments(keyword={"n": 5, "at": (ARRAYS[name], 3)})) == ["at"]
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -89,9 +89,9 @@ def test_large_integers_are_none(name, pieces):
 
 def test_a_number_is_an_address_where_memory_begins(pieces):
     given = {"at": START, "inside": START + 8, "n": 1 << 20, "flag": True, "factor": float(START)}
-    assert names_of_addresses(Arguments(keyword=given)) == ["at"]
+    assert Packed.names_of_addresses(Arguments(keyword=given)) == ["at"]
     nested = {"tuple": (3, (START, 5)), "list": [START], "by name": {"at": START}, "sizes": (START + 8, [1 << 40])}
-    assert names_of_addresses(Arguments(keyword=nested)) == ["tuple", "list", "by name"]
+    assert Packed.names_of_addresses(Arguments(keyword=nested)) == ["tuple", "list", "by name"]
 
 
 def test_without_memory_on_a_gpu_nothing_is_an_address():
@@ -192,7 +192,7 @@ def test_what_code_closes_over_is_neither_sent_nor_tried_here(held, isolate):
         written(at, steps)
 
     with pytest.raises(TargetError, match=r"^the addresses in a tensor of shape \(3,\) are of this process's"):
-        pack(closed)
+        Packed.of(closed)
     assignment = Assignment(
         kernel=MayEndItsProcess(closed), problem=Problem("closed"), device=DeviceSpec("cuda", "it", "sm_90", 132),
         device_name="cuda:0", arguments=CopiedArguments(Arguments()), reference=None, work=None, shape=None,

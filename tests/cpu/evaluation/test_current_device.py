@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from triton_ops import DeviceError, FunctionKernel, compare, time_ms, tune
-from triton_ops.backend import pack
+from triton_ops.backend import Packed
 from triton_ops.device import TorchDevice, probe
 from triton_ops.evaluation import Assignment, FinalRequest, worker
 from triton_ops.evaluation.station import Inline
@@ -157,7 +157,7 @@ def test_a_worker_stays_on_its_gpu_and_is_there_again_after_code_that_chose_anot
     assert switch.current == 1
     switch.set_device("cuda:0")  # as code of the task before
     here = []
-    questions = iter([worker.Setup(packed=pack(ASSIGNED).content, changes={})])
+    questions = iter([worker.Setup(packed=Packed.of(ASSIGNED).content, changes={})])
 
     def receive():
         here.append(switch.current)

@@ -38,7 +38,7 @@ from triton_ops import (
     release_processes,
     tune,
 )
-from triton_ops.backend import Arguments, pack
+from triton_ops.backend import Arguments, Packed
 from triton_ops.device import probe
 from triton_ops.evaluation import Assignment, Stations
 from triton_ops.evaluation.isolated import Isolated
@@ -261,7 +261,7 @@ def test_an_error_says_how_a_worker_ended_and_its_last_line():
 
 
 def _packed(function) -> bytes:
-    return pack(CalledWhenUnpacked(function)).content
+    return Packed.of(CalledWhenUnpacked(function)).content
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)

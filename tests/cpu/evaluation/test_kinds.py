@@ -31,14 +31,7 @@ from triton_ops import (  # noqa: E402
     TritonKernel,
     tune,
 )
-from triton_ops.backend import (  # noqa: E402  # noqa: E402
-    Arguments,
-    PreparedCall,
-    ScratchAllocator,
-    TritonCompiler,
-    pack,
-    unpack,
-)
+from triton_ops.backend import Arguments, Packed, PreparedCall, ScratchAllocator, TritonCompiler  # noqa: E402
 from triton_ops.compilation import (  # noqa: E402
     CompilePool,
 )
@@ -286,7 +279,7 @@ def test_tuples_none_strings_dtypes_and_constexpr_objects_are_arguments():
 def test_heuristics_and_gluon_kernels_are_sent_and_compiled():
     for function in (kinds.doubled, kinds.gluon_copy):
         kernel = TritonKernel(function, kinds.flat_blocks, outputs=("out",))
-        assert unpack(pack(kernel).content).cache_key == kernel.cache_key
+        assert Packed.loaded(Packed.of(kernel).content).cache_key == kernel.cache_key
         found = sent(kernel, x=VECTOR, out=VECTOR, n=1000).compile(Config(BLOCK=256, num_warps=2))
         assert (found.status, found.reason) == (Status.OK, "")
         assert kernel.identity["source"]
@@ -322,7 +315,7 @@ def test_kernels_of_an_installed_package_go_by_name_unless_a_decorator_hides_the
             kernel = TritonKernel(function, kinds.flat_blocks, outputs=("out",))
             found = sent(kernel, x=VECTOR, out=VECTOR, n=1000).compile(Config(BLOCK=128))
             assert (found.status, found.reason) == (Status.OK, "")
-        assert pack(module.one, by_value=True).imports >= {"some_kernels"}
+        assert Packed.of(module.one, by_value=True).imports >= {"some_kernels"}
     finally:
         for name in ("some_kernels.add", "some_kernels"):
             del sys.modules[name]
@@ -392,7 +385,7 @@ def test_a_launcher_is_checked_before_any_work():
 def test_a_launcher_is_named_by_its_kernels_too():
     assert TWO.cache_key != KINDS["split_k_matmul"].kernel.cache_key
     assert set(TWO.identity) >= {"source", "triton", "ptxas"}
-    assert unpack(pack(TWO).content).cache_key == TWO.cache_key
+    assert Packed.loaded(Packed.of(TWO).content).cache_key == TWO.cache_key
     assert TWO.process_imports == ("triton", "torch")
 
 

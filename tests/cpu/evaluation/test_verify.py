@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from triton_ops import FunctionKernel, KernelTypeError
-from triton_ops.backend import Arguments, with_canaries
+from triton_ops.backend import Arguments, Protection
 from triton_ops.evaluation import ArgumentSet, Subject
 from triton_ops.evaluation.standard import Standard
 from triton_ops.evaluation.subject import poison
@@ -195,7 +195,7 @@ def test_a_write_into_the_gaps_of_an_output_is_wrong(dtype):
 
 def test_gaps_that_are_too_wide_are_left_alone_and_broadcast_rows_are_no_gap():
     def of_gaps(out):
-        return with_canaries(Arguments(keyword={"out": out}), ("out",))[1].zones[2:]
+        return Protection.with_canaries(Arguments(keyword={"out": out}), ("out",))[1].zones[2:]
 
     assert not of_gaps(torch.zeros(1000)[:3])
     ((_, _, outside),) = of_gaps(torch.zeros(4, 16)[:1].expand(3, 16))
@@ -216,7 +216,7 @@ def test_an_output_that_is_read_is_explained():
 def test_where_no_memory_is_watched_torch_is_not_imported(monkeypatch):
     """Its import would be most of the time of a tune of a plain function, and it may not be installed."""
     monkeypatch.setitem(sys.modules, "torch", None)
-    _, canaries = with_canaries(Arguments(keyword={"n": 3}), ("out",))
+    _, canaries = Protection.with_canaries(Arguments(keyword={"n": 3}), ("out",))
     assert canaries.stray_writes() is None
 
 

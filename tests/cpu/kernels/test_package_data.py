@@ -23,8 +23,7 @@ from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch import would_run
 from triton_ops.dispatch.ladder import Question
 from triton_ops.kernels import tiles
-from triton_ops.records import FollowedLockfile, LockPlan, Record, Timing, lock_of, read_lockfile
-from triton_ops.records.directory import open_store
+from triton_ops.records import FollowedLockfile, LockPlan, Record, Timing, lock_of, open_store, read_lockfile
 from triton_ops.records.record import Verified
 from triton_ops.request import TuneProblem, request
 from triton_ops.space import Config
@@ -41,7 +40,7 @@ SHAPE = (4096, 4096)
 @pytest.fixture(autouse=True)
 def own(monkeypatch, tmp_path):
     """A machine with an H200 that knows no winner, and packages that bring none."""
-    shared = sys.modules["triton_ops.records.followed_lockfiles"]
+    shared = sys.modules["triton_ops.records.lockfile"]
     monkeypatch.setattr(shared, "_lockfiles", {})
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "records"))
     on(monkeypatch, H200)
@@ -188,7 +187,7 @@ def called_with_package_winner(path):
 
     patch = pytest.MonkeyPatch()
     on(patch, H200)
-    patch.setattr(sys.modules["triton_ops.records.followed_lockfiles"], "_lockfiles", {})
+    patch.setattr(sys.modules["triton_ops.records.lockfile"], "_lockfiles", {})
     x = drawn(6, 100)
     key = TuneProblem(target=operation, shape=(6, 100), dtype="float32").request().key
     winner = list(operation.space_for(operation.problem((6, 100), "float32")))[3]

@@ -14,7 +14,7 @@ from tests.records import full_disk, record
 from triton_ops.exceptions import CacheError
 from triton_ops.records import RECORDS, DirectoryStore, MemoryStore
 from triton_ops.records.command_cache import export_records, import_records
-from triton_ops.records.directory import open_store
+from triton_ops.records.store import open_store
 from triton_ops.space import Config
 
 
@@ -103,7 +103,7 @@ def test_an_import_names_records_that_the_store_did_not_take(tmp_path: Path, mon
     path = tmp_path / "winners.json"
     export_records([record()], path)
     store = DirectoryStore(tmp_path / "cache", RECORDS)
-    monkeypatch.setattr("triton_ops.records.directory.StoredFile.replace", full_disk)
+    monkeypatch.setattr("triton_ops.records.store.StoredFile.replace", full_disk)
     done = import_records(path, store)
     assert not done.added
     assert "did not take the record" in done.skipped[record().id]

@@ -14,8 +14,9 @@ import pytest
 from tests.records import full_disk, record, run_python
 from triton_ops.base import Folder
 from triton_ops.exceptions import CacheError
-from triton_ops.records import RECORDS, DirectoryStore, MemoryStore, Record, directory
-from triton_ops.records.directory import open_store
+from triton_ops.records import RECORDS, DirectoryStore, MemoryStore, Record
+from triton_ops.records import store as directory
+from triton_ops.records.store import open_store
 from triton_ops.space import Config
 
 
@@ -71,7 +72,7 @@ def test_a_store_opened_for_reading_changes_nothing(
 READ_ONLY = """
 import json, logging, os, sys
 from triton_ops.records import RECORDS, DirectoryStore
-from triton_ops.records.directory import open_store
+from triton_ops.records.store import open_store
 from triton_ops.records import Record
 from triton_ops.exceptions import CacheError
 from triton_ops.space import Config
@@ -136,7 +137,7 @@ def test_a_full_disk_is_a_warning_and_memory_keeps_the_value(
 ) -> None:
     store, other = open_store(tmp_path), open_store(tmp_path)
     store.put(record(winner=Config(BLOCK=1)))
-    monkeypatch.setattr("triton_ops.records.directory.StoredFile.replace", full_disk)
+    monkeypatch.setattr("triton_ops.records.store.StoredFile.replace", full_disk)
     for block in (2, 3):
         store.put(record(winner=Config(BLOCK=block)))
     store.put(record("softmax"))

@@ -8,12 +8,12 @@ from triton_ops import share_lockfile, tune
 from triton_ops.backend import operation
 from triton_ops.records import FollowedLockfile, LockPlan, Quarantine, lock_of, read_run
 from triton_ops.records import TrialOrigin as Origin
-from triton_ops.records.directory import open_store
-from triton_ops.records.followed_lockfiles import without_shared_lockfiles
+from triton_ops.records.lockfile import without_shared_lockfiles
 from triton_ops.records.run_log import FinishedTrial as Tried
+from triton_ops.records.store import open_store
 from triton_ops.request import TuneProblem
 from triton_ops.space import Config
-from triton_ops.tuner.neighbours import winners_nearby
+from triton_ops.tuner.priors import winners_nearby
 from triton_ops.values import Key, Status, TensorSpec, Trial
 
 BLOCKS = range(1, 81)

@@ -15,12 +15,12 @@ from triton_ops import FunctionKernel, tune
 from triton_ops.base import Sealed
 from triton_ops.records import Runs, read_run
 from triton_ops.records import TrialOrigin as Origin
-from triton_ops.records.directory import open_store
 from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.records.run_log import Resumed, SpaceFacts
 from triton_ops.records.runs import KEPT_ENDED
+from triton_ops.records.store import open_store
 from triton_ops.space import Config
-from triton_ops.tuner.neighbours import trials_of
+from triton_ops.tuner.priors import trials_of
 from triton_ops.values import Status
 
 SPACE = "f" * 32

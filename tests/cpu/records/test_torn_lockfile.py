@@ -32,7 +32,7 @@ def add_steps(n, step):
 @pytest.fixture(autouse=True)
 def _own_sources(monkeypatch):
     monkeypatch.setattr(sources._sources, "in_use", None)
-    monkeypatch.setattr(sys.modules["triton_ops.records.followed_lockfiles"], "_lockfiles", {})
+    monkeypatch.setattr(sys.modules["triton_ops.records.lockfile"], "_lockfiles", {})
     decisions.forget_decisions()
     yield
     sources._sources.ladders.clear()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from triton_ops.device import DeviceSpec
 from triton_ops.kernels import load
 from triton_ops.search import ProblemPlace as Place
-from triton_ops.tuner.neighbours import place_of
+from triton_ops.tuner.priors import place_of
 from triton_ops.values import Key
 
 EXTENTS = st.integers(1, 1 << 20)

@@ -16,7 +16,7 @@ from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config
 from triton_ops.timing import GuardSummary, Interval
 from triton_ops.tuner import result_json
-from triton_ops.tuner.result import record_of, result_of
+from triton_ops.tuner.progress import record_of, result_of
 from triton_ops.values import Key, Measurement, Resources, Status, Trial, TuningResult, Work
 
 # Not in a record: every trial, with what is told of it. What was asked: whether it was recalled, and how long it took.

@@ -7,10 +7,10 @@ import pytest
 
 from triton_ops import tune
 from triton_ops.backend import operation
-from triton_ops.records.directory import open_store
+from triton_ops.records.store import open_store
 from triton_ops.request import TuneProblem
 from triton_ops.space import Config
-from triton_ops.tuner.neighbours import model_of, transfers_to, trials_of
+from triton_ops.tuner.priors import model_of, transfers_to, trials_of
 from triton_ops.values import Key, TensorSpec
 
 TIMES = {block: 0.2 + 0.4 * abs(block - 40) / 40 for block in range(1, 81)}

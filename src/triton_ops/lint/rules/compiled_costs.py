@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import gcd, prod
 from typing import Any, NamedTuple
 
-from triton_ops.backend import one_line
+from triton_ops.backend import CandidateError
 from triton_ops.device import Residents
 from triton_ops.kernel_ir import AccessFact, Facts, ProductFact, SourcePlace, Term, Traffic, widths_by_line
 from triton_ops.lint.findings import Undecided
@@ -56,7 +56,7 @@ def _registers_decide_compiled(
 
 
 def _refused(rule: Rule, kernel: KernelReading, config: Mapping[str, Any], error: Exception) -> Undecided:
-    return rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(config)}: {one_line(error)}")
+    return rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(config)}: {CandidateError.one_line(error)}")
 
 
 def _weight(kernel: KernelReading, config: Mapping[str, Any]) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 
+from triton_ops.backend import last_name
 from triton_ops.lint.indices import all_indices, arguments_in
-from triton_ops.lint.jit_functions import SourceLaunch, last_name, parameters_of
+from triton_ops.lint.jit_functions import SourceLaunch, parameters_of
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Statement, once
 

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from triton_ops.backend import last_name
 from triton_ops.kernel_ir import Term
 from triton_ops.lint.indices import Index, IndexBound, all_indices, arguments_in, loop_of, root_name
-from triton_ops.lint.jit_functions import SourceLaunch, last_name
+from triton_ops.lint.jit_functions import SourceLaunch
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant, once
 

@@ -1,21 +1,33 @@
-"""Advice on a model's speed: nothing, a library, torch.compile, a Triton kernel, or CUDA, with the reasons.
+"""Profiles of a model's calls, which say what is worth doing about their speed.
 
-The decision is a function of a few shares of a profile. The order is that of the cost of the work: what is found by a
-switch comes before what is written by hand, and what was tried already is not named again.
+The way to go is nothing, a library, torch.compile, a Triton kernel, or CUDA: a function of a few shares of a profile.
+The order is that of the cost of the work: what is found by a switch comes before what is written by hand, and what was
+tried already is not named again.
+
+Facts used, of torch 2.11 to 2.15: `torch._dynamo.utils.counters` counts graphs and graph breaks, its
+`compilation_time_metrics` holds seconds by stage, and `PyCodeCache.modules` of `torch._inductor.codecache` the modules
+with generated code: each C++ function is a text there, and is called by a name of its module, once or often. Where the
+option `cpp_wrapper` is set, the calls are C++ too, and the text `cpp_wrapper_src` holds everything.
+(`torch._inductor.metrics` counts kernels too, those that the C++ backend has tried and thrown away among them, and none
+that come from a cache.) What a torch does not tell is not known, and no error.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import statistics
+import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
 from triton_ops.base import require
-from triton_ops.compile_modes.mode_worker import profiler
 from triton_ops.compile_modes.model_workload import ModelRunner, checked_loss, checked_workload
 from triton_ops.device import DeviceSpec, TorchDevice, probe
 from triton_ops.exceptions import SettingsError
@@ -146,7 +158,7 @@ def profile_call(call: Callable[[], Any], device_name: str, dtype: str = "") -> 
     torch: Any = require("torch", "profiling a model")
     gpu = device_name.startswith("cuda")
     wait = torch.cuda.synchronize if gpu else lambda: None
-    call_ms = statistics.median([_timed_ms(call, wait) for _ in range(_WARM + _CALLS)][_WARM:])
+    call_ms = statistics.median([timed_ms(call, wait) for _ in range(_WARM + _CALLS)][_WARM:])
     with profiler(device_name, with_flops=True) as recorded:
         for _ in range(_CALLS):
             call()
@@ -247,8 +259,139 @@ def _of_peak(flops_per_s: float, device: DeviceSpec, dtype: str) -> float | None
     return flops_per_s / (peak * 1e12) if peak and flops_per_s else None
 
 
-def _timed_ms(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
+def timed_ms(*calls: Callable[[], Any]) -> float:
+    """Milliseconds that calls take, one after the other."""
     start = time.perf_counter()
-    call()
-    wait()
+    for call in calls:
+        call()
     return 1e3 * (time.perf_counter() - start)
+
+
+_UTILS = "torch._dynamo.utils"
+_CODE_CACHE = "torch._inductor.codecache"
+_FUNCTION = re.compile(r'^extern "C".*?^}', re.MULTILINE | re.DOTALL)
+_FUNCTIONS_BY_NAME = re.compile(r"^(?P<name>\w+) = async_compile\.\w+\((?P<code>.*?)^'''", re.MULTILINE | re.DOTALL)
+_ALL_IN_CPP = "cpp_wrapper_src"
+_TEMPLATE = "CppMicroGemm"  # a template's loops over tiles are one loop to its user
+_COMPILING = ("_compile.compile_inner", "entire_frame_compile")
+_NO_WORK = re.compile(
+    r"aten::(t|view\w*|_unsafe_view|reshape\w*|_reshape_\w+|transpose\w*|permute|expand\w*|as_strided\w*|empty\w*|"
+    r"select\w*|slice\w*|unsqueeze\w*|squeeze\w*|detach\w*|alias|split\w*|unbind\w*|resolve_\w+|set_\w*|result_type|"
+    r"numpy_T|lift_fresh|is_\w+|resize_\w*|narrow|chunk|unflatten|flatten|_has_\w+|item|_local_scalar_dense)"
+)
+
+
+def compile_seconds() -> float:
+    """Seconds that torch's compiler says it has compiled in this process."""
+    metrics = getattr(sys.modules.get(_UTILS), "compilation_time_metrics", {})
+    return next((float(sum(metrics[name])) for name in _COMPILING if metrics.get(name)), 0.0)
+
+
+def graphs_and_breaks() -> tuple[int, int]:
+    """Graphs that were compiled in this process, and breaks at which a model had to be left to Python."""
+    counters = getattr(sys.modules.get(_UTILS), "counters", {})
+    return int(counters.get("stats", {}).get("unique_graphs", 0)), sum(counters.get("graph_break", {}).values())
+
+
+def kernels_of(call: Callable[[], Any], device_name: str) -> int | None:
+    """Kernels that a call launches; on a CPU operators and generated loops, each as often as the call runs it.
+
+    The call runs once, under torch's profiler; None where that does not work, or where the calls are C++ too.
+    """
+    torch = require("torch", "counting kernels")
+    with contextlib.suppress(RuntimeError), _counted_loops() as loops:
+        with profiler(device_name) as profile:
+            call()
+        if device_name.startswith("cuda"):
+            device = torch.autograd.DeviceType.CUDA
+            kernels = [each.name.lower() for each in profile.events() if each.device_type == device]
+            return len([name for name in kernels if not name.startswith(("memcpy", "memset"))])
+        if not any(hasattr(module, _ALL_IN_CPP) for module in _generated_modules()):
+            return len([each for each in profile.events() if _does_work(each)]) + sum(loops)
+    return None
+
+
+def profiler(device_name: str, **more: Any) -> Any:
+    """Torch's profiler for a device, with further options; it keeps its events, since torch 2.11 else warns."""
+    torch: Any = require("torch", "profiling a model")
+    kinds = torch.profiler.ProfilerActivity
+    activities = [kinds.CPU, *([kinds.CUDA] if device_name.startswith("cuda") else [])]
+    return torch.profiler.profile(activities=activities, acc_events=True, **more)
+
+
+class PeakMemory:
+    """The most memory on a device since this object was made."""
+
+    def __init__(self, device_name: str) -> None:
+        self._gpu = device_name if device_name.startswith("cuda") else None
+        if self._gpu is not None:
+            cuda = require("torch", "asking the GPU").cuda
+            cuda.empty_cache()
+            cuda.reset_peak_memory_stats(self._gpu)
+        else:
+            with contextlib.suppress(OSError):
+                Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
+
+    def bytes(self) -> int | None:
+        """Bytes that torch holds of the GPU's memory, or this process of the host's; None where that is not told."""
+        if self._gpu is not None:
+            return int(require("torch", "asking the GPU").cuda.max_memory_reserved(self._gpu))
+        try:
+            lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        except OSError:
+            return None
+        return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), None)
+
+
+def loops_in(generated: str) -> int:
+    """Count the loops over data in generated C++ code that lie in no other. A function without any is one."""
+    total = 0
+    for function in _FUNCTION.findall(generated):
+        loops, outer = 0, ""
+        for line in function.splitlines():
+            indent = line[: len(line) - len(line.lstrip())]
+            if not outer and line.lstrip().startswith("for("):
+                loops, outer = loops + 1, f"{indent}}}"
+            elif line.rstrip() == outer:
+                outer = ""
+        total += 1 if _TEMPLATE in function else max(loops, 1)
+    return total
+
+
+@contextlib.contextmanager
+def _counted_loops() -> Iterator[list[int]]:
+    """The loops of each generated function that is called while this lasts, once for each call."""
+    counts: list[int] = []
+    with contextlib.ExitStack() as undo:
+        for module in _generated_modules():
+            for name, loops in _loops_by_name(module).items():
+                function = getattr(module, name, None)
+                if callable(function):
+                    undo.callback(setattr, module, name, function)
+                    setattr(module, name, partial(_counted_call, function, counts, loops))
+        yield counts
+
+
+def _counted_call(function: Callable[..., Any], counts: list[int], loops: int, *args: Any) -> Any:
+    counts.append(loops)
+    return function(*args)
+
+
+def _generated_modules() -> list[ModuleType]:
+    """The modules with code that torch's compiler has written or loaded in this process, each once."""
+    modules = getattr(getattr(sys.modules.get(_CODE_CACHE), "PyCodeCache", None), "modules", ())
+    return list(dict.fromkeys(modules))
+
+
+def _loops_by_name(module: ModuleType) -> dict[str, int]:
+    """Loops of each C++ function of a generated module, by the name under which the module calls it."""
+    with contextlib.suppress(OSError):  # it was cleaned away
+        text = Path(str(module.__file__)).read_text(encoding="utf-8", errors="replace")
+        return {each["name"]: loops_in(each["code"]) for each in _FUNCTIONS_BY_NAME.finditer(text)}
+    return {}
+
+
+def _does_work(event: Any) -> bool:
+    """Tell whether an operator of a profile calls no other one, and does more than give a tensor another form."""
+    inner = [child for child in event.cpu_children if not _NO_WORK.fullmatch(child.name)]
+    return "::" in event.name and not inner and not _NO_WORK.fullmatch(event.name)

@@ -1,0 +1,575 @@
+"""The source of a JIT function: its syntax, the ways of its pointers, and the sizes of its blocks for a config.
+
+Of the sizes, what the config compiles counts: statements outside of an `if`, those inside where arguments and config
+decide its condition, and those of helpers, which get what they are called with. A size or a condition that cannot be
+evaluated is left out, and never guessed.
+
+A statement inside an `if` is kept with its condition, and a call of another JIT function with its arguments: the values
+of a config tell later which of them it compiles. An unrolled loop is left out, since its body may be compiled never.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import operator
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from triton_ops.backend.origins import is_jit_function, unwrap
+
+# Whose result points where their first operand does, or one of those that `where` chooses from.
+_PASS_ON = {"make_block_ptr", "advance", "make_tensor_descriptor", "multiple_of", "max_contiguous", "to", "cast",
+            "broadcast_to", "expand_dims", "reshape", "trans", "where"}  # fmt: skip
+_VALUES = {"arange", "program_id", "num_programs", "cdiv", "zeros", "full", "static_assert", "static_range", "range"}
+_STORE = "store"
+_FILLED = ("zeros", "full")
+
+
+def last_name(call: ast.Call) -> str:
+    """The last part of the name that is called, such as `load`; `?` for what has none."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else "?"
+
+
+class KernelSource:
+    """A JIT function with its syntax, whose lines are those of its file; made by `of` or `read`."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self._plain = unwrap(function)
+        lines, first = inspect.getsourcelines(self._plain)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+        node = next((one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)), None)
+        if node is None:
+            raise SyntaxError("it is defined by no `def`")
+        ast.increment_lineno(tree, first - 1)
+        self.node = node
+        self._returned: tuple[str, ...] | None = None
+
+    @staticmethod
+    @lru_cache(maxsize=512)
+    def read(function: Any) -> KernelSource:
+        """The source of a function, parsed once; raises OSError, TypeError or SyntaxError where it cannot be read."""
+        return KernelSource(function)
+
+    @classmethod
+    def of(cls, function: Any) -> KernelSource | None:
+        """As `read`; None where there is no source, as of a function that was built at run time."""
+        try:
+            return cls.read(function)
+        except (OSError, TypeError, SyntaxError):
+            return None
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.node.name
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of its parameters, in order."""
+        arguments = self.node.args
+        return tuple(one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
+
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        """Parameters that are annotated as `tl.constexpr`."""
+        return frozenset(p.name for p in self.function.params if p.is_constexpr)
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """The defaults of its parameters."""
+        declared = inspect.signature(self._plain).parameters
+        return {name: each.default for name, each in declared.items() if each.default is not each.empty}
+
+    @property
+    def outside(self) -> Mapping[str, Any]:
+        """The names of its module."""
+        names: Mapping[str, Any] = self._plain.__globals__
+        return names
+
+    @cached_property
+    def calls(self) -> tuple[ast.Call, ...]:
+        """All calls in it."""
+        return tuple(node for node in ast.walk(self.node) if isinstance(node, ast.Call))
+
+    @cached_property
+    def stores(self) -> Mapping[str, int]:
+        """The names that it gives a value, each with how often."""
+        nodes = (node for node in ast.walk(self.node) if isinstance(node, ast.Name))
+        return Counter(node.id for node in nodes if isinstance(node.ctx, ast.Store))
+
+    @cached_property
+    def assignments(self) -> dict[str, list[ast.expr]]:
+        """The expressions that each local name is given, wherever that is."""
+        values: dict[str, list[ast.expr]] = {}
+        for node in ast.walk(self.node):
+            for target, value in _bindings(node):
+                values.setdefault(target, []).append(value)
+        return values
+
+    def callee(self, call: ast.Call) -> KernelSource | None:
+        """The JIT function of the user's that a call in this function runs; None for any other call."""
+        function = self._look_up(call.func)
+        return KernelSource.of(function) if is_jit_function(function) and not _of_triton(unwrap(function)) else None
+
+    def bound(self, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+        """The parameters that a call of this function gives, each with what it is given."""
+        yield from zip(self.parameters, (one for one in call.args if not isinstance(one, ast.Starred)), strict=False)
+        yield from ((keyword.arg, keyword.value) for keyword in call.keywords if keyword.arg is not None)
+
+    @staticmethod
+    def argument(call: ast.Call, place: int, *names: str) -> ast.expr | None:
+        """An argument of a call, by its place or by one of its names; None if it is not given."""
+        for keyword in call.keywords:
+            if keyword.arg in names:
+                return keyword.value
+        return call.args[place] if 0 <= place < len(call.args) else None
+
+    def is_language(self, call: ast.Call) -> bool:
+        """Check whether a call is of Triton's language, or a method of one of its values."""
+        value = self._look_up(call.func)
+        return isinstance(call.func, ast.Attribute) if value is None else _of_triton(value)
+
+    def _look_up(self, node: ast.expr) -> Any:
+        """What a name or an attribute is in the function's module; None for what the function names itself."""
+        if isinstance(node, ast.Name):
+            return None if node.id in self.stores or node.id in self.parameters else self.outside.get(node.id)
+        if isinstance(node, ast.Attribute):
+            owner = self._look_up(node.value)
+            return None if owner is None else getattr(owner, node.attr, None)
+        return None
+
+    def pointers(self, node: ast.expr) -> list[str]:
+        """The parameters that a pointer, or a sum with one, may be made of, the leftmost first."""
+        names: dict[str, None] = {}
+        self._follow(node, names, set())
+        return list(names)
+
+    def _follow(self, node: ast.expr, names: dict[str, None], visited: set[str]) -> None:
+        if isinstance(node, ast.Name):
+            if node.id in visited:
+                return
+            visited.add(node.id)
+            if node.id in self.parameters:
+                names[node.id] = None
+        for inner in self._carriers(node):
+            self._follow(inner, names, visited)
+
+    def _carriers(self, node: ast.expr) -> Sequence[ast.expr]:
+        """The expressions of which one has the pointer that an expression is."""
+        if isinstance(node, ast.Name):
+            return self.assignments.get(node.id, ())
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+            return node.left, node.right
+        if isinstance(node, ast.IfExp):
+            return node.body, node.orelse
+        if isinstance(node, (ast.Subscript, ast.NamedExpr, ast.Starred)):
+            return (node.value,)
+        if isinstance(node, (ast.Tuple, ast.List)):
+            return node.elts
+        return self._carriers_of_call(node) if isinstance(node, ast.Call) else ()
+
+    def _carriers_of_call(self, call: ast.Call) -> Sequence[ast.expr]:
+        if (callee := self.callee(call)) is not None:
+            return [value for name, value in callee.bound(call) if name in callee.returned]
+        if last_name(call) not in _PASS_ON:
+            return ()
+        if last_name(call) == "where":
+            return call.args[1:]
+        if isinstance(call.func, ast.Attribute) and self._look_up(call.func.value) is None:  # a method of a value
+            return (call.func.value,)
+        base = self.argument(call, 0, "base", "input")
+        return () if base is None else (base,)
+
+    @property
+    def returned(self) -> tuple[str, ...]:
+        """The parameters to which a pointer that it returns may point."""
+        if self._returned is None:
+            self._returned = ()  # what a function that calls itself returns is what it returns anyway
+            returns = (node.value for node in ast.walk(self.node) if isinstance(node, ast.Return))
+            names = [name for value in returns if value is not None for name in self.pointers(value)]
+            self._returned = tuple(dict.fromkeys(names))
+        return self._returned
+
+    @cached_property
+    def written_only(self) -> tuple[str, ...]:
+        """The parameters that it only writes, in order: pointers made of them are stored to, and no more is done.
+
+        Whatever is also loaded, updated atomically, or handed to another function may be read, and does not count.
+        """
+        targets: set[str] = set()
+        uses: set[str] = set()
+        for call in self.calls:
+            name, arguments = last_name(call), [*call.args, *(keyword.value for keyword in call.keywords)]
+            on = self.pointers(call.func.value) if isinstance(call.func, ast.Attribute) else []
+            if name == _STORE:
+                targets.update(on or (self.pointers(arguments[0]) if arguments else ()))
+                others = arguments if on else arguments[1:]  # that are pointers, and not numbers that are added to one
+                uses.update(name for one in others if isinstance(one, ast.Name) for name in self.pointers(one))
+            elif name not in _PASS_ON and name not in _VALUES:
+                uses.update(on, *map(self.pointers, arguments))
+        return tuple(name for name in self.parameters if name in targets and name not in uses)
+
+    @cached_property
+    def descriptors(self) -> tuple[tuple[str, tuple[str | int | None, ...]], ...]:
+        """The parameter and the strides of each `make_tensor_descriptor(parameter, …)`; None for computed strides."""
+        found = []
+        for call in (one for one in self.calls if last_name(one) == "make_tensor_descriptor"):
+            base, strides = self.argument(call, 0, "base"), self.argument(call, 2, "strides")
+            if isinstance(base, ast.Name) and base.id not in self.stores and isinstance(strides, (ast.List, ast.Tuple)):
+                found.append((base.id, tuple(map(self._stride, strides.elts))))
+        return tuple(found)
+
+    def _stride(self, node: ast.expr) -> str | int | None:
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            return node.value
+        return node.id if isinstance(node, ast.Name) and node.id not in self.stores else None
+
+    @cached_property
+    def items(self) -> tuple[Item, ...]:
+        """Its content, as far as it decides about blocks."""
+        return tuple(_ItemReader(self).items(self.node.body))
+
+    @cached_property
+    def locals(self) -> Mapping[str, ast.expr]:
+        """The names that are given a value exactly once, and are no parameters."""
+        once = (name for name, count in self.stores.items() if count == 1 and name not in self.parameters)
+        return {name: self.assignments[name][0] for name in once if len(self.assignments.get(name, ())) == 1}
+
+
+def _of_triton(value: Any) -> bool:
+    module = getattr(value, "__module__", "") or ""
+    return module.partition(".")[0] == "triton"
+
+
+def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield from _pairs(target, node.value)
+    elif isinstance(node, ast.AnnAssign) and node.value is not None:
+        yield from _pairs(node.target, node.value)
+    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        value = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
+        yield node.target.id, ast.copy_location(value, node)
+    elif isinstance(node, ast.For):
+        yield from _pairs(node.target, node.iter)
+    elif isinstance(node, ast.NamedExpr):
+        yield node.target.id, node.value
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    if isinstance(target, ast.Name):
+        yield target.id, value
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts) else None
+        for at, inner in enumerate(target.elts):
+            yield from _pairs(inner, parts[at] if parts else value)
+
+
+class Measure(NamedTuple):
+    """A size that the source tells, by what it is of.
+
+    An `extent` is that of a `tl.arange` that begins at 0. An `accumulator` is the shape of a block that a `tl.dot` adds
+    to, here or in a helper that the block is given to. A `tile` is a dimension and its tile, of a `cdiv` or a stepped
+    `range`. `specialized` is the value that a loop is given as `warp_specialize`.
+    """
+
+    kind: Literal["extent", "accumulator", "tile", "specialized"]
+    parts: tuple[ast.expr, ...]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """An `if`, as a statement or in an expression."""
+
+    test: ast.expr
+    then: tuple[Item, ...]
+    otherwise: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class HelperCall:
+    """A call of another JIT function.
+
+    `arguments` are by parameter; without those of a call with stars they are not `known`, and defaults say nothing.
+    """
+
+    function: KernelSource
+    arguments: Mapping[str, ast.expr]
+    known: bool
+
+
+class Return:
+    """A `return`: nothing after it is compiled."""
+
+
+Item: TypeAlias = "Measure | Condition | HelperCall | Return"
+
+
+class _ItemReader:
+    """Reads the items of one function."""
+
+    def __init__(self, source: KernelSource) -> None:
+        self._source = source
+        self._accumulators = set(self._accumulator_calls())
+
+    def items(self, nodes: list[Any]) -> Iterator[Item]:
+        for node in nodes:
+            yield from self._of(node)
+
+    def _of(self, node: ast.AST) -> Iterator[Item]:
+        if isinstance(node, (ast.FunctionDef, ast.Lambda, ast.BoolOp)):
+            return
+        if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and last_name(node.iter) == "static_range":
+            return
+        if isinstance(node, ast.If):
+            yield Condition(node.test, tuple(self.items(node.body)), tuple(self.items(node.orelse)))
+            return
+        if isinstance(node, ast.IfExp):
+            yield Condition(node.test, tuple(self._of(node.body)), tuple(self._of(node.orelse)))
+            return
+        if isinstance(node, ast.Call):
+            yield from self._of_call(node)
+        yield from self.items(list(ast.iter_child_nodes(node)))
+        if isinstance(node, ast.Return):
+            yield Return()
+
+    def _of_call(self, call: ast.Call) -> Iterator[Item]:
+        name = last_name(call)
+        if name == "arange" and len(call.args) == 2 and isinstance(first := call.args[0], ast.Constant):
+            if first.value == 0:
+                yield Measure("extent", (call.args[1],))
+        elif name == "cdiv" and len(call.args) == 2:
+            yield Measure("tile", (call.args[0], call.args[1]))
+        elif name == "range" and len(call.args) == 3:
+            yield Measure("tile", (call.args[1], call.args[2]))
+        elif call in self._accumulators:
+            yield Measure("accumulator", tuple(_extents(call)))
+        elif (helper := self._source.callee(call)) is not None:
+            yield _helper_call(helper, call)
+        for keyword in call.keywords:
+            if keyword.arg == "warp_specialize":
+                yield Measure("specialized", (keyword.value,))
+
+    def _accumulator_calls(self) -> Iterator[ast.Call]:
+        """Calls of `zeros` or `full` under a name that also gets the result of a `dot`.
+
+        A name that is made with different shapes is left out: which of them a `dot` adds to is not told.
+        """
+        for name, values in self._source.assignments.items():
+            calls = (value for value in values if isinstance(value, ast.Call) and last_name(value) in _FILLED)
+            blocks = [call for call in calls if len(_extents(call)) > 1]  # a vector is a row's sum, which is beside it
+            if len({ast.dump(call.args[0]) for call in blocks}) == 1 and any(self._adds(name, v) for v in values):
+                yield from blocks
+
+    def _adds(self, name: str, value: ast.expr) -> bool:
+        for node in (one for one in ast.walk(value) if isinstance(one, ast.Call)):
+            if last_name(node) == "dot":
+                return True
+            helper = self._source.callee(node)
+            is_given = any(isinstance(one, ast.Name) and one.id == name for one in node.args)
+            if helper is not None and is_given and any(last_name(call) == "dot" for call in helper.calls):
+                return True
+        return False
+
+
+def _helper_call(source: KernelSource, call: ast.Call) -> HelperCall:
+    starred = any(isinstance(one, ast.Starred) for one in call.args) or any(each.arg is None for each in call.keywords)
+    return HelperCall(source, {} if starred else dict(source.bound(call)), known=not starred)
+
+
+def _extents(call: ast.Call) -> list[ast.expr]:
+    shape = call.args[0] if call.args else None
+    return list(shape.elts) if isinstance(shape, (ast.Tuple, ast.List)) else []
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod, ast.LShift: operator.lshift,
+}  # fmt: skip
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}  # fmt: skip
+_PLAIN = (bool, int, float, str)
+_DEPTH = 16  # most names that are followed from name to name
+_CALLS = 8  # most helpers that are followed from helper to helper
+_UNKNOWN = object()
+
+
+@dataclass(frozen=True)
+class SteppedDimension:
+    """A dimension through which the kernel steps in tiles; `extent` and `tile_name` are names in the source."""
+
+    extent: str
+    size: int
+    tile_name: str
+    tile: int
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The blocks of one config. Names are those of the kernel's parameters where a helper is given these.
+
+    `ranges` are of every `tl.arange`, `accumulators` the blocks that a `tl.dot` adds to; `warp_specialized` is whether
+    a loop is, or may be, divided among groups of warps.
+    """
+
+    ranges: tuple[tuple[str, int], ...] = ()
+    accumulators: tuple[tuple[int, ...], ...] = ()
+    stepped: tuple[SteppedDimension, ...] = ()
+    warp_specialized: bool = False
+
+
+def blocks_of(function: Any, values: Mapping[str, Any]) -> Blocks:
+    """The blocks of a JIT function with these arguments and config values by name; some microseconds once parsed."""
+    source = KernelSource.of(function)
+    if source is None:
+        return Blocks()
+    blocks = _BlocksSoFar()
+    blocks.take(source.items, _CallScope(source, {**source.defaults, **values}), 0)
+    return Blocks(tuple(blocks.ranges), tuple(blocks.accumulators), tuple(blocks.stepped), blocks.warp_specialized)
+
+
+@dataclass
+class _BlocksSoFar:
+    """The blocks so far; dictionaries, since a helper that is called twice has each block once."""
+
+    ranges: dict[tuple[str, int], None] = field(default_factory=dict)
+    accumulators: dict[tuple[int, ...], None] = field(default_factory=dict)
+    stepped: dict[SteppedDimension, None] = field(default_factory=dict)
+    warp_specialized: bool = False
+
+    def take(self, items: Iterable[Item], scope: _CallScope, depth: int) -> bool:
+        """Add what items say; returns whether a `return` has ended the function."""
+        for item in items:
+            if isinstance(item, Return):
+                return True
+            if isinstance(item, Condition):
+                truth = _truth(scope.value(item.test))
+                if truth is not None and self.take(item.then if truth else item.otherwise, scope, depth):
+                    return True
+            elif isinstance(item, HelperCall):
+                if depth < _CALLS:
+                    self.take(item.function.items, scope.inside(item), depth + 1)
+            else:
+                self._add(item, scope)
+        return False
+
+    def _add(self, measure: Measure, scope: _CallScope) -> None:
+        first, sizes = measure.parts[0], tuple(map(scope.whole, measure.parts))
+        if measure.kind == "specialized":
+            self.warp_specialized |= _truth(scope.value(first)) is not False
+            return
+        known_sizes = tuple(size for size in sizes if size is not None)
+        if len(known_sizes) < len(sizes):
+            return
+        if measure.kind == "extent":
+            self.ranges[scope.name(first), known_sizes[0]] = None
+        elif measure.kind == "accumulator":
+            self.accumulators[known_sizes] = None
+        elif tile := known_sizes[1]:
+            self.stepped[SteppedDimension(scope.name(first), known_sizes[0], scope.name(measure.parts[1]), tile)] = None
+
+
+class _CallScope:
+    """The names inside one call of a function, with their values as far as they are known.
+
+    `call` is of a helper: what it is called with, and the scope in which it is called; `values` then has what the call
+    leaves out.
+    """
+
+    def __init__(
+        self,
+        source: KernelSource,
+        values: Mapping[str, Any],
+        call: tuple[Mapping[str, ast.expr], _CallScope] | None = None,
+    ) -> None:
+        self.source, self._values = source, values
+        self._arguments, self._caller = call if call is not None else ({}, self)
+
+    def inside(self, call: HelperCall) -> _CallScope:
+        return _CallScope(call.function, call.function.defaults if call.known else {}, (call.arguments, self))
+
+    def name(self, node: ast.expr) -> str:
+        """The name of an expression: of a parameter that of its value, where it comes from."""
+        if not isinstance(node, ast.Name):
+            return ast.unparse(node)
+        argument = self._arguments.get(node.id)
+        return self._caller.name(argument) if isinstance(argument, ast.Name) else node.id
+
+    def whole(self, node: ast.expr) -> int | None:
+        value = self.value(node)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def value(self, node: ast.expr, depth: int = 0) -> Any:
+        if depth > _DEPTH:
+            return _UNKNOWN
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return self._value_of_name(node.id, depth)
+        if isinstance(node, ast.BinOp):
+            return self._calculate(node, depth)
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            return _compare(node.ops[0], self.value(node.left, depth + 1), self.value(node.comparators[0], depth + 1))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            truth = _truth(self.value(node.operand, depth + 1))
+            return _UNKNOWN if truth is None else not truth
+        if isinstance(node, ast.BoolOp):
+            return self._join(node, depth)
+        if isinstance(node, ast.IfExp):
+            truth = _truth(self.value(node.test, depth + 1))
+            return _UNKNOWN if truth is None else self.value(node.body if truth else node.orelse, depth + 1)
+        return _UNKNOWN
+
+    def _value_of_name(self, name: str, depth: int) -> Any:
+        source = self.source
+        if name in source.locals:
+            return self.value(source.locals[name], depth + 1)
+        if name in source.stores:
+            return _UNKNOWN
+        if name in self._arguments:
+            return self._caller.value(self._arguments[name], depth + 1)
+        values = self._values if name in source.parameters else source.outside
+        value = values.get(name, _UNKNOWN)
+        return value.value if type(value).__name__ == "constexpr" else value
+
+    def _calculate(self, node: ast.BinOp, depth: int) -> Any:
+        first, second = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
+        if type(node.op) not in _OPERATORS or type(first) is not int or type(second) is not int:
+            return _UNKNOWN
+        if isinstance(node.op, (ast.FloorDiv, ast.Mod)) and second == 0:
+            return _UNKNOWN
+        return _OPERATORS[type(node.op)](first, second)
+
+    def _join(self, node: ast.BoolOp, depth: int) -> Any:
+        """`and` is false, and `or` true, as soon as one part is, whatever the others are."""
+        truths = [_truth(self.value(part, depth + 1)) for part in node.values]
+        decisive = isinstance(node.op, ast.Or)
+        if decisive in truths:
+            return decisive
+        return _UNKNOWN if None in truths else not decisive
+
+
+def _compare(how: ast.cmpop, first: Any, second: Any) -> Any:
+    if first is _UNKNOWN or second is _UNKNOWN:
+        return _UNKNOWN
+    if isinstance(how, (ast.Is, ast.IsNot)):
+        return (first is second) == isinstance(how, ast.Is) if first is None or second is None else _UNKNOWN
+    if isinstance(how, (ast.Eq, ast.NotEq)):
+        comparable = isinstance(first, _PLAIN) and isinstance(second, _PLAIN)
+    else:
+        comparable = type(first) is int and type(second) is int
+    return _COMPARISONS[type(how)](first, second) if comparable and type(how) in _COMPARISONS else _UNKNOWN
+
+
+def _truth(value: Any) -> bool | None:
+    return bool(value) if value is None or isinstance(value, _PLAIN) else None
