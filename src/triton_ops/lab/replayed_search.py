@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from triton_ops.base import require
 from triton_ops.compilation import Queue
-from triton_ops.cost_model import InferredPrior, ModelPrior, Readings
+from triton_ops.cost_model import Readings
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.evaluation import StationFacts
 from triton_ops.exceptions import SpaceError
@@ -196,12 +196,12 @@ def priors_for(target: Recording, undeclared: bool = False) -> list[Prior]:
     """The model of the work, declared unless that is passed over, or read; empty if there is no forecast."""
     model = None if uses_readings(target, undeclared) else recorded_model(target.head)
     if model is not None:
-        return [ModelPrior(model)]
+        return [model.prior]
     readings, spec = recorded_readings(target), DeviceSpec.named(target.device)
     machine = Machine.of(spec) if spec is not None else None
     if readings is None or machine is None:
         return []
-    prior = InferredPrior(readings, machine, list(target.space))
+    prior = readings.prior(machine, list(target.space))
     return [] if prior.silent else [prior]
 
 

@@ -489,7 +489,7 @@ class Tuning:
         feed = DirectFeed()
         if pool is not None:
             waits = until_one_is_done if self.gate is None else partial(wait_for_one, self.gate)
-            machine = None if pool is None else Machine.of(self.task.device)
+            machine = Machine.of(self.task.device)
             feed = CompiledFeed.over(pool, machine, self.effort, searcher, log.preview, waits)
         return TuningLoop(
             space=self.task.space, searcher=searcher, effort=self.effort, log=log, listener=self.listener, feed=feed,
