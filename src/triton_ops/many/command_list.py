@@ -21,7 +21,7 @@ from triton_ops.request import TuneOptions, TuneProblem, operation_of
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, folder_of, only_data_on_stdout
 from triton_ops.tuner import result_json
-from triton_ops.values import as_tolerance
+from triton_ops.values import Tolerance
 
 _HEADER = ("", "kernel and problem", "median ms", "vs default", "config")
 _NUMBERS = ("median ms", "vs default")
@@ -60,7 +60,7 @@ class ListedTune:
         folder_of(each.cache_dir)
         if device is not None:
             probe(device)
-        as_tolerance(tolerance)
+        Tolerance.of(tolerance)
         return cls(options=options, device=device, warm=warm, tolerance=tolerance)
 
     def tune(self, problems: str | None, targets: Sequence[str], load: Loader) -> Facts:

@@ -32,8 +32,8 @@ from itertools import count
 from typing import Any, Literal
 
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, TorchDevice
-from triton_ops.timing.timer import DUTY, HostTimer, Launch, Pace, Pending, Sampler, Timer, without_gc
+from triton_ops.device import TorchDevice
+from triton_ops.timing.timer import DUTY, Launch, Pace, Pending, Sampler, Timer, without_gc
 
 _log = logging.getLogger("triton_ops")
 
@@ -399,6 +399,7 @@ _L2_COVERED = 2.5  # times the L2: bytes that the other sets must touch before a
 _LEAST_SETS = 2
 _PLACES = 8  # sets wherever there is memory for them: the mean over eight places has about a third of one's deviation
 _MEMORY_SHARE = 0.25  # share of the free device memory that further sets may take
+_MOST_SETS = 32_768  # copying so many takes about a second; a launch that touches a few bytes would need millions
 _ONE = 1  # a launch that touches no memory needs one set
 
 
@@ -406,14 +407,17 @@ def sets_needed(touched_bytes: int, l2_bytes: int | None, free_bytes: int | None
     """Number of argument sets to take in turn, the first included.
 
     At least what keeps L2 cold, and up to eight where they fit in a quarter of the free memory; without `free_bytes`
-    only the former. None if not even those fit, or if the size of the cache is not known: it must then be flushed
-    instead. `touched_bytes` are those that one launch reads and writes, `l2_bytes` the size of the device's last cache.
+    only the former. None if not even those fit, if they are more than `_MOST_SETS`, or if the size of the cache is not
+    known: it must then be flushed instead. `touched_bytes` are those that one launch reads and writes, `l2_bytes` the
+    size of the device's last cache.
     """
     if not l2_bytes:
         return None
     if touched_bytes <= 0:
         return _ONE
     least = max(_LEAST_SETS, math.ceil(_L2_COVERED * l2_bytes / touched_bytes) + 1)
+    if least > _MOST_SETS:
+        return None
     if free_bytes is None:
         return least
     fitting = int(_MEMORY_SHARE * free_bytes / touched_bytes) + 1
@@ -421,23 +425,19 @@ def sets_needed(touched_bytes: int, l2_bytes: int | None, free_bytes: int | None
 
 
 def timer_of(mode: str, name: str) -> Timer:
-    """The clock for a mode that another process has chosen."""
+    """The clock of a GPU for a mode that another process has chosen."""
     clock, _, cache = mode.partition("-")
-    if clock == "graph":
-        return GraphTimer(name, cold=cache == "cold")
-    return EventTimer(name, cache=cache) if clock == "event" else HostTimer()  # type: ignore[arg-type]
+    return GraphTimer(name, cold=cache == "cold") if clock == "graph" else EventTimer(name, cache=cache)  # type: ignore[arg-type]
 
 
-def choose_timer(device: DeviceSpec, name: str, launch: Launch, *, cold: bool = True, capture: bool = True) -> Timer:
-    """The clock for a problem, chosen by its default config, whose launch has run once.
+def choose_gpu_timer(name: str, launch: Launch, *, cold: bool = True, capture: bool = True) -> Timer:
+    """The clock for a problem on a GPU, chosen by its default config, whose launch has run once.
 
-    On a CPU the clock is the host's. On a GPU, a launch that is shorter than 0.2 ms and can be captured is timed by
-    replays of a graph, any other launch by event pairs. L2 is made cold by taking the launch's argument sets in turn,
-    or by a flush where there is only one set. `cold` is whether L2 is to hold none of the launch's data; `capture` is
-    False after a candidate could not be captured.
+    A launch that is shorter than 0.2 ms and can be captured is timed by replays of a graph, any other launch by event
+    pairs. L2 is made cold by taking the launch's argument sets in turn, or by a flush where there is only one set.
+    `cold` is whether L2 is to hold none of the launch's data; `capture` is False after a candidate could not be
+    captured.
     """
-    if device.is_cpu:
-        return HostTimer()
     several_sets = bool(launch.others)
     graphs = capture and launch.reset is None and (several_sets or not cold)
     if graphs and estimate_ms(DelayedQueue(name), launch) < REPLAY_MS:

@@ -12,8 +12,8 @@ from tests.clocks import MS, Clock
 from tests.strategies import examples
 from triton_ops.device import DeviceSpec
 from triton_ops.timing import HostTimer, Launch, RacePolicy, Rounds, ScreenPolicy
-from triton_ops.timing.gpu_timers import choose_timer, sets_needed
-from triton_ops.timing.rounds import fitting
+from triton_ops.timing.gpu_timers import sets_needed
+from triton_ops.timing.rounds import choose_timer, fitting
 from triton_ops.timing.timer import Pace
 
 CPU = DeviceSpec("cpu", "any", "x86_64", 2)
@@ -100,6 +100,9 @@ def test_a_cpu_is_timed_by_the_host(options):
         (10_000, 1000, 39_999, None),
         (10_000, 1000, 40_000, 2),
         (10_000, 1000, 320_000, 8),
+        (72, 60 << 20, 1 << 37, None),
+        (72, 60 << 20, None, None),
+        (8_192, 60 << 20, 1 << 37, 19_201),
     ],
 )
 def test_there_are_enough_argument_sets_to_keep_l2_cold_where_they_fit(touched, l2, free, copies):

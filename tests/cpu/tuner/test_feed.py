@@ -18,12 +18,12 @@ from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.evaluation import StationFacts
 from triton_ops.records import RunLog, read_run
 from triton_ops.records.run_log import Preview
-from triton_ops.request import Budget, RunningBudget
+from triton_ops.request import Budget, Effort
 from triton_ops.search import make_searcher
 from triton_ops.space import ConfigSpace
 from triton_ops.tuner import Silent, TuningLoop
 from triton_ops.tuner.proposals import CompiledFeed, Previews
-from triton_ops.values import Measurement, Status, Trial, totals
+from triton_ops.values import Measurement, Status, Trial
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
@@ -61,12 +61,10 @@ def searched(space, searcher=None, previews=0, log=None, **more):
         search = TuningLoop(
             space=space,
             searcher=searcher,
-            budget=RunningBudget(more.pop("budget", Budget())),
+            effort=Effort(name="free", **{"worthwhile": 0.0, **more}),
             log=log,
             listener=Silent(),
-            default=space.default_config,
             feed=feed,
-            **more,
         )
         search.prepare([])
         search.run(station)
@@ -78,7 +76,7 @@ def test_every_config_ends_in_one_trial_and_only_what_compiled_is_launched():
     space = product_space(planted)
     search, station, feed = searched(space)
     assert set(search.trials) == set(space)
-    assert totals(list(search.trials.values())) == {"ok": 5, "compile": 1, "crash": 1}
+    assert Trial.totals(list(search.trials.values())) == {"ok": 5, "compile": 1, "crash": 1}
     ended = {fault_of(config): trial for config, trial in search.trials.items() if not trial.ok}
     assert "ptxas" in ended["ptxas fails"].error
     assert "LLVM ERROR" in ended["LLVM ends the process"].error
@@ -98,7 +96,7 @@ def test_a_config_that_spills_is_deferred_where_others_work_and_is_counted():
     assert [config["BM"] for config in station.tried] == [64]
     (dropped,) = [trial for trial in search.trials.values() if not trial.ok]
     assert dropped.status is Status.DEFERRED
-    assert totals(list(search.trials.values())) == {"ok": 1, "deferred": 1}
+    assert Trial.totals(list(search.trials.values())) == {"ok": 1, "deferred": 1}
     assert dropped.error.startswith("others worked: ")
     search, station, _ = searched(space, thorough=True)
     assert [config["BM"] for config in station.tried] == [64, 128], "thorough: it is tried, at last"
