@@ -236,7 +236,7 @@ def explain_command(
     shapes, values = parse_shapes(shape), parse_config(config, "--config")
     spec = device_spec(gpu)
     with only_data_on_stdout():
-        operation, _, extents, element = operation_of(load_operation(target, _LACK), None, shapes, dtype)
+        operation, _, extents, element = operation_of(load_operation(target, _LACK, cache_dir), None, shapes, dtype)
         problem = operation.problem(extents, element)
         whole = _whole_config(operation, problem, values or {})
         expected = expected_of(operation, shape=extents, dtype=element)
@@ -289,7 +289,7 @@ def rank_command(
     """
     shapes, values = parse_shapes(shape), parse_space(space)
     with only_data_on_stdout():
-        whole = load_operation(target, "; its space and its problem are not known")
+        whole = load_operation(target, "; its space and its problem are not known", cache_dir)
         operation, own_space, extents, element = operation_of(whole, values, shapes, dtype)
         configs = own_space or operation.space_for(operation.problem(extents, element))
         check_filled(configs, values)
@@ -326,7 +326,7 @@ def cliffs_command(
     axis, series = _series(vary)
     shapes, values, spec = parse_shapes(shape), parse_config(config, "--config"), device_spec(gpu)
     with only_data_on_stdout():
-        operation, _, extents, element = operation_of(load_operation(target, _LACK), None, shapes, dtype)
+        operation, _, extents, element = operation_of(load_operation(target, _LACK, cache_dir), None, shapes, dtype)
         whole = operation.full_shape(extents)
         tile = _whole_config(operation, operation.problem(whole, element), values or {})
         calibration = Calibration.load(folder_of(cache_dir), spec.name)
