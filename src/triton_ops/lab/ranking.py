@@ -11,11 +11,11 @@ from typing import Any
 from triton_ops.backend import Arguments, Compiler, Kernel, Operation, as_kernel, compiler_of
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Model, Readings
-from triton_ops.device import Calibration, DeviceSpec, Machine, Target, gpu_missing, probe
+from triton_ops.device import Calibration, DeviceSpec, Machine, Target, device_spec
 from triton_ops.exceptions import DeviceError, KernelTypeError, SpaceError, TargetError
 from triton_ops.records import cache_folder
 from triton_ops.request import TuneProblem
-from triton_ops.space import Config, ConfigSpace, as_space
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Survey
 from triton_ops.values import Work
 
@@ -117,24 +117,6 @@ def rank(
     return forecasts_of(readings.model(machine), configs, INFERRED, refused)
 
 
-def device_spec(gpu: str | None) -> DeviceSpec:
-    """The GPU of a name, or the current one; `DeviceError` if there is none."""
-    if gpu is None:
-        if reason := gpu_missing():
-            raise DeviceError(
-                f"there is no GPU to explain a config for: {reason}", "cuda", hint="name one: --gpu 'NVIDIA H200'"
-            )
-        return probe("cuda")
-    spec = DeviceSpec.called(gpu)
-    if spec is None:
-        raise DeviceError(
-            f"no device {gpu!r} is in the table; it has {', '.join(DeviceSpec.names())}",
-            gpu,
-            hint="for example --gpu 'NVIDIA H200'",
-        )
-    return spec
-
-
 def expected_of(
     target: Operation | Kernel | Callable[..., Any],
     args: Sequence[Any] = (),
@@ -153,7 +135,7 @@ def expected_of(
             )
         problem = target.problem(None if shape is None else tuple(shape), dtype)
         arguments = Arguments(keyword=dict(problem.arguments))
-        configs = target.space_for(problem) if space is None else as_space(space)
+        configs = target.space_for(problem) if space is None else ConfigSpace.from_user(space)
         work = None if target.work is None else target.work(problem)
         return _check(
             ModelQuestion(name=target.name, kernel=target.kernel, arguments=arguments, space=configs, work=work)
@@ -166,7 +148,7 @@ def expected_of(
     return _check(
         ModelQuestion(
             name=kernel.name, kernel=kernel, arguments=Arguments(tuple(args), dict(kwargs or {})),
-            space=as_space(space), work=None,
+            space=ConfigSpace.from_user(space), work=None,
         )
     )  # fmt: skip
 

@@ -21,9 +21,10 @@ from triton_ops.records.command_show import Which, matching, nothing_found
 from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
 from triton_ops.records.lockfile import Lockfile, read_lockfile
 from triton_ops.records.record import Record
-from triton_ops.space import Config, config_to_json
-from triton_ops.terminal import CHECK_FAILED, CacheDir, Json, pairs, say, say_json, tell
-from triton_ops.values import BucketRule, Mapper, Nearest, extents_of, rest_of, unkeyed
+from triton_ops.request import parse_pairs
+from triton_ops.space import Config
+from triton_ops.terminal import CacheDir, ExitCode, Facts, tell
+from triton_ops.values import BucketRule, Mapper, Nearest
 
 _COMPARED = ("config", "ranges", "ignored", "default", "identity")  # not times and origins of equal winners
 
@@ -76,7 +77,7 @@ def _fields(was: LockEntry, now: LockEntry) -> tuple[str, ...]:
 
 
 def _comparison(entry: LockEntry) -> Mapping[str, Any]:
-    plain = msgspec.to_builtins(entry, enc_hook=config_to_json)
+    plain = msgspec.to_builtins(entry, enc_hook=Config.encode)
     fields = {name: plain[name] for name in _COMPARED}
     default = None if entry.default is None else _in_order(entry.default)
     ranges = [str(each) for each in entry.ranges]
@@ -127,7 +128,7 @@ class LockPlan:
         """The entries with ranges by the plan's rules; its other parts are not used."""
         families: dict[tuple[Any, ...], list[LockEntry]] = {}
         for entry in entries:
-            alike = entry.kernel, entry.device, canonical_json(entry.source), tuple(extents_of(entry.problem))
+            alike = entry.kernel, entry.device, canonical_json(entry.source), tuple(Mapper.extents_of(entry.problem))
             families.setdefault(alike, []).append(entry)
         return [pinned for family in families.values() for pinned in _family_with_ranges(family, self)]
 
@@ -195,7 +196,7 @@ def _mark_unproven(entry: LockEntry, unproven: str) -> LockEntry:
 
 
 def _entry(record: Record, devices: Mapping[tuple[Any, ...], LockedDevice], plan: LockPlan) -> LockEntry:
-    problem, ranges, ignored = unkeyed(record.key.problem)
+    problem, ranges, ignored = Mapper.unkeyed(record.key.problem)
     key, default_ms = record.key, record.default_timing
     return LockEntry(
         kernel=key.kernel,
@@ -281,7 +282,7 @@ def _devices(records: Iterable[Record], plan: LockPlan) -> dict[tuple[Any, ...],
 
 def _check_names(entries: Sequence[LockEntry], plan: LockPlan) -> None:
     """Refuse rules that are about nothing: a name that is misspelt would leave every entry without its range."""
-    extents = {name for entry in entries for name in extents_of(entry.problem)}
+    extents = {name for entry in entries for name in Mapper.extents_of(entry.problem)}
     arguments = {name for entry in entries for name in entry.problem}
     names = {name.strip() for text in plan.buckets for name in text.split(",")}
     for what, strange, there in (
@@ -298,7 +299,7 @@ def _check_names(entries: Sequence[LockEntry], plan: LockPlan) -> None:
 
 def _family_with_ranges(alike: list[LockEntry], plan: LockPlan) -> list[LockEntry]:
     """Entries of one kernel and device with ranges by the plan; a rule whose extents they do not have makes none."""
-    extents = [extents_of(entry.problem) for entry in alike]
+    extents = [Mapper.extents_of(entry.problem) for entry in alike]
     tied = {text: names for text in plan.buckets if (names := _tied_extents(text, extents))}
     points: dict[tuple[str, str], set[int]] = {}
     for entry, values in zip(alike, extents, strict=True):
@@ -325,7 +326,7 @@ def _tied_extents(text: str, alike: Sequence[Mapping[str, int]]) -> tuple[str, .
 
 def _rest(entry: LockEntry, tied: tuple[str, ...]) -> str:
     """The part that is equal in problems which differ in these extents only."""
-    return canonical_json(rest_of(entry.problem, tied))
+    return canonical_json(Mapper.rest_of(entry.problem, tied))
 
 
 def _problem_of(entry: LockEntry) -> tuple[Any, ...]:
@@ -376,20 +377,19 @@ def lock_command(
         bool, typer.Option("--refresh", help="Accept edits by hand and merges: write the checksums anew.")
     ] = False,
     cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> int:
+) -> Facts:
     """Write the winners of records into a lockfile, from which programs can launch without ever tuning."""
     if refresh and (check or which or bucket or ignore or alias):
         raise SettingsError("--refresh stands alone", hint="refresh first, then lock")
     if against is not None and not check:
         raise SettingsError("--against is for --check", hint="add --check")
     plan = LockPlan(
-        buckets=pairs(bucket, "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
+        buckets=parse_pairs(bucket, "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
         unproven=allow_unproven,
-        also={name: [other] for name, other in pairs(alias, "--alias", '"NVIDIA H200=NVIDIA GH200"').items()},
+        also={name: [other] for name, other in parse_pairs(alias, "--alias", '"NVIDIA H200=NVIDIA GH200"').items()},
     )  # fmt: skip
     if refresh:
-        return _refreshed(lockfile, as_json)
+        return _refreshed(lockfile)
     with nullcontext() if check else Lockfile.editing(lockfile):
         before = read_lockfile(lockfile, or_empty=not check)
         after = (
@@ -400,11 +400,9 @@ def lock_command(
         if not check:
             after.write(lockfile)
     differences = changes(before, after)
-    if as_json:
-        say_json(_as_json(after, differences, lockfile))
-    else:
-        say(*map(str, differences), _summary_line(differences, after, lockfile, check))
-    return CHECK_FAILED if check and differences else 0
+    facts = Facts("lock", _as_json(after, differences, lockfile))
+    facts.code = ExitCode.CHECK_FAILED if check and differences else ExitCode.DONE
+    return facts.lines(*map(str, differences), _summary_line(differences, after, lockfile, check))
 
 
 def _from_records(
@@ -415,7 +413,9 @@ def _from_records(
         records = [record for record in records if record.key.device.get("name") == device_name]
     if not records:  # a lockfile without entries would replace a good one
         of_device = f" of {device_name}" if device_name else ""
-        raise CacheError(f"{nothing_found(which, cache_dir)}{of_device}", hint="`triton-ops show` lists what there is")
+        raise CacheError(
+            f"{nothing_found(which, cache_dir)}{of_device}", hint="`triton-ops cache show` lists what there is"
+        )
     lock, rest = lock_of(records, plan)
     _tell_rest(rest, {entry.origin.tune for entry in before.entries})
     if not lock.entries and all(each.record.unproven for each in rest):
@@ -444,22 +444,19 @@ def _tell_rest(rest: Sequence[LeftOut], entries: Collection[tuple[str, str]]) ->
         tell(f"{number} of {kernel} left out: {reason}")
 
 
-def _refreshed(lockfile: Path, as_json: bool) -> int:
+def _refreshed(lockfile: Path) -> Facts:
     with Lockfile.editing(lockfile):
         lock, by_hand = Lockfile.accept_edits(lockfile)
         lock.write(lockfile)
-    if as_json:
-        say_json(
-            {"file": str(lockfile), "entries": len(lock.entries), "by_hand": [_entry_json(entry) for entry in by_hand]}
-        )
-    else:
-        edits = [f"by hand: {entry.kernel} {entry.label} on {entry.device}; ({entry.config})" for entry in by_hand]
-        say(*edits, f"{lockfile}: {_counted(lock)}, checksums written anew")
-    return 0
+    edits = [f"by hand: {entry.kernel} {entry.label} on {entry.device}; ({entry.config})" for entry in by_hand]
+    return Facts(
+        "lock",
+        {"file": str(lockfile), "entries": len(lock.entries), "by_hand": [_entry_json(entry) for entry in by_hand]},
+    ).lines(*edits, f"{lockfile}: {_counted(lock)}, checksums written anew")
 
 
 def _counted(lock: Lockfile) -> str:
-    return f"{len(lock.entries)} {'entry' if len(lock.entries) == 1 else 'entries'}"
+    return counted(len(lock.entries), "entry")
 
 
 def _summary_line(differences: tuple[LockChange, ...], after: Lockfile, lockfile: Path, check: bool) -> str:
@@ -476,4 +473,4 @@ def _as_json(after: Lockfile, differences: tuple[LockChange, ...], lockfile: Pat
 
 
 def _entry_json(entry: Any) -> Any:
-    return msgspec.to_builtins(entry, enc_hook=config_to_json)
+    return msgspec.to_builtins(entry, enc_hook=Config.encode)

@@ -16,7 +16,7 @@ from triton_ops.records import Finalist, Record, Run, TrialOrigin, lock_of
 from triton_ops.ship import OPTIONS
 from triton_ops.space import Config
 from triton_ops.timing import Interval
-from triton_ops.values import Status, Trial, totals
+from triton_ops.values import Status, Trial
 
 _FLOAT = re.compile(r"^(b?)fp?(?=\d)")  # Triton's `fp32` and `bf16` are its `float32` and `bfloat16`
 _NAMED = re.compile(r"(torch|triton\.language):(\w+)|[\w.]+:(\w+(?:\.\w+)+)")
@@ -145,10 +145,16 @@ class Report:
         relative = None if self.best is None else self.best.relative
         return 1 / relative if relative else None
 
+    def over_default(self, trial: Trial) -> float | None:
+        """A trial's time over the default's, of the best one by the gain of the run; None where it is not known."""
+        if self.best is not None and trial.config == self.best.config:
+            return 1 / self.gain if self.gain else None
+        return trial.over(self.default) if trial.ok and self.default is not None and self.default.ok else None
+
     @cached_property
     def totals(self) -> dict[str, int]:
         """The number of configs that ended in each status that occurred."""
-        return totals(list(self.run.trials.values()))
+        return Trial.totals(list(self.run.trials.values()))
 
     @cached_property
     def rows(self) -> list[TrialRow]:

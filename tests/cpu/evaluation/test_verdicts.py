@@ -21,13 +21,12 @@ from tests.cpu.evaluation.emulated import (
     matmul,
 )
 from triton_ops import Operation, Problem, TensorSpec, Tolerance, Work, tune
-from triton_ops.evaluation import ArgumentSet
+from triton_ops.backend import ArgumentSet
 from triton_ops.evaluation.expected import Criteria, difference, expected, is_exact, uncompared
 from triton_ops.evaluation.judges import Precision, Rounded, reduction_length
 from triton_ops.evaluation.verify import further_cases
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import TuneProblem
-from triton_ops.values import as_tolerance
 
 TILES = (32, 64, 128)
 KINDS = ("normal", "outlier", "sink")
@@ -461,8 +460,8 @@ def test_a_tolerance_out_of_range_is_refused(bad):
 def test_numbers_of_other_libraries_are_tolerances_of_plain_numbers():
     np = pytest.importorskip("numpy")
     for number in (np.float32(0.5), np.float64(0.5), Fraction(1, 2)):
-        assert as_tolerance(number).content == {"relative": 0.5}
-        assert type(as_tolerance(number).relative) is float
+        assert Tolerance.of(number).content == {"relative": 0.5}
+        assert type(Tolerance.of(number).relative) is float
     assert Tolerance(bitwise=np.bool_(True)).bitwise is True
 
 
