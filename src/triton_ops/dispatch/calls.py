@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from triton_ops.backend import Arguments, parameters_of, unwrap
+from triton_ops.backend import Arguments, Layers
 from triton_ops.base import canonical_json
 from triton_ops.dispatch.fast_launch import FastLaunch
 from triton_ops.exceptions import ConfigCollisionError, DeviceError
@@ -146,7 +146,7 @@ class Calls:
     @classmethod
     def of(cls, function: Any, keys: Sequence[str], mapper: Mapper) -> Calls:
         """The calls of a JIT function, or of one with heuristics around it."""
-        parameters = parameters_of(unwrap(function))
+        parameters = Layers.parameters_of(Layers.unwrap(function))
         constexprs = frozenset(name for name, each in parameters.items() if "constexpr" in _annotation(each))
         return cls(parameters, constexprs, tuple(name for name in keys if name in parameters), mapper)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
-from triton_ops.backend import KernelSource, last_name, unwrap
+from triton_ops.backend import KernelSource, Layers, last_name
 from triton_ops.exceptions import FixedGridWarning, KernelTypeError
 from triton_ops.space import Config, ConfigSpace, checked_value
 
@@ -147,7 +147,7 @@ def _meta(grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[s
     inner, heuristics = taken_apart(function)
     meta = {**values, **config}
     meta.update(computed(heuristics, meta, grid))
-    defaults = inspect.signature(unwrap(inner)).parameters.values()
+    defaults = inspect.signature(Layers.unwrap(inner)).parameters.values()
     return {**{p.name: p.default for p in defaults if p.default is not p.empty}, **meta}
 
 

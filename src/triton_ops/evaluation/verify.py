@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Arguments, Executable, Kernel, Operation, nothing_compiled
+from triton_ops.backend import Arguments, Executable, Kernel, Operation, TritonProcess
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import Criteria, as_list, difference, expected, kept, same_bits
 from triton_ops.evaluation.golden import Referee
@@ -392,7 +392,7 @@ class Verifier:
         if not ragged.holds(executable.config):
             return False
         try:
-            with nothing_compiled():
+            with TritonProcess.nothing_compiled():
                 other = self.kernel.compile(executable.config, ragged.argument_set.arguments)
         except Exception:  # noqa: BLE001 - the kernel takes no such problem, or would be compiled for it
             return False

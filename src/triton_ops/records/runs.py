@@ -38,6 +38,7 @@ from triton_ops.values import Key, Status, Trial
 
 _log = logging.getLogger("triton_ops")
 
+
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the file: a config that crashed or hung, why, and when by UTC."""
 
