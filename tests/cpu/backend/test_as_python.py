@@ -84,6 +84,6 @@ class Kernel:
 
 def test_a_launch_that_numpy_refuses_says_so(monkeypatch):
     monkeypatch.setattr(as_python, "_version", {"triton": "3.6.0", "numpy": "2.4.0"}.__getitem__)
-    monkeypatch.setattr(as_python, "is_interpreted", lambda _: True)
+    monkeypatch.setattr(TritonProcess, "is_interpreted", lambda _: True)
     with pytest.raises(triton_ops.MissingDependencyError, match="does not run this kernel with NumPy"):
-        as_python.launcher_of(Kernel())(1)
+        TritonProcess.launcher_of(Kernel())(1)
