@@ -299,7 +299,7 @@ class Chooser:
         space = self._kernel.known(arguments, records, self._folder)
         operation = self._made_operation(space, self._operation.reference)
         request = _request_of(operation, arguments)
-        return answered(operation, request, None, ladder_of(self._folder), near=True)
+        return answered(operation, request, ladder_of(self._folder), near=True)
 
     def _take(self, implementations: Mapping[str, Implementation]) -> None:
         before = getattr(self, "_kernel", None)

@@ -288,7 +288,7 @@ class ChoiceKernel:
         def tiles(implementation: Implementation, values: Mapping[str, Any]) -> Config:
             assert implementation.operation is not None
             request = TuneProblem(target=implementation.operation, kwargs=values).request()
-            return answered(implementation.operation, request, None, ladder_of(folder), near=True).found.config
+            return answered(implementation.operation, request, ladder_of(folder), near=True).found.config
 
         return self._space(arguments, records, tiles)
 

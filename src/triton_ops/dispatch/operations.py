@@ -44,23 +44,21 @@ def decided(
     values: Mapping[str, Any],
     *,
     args: Sequence[Any] = (),
-    default: Config | None = None,
     on_miss: str | None = None,
     options: Mapping[str, Any] | None = None,
     tuner: Callable[[], TuningResult] | None = None,
 ) -> Decision:
     """The config of one problem of an operation: of the first rung of the ladder that answers, else by the policy.
 
-    `args` have a place and no name. `default` None takes the space's. `on_miss` None takes that of `with on_miss`, the
-    environment's, else `default`. `options` are those of a tune that is asked for; `cache_dir` is also where winners
-    are looked up. `tuner` tunes in place of `tune`. Raises UntunedError if no winner is known and the policy is
-    `error`, and what `tune` raises.
+    `args` have a place and no name. `on_miss` None takes that of `with on_miss`, the environment's, else `default`.
+    `options` are those of a tune that is asked for; `cache_dir` is also where winners are looked up. `tuner` tunes in
+    place of `tune`. Raises UntunedError if no winner is known and the policy is `error`, and what `tune` raises.
     """
     policy = policy_of(on_miss, DEFAULT)
     folder: str | Path | None = (options or {}).get("cache_dir")
     request = TuneProblem(target=operation, args=args, kwargs=dict(values)).request()
     enough = left_undecided if policy == TUNE and not capturing() else None
-    decision = answered(operation, request, default, ladder_of(folder), near=policy != TUNE, enough=enough)
+    decision = answered(operation, request, ladder_of(folder), near=policy != TUNE, enough=enough)
     if not decision.missed:
         return decision
     if policy == ERROR:
@@ -93,16 +91,15 @@ def would_run(
     if lockfile is not None:
         ladder = ladder.with_lockfile(lockfile)
     if not cold:
-        warm = answered(operation, problem.request(), None, ladder, near=False)
+        warm = answered(operation, problem.request(), ladder, near=False)
         if warm.found.rung == RECORD:
             return warm
-    return answered(operation, replace(problem, cold=True).request(), None, ladder, near=True)
+    return answered(operation, replace(problem, cold=True).request(), ladder, near=True)
 
 
 def answered(
     operation: Operation,
     request: TuneRequest,
-    default: Config | None,
     ladder: Ladder,
     *,
     near: bool,
@@ -110,9 +107,9 @@ def answered(
 ) -> Decision:
     """Answer of a ladder to a request; `enough` says why a record of the very problem does not answer."""
     space, key = operation.space_for(request.problem), request.key
-    chosen = space.default_config if default is None else default
     question = Question(
-        key=key, asked=key, loose=frozenset(), default=chosen, why_not=space.why_not, enough=enough, near=near
+        key=key, asked=key, loose=frozenset(), default=space.default_config, why_not=space.why_not, enough=enough,
+        near=near,
     )  # fmt: skip
     answer = ladder.ask(question)
     return Decision(
@@ -218,27 +215,24 @@ def safely_decided(
     values: Mapping[str, Any],
     *,
     args: Sequence[Any] = (),
-    default: Config | None = None,
     on_miss: str | None = None,
     options: Mapping[str, Any] | None = None,
     tuner: Callable[[], TuningResult] | None = None,
 ) -> Decision:
     """As `decided`; no unreadable cache stops it, unless a tune or an error is asked for."""
     try:
-        return decided(operation, values, args=args, default=default, on_miss=on_miss, options=options, tuner=tuner)
+        return decided(operation, values, args=args, on_miss=on_miss, options=options, tuner=tuner)
     except UntunedError:
         raise
     except TritonKernelError as error:
         if policy_of(on_miss, DEFAULT) != DEFAULT:
             raise
-        label, why = "", error.message
-        if default is None:
-            problem = TuneProblem(target=operation, args=args, kwargs=dict(values)).request().problem
-            default, label = operation.space_for(problem).default_config, problem.label
-        else:
-            _log.warning("%s runs with its default config: %s", operation.name, error)
-        answer = Found(config=default, rung=FALLBACK, why=why)
-        return Decision(found=answer, kernel=operation.name, problem=label, policy=DEFAULT, within=within())
+        problem = TuneProblem(target=operation, args=args, kwargs=dict(values)).request().problem
+        _log.warning("%s runs with its default config: %s", operation.name, error)
+        answer = Found(config=operation.space_for(problem).default_config, rung=FALLBACK, why=error.message)
+        return Decision(
+            found=answer, kernel=operation.name, problem=problem.label, policy=DEFAULT, within=within()
+        )  # fmt: skip
 
 
 def _of_other_space(
@@ -292,17 +286,15 @@ def tuning(**options: Any) -> Iterator[None]:
 def config_for(
     operation: Operation,
     values: Mapping[str, Any],
-    default: Callable[[], Config],
-    *,
-    config: Mapping[str, Any] | None = None,
     check: Callable[[Mapping[str, Any], str], Config],
+    config: Mapping[str, Any] | None = None,
     tune: bool = False,
 ) -> Config:
-    """The config of one call.
+    """The config of one call of a shipped kernel.
 
-    `check` makes a config of the caller's own one that the kernel takes; `config` None asks the ladder. `values` are
-    the arguments that decide which config is best, in the order of the kernel's parameters. `tune` tunes a problem
-    without a winner, as inside `with tuning():`.
+    `check` makes a config of the caller's own one that the kernel of a name takes; `config` None asks the ladder.
+    `values` are the arguments that decide which config is best, in the order of the kernel's parameters. `tune` tunes a
+    problem without a winner, as inside `with tuning():`.
 
     Raises:
         UnknownTunableError, ConfigValueError: `config` does not fit the kernel.
@@ -317,17 +309,17 @@ def config_for(
     known = _calls.shipped.get(place)
     if known is not None and known.missed and options is not None:
         _calls.shipped.pop(place, None)
-    decision = _calls.shipped.of(place, lambda: _of_shipped(operation, values, default(), check, options))
+    decision = _calls.shipped.of(place, lambda: _of_shipped(operation, values, check, options))
     decision.count.up()
     return decision.found.config
 
 
 def _of_shipped(
-    operation: Operation, values: Mapping[str, Any], default: Config, check: Callable[[Config, str], Config],
+    operation: Operation, values: Mapping[str, Any], check: Callable[[Config, str], Config],
     options: Mapping[str, Any] | None,
 ) -> Decision:  # fmt: skip
     on_miss, folder = None if options is None else TUNE, (options or {}).get("cache_dir")
-    decision = safely_decided(operation, values, default=default, on_miss=on_miss, options=options)
+    decision = safely_decided(operation, values, on_miss=on_miss, options=options)
     if decision.missed and decision.key is not None and not ladder_of(folder).only_lockfile:
         decision = _of_other_space(operation, values, decision, folder, check)
     _log.info("%s", decision.text)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cache, partial
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
-from triton_ops.backend import Arguments, CompilesAtLaunch, Kernel, Operation, ScratchAllocator
+from triton_ops.backend import Arguments, Kernel, LauncherKernel, Operation, ScratchAllocator
 from triton_ops.base import require
+from triton_ops.dispatch import config_for
 from triton_ops.exceptions import (
     ConfigValueError,
     DeviceError,
@@ -112,14 +114,6 @@ def validate_eps(eps: Any) -> None:
         raise SettingsError(f"eps is {eps!r}; it must be finite and 0 or more")
 
 
-def operation_of(name: str, kernel: Kernel, problems: ModuleType, reference: Callable[..., Any]) -> Operation:
-    """The operation of a shipped kernel for tuners, of its file `problems`."""
-    return Operation(
-        name, kernel, problems.config_space, problems.arguments, reference=reference, work=problems.work,
-        dtypes=problems.DTYPES, problems=problems.PROBLEMS, device="cuda",
-    )  # fmt: skip
-
-
 class ValueRule(NamedTuple):
     """A test of a tunable's value, with its words: what the value must be."""
 
@@ -158,22 +152,26 @@ def _rule_of(tunable: Tunable) -> ValueRule:
     return whole_from(min(1, *tunable))
 
 
-class OwnConfigs:
-    """The configs that a kernel takes from its callers.
+class Own(NamedTuple):
+    """A tunable of a shipped kernel, which a config of a caller's own may leave out if it is `optional`.
 
-    `optional` are names that a config may leave out, and `rules` those of tunables of which the kernel takes more, or
-    less, than the kind of their values tells.
+    `rule` says which values the kernel takes where these are more, or fewer, than the tunable's own tell.
     """
 
-    def __init__(
-        self,
-        tunables: Mapping[str, Tunable],
-        optional: Collection[str] = (),
-        rules: Mapping[str, ValueRule] = MappingProxyType({}),
-    ) -> None:
-        self._rules = {name: rules.get(name) or _rule_of(tunable) for name, tunable in tunables.items()}
-        self._optional = tuple(optional)
-        self._essentials = tuple(name for name in tunables if name not in optional)
+    tunable: Tunable
+    rule: ValueRule | None = None
+    optional: bool = False
+
+
+class OwnConfigs:
+    """The tunables of a kernel, and the configs that it takes from its callers."""
+
+    def __init__(self, declared: Mapping[str, Tunable | Own]) -> None:
+        own = {name: each if isinstance(each, Own) else Own(each) for name, each in declared.items()}
+        self.tunables = {name: each.tunable for name, each in own.items()}
+        self._rules = {name: each.rule or _rule_of(each.tunable) for name, each in own.items()}
+        self._optional = tuple(name for name, each in own.items() if each.optional)
+        self._essentials = tuple(name for name, each in own.items() if not each.optional)
 
     def checked(self, config: Mapping[str, Any], kernel: str) -> Config:
         """`config` as a `Config` that the kernel of this name takes.
@@ -196,6 +194,57 @@ class OwnConfigs:
             if not self._rules[name].holds(value):
                 raise ConfigValueError(f"{kernel}: {name} is {value!r}; it must be {self._rules[name].words}")
         return checked
+
+
+@dataclass(frozen=True)
+class ShippedKernel:
+    """A kernel of this package: its operation, the configs that it takes from its callers, and its launch.
+
+    `fits` is given a config, the values of a launch, and whether the config is the caller's own; it returns the config
+    that runs for these values, or raises ConfigValueError.
+    """
+
+    operation: Operation
+    takes: OwnConfigs
+    fits: Callable[[Config, Mapping[str, Any], bool], Config] | None = None
+
+    @classmethod
+    def of(
+        cls, name: str, kernel: Kernel, problems: ModuleType, reference: Callable[..., Any],
+        fits: Callable[[Config, Mapping[str, Any], bool], Config] | None = None, *, gradient: bool = False,
+    ) -> ShippedKernel:  # fmt: skip
+        """The kernel that a file `problems` declares; what belongs to a gradient is called `gradient_…` there."""
+        part = "gradient_" if gradient else ""
+        named = vars(problems)
+        operation = Operation(
+            name, kernel, named["gradient_space" if gradient else "config_space"], named[f"{part}arguments"],
+            reference=reference, work=named[f"{part}work"], dtypes=problems.DTYPES,
+            problems=named.get(f"{part.upper()}PROBLEMS", problems.PROBLEMS), device="cuda",
+        )  # fmt: skip
+        return cls(operation, named[f"{part.upper()}OWN"], fits)
+
+    def run(
+        self, values: Mapping[str, Any], device: Any, config: Mapping[str, Any] | None = None, tune: bool = False,
+        **changed: Any,
+    ) -> None:  # fmt: skip
+        """Launch once with `values` by name, but for what is `changed` once they have decided the config.
+
+        It runs asynchronously, on the current stream of the torch device `device`. `config` None asks for the winner.
+        Raises as `config_for`.
+        """
+        chosen, launched = config_for(self.operation, values, self.takes.checked, config, tune), {**values, **changed}
+        if self.fits is not None:
+            chosen = self.fits(chosen, launched, config is not None)
+        self.launch(chosen, launched, device)
+
+    def launch(self, config: Config, values: Mapping[str, Any], device: Any) -> None:
+        """Launch once with a config."""
+        kernel: Any = self.operation.kernel
+        with on_device(device):
+            if isinstance(kernel, LauncherKernel):
+                ScratchAllocator.around(partial(kernel.launch, **values, **config))()
+            else:
+                kernel.executable(config).launch(Arguments(keyword=values))
 
 
 _UNITS_UNKNOWN = 132
@@ -332,18 +381,6 @@ def check_constant(tensors: Mapping[str, Any], kernel: str) -> None:
             raise KernelTypeError(
                 f"{name} requires a gradient, which {kernel} does not compute", hint=f"pass {name}.detach()"
             )
-
-
-def launch(kernel: CompilesAtLaunch, config: Config, values: Mapping[str, Any], device: Any) -> None:
-    """Run `kernel` once with `values` by name, asynchronously, on the current stream of the torch device `device`."""
-    with on_device(device):
-        kernel.executable(config).launch(Arguments(keyword=values))
-
-
-def launch_all(function: Callable[..., None], config: Config, values: Mapping[str, Any], device: Any) -> None:
-    """Call once a function that launches kernels, with `values` and the config by name; otherwise as `launch`."""
-    with on_device(device):
-        ScratchAllocator.around(partial(function, **values, **config))()
 
 
 def precision_of(tensor: Any) -> str:

@@ -9,13 +9,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 from triton_ops.kernels.call import OwnConfigs
-from triton_ops.space import Config, ConfigSpace, Constraint, PowerOfTwo, Tunable
+from triton_ops.space import Config, ConfigSpace, Constraint, PowerOfTwo
 
-TUNABLES: dict[str, Tunable] = {
-    "BLOCK_SIZE": PowerOfTwo(64, 32768),
-    "ROWS": PowerOfTwo(1, 16),
-    "num_warps": PowerOfTwo(1, 16),
-}
+TUNABLES = {"BLOCK_SIZE": PowerOfTwo(64, 32768), "ROWS": PowerOfTwo(1, 16), "num_warps": PowerOfTwo(1, 16)}
 OWN = OwnConfigs(TUNABLES)
 _MOST_PER_THREAD = 128  # elements of a block in float32: half of a thread's registers
 _LEAST_PER_THREAD = 2

@@ -179,10 +179,10 @@ def read(
     if isinstance(ahead, str):
         raise TargetError(f"the model says nothing: {ahead}", hint=_HINT)
     with CompilePool(ahead, workers=jobs) as pool:
-        prior = UNHURRIED.prior(configs, machine, pool)
-    if prior.readings.silent:
-        raise TargetError(f"the model says nothing: {prior.readings.silent}", hint=_HINT)
-    return prior.readings
+        readings = UNHURRIED.readings(configs, machine, pool)
+    if readings.silent:
+        raise TargetError(f"the model says nothing: {readings.silent}", hint=_HINT)
+    return readings
 
 
 def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> Compiler | str:

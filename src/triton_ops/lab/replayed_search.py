@@ -26,17 +26,17 @@ from typing import Any, NamedTuple, TypeVar
 
 from triton_ops.base import require
 from triton_ops.compilation import Queue
-from triton_ops.cost_model import InferredPrior, ModelPrior, Readings
+from triton_ops.cost_model import Readings
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.evaluation import StationFacts
 from triton_ops.exceptions import SpaceError
 from triton_ops.lab.recording import Recording, read_recording, recorded_model
 from triton_ops.records import RunLog
-from triton_ops.request import Effort, RunningBudget
+from triton_ops.request import Effort
 from triton_ops.search import Prior, ProblemPlace, Searcher, UsesPreviews, expected_gain, make_searcher, make_transfer
 from triton_ops.space import Config
 from triton_ops.timing import RacePolicy
-from triton_ops.tuner import Silent, TuningLoop, feed_over
+from triton_ops.tuner import CompiledFeed, Silent, TuningLoop
 from triton_ops.values import Compiled, Measurement, Status, Trial
 
 _LAUNCHES = 20  # of a screening
@@ -81,16 +81,16 @@ def live_replay(
     compilers = SimulatedCompilers(recording, clock, conditions.compilers)
     spec = DeviceSpec.named(recording.device)
     machine = Machine.of(spec) if spec is not None else None
-    feed = feed_over(compilers, machine, effort, searcher, wait=compilers.wait)
+    feed = CompiledFeed.over(compilers, machine, effort, searcher, wait=compilers.wait)
     loop = TuningLoop(
         space=recording.space,
         searcher=searcher,
-        budget=RunningBudget(effort.budget, clock, start=0.0, reserve_s=effort.final_s),
+        effort=effort,
         log=RunLog(),
         listener=Silent(),
-        default=recording.space.default_config,
         feed=feed,
-        worthwhile=effort.worthwhile,
+        start=0.0,
+        clock=clock,
     )
     loop.prepare([])
     compilers.advance(max(conditions.worker_s, clock.now_s))
@@ -196,12 +196,12 @@ def priors_for(target: Recording, undeclared: bool = False) -> list[Prior]:
     """The model of the work, declared unless that is passed over, or read; empty if there is no forecast."""
     model = None if uses_readings(target, undeclared) else recorded_model(target.head)
     if model is not None:
-        return [ModelPrior(model)]
+        return [model.prior]
     readings, spec = recorded_readings(target), DeviceSpec.named(target.device)
     machine = Machine.of(spec) if spec is not None else None
     if readings is None or machine is None:
         return []
-    prior = InferredPrior(readings, machine, list(target.space))
+    prior = readings.prior(machine, list(target.space))
     return [] if prior.silent else [prior]
 
 

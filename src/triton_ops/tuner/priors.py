@@ -30,7 +30,7 @@ from typing import Any, TypeAlias
 
 from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.compilation import CompilePool
-from triton_ops.cost_model import InferredPrior, Model, ModelPrior, Readings
+from triton_ops.cost_model import Model, Readings
 from triton_ops.device import Calibration, Machine
 from triton_ops.kernel_ir import KernelWork
 from triton_ops.processes import WorkerProcess
@@ -48,7 +48,7 @@ def model_of(task: Task, folder: Path) -> list[Prior]:
     machine = Machine.of(task.device, Calibration.load(folder, task.device.name))
     if machine is None or task.work is None or task.work.tiles is None:
         return []
-    return [ModelPrior(Model(task.work, machine))]
+    return [Model(task.work, machine).prior]
 
 
 def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) -> list[Prior]:
@@ -294,12 +294,11 @@ class Survey:
             reader.read(readings, [rest[at] for at in best])
         return replace(readings, capped=len(todo) > len(readings.works))
 
-    def prior(
+    def readings(
         self, configs: Sequence[Config], machine: Machine, pool: CompilePool, contents: Callable[[], Contents] = dict
-    ) -> InferredPrior:
-        """The model of the work that is read of configs, at least one; its `silent` says why it orders nothing."""
-        readings = self.read(configs, pool.read, contents, lambda some: InferredPrior(some, machine, configs).score)
-        return InferredPrior(readings, machine, configs)
+    ) -> Readings:
+        """The work of the configs, at least one, that a pool reads, and of the promising ones on this machine."""
+        return self.read(configs, pool.read, contents, lambda some: some.prior(machine, configs).score)
 
 
 class _SurveyReader:
@@ -395,7 +394,7 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
 
     def read() -> None:
         try:
-            prior = Survey().prior(configs, machine, pool, lambda: contents)
+            prior = Survey().readings(configs, machine, pool, lambda: contents).prior(machine, configs)
             if prior.silent:
                 _log.info("the search begins without a model: %s", prior.silent)
             priors.set_result([] if prior.silent else [prior])

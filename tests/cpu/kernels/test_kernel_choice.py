@@ -16,7 +16,7 @@ from triton_ops.dispatch.decision import forget_decisions
 from triton_ops.dispatch.operations import config_for
 from triton_ops.exceptions import ConfigValueError, SettingsError, UnknownTunableError, UntunedError
 from triton_ops.kernels import fused_gated_mlp, rows
-from triton_ops.kernels.call import OwnConfigs, one_of, whole_from
+from triton_ops.kernels.call import Own, OwnConfigs, one_of, whole_from
 from triton_ops.kernels.gated_mlp import operation as gated_mlp
 from triton_ops.kernels.rows import default_config
 from triton_ops.kernels.softmax import operation, softmax
@@ -35,7 +35,7 @@ def with_folder(cache_dir, function, *args):
 
 def chosen(x, **more):
     values = {"x": x, "out": torch.empty_like(x), "rows": len(x), "COLUMNS": x.shape[-1]}
-    return config_for(operation, values, lambda: default_config(x.shape[-1]), check=rows.OWN.checked, **more)
+    return config_for(operation, values, rows.OWN.checked, **more)
 
 
 def tuned_and_recalled():
@@ -143,14 +143,15 @@ def test_an_own_config_is_taken_as_it_is():
     assert dict(OWN.checked({"BLOCK": 512, "COUNT": 3}, "kernel")) == {"BLOCK": 512, "COUNT": 3}
 
 
-OWN = OwnConfigs(
-    {
-        "BLOCK": PowerOfTwo(64, 128), "COUNT": Choice([0, 8]), "PARTS": PowerOfTwo(1, 4), "SUMS": Choice([1, 2]),
-        "STAGES": IntRange(2, 5), "FLAG": Flag(), "LOADS": Choice(["host", "device"]),
-    },
-    optional=("COUNT", "PARTS", "SUMS", "STAGES", "FLAG", "LOADS"),
-    rules={"PARTS": whole_from(1), "SUMS": one_of((1, 2))},
-)  # fmt: skip
+OWN = OwnConfigs({
+    "BLOCK": PowerOfTwo(64, 128),
+    "COUNT": Own(Choice([0, 8]), optional=True),
+    "PARTS": Own(PowerOfTwo(1, 4), whole_from(1), optional=True),
+    "SUMS": Own(Choice([1, 2]), one_of((1, 2)), optional=True),
+    "STAGES": Own(IntRange(2, 5), optional=True),
+    "FLAG": Own(Flag(), optional=True),
+    "LOADS": Own(Choice(["host", "device"]), optional=True),
+})  # fmt: skip
 
 
 @pytest.mark.parametrize(

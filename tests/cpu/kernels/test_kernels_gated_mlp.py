@@ -18,7 +18,7 @@ from triton_ops.benchmark import GATED_MLP_CONFIGS, generate_configs, get_defaul
 from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.kernels import FusedGatedMLP, fused_gated_mlp, gated_mlp
-from triton_ops.kernels.call import differentiable
+from triton_ops.kernels.call import ShippedKernel, differentiable
 from triton_ops.kernels.gated_mlp import _forward, gradient, operation
 from triton_ops.kernels.gated_mlp import gradient_operation as backward_operation
 from triton_ops.kernels.gated_mlp.kernel import gated_mlp_backward_kernel
@@ -308,9 +308,9 @@ def launched(same, training):
         seen.append((config["JOINED"], config["PROGRAMS"]))
         launch(kernel, config, values, device)
 
-    launch = gated_mlp.call.launch
-    chosen = patch.object(gated_mlp, "config_for", lambda *_given, **_options: winner)
-    with chosen, patch.object(gated_mlp.call, "launch", noted):
+    launch = ShippedKernel.launch
+    chosen = patch.object(gated_mlp.call, "config_for", lambda *_given, **_options: winner)
+    with chosen, patch.object(ShippedKernel, "launch", noted):
         found = fused_gated_mlp(x.requires_grad_(training), gate, up)
     return off([found.detach()], [expected(*(each.detach().double() for each in (x, gate, up)), "silu")]), seen
 

@@ -7,10 +7,10 @@ import re
 import pytest
 
 from triton_ops.backend import Arguments, TritonCompiler
+from triton_ops.backend.triton_compiler import disassembled
 from triton_ops.device import Target
 from triton_ops.kernel_ir.machine_code import cubin_usage
 from triton_ops.kernels import load
-from triton_ops.lab.spills import disassembled
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton

@@ -20,7 +20,6 @@ from triton_ops.backend import Arguments, TritonCompiler, TritonKernel  # noqa: 
 from triton_ops.backend.offline import kernel_work  # noqa: E402
 from triton_ops.compilation import CompilePool  # noqa: E402
 from triton_ops.cost_model import (  # noqa: E402
-    InferredPrior,
     Model,
     Readings,
 )
@@ -282,7 +281,7 @@ def test_what_was_read_in_time_counts_and_the_rest_is_fitted():
     found = Survey(seconds=0.05).read(configs, reading)
     assert len(found.works) == 4
     assert found.capped
-    prior = InferredPrior(found, H200, configs)
+    prior = found.prior(H200, configs)
     assert not prior.silent
     missing = Config(BLOCK=512, num_warps=4, num_stages=1)
     exact = model_of(reading.work(missing)).expected_ms(missing)
@@ -314,7 +313,7 @@ def test_small_tensors_of_whole_numbers_are_read_only_if_a_loop_depends_on_data(
 
 def test_a_space_of_which_nothing_can_be_told_says_the_usual_reason():
     found = Survey().read(list(SPACE), Reading(lambda future, config: future.set_result(KernelWork(silent="no grid"))))
-    prior = InferredPrior(found, H200, list(SPACE))
+    prior = found.prior(H200, list(SPACE))
     assert prior.silent == "no grid"
     assert all(map(math.isnan, prior.score(list(SPACE))))
 
@@ -324,7 +323,7 @@ def test_forecasts_that_are_all_alike_order_nothing():
     readings = Readings(("BLOCK",), {})
     for config in configs:
         readings.works[readings.key(config)] = norm()
-    assert "within 2% of each other" in InferredPrior(readings, H200, configs).silent
+    assert "within 2% of each other" in readings.prior(H200, configs).silent
 
 
 def test_the_least_work_is_that_of_the_config_with_the_least():
@@ -357,7 +356,7 @@ def test_the_compile_processes_read_configs_and_outlive_a_grid_that_ends_them():
     configs = [config for config in SPACE if config["num_stages"] == 1]
     with CompilePool(TritonCompiler(kernel, ROWS, TARGET), workers=2) as pool:
         assert "exit code 3" in pool.read(Config(BLOCK=512)).result().silent
-        prior = Survey(seconds=60).prior(configs, H200, pool)
+        prior = Survey(seconds=60).readings(configs, H200, pool).prior(H200, configs)
     assert not prior.silent
     here = {config: model_of(norm(config["BLOCK"])).expected_ms(config) for config in configs if config["BLOCK"] != 512}
     assert prior.score(list(here)) == pytest.approx(list(here.values()))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from triton_ops.backend import LauncherKernel
 from triton_ops.base import require
-from triton_ops.dispatch import Gradient, compilable, config_for
+from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ConfigValueError, SettingsError, ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.attention import problems
@@ -19,6 +19,7 @@ from triton_ops.kernels.attention.reference import attention_reference
 from triton_ops.kernels.call import differentiable
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads, check_reach, describable
+from triton_ops.space import Config
 from triton_ops.values import TensorSpec, contiguous_stride, dtype_name
 
 if TYPE_CHECKING:
@@ -73,15 +74,18 @@ def check_causal(causal: Any) -> None:
         raise SettingsError(f"causal is {causal!r}; it must be True or False")
 
 
-def check_own_config(config: Mapping[str, Any], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    """Check that a config of the caller's own asks for descriptors and roles of warps only where results are right."""
-    check_loads(config, lambda: describable(TensorSpec.of(k), TensorSpec.of(v)))
-    if not config.get("WARP_SPECIALIZE", False):
-        return
-    form = {"SPLITS": 1, "DESCRIPTORS": False, **config}
-    names = ("BLOCK_M", "SPLITS", "DESCRIPTORS", "num_warps", "num_stages")
-    if tuple(form[name] for name in names) != problems.WITH_ROLES or not describable(TensorSpec.of(q)):
-        raise ConfigValueError(f"WARP_SPECIALIZE is {config['WARP_SPECIALIZE']!r}: {problems.ROLES_NEED}")
+def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
+    """A config, which asks for descriptors and roles of warps only where results are right."""
+    if not own:
+        return config
+    check_loads(config, lambda: describable(TensorSpec.of(values["k"]), TensorSpec.of(values["v"])))
+    if config.get("WARP_SPECIALIZE", False):
+        form = {"SPLITS": 1, "DESCRIPTORS": False, **config}
+        names = ("BLOCK_M", "SPLITS", "DESCRIPTORS", "num_warps", "num_stages")
+        fits = tuple(form[name] for name in names) == problems.WITH_ROLES
+        if not fits or not describable(TensorSpec.of(values["q"])):
+            raise ConfigValueError(f"WARP_SPECIALIZE is {config['WARP_SPECIALIZE']!r}: {problems.ROLES_NEED}")
+    return config
 
 
 def check_scale(scale: float | None) -> None:
@@ -130,8 +134,10 @@ def _check_sizes(**sizes: int) -> None:
 
 __all__ = ["flash_attention", "flash_attention_with_lse", "operation"]
 
-_KERNEL = LauncherKernel(launch, outputs=("out",))
-operation = call.operation_of("attention", _KERNEL, problems, attention_reference)
+_KERNEL = call.ShippedKernel.of(
+    "attention", LauncherKernel(launch, outputs=("out",)), problems, attention_reference, _as_it_fits
+)
+operation = _KERNEL.operation
 
 
 def _saved_values(inputs: Mapping[str, Any], results: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -293,17 +299,7 @@ def _forward(
             "q": q, "k": k, "v": v, "out": out, "lse": None, "scale": scale or 1 / math.sqrt(extents.head_dim),
             "CAUSAL": causal, "PRECISION": call.precision_of(q),
         }  # fmt: skip
-        rows, many = extents.queries * (extents.heads // extents.kv_heads), extents.batch * extents.kv_heads
-        dim = max(extents.head_dim, extents.value_dim)
-        summed = problems.are_summed(values)
-        choice = config_for(
-            operation, values,
-            lambda: problems.default_config(rows, extents.keys, many, dim, dtype_name(q.dtype), summed),
-            config=config, check=problems.OWN.checked, tune=tune,
-        )  # fmt: skip
-        if config is not None:
-            check_own_config(choice, q, k, v)
-        call.launch_all(launch, choice, {**values, "lse": lse if saving else None}, q.device)
+        _KERNEL.run(values, q.device, config, tune, lse=lse if saving else None)
     return out, lse
 
 

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import triton_ops.kernels.attention.problems as problems
-from triton_ops.backend import LauncherKernel, Operation
+from triton_ops.backend import LauncherKernel
 from triton_ops.base import require
-from triton_ops.dispatch import config_for
 from triton_ops.kernels import call
 from triton_ops.kernels.attention.kernel import LOG2_E, dkv_kernel, dq_kernel, inner_kernel
 from triton_ops.kernels.attention.reference import attention_backward_reference
 from triton_ops.kernels.tiles import padded
-from triton_ops.values import dtype_name
 
 _ROWS = 32  # rows of a program that multiplies the result with its gradient
 
@@ -68,17 +66,11 @@ def launch(
     )  # fmt: skip
 
 
-operation = Operation(
-    name="attention_backward",
-    kernel=LauncherKernel(launch, outputs=("dq", "dk", "dv")),
-    space=problems.gradient_space,
-    arguments=problems.gradient_arguments,
-    reference=attention_backward_reference,
-    work=problems.gradient_work,
-    dtypes=problems.DTYPES,
-    problems=problems.GRADIENT_PROBLEMS,
-    device="cuda",
-)
+_GRADIENT = call.ShippedKernel.of(
+    "attention_backward", LauncherKernel(launch, outputs=("dq", "dk", "dv")), problems, attention_backward_reference,
+    gradient=True,
+)  # fmt: skip
+operation = _GRADIENT.operation
 
 
 def gradient(
@@ -96,13 +88,5 @@ def gradient(
             "grad": grad if grad.stride(3) == 1 else grad.contiguous(), **gradients,
             "scale": scale or 1 / math.sqrt(q.shape[3]), "CAUSAL": causal, "PRECISION": call.precision_of(q),
         }  # fmt: skip
-        size = max(q.shape[3], v.shape[3])
-        summed = problems.are_summed(values)
-        config = config_for(
-            operation,
-            values,
-            lambda: problems.gradient_default(size, dtype_name(q.dtype), summed),
-            check=problems.GRADIENT_OWN.checked,
-        )
-        call.launch_all(launch, config, values, q.device)
+        _GRADIENT.run(values, q.device)
     return tuple(each if need else None for each, need in zip(gradients.values(), needs, strict=True))  # type: ignore[return-value]

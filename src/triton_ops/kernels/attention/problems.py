@@ -21,12 +21,13 @@ from typing import Any
 from triton_ops.cost_model import AttentionTiles
 from triton_ops.device import Machine
 from triton_ops.exceptions import ShapeMismatchError
-from triton_ops.kernels.call import OwnConfigs, whole_from
+from triton_ops.kernels.call import Own, OwnConfigs, whole_from
 from triton_ops.kernels.tiles import DESCRIBABLE, describable, padded, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, TilePlan, Work
 
-GRADIENT_SIDES: dict[str, Tunable] = {name: PowerOfTwo(16, 128) for name in ("Q_ROWS", "Q_KEYS", "K_KEYS", "K_ROWS")}
+_SIDES = ("Q_ROWS", "Q_KEYS", "K_KEYS", "K_ROWS")
+GRADIENT_SIDES = {name: PowerOfTwo(16, 128) for name in _SIDES}
 _MOST_TERMS, _MOST_GRADIENT_TERMS = 1024, 512
 _MANY_TERMS = "have over {} terms for each thread of {{num_warps}} warps, which take compilers long and spill"
 
@@ -87,28 +88,19 @@ def _few(terms: int, warps: int, most: int) -> bool:
     return terms <= 32 * warps * most
 
 
-TUNABLES: dict[str, Tunable] = {
+OWN = OwnConfigs({
     "BLOCK_M": PowerOfTwo(16, 256),
     "BLOCK_N": PowerOfTwo(32, 128),
-    "GROUP_HEADS": Choice([1, 8]),
-    "SPLITS": PowerOfTwo(1, 64),
-    "DESCRIPTORS": Flag(),
-    "WARP_SPECIALIZE": Choice([False]),
+    "GROUP_HEADS": Own(Choice([1, 8]), optional=True),
+    "SPLITS": Own(PowerOfTwo(1, 64), whole_from(1), optional=True),
+    "DESCRIPTORS": Own(Flag(), optional=True),
+    "WARP_SPECIALIZE": Own(Choice([False]), optional=True),
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(2, 4),
-}
-OWN = OwnConfigs(
-    TUNABLES, optional=("GROUP_HEADS", "SPLITS", "DESCRIPTORS", "WARP_SPECIALIZE"), rules={"SPLITS": whole_from(1)}
-)
-GRADIENT_TUNABLES: dict[str, Tunable] = {
-    "Q_ROWS": PowerOfTwo(32, 128),
-    "Q_KEYS": PowerOfTwo(32, 128),
-    "K_KEYS": PowerOfTwo(32, 128),
-    "K_ROWS": PowerOfTwo(32, 128),
-    "num_warps": PowerOfTwo(4, 8),
-    "num_stages": IntRange(1, 3),
-}
-GRADIENT_OWN = OwnConfigs(GRADIENT_TUNABLES)
+})  # fmt: skip
+GRADIENT_OWN = OwnConfigs({
+    **{name: PowerOfTwo(32, 128) for name in _SIDES}, "num_warps": PowerOfTwo(4, 8), "num_stages": IntRange(1, 3)
+})  # fmt: skip
 WITH_ROLES = (128, 1, True, 4, 2)
 """BLOCK_M, SPLITS, DESCRIPTORS, num_warps and num_stages of configs that may give warps roles."""
 ROLES_NEED = (
@@ -123,12 +115,12 @@ _ENOUGH = 1024  # programs with which every device is busy
 
 def config_space(problem: Problem) -> ConfigSpace:
     """The space for the problem's extents and layout."""
-    return _space(problem, TUNABLES)
+    return _space(problem, OWN.tunables)
 
 
 def wide_space(problem: Problem) -> ConfigSpace:
     """The same with roles of warps, which Triton 3.6 compiles rightly in few kernels, and no GPU has proven here."""
-    return _space(problem, {**TUNABLES, "WARP_SPECIALIZE": Flag()})
+    return _space(problem, {**OWN.tunables, "WARP_SPECIALIZE": Flag()})
 
 
 def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
@@ -245,7 +237,7 @@ def gradient_space(problem: Problem) -> ConfigSpace:
     default = gradient_default(most, q.dtype, summed)
     if summed:
         rules = (*rules, *gradient_rules(padded(most, 16)))
-    return ConfigSpace({**GRADIENT_TUNABLES, **(GRADIENT_SIDES if summed else {})}, rules, default)
+    return ConfigSpace({**GRADIENT_OWN.tunables, **(GRADIENT_SIDES if summed else {})}, rules, default)
 
 
 def gradient_default(size: int, dtype: str, summed: bool) -> Config:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import FormsKernel, TritonKernel
 from triton_ops.base import require
-from triton_ops.dispatch import compilable, config_for
+from triton_ops.dispatch import compilable
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, check_output_dtype
@@ -18,6 +18,7 @@ from triton_ops.kernels.fp8_quantize import quantize_fp8
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads
 from triton_ops.request import spec_of
+from triton_ops.space import Config
 from triton_ops.values import Problem, TensorSpec
 
 if TYPE_CHECKING:
@@ -90,12 +91,30 @@ def checked_scales(
 
 __all__ = ["fp8_gemm", "operation"]
 
-_KERNEL = FormsKernel(
-    {"triton": TritonKernel(fp8_gemm_kernel, grid, outputs=("c",), made=host_descriptors), **problems.gluon_form()},
-    default="triton",
-    others=("BUFFERS", "APART"),
+
+def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
+    """A config of the caller's own as its form runs it, if the tensors have what it asks for."""
+    if not own:
+        return config
+    specs = TensorSpec.of(values["a"]), TensorSpec.of(values["b"])
+    check_loads(config, lambda: problems.takes_descriptors(*specs), "neighbours along K")
+    decisive = {**values, "bias": None}
+    problem = Problem(operation.name, tuple((name, spec_of(value)) for name, value in decisive.items()))
+    return problems.as_its_form(config, lambda: problems.config_space(problem))
+
+
+_KERNEL = call.ShippedKernel.of(
+    "fp8_gemm",
+    FormsKernel(
+        {"triton": TritonKernel(fp8_gemm_kernel, grid, outputs=("c",), made=host_descriptors), **problems.gluon_form()},
+        default="triton",
+        others=("BUFFERS", "APART"),
+    ),
+    problems,
+    fp8_gemm_reference,
+    _as_it_fits,
 )
-operation = call.operation_of("fp8_gemm", _KERNEL, problems, fp8_gemm_reference)
+operation = _KERNEL.operation
 
 
 @compilable(
@@ -170,21 +189,8 @@ def fp8_gemm(
         "BLOCKED": blocked, "FAST": bool(fast_accum), "C_DESCRIBED": problems.result_described(N, out.element_size()),
     }  # fmt: skip
     if call.launches(out):
-        choice = config_for(
-            operation, values, lambda: problems.default_config(M, N, K),
-            config=config, check=problems.OWN.checked, tune=tune,
-        )  # fmt: skip
-        if config is not None:
-            check_loads(
-                choice, lambda: problems.takes_descriptors(TensorSpec.of(a), TensorSpec.of(b)), "neighbours along K"
-            )
-            choice = problems.as_its_form(choice, lambda: problems.config_space(_problem_of(values)))
-        call.launch(_KERNEL, choice, {**values, "bias": None if bias is None else bias.detach()}, a.device)
+        _KERNEL.run(values, a.device, config, tune, bias=None if bias is None else bias.detach())
     return out
-
-
-def _problem_of(values: Mapping[str, Any]) -> Problem:
-    return Problem(operation.name, tuple((name, spec_of(value)) for name, value in values.items()))
 
 
 def _codes_and_scale(matrix: torch.Tensor, scale: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:

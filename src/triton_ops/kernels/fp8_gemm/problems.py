@@ -17,10 +17,10 @@ from typing import Any
 from triton_ops.backend import TritonKernel
 from triton_ops.cost_model import GemmTiles, ProductTiles
 from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
-from triton_ops.kernels.call import OwnConfigs, ValueRule, one_of
+from triton_ops.kernels.call import Own, OwnConfigs, ValueRule, one_of
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.tiles import HALVED_SIDE, LOADS, check_reach, describable, padded, suits, widest
-from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
+from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, Work
 
 _log = logging.getLogger("triton_ops")
@@ -40,35 +40,28 @@ def gluon_form() -> dict[str, TritonKernel]:
 FORMS = ("triton", "gluon")
 _BUFFERS = (0, 3, 4)  # 0 is for the form in Triton
 
-TUNABLES: dict[str, Tunable] = {
-    "FORM": Choice(FORMS),
-    "BUFFERS": Choice(_BUFFERS),
-    "APART": Flag(),
-    "LOADS": Choice(LOADS),
-    "SWAPPED": Flag(),
-    "PROGRAMS": Choice([0, 1, 2]),
+OWN = OwnConfigs({
+    "FORM": Own(Choice(FORMS), optional=True),
+    "BUFFERS": Own(Choice(_BUFFERS), optional=True),
+    "APART": Own(Flag(), optional=True),
+    "LOADS": Own(Choice(LOADS), optional=True),
+    "SWAPPED": Own(Flag(), optional=True),
+    "PROGRAMS": Own(Choice([0, 1, 2]), optional=True),
     "BLOCK_M": PowerOfTwo(16, 256),
     "BLOCK_N": PowerOfTwo(16, 256),
     "BLOCK_K": PowerOfTwo(64, 256),
-    "GROUP_SIZE_M": Choice([4, 8, 16]),
-    "PROMOTE": Choice([0, 64, 128]),
-    "HALVES": Flag(),
-    "SUMS": Choice([1, 2]),
-    "AHEAD": Choice([0, 1, 2, 4]),
+    "GROUP_SIZE_M": Own(Choice([4, 8, 16]), optional=True),
+    "PROMOTE": Own(Choice([0, 64, 128]), optional=True),
+    "HALVES": Own(Flag(), optional=True),
+    "SUMS": Own(Choice([1, 2]), one_of((1, 2)), optional=True),
+    "AHEAD": Own(
+        Choice([0, 1, 2, 4]),
+        ValueRule("a whole number from 0; true is 1", lambda value: isinstance(value, int) and value >= 0),
+        optional=True,
+    ),
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(2, 8),
-}
-OWN = OwnConfigs(
-    TUNABLES,
-    optional=(
-        "GROUP_SIZE_M", "PROMOTE", "LOADS", "SWAPPED", "PROGRAMS", "HALVES", "SUMS", "AHEAD", "FORM", "BUFFERS",
-        "APART",
-    ),
-    rules={
-        "SUMS": one_of((1, 2)),
-        "AHEAD": ValueRule("a whole number from 0; true is 1", lambda value: isinstance(value, int) and value >= 0),
-    },
-)  # fmt: skip
+})  # fmt: skip
 _GLUON_TILE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "num_warps": 4}
 _GLUON_HAS = {
     "LOADS": "host", "SWAPPED": False, "PROGRAMS": 1, "PROMOTE": 0, "HALVES": False, "SUMS": 2, "AHEAD": 0,
@@ -101,7 +94,7 @@ def config_space(problem: Problem) -> ConfigSpace:
             "a step of {BLOCK_K} has terms of several scales; there is one for each 128",
         ),
     )
-    return ConfigSpace(TUNABLES, rules, default_config(M, N, K))
+    return ConfigSpace(OWN.tunables, rules, default_config(M, N, K))
 
 
 def _form_rules(whole: bool, buffers: int) -> tuple[Constraint, ...]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import TritonKernel
 from triton_ops.base import require
-from triton_ops.dispatch import compilable, config_for
+from triton_ops.dispatch import compilable
 from triton_ops.exceptions import NumericalOverflowError, SettingsError, ShapeMismatchError
-from triton_ops.kernels import call, rows
+from triton_ops.kernels import call
 from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, scale_groups
 from triton_ops.kernels.fp8_quantize import problems
 from triton_ops.kernels.fp8_quantize.dequantize import dequantize_fp8, rescale
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["dequantize_fp8", "operation", "quantize_fp8", "quantize_fp8_with_overflow_handling"]
 
-_KERNEL = TritonKernel(fp8_quantize_kernel, grid, outputs=("out", "scale"))
 GRANULARITIES = ("tensor", "row", "block", "tile")
 _LARGEST_BLOCK, _PROGRAMS = 4096, 4  # elements of a program's step, and programs for each multiprocessor
-operation = call.operation_of("fp8_quantize", _KERNEL, problems, fp8_quantize_reference)
+_KERNEL = call.ShippedKernel.of(
+    "fp8_quantize", TritonKernel(fp8_quantize_kernel, grid, outputs=("out", "scale")), problems, fp8_quantize_reference
+)
+operation = _KERNEL.operation
 
 
 @compilable(
@@ -143,10 +145,7 @@ def _in_groups(
         "x": tensor.view(-1, columns), "out": out.view(-1, columns), "scale": scale.view(-1, per_row),
         "groups": scale.numel(), "COLUMNS": columns, "GROUP": group,
     }  # fmt: skip
-    choice = config_for(
-        operation, values, lambda: rows.default_config(group), config=config, check=rows.OWN.checked, tune=tune
-    )
-    call.launch(_KERNEL, choice, values, tensor.device)
+    _KERNEL.run(values, tensor.device, config, tune)
     return out, scale
 
 

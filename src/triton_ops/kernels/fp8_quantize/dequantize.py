@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import triton_ops.kernels.fp8_quantize.problems as problems
 from triton_ops.backend import Operation, TritonKernel
 from triton_ops.base import require
-from triton_ops.dispatch import compilable, config_for
-from triton_ops.kernels import call, rows
+from triton_ops.dispatch import compilable
+from triton_ops.kernels import call
 from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, check_output_dtype, scale_groups
 from triton_ops.kernels.fp8_quantize.kernel import fp8_rescale_kernel, rescale_grid
 from triton_ops.kernels.fp8_quantize.reference import fp8_dequantize_reference
@@ -19,18 +19,12 @@ if TYPE_CHECKING:
     import torch
 
 
-_KERNEL = TritonKernel(fp8_rescale_kernel, rescale_grid, outputs=("out",))
 operation = Operation(
-    name="fp8_dequantize",
-    kernel=_KERNEL,
-    space=problems.rescale_space,
-    arguments=problems.dequantize_arguments,
-    reference=fp8_dequantize_reference,
-    work=problems.work,
-    dtypes=problems.DTYPES,
-    problems=problems.DEQUANTIZE_PROBLEMS,
-    device="cuda",
-)
+    "fp8_dequantize", TritonKernel(fp8_rescale_kernel, rescale_grid, outputs=("out",)), problems.rescale_space,
+    problems.dequantize_arguments, reference=fp8_dequantize_reference, work=problems.work, dtypes=problems.DTYPES,
+    problems=problems.DEQUANTIZE_PROBLEMS, device="cuda",
+)  # fmt: skip
+_KERNEL = call.ShippedKernel(operation, problems.OWN)
 
 
 @compilable('(Tensor tensor, Tensor scale, ScalarType? output_dtype=None, str config="", bool tune=False) -> Tensor')
@@ -95,8 +89,5 @@ def rescale(
         "columns": columns, "scale_columns": scale_columns, "GROUP_ROWS": group_rows,
         "GROUP_COLUMNS": problems.group_columns(scale_columns, group), "DIVIDE": divide,
     }  # fmt: skip
-    choice = config_for(
-        operation, values, lambda: problems.rescale_default(columns), config=config, check=rows.OWN.checked, tune=tune
-    )
-    call.launch(_KERNEL, choice, values, tensor.device)
+    _KERNEL.run(values, tensor.device, config, tune)
     return out

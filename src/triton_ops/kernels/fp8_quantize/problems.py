@@ -12,6 +12,7 @@ from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Problem, TensorSpec, Work
 
+OWN = rows.OWN
 _CHUNK = 1024
 
 

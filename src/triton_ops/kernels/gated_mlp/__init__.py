@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import Operation, TritonKernel
+from triton_ops.backend import TritonKernel
 from triton_ops.base import require
-from triton_ops.dispatch import Gradient, compilable, config_for
+from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.call import differentiable
@@ -23,18 +23,14 @@ if TYPE_CHECKING:
     import torch
 
 
-_GRADIENT_KERNEL = TritonKernel(kernel.gated_mlp_backward_kernel, kernel.gradient_grid, outputs=("dgate", "dup"))
-gradient_operation = Operation(
-    name="gated_mlp_backward",
-    kernel=_GRADIENT_KERNEL,
-    space=problems.gradient_space,
-    arguments=problems.gradient_arguments,
-    reference=gated_mlp_backward_reference,
-    work=problems.gradient_work,
-    dtypes=problems.DTYPES,
-    problems=problems.GRADIENT_PROBLEMS,
-    device="cuda",
+_GRADIENT = call.ShippedKernel.of(
+    "gated_mlp_backward",
+    TritonKernel(kernel.gated_mlp_backward_kernel, kernel.gradient_grid, outputs=("dgate", "dup")),
+    problems,
+    gated_mlp_backward_reference,
+    gradient=True,
 )
+gradient_operation = _GRADIENT.operation
 
 
 def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], activation: str) -> tuple[Any, Any, Any]:
@@ -51,8 +47,7 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], activatio
         "UNIT": problems.gradient_unit(gate.numel(), gate.element_size()),
     }  # fmt: skip
     if call.launches(gate):
-        config = config_for(gradient_operation, values, problems.gradient_default, check=problems.GRADIENT_OWN.checked)
-        call.launch(_GRADIENT_KERNEL, config, values, gate.device)
+        _GRADIENT.run(values, gate.device)
     dx = (dgate @ gate_weight).addmm_(dup, up_weight).view(*grad.shape[:-1], x.shape[-1]) if needs[0] else None
     return dx, dgate.mT @ x if needs[1] else None, dup.mT @ x if needs[2] else None
 
@@ -123,8 +118,29 @@ def _check_widths(config: Mapping[str, Any], item_bytes: int) -> None:
 
 __all__ = ["fused_gated_mlp", "operation"]
 
-_KERNEL = TritonKernel(kernel.gated_mlp_kernel, kernel.grid, outputs=("out",), made=kernel.host_descriptors)
-operation = call.operation_of("gated_mlp", _KERNEL, problems, gated_mlp_reference)
+
+def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
+    """A config as a call can run it: a winner was found with other weights, and without products that are kept.
+
+    What keeps them takes shared memory, which programs that walk have filled with the next tile by then.
+    """
+    weights = values["gate_weight"], values["up_weight"]
+    if own:
+        check_own_config(config, (values["x"], *weights, values["out"]))
+        return config
+    apart = config.get("JOINED", False) and not kernel.distance(*weights)
+    walking = values["gate"] is not None and config.get("PROGRAMS", 0)
+    return Config(config, **({"JOINED": False} if apart else {}), **({"PROGRAMS": 0} if walking else {}))
+
+
+_KERNEL = call.ShippedKernel.of(
+    "gated_mlp",
+    TritonKernel(kernel.gated_mlp_kernel, kernel.grid, outputs=("out",), made=kernel.host_descriptors),
+    problems,
+    gated_mlp_reference,
+    _as_it_fits,
+)
+operation = _KERNEL.operation
 
 
 def _saved_values(inputs: Mapping[str, Any], results: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -244,23 +260,5 @@ def _forward(
             "ACTIVATION": activation, "PRECISION": call.precision_of(x),
             "UNIT": problems.unit(hidden, strides, x.element_size()),
         }  # fmt: skip
-        choice = config_for(
-            operation, values, lambda: problems.default_config(tokens, intermediate, hidden, dtype_name(x.dtype)),
-            config=config, check=problems.OWN.checked, tune=tune,
-        )  # fmt: skip
-        if config is None:
-            choice = _as_called(choice, weights, saving)
-        else:
-            check_own_config(choice, (x, *weights, out))
-        call.launch(_KERNEL, choice, {**values, **dict(zip(("gate", "up"), products, strict=False))}, x.device)
+        _KERNEL.run(values, x.device, config, tune, **dict(zip(("gate", "up"), products, strict=False)))
     return out, products
-
-
-def _as_called(winner: Config, weights: tuple[torch.Tensor, torch.Tensor], saving: bool) -> Config:
-    """A winner as a call can run it: it was found with other weights, and without products that are kept.
-
-    What keeps them takes shared memory, which programs that walk have filled with the next tile by then.
-    """
-    apart = winner.get("JOINED", False) and not kernel.distance(*weights)
-    walking = saving and winner.get("PROGRAMS", 0)
-    return Config(winner, **({"JOINED": False} if apart else {}), **({"PROGRAMS": 0} if walking else {}))

@@ -14,7 +14,7 @@ from typing import Any
 
 from triton_ops.cost_model import ElementTiles, GemmTiles, ProductTiles
 from triton_ops.device import Machine
-from triton_ops.kernels.call import OwnConfigs
+from triton_ops.kernels.call import Own, OwnConfigs
 from triton_ops.kernels.tiles import (
     DESCRIBABLE,
     HALVED_SIDE,
@@ -25,28 +25,26 @@ from triton_ops.kernels.tiles import (
     suits,
     widest,
 )
-from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
+from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, TilePlan, Work, tile_side
 
-TUNABLES: dict[str, Tunable] = {
+OWN = OwnConfigs({
     "BLOCK_M": PowerOfTwo(16, 256),
     "BLOCK_N": PowerOfTwo(16, 128),
     "BLOCK_K": PowerOfTwo(32, 128),
-    "GROUP_SIZE_M": Choice([8]),
-    "LOADS": Choice(["pointers", "host"]),
-    "JOINED": Flag(),
-    "PROGRAMS": Choice([0, 1]),
-    "HALVES": Flag(),
+    "GROUP_SIZE_M": Own(Choice([8]), optional=True),
+    "LOADS": Own(Choice(["pointers", "host"]), optional=True),
+    "JOINED": Own(Flag(), optional=True),
+    "PROGRAMS": Own(Choice([0, 1]), optional=True),
+    "HALVES": Own(Flag(), optional=True),
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(2, 5),
-}
-OWN = OwnConfigs(TUNABLES, optional=("GROUP_SIZE_M", "LOADS", "JOINED", "PROGRAMS", "HALVES"))
-GRADIENT_TUNABLES: dict[str, Tunable] = {
+})  # fmt: skip
+GRADIENT_OWN = OwnConfigs({
     "BLOCK_SIZE": PowerOfTwo(256, 8192),
     "num_warps": PowerOfTwo(1, 8),
-    "EVICT": Choice(["none", "stores"]),
-}
-GRADIENT_OWN = OwnConfigs(GRADIENT_TUNABLES, optional=("EVICT",))
+    "EVICT": Own(Choice(["none", "stores"]), optional=True),
+})  # fmt: skip
 """What is written has no precedence in leaving L2 where a config leaves EVICT out."""
 _MOST_SUMS = 2 * 128 * 128  # elements of both accumulators with eight warps: 128 registers of a thread
 _FULL_ROWS = 64  # of Hopper's matrix instructions, whose operands come from shared memory without passing registers
@@ -60,7 +58,7 @@ def config_space(problem: Problem) -> ConfigSpace:
     has_descriptors = K > 0 and describable(specs["x"], gate_weight, up_weight, specs["out"])
     alike = gate_weight.strides == up_weight.strides
     rules = (*_tile_rules(M, N, K), *_descriptor_rules(has_descriptors, alike, ITEM_BYTES[dtype]))
-    return ConfigSpace(TUNABLES, rules, default_config(M, N, K, dtype))
+    return ConfigSpace(OWN.tunables, rules, default_config(M, N, K, dtype))
 
 
 def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
@@ -140,7 +138,7 @@ def gradient_space(problem: Problem) -> ConfigSpace:
         lambda EVICT: EVICT == "none" or written_bytes > _CACHE_BYTES,
         f"results of {written_bytes} bytes may wait in L2 for the products that read them next",
     )
-    return ConfigSpace(GRADIENT_TUNABLES, (lanes, precedence), gradient_default())
+    return ConfigSpace(GRADIENT_OWN.tunables, (lanes, precedence), gradient_default())
 
 
 def gradient_default() -> Config:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import TritonKernel
-from triton_ops.dispatch import compilable, config_for
+from triton_ops.dispatch import compilable
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.grouped_matmul import problems
@@ -14,6 +14,7 @@ from triton_ops.kernels.grouped_matmul.kernel import grid, grouped_matmul_kernel
 from triton_ops.kernels.grouped_matmul.reference import grouped_matmul_reference
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads
+from triton_ops.space import Config
 from triton_ops.values import TensorSpec, dtype_name
 
 if TYPE_CHECKING:
@@ -60,8 +61,19 @@ def validate_grouped_matmul_inputs(
 
 __all__ = ["grouped_matmul", "operation"]
 
-_KERNEL = TritonKernel(grouped_matmul_kernel, grid, outputs=("out",))
-operation = call.operation_of("grouped_matmul", _KERNEL, problems, grouped_matmul_reference)
+
+def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
+    if own:
+        x, weight = values["x"], values["weight"]
+        check_loads(config, lambda: problems.takes_descriptors(TensorSpec.of(x), TensorSpec.of(weight)))
+    return config
+
+
+_KERNEL = call.ShippedKernel.of(
+    "grouped_matmul", TritonKernel(grouped_matmul_kernel, grid, outputs=("out",)), problems, grouped_matmul_reference,
+    _as_it_fits,
+)  # fmt: skip
+operation = _KERNEL.operation
 
 
 @compilable('(Tensor x, Tensor weight, Tensor ends, Tensor? gather=None, str config="", bool tune=False) -> Tensor')
@@ -110,7 +122,7 @@ def grouped_matmul(
     holds the tiles in flight; no host sync. The first call of a config, dtype and layout compiles: up to some seconds.
     Source: Gale, Narayanan, Young, Zaharia, "MegaBlocks", arXiv:2211.15841.
     """
-    M, N, K, groups = validate_grouped_matmul_inputs(x, weight, ends, gather)
+    M, N, *_ = validate_grouped_matmul_inputs(x, weight, ends, gather)
     call.check_constant({"x": x, "weight": weight}, "grouped_matmul")
     out = x.new_empty((M, N))
     if call.launches(out):
@@ -118,11 +130,5 @@ def grouped_matmul(
             "x": x, "weight": weight, "out": out, "ends": ends, "gather": gather,
             **problems.extents(M, weight.shape, x.stride(), weight.stride()), "PRECISION": call.precision_of(x),
         }  # fmt: skip
-        choice = config_for(
-            operation, values, lambda: problems.default_config(M, N, K, groups, dtype_name(x.dtype)),
-            config=config, check=problems.OWN.checked, tune=tune,
-        )  # fmt: skip
-        if config is not None:
-            check_loads(choice, lambda: problems.takes_descriptors(TensorSpec.of(x), TensorSpec.of(weight)))
-        call.launch(_KERNEL, choice, values, x.device)
+        _KERNEL.run(values, x.device, config, tune)
     return out

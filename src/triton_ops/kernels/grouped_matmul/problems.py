@@ -10,9 +10,9 @@ from functools import lru_cache
 
 from triton_ops.cost_model import GemmTiles
 from triton_ops.exceptions import ShapeMismatchError
-from triton_ops.kernels.call import OwnConfigs
+from triton_ops.kernels.call import Own, OwnConfigs
 from triton_ops.kernels.tiles import K_STEP_BYTES, check_reach, describable, fitting, padded
-from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
+from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -86,17 +86,16 @@ def work(problem: Problem) -> Work:
     return Work(2.0 * M * N * K, float(x.nbytes + weight_bytes + out.nbytes), tiles)
 
 
-TUNABLES: dict[str, Tunable] = {
+OWN = OwnConfigs({
     "BLOCK_M": PowerOfTwo(16, 256),
     "BLOCK_N": PowerOfTwo(32, 256),
     "BLOCK_K": PowerOfTwo(32, LARGEST_STEP),
-    "GROUP_SIZE_M": Choice([8]),
-    "DESCRIPTORS": Flag(),
-    "PROGRAMS": Choice([0, 1]),
+    "GROUP_SIZE_M": Own(Choice([8]), optional=True),
+    "DESCRIPTORS": Own(Flag(), optional=True),
+    "PROGRAMS": Own(Choice([0, 1]), optional=True),
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(2, 5),
-}
-OWN = OwnConfigs(TUNABLES, optional=("GROUP_SIZE_M", "DESCRIPTORS", "PROGRAMS"))
+})  # fmt: skip
 _LEAST = (16, 32, 32)
 _MOST_SUMS = 128  # elements of the accumulator for each thread
 _GROUP_SIDE = 64  # rows of an instruction of a group of four warps
@@ -131,7 +130,7 @@ def config_space(problem: Problem) -> ConfigSpace:
             f"{{num_warps}} warps have under {_LEAST_SUMS} sums of {{BLOCK_M}} by {{BLOCK_N}} for each thread",
         ),
     )
-    return ConfigSpace(TUNABLES, rules, default_config(M, N, K, problem["GROUPS"], specs["x"].dtype))
+    return ConfigSpace(OWN.tunables, rules, default_config(M, N, K, problem["GROUPS"], specs["x"].dtype))
 
 
 def mean_rows(M: int, groups: int) -> int:

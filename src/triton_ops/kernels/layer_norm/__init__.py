@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import TritonKernel
-from triton_ops.dispatch import Gradient, compilable, config_for
+from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.call import differentiable, validate_eps
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["layer_norm", "operation"]
 
-_KERNEL = TritonKernel(layer_norm_kernel, grid, outputs=("out",))
-operation = call.operation_of("layer_norm", _KERNEL, problems, layer_norm_reference)
+_KERNEL = call.ShippedKernel.of(
+    "layer_norm", TritonKernel(layer_norm_kernel, grid, outputs=("out",)), problems, layer_norm_reference
+)
+operation = _KERNEL.operation
 
 
 def _saved_values(inputs: Mapping[str, Any], _results: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -118,13 +120,5 @@ def _forward(
         "x": flat, "weight": weight, "bias": bias, "out": flat_out, "rows": len(flat), "eps": problems.DEFAULT_EPS,
         "COLUMNS": columns,
     }  # fmt: skip
-    choice = config_for(
-        operation,
-        values,
-        lambda: problems.default_config(columns),
-        config=config,
-        check=problems.OWN.checked,
-        tune=tune,
-    )
-    call.launch(_KERNEL, choice, {**values, "eps": eps}, x.device)
+    _KERNEL.run(values, x.device, config, tune, eps=eps)
     return out

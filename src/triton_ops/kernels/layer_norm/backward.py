@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import triton_ops.kernels.layer_norm.problems as problems
-from triton_ops.backend import LauncherKernel, Operation
+from triton_ops.backend import LauncherKernel
 from triton_ops.base import require
-from triton_ops.dispatch import config_for
 from triton_ops.kernels import call
 from triton_ops.kernels.jit import add_up
 from triton_ops.kernels.layer_norm.kernel import (
@@ -69,17 +68,11 @@ def launch(
     add_up(partial, (dweight, dbias), SUM_COLUMNS)
 
 
-operation = Operation(
-    name="layer_norm_backward",
-    kernel=LauncherKernel(launch, outputs=("dx", "dweight", "dbias")),
-    space=problems.gradient_space,
-    arguments=problems.gradient_arguments,
-    reference=layer_norm_backward_reference,
-    work=problems.gradient_work,
-    dtypes=problems.DTYPES,
-    problems=problems.PROBLEMS,
-    device="cuda",
-)
+_GRADIENT = call.ShippedKernel.of(
+    "layer_norm_backward", LauncherKernel(launch, outputs=("dx", "dweight", "dbias")), problems,
+    layer_norm_backward_reference, gradient=True,
+)  # fmt: skip
+operation = _GRADIENT.operation
 
 
 def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: float) -> tuple[Any, Any, Any]:
@@ -96,9 +89,5 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: floa
             "dx": dx.view(-1, columns), "dweight": dweight, "dbias": dbias, "eps": problems.DEFAULT_EPS,
             "COLUMNS": columns,
         }  # fmt: skip
-        config = config_for(
-            operation, values, lambda: problems.gradient_default(columns), check=problems.GRADIENT_OWN.checked
-        )
-        with call.on_device(x.device):
-            launch(**{**values, "eps": eps, **config})
+        _GRADIENT.run(values, x.device, eps=eps)
     return tuple(each if need else None for each, need in zip((dx, dweight, dbias), needs, strict=True))  # type: ignore[return-value]

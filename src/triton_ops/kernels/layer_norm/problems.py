@@ -10,28 +10,26 @@ from functools import lru_cache
 
 from triton_ops.cost_model import RowTiles
 from triton_ops.kernels import rows
-from triton_ops.kernels.call import OwnConfigs, whole_from
+from triton_ops.kernels.call import Own, OwnConfigs, whole_from
 from triton_ops.kernels.jit import SUM_COLUMNS
-from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
+from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
 from triton_ops.values import Problem, TensorSpec, Work
 
-TUNABLES: dict[str, Tunable] = {
+OWN = OwnConfigs({
     **rows.TUNABLES,
     "ROWS": PowerOfTwo(1, 32),
-    "EVICT": Choice(["none", "loads", "all"]),
-    "SPREAD": Flag(),
-}
-OWN = OwnConfigs(TUNABLES, optional=("EVICT", "SPREAD"))
-"""A config that leaves them out evicts nothing, and does not spread the weights."""
-GRADIENT_TUNABLES: dict[str, Tunable] = {
+    "EVICT": Own(Choice(["none", "loads", "all"]), optional=True),
+    "SPREAD": Own(Flag(), optional=True),
+})  # fmt: skip
+"""A config that leaves out what it may evicts nothing, and does not spread the weights."""
+GRADIENT_OWN = OwnConfigs({
     "BLOCK_SIZE": PowerOfTwo(64, 8192),
     "ROWS": PowerOfTwo(1, 32),
-    "PROGRAMS": PowerOfTwo(1, 32),
+    "PROGRAMS": Own(PowerOfTwo(1, 32), whole_from(1)),
     "STAGES": IntRange(1, 3),
     "SUM_COLUMNS": SUM_COLUMNS,
     "num_warps": PowerOfTwo(1, 32),
-}
-GRADIENT_OWN = OwnConfigs(GRADIENT_TUNABLES, rules={"PROGRAMS": whole_from(1)})
+})  # fmt: skip
 _MOST_PER_THREAD = 32  # elements for each thread of the gradient, which take 7 registers each
 _MOST = 8192  # elements of all threads, however many: a multiprocessor has 65,536 registers
 _LEAST_PER_THREAD = 4
@@ -49,7 +47,7 @@ def config_space(problem: Problem) -> ConfigSpace:
         "spread", lambda SPREAD, ROWS: not SPREAD or ROWS > 1, "a tile of {ROWS} row reads the weights once in any case"
     )
     rules = (*rows.config_space(columns).constraints, rows.long_chunks(columns), spread)
-    return ConfigSpace(TUNABLES, rules, default_config(columns))
+    return ConfigSpace(OWN.tunables, rules, default_config(columns))
 
 
 @lru_cache(maxsize=1024)
@@ -103,7 +101,7 @@ def gradient_space(problem: Problem) -> ConfigSpace:
             f"programs that sum by columns have {_TILE_WARPS} warps each: {{PROGRAMS}} leave a multiprocessor idle",
         ),
     )  # fmt: skip
-    return ConfigSpace(GRADIENT_TUNABLES, rules, gradient_default(columns))
+    return ConfigSpace(GRADIENT_OWN.tunables, rules, gradient_default(columns))
 
 
 @lru_cache(maxsize=1024)

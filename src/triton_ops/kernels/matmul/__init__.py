@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import StagedKernel, TritonKernel
 from triton_ops.base import require
-from triton_ops.dispatch import compilable, config_for
+from triton_ops.dispatch import compilable
 from triton_ops.kernels import call
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.matmul import kernel, problems
@@ -61,27 +61,29 @@ def validate_matmul_inputs(
     return M, N, K
 
 
-def check_loads_of(config: Config, tensors: Mapping[str, Any], K: int) -> None:
-    """Check that a config asks for tensor descriptors only where they can be made of `a`, `b` and `c`."""
-    check_loads(
-        config,
-        lambda: problems.takes_descriptors({name: TensorSpec.of(tensor) for name, tensor in tensors.items()}, K),
-        "neighbours along an axis, all else at multiples of 16 bytes, and 8-bit floats those along K",
-    )
+def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
+    """A config, which asks for tensor descriptors only where they can be made of `a`, `b` and `c`."""
+    if own:
+        specs = {name: TensorSpec.of(values[name]) for name in "abc"}
+        need = "neighbours along an axis, all else at multiples of 16 bytes, and 8-bit floats those along K"
+        check_loads(config, lambda: problems.takes_descriptors(specs, values["K"]), need)
+    return config
 
 
 __all__ = ["matmul", "operation", "plain"]
 
-_KERNEL = StagedKernel(
-    TritonKernel(kernel.matmul_kernel, kernel.grid, outputs=("c",), made=kernel.host_descriptors),
+_TILES = TritonKernel(kernel.matmul_kernel, kernel.grid, outputs=("c",), made=kernel.host_descriptors)
+_STAGED = StagedKernel(
+    _TILES,
     TritonKernel(kernel.sum_parts_kernel, kernel.sum_grid, outputs=("c",)),
     when=kernel.shares_tiles,
     scratch="parts",
     elements=kernel.parts_elements,
     options={"CHUNK": kernel.CHUNK, "num_warps": 4},
 )
-operation = call.operation_of("matmul", _KERNEL, problems, matmul_reference)
-plain = replace(operation, kernel=_KERNEL.first, space=problems.plain_space)
+_KERNEL = call.ShippedKernel.of("matmul", _STAGED, problems, matmul_reference, _as_it_fits)
+operation = _KERNEL.operation
+plain = replace(operation, kernel=_TILES, space=problems.plain_space)
 """The operation with one program for each tile and pointer loads alone: 480 configs, which run on every GPU."""
 
 
@@ -189,11 +191,5 @@ def _multiply(
         "ACTIVATION": "none",
     }  # fmt: skip
     if call.launches(out):
-        choice = config_for(
-            operation, values, lambda: problems.default_config(M, N, K, dtype),
-            config=config, check=problems.OWN.checked, tune=tune,
-        )  # fmt: skip
-        if config is not None:
-            check_loads_of(choice, {"a": a, "b": b, "c": out}, K)
-        call.launch(_KERNEL, choice, {**values, "bias": bias, "ACTIVATION": activation}, a.device)
+        _KERNEL.run(values, a.device, config, tune, bias=bias, ACTIVATION=activation)
     return out

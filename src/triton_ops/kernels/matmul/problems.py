@@ -12,13 +12,13 @@ from math import ceil
 from typing import Any
 
 from triton_ops.cost_model import GemmTiles, ProductTiles
-from triton_ops.kernels.call import OwnConfigs, whole_from
+from triton_ops.kernels.call import Own, OwnConfigs, whole_from
 from triton_ops.kernels.tiles import HALVED_SIDE, K_STEP_BYTES, LOADS, check_reach, describable, padded, suits, widest
-from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
+from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 
 ALGORITHMS = ("tiles", "persistent", "split_k", "stream_k")
-PLAIN: dict[str, Tunable] = {
+PLAIN = {
     "BM": PowerOfTwo(16, 256),
     "BN": PowerOfTwo(32, 256),
     "BK": PowerOfTwo(32, 128),
@@ -27,25 +27,20 @@ PLAIN: dict[str, Tunable] = {
     "num_stages": IntRange(2, 5),
 }
 """The tunables of `plain_space`."""
-TUNABLES: dict[str, Tunable] = {
-    "ALGORITHM": Choice(ALGORITHMS),
-    "LOADS": Choice(LOADS),
-    "SWAPPED": Flag(),
-    "PROGRAMS": Choice([1, 2]),
-    "SPLIT": Choice([1, 2, 4, 8]),
+OWN = OwnConfigs({
+    "ALGORITHM": Own(Choice(ALGORITHMS), optional=True),
+    "LOADS": Own(Choice(LOADS), optional=True),
+    "SWAPPED": Own(Flag(), optional=True),
+    "PROGRAMS": Own(Choice([1, 2]), whole_from(0), optional=True),
+    "SPLIT": Own(Choice([1, 2, 4, 8]), optional=True),
     "BM": PowerOfTwo(16, 256),
     "BN": PowerOfTwo(16, 256),
     "BK": PowerOfTwo(32, 128),
-    "HALVES": Flag(),
-    "GROUP_M": Choice([8]),
+    "HALVES": Own(Flag(), optional=True),
+    "GROUP_M": Own(Choice([8]), optional=True),
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": Choice([2, 3, 4, 5, 7]),
-}
-OWN = OwnConfigs(
-    TUNABLES,
-    optional=("ALGORITHM", "LOADS", "SWAPPED", "PROGRAMS", "SPLIT", "HALVES", "GROUP_M"),
-    rules={"PROGRAMS": whole_from(0)},
-)
+})  # fmt: skip
 _FULL_TILE = 128 * 128  # elements of C: 128 accumulator registers per thread with four warps
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
 _SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill wgmma's rows
@@ -58,7 +53,7 @@ def config_space(problem: Problem) -> ConfigSpace:
     M, N, K, dtype = problem["M"], problem["N"], problem["K"], problem["a"].dtype
     has_descriptors = takes_descriptors(problem.specs, K)
     rules = (*_tile_rules(M, N, K), *_descriptor_rules(has_descriptors, ITEM_BYTES[dtype]), *_algorithm_rules(M, N, K))
-    return ConfigSpace(TUNABLES, rules, default_config(M, N, K, dtype))
+    return ConfigSpace(OWN.tunables, rules, default_config(M, N, K, dtype))
 
 
 def plain_space(problem: Problem) -> ConfigSpace:

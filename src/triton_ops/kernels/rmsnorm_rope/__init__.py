@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import TritonKernel
-from triton_ops.dispatch import Gradient, compilable, config_for
+from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.call import differentiable, validate_eps
@@ -16,7 +16,6 @@ from triton_ops.kernels.rmsnorm_rope import problems
 from triton_ops.kernels.rmsnorm_rope.backward import gradient
 from triton_ops.kernels.rmsnorm_rope.kernel import grid, rmsnorm_rope_kernel
 from triton_ops.kernels.rmsnorm_rope.reference import rmsnorm_rope_reference
-from triton_ops.values import dtype_name
 
 if TYPE_CHECKING:
     import torch
@@ -101,8 +100,10 @@ def check_halves_equal(tables: Mapping[str, torch.Tensor], head_dim: int) -> Non
 
 __all__ = ["fused_rmsnorm_rope", "operation"]
 
-_KERNEL = TritonKernel(rmsnorm_rope_kernel, grid, outputs=("out",))
-operation = call.operation_of("rmsnorm_rope", _KERNEL, problems, rmsnorm_rope_reference)
+_KERNEL = call.ShippedKernel.of(
+    "rmsnorm_rope", TritonKernel(rmsnorm_rope_kernel, grid, outputs=("out",)), problems, rmsnorm_rope_reference
+)
+operation = _KERNEL.operation
 
 
 def _saved_values(inputs: Mapping[str, Any], _results: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -189,9 +190,5 @@ def _forward(
             "x": x, "weight": weight, "cos": cos, "sin": sin, "out": out,
             "seq_len": seq_len, "eps": problems.DEFAULT_EPS, "HIDDEN": hidden, "HEAD_DIM": head_dim,
         }  # fmt: skip
-        choice = config_for(
-            operation, values, lambda: problems.default_config(hidden, dtype_name(x.dtype)),
-            config=config, check=problems.OWN.checked, tune=tune,
-        )  # fmt: skip
-        call.launch(_KERNEL, choice, {**values, "eps": eps}, x.device)
+        _KERNEL.run(values, x.device, config, tune, eps=eps)
     return out

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import triton_ops.kernels.rmsnorm_rope.problems as problems
-from triton_ops.backend import LauncherKernel, Operation
+from triton_ops.backend import LauncherKernel
 from triton_ops.base import require
-from triton_ops.dispatch import config_for
 from triton_ops.kernels import call
 from triton_ops.kernels.jit import add_up
 from triton_ops.kernels.rmsnorm_rope.kernel import rmsnorm_rope_backward_kernel
@@ -49,17 +48,11 @@ def launch(
     add_up(partial, (dweight,), SUM_COLUMNS)
 
 
-operation = Operation(
-    name="rmsnorm_rope_backward",
-    kernel=LauncherKernel(launch, outputs=("dx", "dweight")),
-    space=problems.gradient_space,
-    arguments=problems.gradient_arguments,
-    reference=rmsnorm_rope_backward_reference,
-    work=problems.gradient_work,
-    dtypes=problems.DTYPES,
-    problems=problems.PROBLEMS,
-    device="cuda",
-)
+_GRADIENT = call.ShippedKernel.of(
+    "rmsnorm_rope_backward", LauncherKernel(launch, outputs=("dx", "dweight")), problems,
+    rmsnorm_rope_backward_reference, gradient=True,
+)  # fmt: skip
+operation = _GRADIENT.operation
 
 
 def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: float, head_dim: int) -> tuple[Any, Any]:
@@ -72,9 +65,5 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: floa
             "x": x, "weight": weight, "cos": cos, "sin": sin, "grad": grad.contiguous(), "dx": dx, "dweight": dweight,
             "seq_len": seq_len, "eps": problems.DEFAULT_EPS, "HIDDEN": hidden, "HEAD_DIM": head_dim,
         }  # fmt: skip
-        config = config_for(
-            operation, values, lambda: problems.gradient_default(hidden), check=problems.GRADIENT_OWN.checked
-        )
-        with call.on_device(x.device):
-            launch(**{**values, "eps": eps, **config})
+        _GRADIENT.run(values, x.device, eps=eps)
     return dx if needs[0] else None, dweight if needs[1] else None

@@ -12,25 +12,21 @@ from functools import lru_cache
 from triton_ops.cost_model import RowTiles
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import rows
-from triton_ops.kernels.call import OwnConfigs, whole_from
+from triton_ops.kernels.call import Own, OwnConfigs, whole_from
 from triton_ops.kernels.jit import SUM_COLUMNS
-from triton_ops.space import Config, ConfigSpace, Constraint, IntRange, PowerOfTwo, Tunable
+from triton_ops.space import Config, ConfigSpace, Constraint, IntRange, PowerOfTwo
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 
-TUNABLES: dict[str, Tunable] = {
+OWN = OwnConfigs({
+    "BLOCK_SIZE": PowerOfTwo(64, 8192), "num_warps": PowerOfTwo(2, 16), "num_stages": IntRange(1, 3)
+})  # fmt: skip
+GRADIENT_OWN = OwnConfigs({
     "BLOCK_SIZE": PowerOfTwo(64, 8192),
-    "num_warps": PowerOfTwo(2, 16),
-    "num_stages": IntRange(1, 3),
-}
-OWN = OwnConfigs(TUNABLES)
-GRADIENT_TUNABLES: dict[str, Tunable] = {
-    "BLOCK_SIZE": PowerOfTwo(64, 8192),
-    "PROGRAMS": PowerOfTwo(1, 16),
-    "STAGES": IntRange(1, 2),
+    "PROGRAMS": Own(PowerOfTwo(1, 16), whole_from(1)),
+    "STAGES": Own(IntRange(1, 2), whole_from(1)),
     "SUM_COLUMNS": SUM_COLUMNS,
     "num_warps": PowerOfTwo(1, 16),
-}
-GRADIENT_OWN = OwnConfigs(GRADIENT_TUNABLES, rules={"PROGRAMS": whole_from(1), "STAGES": whole_from(1)})
+})  # fmt: skip
 _MOST_PER_THREAD = 32  # pairs of a chunk: 64 registers hold them
 _WHOLE_MOST = 16  # pairs of a whole row, whose weights and angles are in registers too; as many of the gradient's
 _WHOLE = _WHOLE_MOST * 32 * 16  # pairs of the longest row that stays in registers
@@ -72,7 +68,7 @@ def config_space(problem: Problem) -> ConfigSpace:
             f"loads ahead of {{num_warps}} warps have {_MASKS} masks or more of a thread; NVIDIA's assembler lost some",
         ),
     )  # fmt: skip
-    return ConfigSpace(TUNABLES, rules, default_config(hidden, problem["x"].dtype))
+    return ConfigSpace(OWN.tunables, rules, default_config(hidden, problem["x"].dtype))
 
 
 def _documented(block: int, warps: int) -> bool:
@@ -125,7 +121,7 @@ def gradient_space(problem: Problem) -> ConfigSpace:
             f"{{PROGRAMS}} programs of {{num_warps}} warps are over {_FULL} warps of a multiprocessor",
         ),
     )  # fmt: skip
-    return ConfigSpace(GRADIENT_TUNABLES, rules, gradient_default(hidden))
+    return ConfigSpace(GRADIENT_OWN.tunables, rules, gradient_default(hidden))
 
 
 @lru_cache(maxsize=1024)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.backend import Operation, StagedKernel, TritonKernel
-from triton_ops.dispatch import Gradient, compilable, config_for
+from triton_ops.backend import StagedKernel, TritonKernel
+from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ShapeMismatchError
-from triton_ops.kernels import call, rows
+from triton_ops.kernels import call
 from triton_ops.kernels.call import differentiable
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.softmax import kernel, problems
@@ -18,24 +18,20 @@ if TYPE_CHECKING:
     import torch
 
 
-_GRADIENT_KERNEL = StagedKernel(
-    TritonKernel(kernel.softmax_backward_kernel, kernel.gradient_grid, outputs=("dx",)),
-    TritonKernel(kernel.softmax_backward_rest_kernel, kernel.gradient_grid, outputs=("dx",)),
-    when=kernel.is_split,
-    scratch="parts",
-    elements=kernel.part_sums,
+_GRADIENT = call.ShippedKernel.of(
+    "softmax_backward",
+    StagedKernel(
+        TritonKernel(kernel.softmax_backward_kernel, kernel.gradient_grid, outputs=("dx",)),
+        TritonKernel(kernel.softmax_backward_rest_kernel, kernel.gradient_grid, outputs=("dx",)),
+        when=kernel.is_split,
+        scratch="parts",
+        elements=kernel.part_sums,
+    ),
+    problems,
+    softmax_backward_reference,
+    gradient=True,
 )
-gradient_operation = Operation(
-    name="softmax_backward",
-    kernel=_GRADIENT_KERNEL,
-    space=problems.gradient_space,
-    arguments=problems.gradient_arguments,
-    reference=softmax_backward_reference,
-    work=problems.gradient_work,
-    dtypes=problems.DTYPES,
-    problems=problems.PROBLEMS,
-    device="cuda",
-)
+gradient_operation = _GRADIENT.operation
 
 
 def gradient(tensors: Sequence[Any], grad: Any, _needs: Sequence[bool]) -> tuple[Any]:
@@ -50,20 +46,16 @@ def gradient(tensors: Sequence[Any], grad: Any, _needs: Sequence[bool]) -> tuple
         "out": flat, "grad": grad.contiguous().view(-1, columns), "dx": dx.view(-1, columns),
         "rows": len(flat), "COLUMNS": columns,
     }  # fmt: skip
-    config = config_for(
-        gradient_operation,
-        values,
-        lambda: problems.gradient_default(len(flat), columns),
-        check=problems.GRADIENT_OWN.checked,
-    )
-    call.launch(_GRADIENT_KERNEL, config, values, out.device)
+    _GRADIENT.run(values, out.device)
     return (dx,)
 
 
 __all__ = ["operation", "softmax"]
 
-_KERNEL = TritonKernel(kernel.softmax_kernel, kernel.grid, outputs=("out",))
-operation = call.operation_of("softmax", _KERNEL, problems, softmax_reference)
+_KERNEL = call.ShippedKernel.of(
+    "softmax", TritonKernel(kernel.softmax_kernel, kernel.grid, outputs=("out",)), problems, softmax_reference
+)
+operation = _KERNEL.operation
 
 
 @compilable(
@@ -110,8 +102,5 @@ def _forward(x: torch.Tensor, config: Mapping[str, Any] | None, tune: bool) -> t
     if call.launches(out):
         flat, flat_out = x.view(-1, columns), out.view(-1, columns)
         values = {"x": flat, "out": flat_out, "rows": len(flat), "COLUMNS": columns}
-        choice = config_for(
-            operation, values, lambda: rows.default_config(columns), config=config, check=rows.OWN.checked, tune=tune
-        )
-        call.launch(_KERNEL, choice, values, x.device)
+        _KERNEL.run(values, x.device, config, tune)
     return out, [out]

@@ -11,16 +11,16 @@ from functools import lru_cache
 from triton_ops.cost_model import RowTiles
 from triton_ops.kernels import rows
 from triton_ops.kernels.call import OwnConfigs
-from triton_ops.space import Choice, Config, ConfigSpace, Constraint, PowerOfTwo, Tunable
+from triton_ops.space import Choice, Config, ConfigSpace, Constraint, PowerOfTwo
 from triton_ops.values import Problem, TensorSpec, Tile, Work
 
-GRADIENT_TUNABLES: dict[str, Tunable] = {
+OWN = rows.OWN
+GRADIENT_OWN = OwnConfigs({
     **rows.TUNABLES,
     "num_warps": PowerOfTwo(1, 32),  # of rows in chunks, 32 warps have the most bytes on their way
     "SPLIT": Choice([1, 4, 8, 16, 32]),  # programs that share a row: for few rows
     "EVICT": Choice(["none", "loads", "all"]),  # which part of rows in chunks leaves L2 first
-}
-GRADIENT_OWN = OwnConfigs(GRADIENT_TUNABLES)
+})  # fmt: skip
 _TENSORS = 2  # blocks of a row that a program of the gradient holds
 _FEW_ROWS = 128  # below, programs for whole rows leave multiprocessors of large GPUs without work
 _SPLIT, _PART = 8, 4096  # the default's programs for each of few rows, and their blocks
@@ -57,7 +57,7 @@ def gradient_space(problem: Problem) -> ConfigSpace:
             "whole rows are read once: what they evict gains beside a kernel that does so too, and costs beside others"
         ),
     )  # fmt: skip
-    return ConfigSpace(GRADIENT_TUNABLES, rules, gradient_default(count, columns))
+    return ConfigSpace(GRADIENT_OWN.tunables, rules, gradient_default(count, columns))
 
 
 @lru_cache(maxsize=1024)
