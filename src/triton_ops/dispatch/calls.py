@@ -18,17 +18,7 @@ from triton_ops.base import canonical_json
 from triton_ops.dispatch.fast_launch import FastLaunch
 from triton_ops.exceptions import ConfigCollisionError, DeviceError
 from triton_ops.request import spec_of
-from triton_ops.values import (
-    ALIGNMENT_BYTES,
-    Argument,
-    Key,
-    Mapper,
-    TensorSpec,
-    check_memory,
-    check_strided,
-    is_fake,
-    plain,
-)
+from triton_ops.values import ALIGNMENT_BYTES, Argument, Key, Mapper, Problem, TensorSpec, is_fake
 
 FARTHEST = 1.0  # |log2| of the ratios of all extents together: a winner is borrowed over a factor of two
 OTHER_VERSIONS = FARTHEST / 1024  # of two winners for equal problems that of these versions is nearer
@@ -108,7 +98,7 @@ class CalledWith:
 
     def check(self, *, launched: bool = True) -> None:
         """Check that kernels can take the tensors of the call, and, where it is launched, that they have memory."""
-        checked = check_memory if launched else check_strided
+        checked = TensorSpec.check_memory if launched else TensorSpec.check_strided
         for name, value in self.given.keyword.items():
             if Arguments.is_tensor(value):
                 checked(value, name)
@@ -189,7 +179,7 @@ class Calls:
             aligned = is_fake(tensor) or tensor.data_ptr() % ALIGNMENT_BYTES == 0
             shape = f" {'x'.join(map(str, tensor.shape))}" if name in self.keys else ""
         except RuntimeError:  # there is no such address, or no shape
-            check_strided(tensor, name)
+            TensorSpec.check_strided(tensor, name)
             raise
         dtype = str(tensor.dtype).removeprefix("torch.")
         return {name: f"{dtype}{shape}", f"{name}:class": "aligned" if aligned else "not aligned"}
@@ -218,7 +208,7 @@ def _annotation(parameter: inspect.Parameter) -> str:
 
 def _plain(value: Any) -> Any:
     spec = spec_of(value)
-    return str(spec) if isinstance(spec, TensorSpec) else plain(spec)
+    return str(spec) if isinstance(spec, TensorSpec) else Problem.plain(spec)
 
 
 def _class_of_integer(value: Any) -> str:

@@ -33,7 +33,7 @@ from triton_ops.exceptions import SpaceError
 from triton_ops.lab.recording import Recording, read_recording, recorded_model
 from triton_ops.records import RunLog
 from triton_ops.request import Effort
-from triton_ops.search import Prior, ProblemPlace, Searcher, UsesPreviews, expected_gain, make_searcher, make_transfer
+from triton_ops.search import Prior, ProblemPlace, Search, Searcher, UsesPreviews, make_searcher
 from triton_ops.space import Config
 from triton_ops.timing import RacePolicy
 from triton_ops.tuner import CompiledFeed, Silent, TuningLoop
@@ -232,7 +232,7 @@ def transfers_for(target: Recording, records: Sequence[Recording]) -> list[Prior
     own = (target.problem, target.dtype, target.device)
     helpful = [other for other in helpful if (other.problem, other.dtype, other.device) != own]
     helpful.sort(key=lambda other: (_distance(target, other), other.file))
-    transfers = (make_transfer(target.space, list(o.trials.values()), _distance(target, o)) for o in helpful)
+    transfers = (ProblemPlace.transfer(target.space, list(o.trials.values()), _distance(target, o)) for o in helpful)
     return [transfer for transfer in transfers if transfer is not None]
 
 
@@ -295,7 +295,7 @@ def replay(
     ended: int | None = None
     preview_count = 0
     while len(fractions) < budget:
-        if ended is None and expected_gain(searcher) < RacePolicy.zone:
+        if ended is None and Search.expected_gain(searcher) < RacePolicy.zone:
             ended = len(fractions)
         start = time.perf_counter()
         if previewing is not None:

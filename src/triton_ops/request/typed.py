@@ -28,7 +28,7 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UnsupportedDtypeError,
 )
-from triton_ops.space import Config, ConfigSpace, as_space
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import TensorSpec, dtype_name
 
 T = TypeVar("T")
@@ -140,7 +140,7 @@ class TypedProblem:
                 hint="add --space NAME=v1,v2 for every tunable",
             )
         specs = self.tensors(kernel, self.space)
-        return Operation(kernel.name, kernel, as_space(dict(self.space)), lambda: specs)
+        return Operation(kernel.name, kernel, ConfigSpace.from_user(dict(self.space)), lambda: specs)
 
     def tensors(self, kernel: FunctionKernel, tunables: Collection[str]) -> dict[str, TensorSpec]:
         """A function's tensors by name: its parameters without a default that are no tunables, in their order."""

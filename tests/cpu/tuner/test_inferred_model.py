@@ -30,7 +30,7 @@ from triton_ops.kernel_ir import KernelWork  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.request import Task  # noqa: E402
 from triton_ops.request.request import CopiedArguments  # noqa: E402
-from triton_ops.space import Config, as_space  # noqa: E402
+from triton_ops.space import Config, ConfigSpace  # noqa: E402
 from triton_ops.tuner import (  # noqa: E402
     Survey,
 )
@@ -215,7 +215,7 @@ def cached_work(kind):
     return WORKS[kind]
 
 
-SPACE = as_space({"BLOCK": [64, 128, 256, 512, 1024], "num_warps": [1, 2, 4, 8], "num_stages": [1, 2, 3]})
+SPACE = ConfigSpace.from_user({"BLOCK": [64, 128, 256, 512, 1024], "num_warps": [1, 2, 4, 8], "num_stages": [1, 2, 3]})
 
 
 class Reading:
@@ -289,7 +289,7 @@ def test_what_was_read_in_time_counts_and_the_rest_is_fitted():
 
 
 def test_of_very_many_texts_some_are_read_and_then_those_that_a_fit_expects_to_be_fast():
-    space = as_space({"BLOCK": [64, 128, 256, 512], "A": list(range(1, 51)), "B": list(range(1, 51))})
+    space = ConfigSpace.from_user({"BLOCK": [64, 128, 256, 512], "A": list(range(1, 51)), "B": list(range(1, 51))})
     reading = Reading()
     configs = Survey.considered(space)
     assert 1000 < len(configs) <= 2000  # of 10,000
@@ -374,7 +374,7 @@ def live_task(kernel, given, space):
     """A task as `tune` makes it of a caller's own arguments, on a GPU that is not here."""
     arguments = Arguments(given)
     return Task(
-        kernel=kernel, problem=Problem(kernel.name), space=as_space(space),
+        kernel=kernel, problem=Problem(kernel.name), space=ConfigSpace.from_user(space),
         device=DeviceSpec.named("NVIDIA H200"), device_name="cuda", arguments=CopiedArguments(arguments),
     )  # fmt: skip
 
