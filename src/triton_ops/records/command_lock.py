@@ -383,10 +383,11 @@ def lock_command(
         raise SettingsError("--refresh stands alone", hint="refresh first, then lock")
     if against is not None and not check:
         raise SettingsError("--against is for --check", hint="add --check")
+    names = TypedProblem.pairs(alias, "--alias", '"NVIDIA H200=NVIDIA GH200"')
     plan = LockPlan(
         buckets=TypedProblem.pairs(bucket, "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
         unproven=allow_unproven,
-        also={name: [other] for name, other in TypedProblem.pairs(alias, "--alias", '"NVIDIA H200=NVIDIA GH200"').items()},
+        also={name: [other] for name, other in names.items()},
     )  # fmt: skip
     if refresh:
         return _refreshed(lockfile)
