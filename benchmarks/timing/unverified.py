@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from triton_ops.backend import Arguments, Executable, Kernel
 from triton_ops.device import DeviceSpec
@@ -11,12 +11,11 @@ from triton_ops.evaluation import ArgumentSet, FinalRequest, Outcome, StationFac
 from triton_ops.evaluation.candidate import Evaluator
 from triton_ops.evaluation.finals import compare_finalists
 from triton_ops.records import RunLog
-from triton_ops.request import Budget, Effort, RunningBudget
+from triton_ops.request import Effort
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.timing import SharedTimer
 from triton_ops.tuner import Silent, TuningLoop
-from triton_ops.tuner.proposals import DirectFeed
 from triton_ops.values import Trial
 
 GPU = "cuda"
@@ -78,15 +77,13 @@ def searched(
     clock: Callable[[], float] | None = None,
 ) -> tuple[Trial, ...]:
     """The trials of an exhaustive search over a space, in the order taken."""
-    budget = RunningBudget(Budget(), clock) if clock else RunningBudget(Budget())
     search = TuningLoop(
-        space=space,
+        space=replace(space, default=default),
         searcher=make_searcher("exhaustive", space, seed),
-        budget=budget,
+        effort=Effort(name="exhaustive", worthwhile=0.0),
         log=RunLog(),
         listener=Silent(),
-        default=default,
-        feed=DirectFeed(),
+        **({} if clock is None else {"clock": clock}),
     )
     search.prepare([])
     search.run(Unverified(evaluator, effort))

@@ -8,7 +8,8 @@ import pytest
 
 from triton_ops.exceptions import TargetError
 from triton_ops.space import Config
-from triton_ops.tuner.proposals import CompiledFeed, DirectFeed, Previews
+from triton_ops.tuner.loop import DirectFeed
+from triton_ops.tuner.proposals import CompiledFeed, Previews
 from triton_ops.values import Compiled, Resources, Status
 
 CONFIGS = [Config(n=n) for n in range(6)]

@@ -32,11 +32,11 @@ from triton_ops.evaluation import StationFacts
 from triton_ops.exceptions import SpaceError
 from triton_ops.lab.recording import Recording, read_recording, recorded_model
 from triton_ops.records import RunLog
-from triton_ops.request import Effort, RunningBudget
+from triton_ops.request import Effort
 from triton_ops.search import Prior, ProblemPlace, Searcher, UsesPreviews, expected_gain, make_searcher, make_transfer
 from triton_ops.space import Config
 from triton_ops.timing import RacePolicy
-from triton_ops.tuner import Silent, TuningLoop, feed_over
+from triton_ops.tuner import CompiledFeed, Silent, TuningLoop
 from triton_ops.values import Compiled, Measurement, Status, Trial
 
 _LAUNCHES = 20  # of a screening
@@ -81,16 +81,16 @@ def live_replay(
     compilers = SimulatedCompilers(recording, clock, conditions.compilers)
     spec = DeviceSpec.named(recording.device)
     machine = Machine.of(spec) if spec is not None else None
-    feed = feed_over(compilers, machine, effort, searcher, wait=compilers.wait)
+    feed = CompiledFeed.over(compilers, machine, effort, searcher, wait=compilers.wait)
     loop = TuningLoop(
         space=recording.space,
         searcher=searcher,
-        budget=RunningBudget(effort.budget, clock, start=0.0, reserve_s=effort.final_s),
+        effort=effort,
         log=RunLog(),
         listener=Silent(),
-        default=recording.space.default_config,
         feed=feed,
-        worthwhile=effort.worthwhile,
+        start=0.0,
+        clock=clock,
     )
     loop.prepare([])
     compilers.advance(max(conditions.worker_s, clock.now_s))

@@ -16,7 +16,6 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from triton_ops.compilation import SharedCpus
 from triton_ops.processes import start_thread
-from triton_ops.request import GRACE_S
 from triton_ops.tuner import Gate, Listener
 from triton_ops.values import TuningResult
 
@@ -170,7 +169,7 @@ class LocalExecutor:
         tunes = [each for each in (self._now, *self._ahead.values(), *self._dropped) if each is not None]
         for each in tunes:
             each.gate.end()
-        until = time.monotonic() + GRACE_S
+        until = time.monotonic() + Gate.GRACE_S
         for each in tunes:
             each.thread.join(max(0.0, until - time.monotonic()))
             if each.thread.is_alive():

@@ -4,11 +4,9 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.request.effort import GRACE_S as GRACE_S
     from triton_ops.request.effort import Budget as Budget
     from triton_ops.request.effort import Effort as Effort
     from triton_ops.request.effort import Patience as Patience
-    from triton_ops.request.effort import RunningBudget as RunningBudget
     from triton_ops.request.known_calls import KnownCall as KnownCall
     from triton_ops.request.known_calls import KnownCalls as KnownCalls
     from triton_ops.request.request import KernelProblem as KernelProblem

@@ -399,6 +399,7 @@ _L2_COVERED = 2.5  # times the L2: bytes that the other sets must touch before a
 _LEAST_SETS = 2
 _PLACES = 8  # sets wherever there is memory for them: the mean over eight places has about a third of one's deviation
 _MEMORY_SHARE = 0.25  # share of the free device memory that further sets may take
+_MOST_SETS = 32_768  # copying so many takes about a second; a launch that touches a few bytes would need millions
 _ONE = 1  # a launch that touches no memory needs one set
 
 
@@ -406,14 +407,17 @@ def sets_needed(touched_bytes: int, l2_bytes: int | None, free_bytes: int | None
     """Number of argument sets to take in turn, the first included.
 
     At least what keeps L2 cold, and up to eight where they fit in a quarter of the free memory; without `free_bytes`
-    only the former. None if not even those fit, or if the size of the cache is not known: it must then be flushed
-    instead. `touched_bytes` are those that one launch reads and writes, `l2_bytes` the size of the device's last cache.
+    only the former. None if not even those fit, if they are more than `_MOST_SETS`, or if the size of the cache is not
+    known: it must then be flushed instead. `touched_bytes` are those that one launch reads and writes, `l2_bytes` the
+    size of the device's last cache.
     """
     if not l2_bytes:
         return None
     if touched_bytes <= 0:
         return _ONE
     least = max(_LEAST_SETS, math.ceil(_L2_COVERED * l2_bytes / touched_bytes) + 1)
+    if least > _MOST_SETS:
+        return None
     if free_bytes is None:
         return least
     fitting = int(_MEMORY_SHARE * free_bytes / touched_bytes) + 1

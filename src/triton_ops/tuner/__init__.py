@@ -4,7 +4,6 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.tuner.gate import Gate as Gate
     from triton_ops.tuner.loop import TuningLoop as TuningLoop
     from triton_ops.tuner.priors import Survey as Survey
     from triton_ops.tuner.progress import Listener as Listener
@@ -14,7 +13,8 @@ if TYPE_CHECKING:
     from triton_ops.tuner.progress import Silent as Silent
     from triton_ops.tuner.progress import result_json as result_json
     from triton_ops.tuner.progress import versions as versions
-    from triton_ops.tuner.proposals import feed_over as feed_over
+    from triton_ops.tuner.proposals import CompiledFeed as CompiledFeed
+    from triton_ops.tuner.proposals import Gate as Gate
     from triton_ops.tuner.session import release_processes as release_processes
     from triton_ops.tuner.session import tune as tune
     from triton_ops.tuner.session import uninterrupted as uninterrupted

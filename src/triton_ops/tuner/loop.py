@@ -10,30 +10,31 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import closing, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import SimpleQueue
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from triton_ops.evaluation import LITTLE, StationFacts
+from triton_ops.exceptions import SettingsError
 from triton_ops.processes import start_thread
 from triton_ops.records import Quarantine, RunLog, TrialOrigin
-from triton_ops.request import GRACE_S, RunningBudget
+from triton_ops.request import Budget, Effort
 from triton_ops.search import Searcher, expected_gain
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.progress import Listener, RunProgress
-from triton_ops.tuner.proposals import Feed, Ready, new_configs
-from triton_ops.values import Status, Trial
+from triton_ops.values import Compiled, Status, Trial
 
 _log = logging.getLogger("triton_ops")
 
 _SHARE = 0.25  # of the configs that ran
-_FEWEST = 4  # configs that ran, before a share of them means anything
+_FEWEST_RAN = 4  # configs that ran, before a share of them means anything
 
 
 class Doubts:
@@ -70,7 +71,7 @@ class Doubts:
         return f"the default config is wrong by little, {_numbers(trial)}; {_advice(trial.excess)}"
 
     def _of_many(self) -> str:
-        if len(self._ran) < _FEWEST or len(self._little) <= _SHARE * len(self._ran):
+        if len(self._ran) < _FEWEST_RAN or len(self._little) <= _SHARE * len(self._ran):
             return ""
         worst = max(self._little.values(), key=lambda trial: trial.excess or 0.0)
         return (
@@ -89,6 +90,152 @@ def _advice(excess: float | None) -> str:
         f"if such an error is right for this kernel, say so with tolerance=Tolerance(times={times}) or a check; "
         "else the kernel or its reference has a fault"
     )
+
+
+_LARGEST_RESERVE = 0.35  # of the budget
+_LATEST = 5  # trials by which the next one's time is judged
+_FEWEST = 4  # trials of a run whose seconds are used up early, such as by its start
+_MOST_OVER = 0.25  # of the budget, that these may take together although the seconds are over
+_LEAST_RESERVE = 0.2  # of the budget, for the last comparison after trials that began when the seconds were over
+
+
+class RunningBudget:
+    """A budget and its clock, by which the run began at `start`; `reserve_s` are left for the last comparison."""
+
+    def __init__(
+        self,
+        budget: Budget,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        start: float | None = None,
+        reserve_s: float = 0.0,
+    ) -> None:
+        self.budget = budget
+        self._clock = clock
+        self._start = clock() if start is None else start
+        whole_s = math.inf if budget.seconds is None else budget.seconds
+        self._search_s = whole_s - min(reserve_s, whole_s * _LARGEST_RESERVE)
+        self._latest: deque[float] = deque(maxlen=_LATEST)
+        self._compile_s = 0.0
+        self._first_s: float | None = None
+        self._late = False
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return self._clock() - self._start
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that are left of the whole run, at least 0; None without a limit."""
+        return None if self.budget.seconds is None else max(self.budget.seconds - self.elapsed_s, 0.0)
+
+    @property
+    def comparison_s(self) -> float | None:
+        """Seconds for the last comparison; None without a limit. Trials that began late are compared all the same."""
+        if self.budget.seconds is None or self.left_s is None:
+            return None
+        return max(self.left_s, _LEAST_RESERVE * self.budget.seconds if self._late else 0.0)
+
+    @property
+    def late_start_s(self) -> float | None:
+        """When the first trial began, if the seconds for the search were over by then; else None."""
+        return self._first_s if self._first_s is not None and self._first_s >= self._search_s else None
+
+    def note(self, trial_s: float, compile_s: float = 0.0) -> None:
+        """A trial took so long, and so may the next; a process took so long to compile its config."""
+        self._latest.append(trial_s)
+        self._compile_s = max(self._compile_s, compile_s)
+        begun_s = self.elapsed_s - trial_s
+        self._first_s = begun_s if self._first_s is None else min(self._first_s, begun_s)
+        self._late |= begun_s >= self._search_s
+
+    def spent(self, trials: int) -> str | None:
+        """The reason why the search must end after `trials` trials: `trials` or `seconds`; None if it may go on.
+
+        It ends before a trial that would not fit, judged by the shortest of the latest ones. After one to three trials
+        it goes on all the same if they were short.
+        """
+        if self.budget.trials is not None and trials >= self.budget.trials:
+            return "trials"
+        if self.budget.seconds is None:
+            return None
+        expected_s = min(self._latest, default=0.0)
+        few_s = self._compile_s + (_FEWEST - trials) * expected_s
+        few = bool(self._latest) and trials < _FEWEST and few_s <= _MOST_OVER * self.budget.seconds
+        return "seconds" if self.elapsed_s + expected_s >= self._search_s and not few else None
+
+
+GRACE_S = 30.0
+"""Seconds that a step which has begun may take after its tune is to end; a launch that hangs takes 20 s until then."""
+_BATCH = 8  # proposals asked for at a time
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A proposal whose turn has come; `dropped` is its finished trial if it is not to be run."""
+
+    config: Config
+    compiled: Compiled | None = None
+    dropped: Trial | None = None
+
+
+class DirectFeed:
+    """Holds proposals until they are tried, and gives each one once, to be run or as dropped.
+
+    This one compiles nothing: every proposal is ready at once, in order. The loop asks for its room before it asks the
+    searcher, so that a searcher is told of compiled previews first.
+    """
+
+    waited_s = 0.0
+
+    def __init__(self) -> None:
+        self._waiting: deque[Any] = deque()
+
+    @property
+    def held(self) -> int:
+        """The number of proposals that wait; none is ever deferred."""
+        return len(self._waiting)
+
+    @property
+    def ready(self) -> bool:
+        """True if no proposal has to be waited for."""
+        return True
+
+    def room(self) -> int:
+        """A whole batch once no proposal waits, else 0."""
+        return 0 if self._waiting else _BATCH
+
+    def add(self, configs: Iterable[Config], anyway: bool = False) -> None:  # noqa: ARG002 - nothing is deferred
+        """Take proposals; all of them are run."""
+        self._waiting.extend(configs)
+
+    def next(self, run_deferred: bool, patient: bool = True) -> Ready | None:  # noqa: ARG002 - all are ready
+        """The proposal that has waited longest."""
+        return Ready(self._waiting.popleft()) if self._waiting else None
+
+
+_REPEATED_ANSWERS = 100  # after so many answers in a row without a new config, the searcher counts as exhausted
+
+
+def new_configs(searcher: Searcher, count: int, proposed: Collection[Config]) -> list[Config]:
+    """Up to `count` configs from `searcher` that are not in `proposed`; an empty list when no new config comes.
+
+    A searcher that repeats configs is asked again: it may continue an interrupted run without a memory of the trials.
+    Raises SettingsError if it proposes an object that is no config.
+    """
+    for _ in range(_REPEATED_ANSWERS):
+        answer: Sequence[Any] = searcher.ask(count)  # the searcher may be a user's, so its answer is checked
+        if wrong := [config for config in answer if not isinstance(config, Config)]:
+            raise SettingsError(
+                f"{type(searcher).__qualname__}.ask returned {wrong[0]!r}, which is no Config",
+                hint="return configs of the space, or make one with triton_ops.Config(BLOCK=128)",
+            )
+        if fresh := [config for config in dict.fromkeys(answer) if config not in proposed]:
+            return fresh
+        if not answer:
+            break
+    return []
 
 
 _Attempt: TypeAlias = Callable[[], Trial]
@@ -149,20 +296,19 @@ class _UnderWay:
 class TuningLoop:
     """The loop of one search.
 
-    Configs in `quarantine` ended their process before and are not run. With `thorough`, deferred configs are run at the
-    end even if another has worked. It ends when the searcher expects to gain less than the share `worthwhile`.
+    Configs in `quarantine` ended their process before and are not run. The run began at `start` by `clock`; None is
+    now.
     """
 
     space: ConfigSpace
     searcher: Searcher
-    budget: RunningBudget
+    effort: Effort
     log: RunLog
     listener: Listener
-    default: Config
-    feed: Feed
+    feed: DirectFeed = field(default_factory=DirectFeed)
     quarantine: Quarantine = field(default_factory=lambda: Quarantine(None))
-    thorough: bool = False
-    worthwhile: float = 0.0
+    start: float | None = None
+    clock: Callable[[], float] = time.monotonic
     trials: dict[Config, Trial] = field(default_factory=dict)
     stopped: str = "complete"
     best: Trial | None = None  # by its screening, so far
@@ -175,6 +321,8 @@ class TuningLoop:
     _modes: set[str] = field(default_factory=set)  # of measurements so far
 
     def __post_init__(self) -> None:
+        self.default = self.space.default_config
+        self.budget = RunningBudget(self.effort.budget, self.clock, start=self.start, reserve_s=self.effort.final_s)
         self.doubts = Doubts(self.default)
 
     def prepare(
@@ -249,7 +397,7 @@ class TuningLoop:
         if reason is not None and self.feed.held:
             self.stopped = reason
             return None
-        ready = self.feed.next(self.thorough or self.best is None, patient=not self._settled)
+        ready = self.feed.next(self.effort.thorough or self.best is None, patient=not self._settled)
         if reason is not None and ready is not None:
             self.stopped = reason
             return None
@@ -278,7 +426,7 @@ class TuningLoop:
             gain = expected_gain(self.searcher)
             if not (configs := new_configs(self.searcher, room, self._proposed)):
                 return
-            if gain < self.worthwhile:
+            if gain < self.effort.worthwhile:
                 self._settled = True  # the proposals that are compiled are still tried
                 return
             self._propose(configs, TrialOrigin.SEARCHER)

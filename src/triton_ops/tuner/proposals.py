@@ -19,21 +19,18 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
-from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import Machine
-from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
-from triton_ops.request import Effort, Task
+from triton_ops.exceptions import TargetError
+from triton_ops.request import Effort
 from triton_ops.search import Searcher, UsesPreviews
 from triton_ops.space import Config
+from triton_ops.tuner.loop import GRACE_S, DirectFeed, Ready, new_configs
 from triton_ops.values import Compiled, Trial
-
-_BATCH = 8  # proposals asked for at a time
 
 
 class Compiles(Protocol):
@@ -43,42 +40,6 @@ class Compiles(Protocol):
 
     def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
         """Compile a config, as `CompilePool.submit`."""
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A proposal whose turn has come; `dropped` is its finished trial if it is not to be run."""
-
-    config: Config
-    compiled: Compiled | None = None
-    dropped: Trial | None = None
-
-
-class DirectFeed:
-    """A feed that compiles nothing: every proposal is ready at once, in order."""
-
-    waited_s = 0.0
-    ready = True
-
-    def __init__(self) -> None:
-        self._waiting: deque[Config] = deque()
-
-    @property
-    def held(self) -> int:
-        """The number of proposals that wait; none is ever deferred."""
-        return len(self._waiting)
-
-    def room(self) -> int:
-        """A whole batch once no proposal waits, else 0."""
-        return 0 if self._waiting else _BATCH
-
-    def add(self, configs: Iterable[Config], anyway: bool = False) -> None:  # noqa: ARG002 - nothing is deferred
-        """Take proposals; all of them are run."""
-        self._waiting.extend(configs)
-
-    def next(self, run_deferred: bool, patient: bool = True) -> Ready | None:  # noqa: ARG002 - all are ready
-        """The proposal that has waited longest."""
-        return Ready(self._waiting.popleft()) if self._waiting else None
 
 
 _PREVIEWS_AHEAD = 8  # previews per compiling process that wait or run: enough that no process is idle during a trial
@@ -218,7 +179,7 @@ def until_one_is_done(futures: Sequence[Future[Compiled]]) -> None:
     wait(futures, return_when=FIRST_COMPLETED)
 
 
-class CompiledFeed:
+class CompiledFeed(DirectFeed):
     """A feed whose proposals are compiled when they are given; 8 at most wait once there are previews."""
 
     def __init__(
@@ -232,6 +193,23 @@ class CompiledFeed:
         self._deferred: list[Compiled] = []
         self._last: deque[Ready] = deque()  # deferred proposals that are given now
         self._warned = False
+
+    @classmethod
+    def over(
+        cls,
+        pool: Compiles,
+        machine: Machine | None,
+        effort: Effort,
+        searcher: Searcher,
+        log: Callable[[Compiled], None] = lambda _: None,
+        wait: Wait = until_one_is_done,
+    ) -> CompiledFeed:
+        """The feed of a search over a pool; `log` takes every preview."""
+        previews = None
+        if isinstance(searcher, UsesPreviews) and effort.previews > 0 and pool.workers > 1:
+            previews = Previews(searcher, pool, effort.previews, machine, log)
+            previews.update()
+        return cls(pool, max(_LEAST_AHEAD, int(_AHEAD * pool.workers)), previews, wait)
 
     @property
     def held(self) -> int:
@@ -332,78 +310,83 @@ def _dropped(compiled: Compiled, reason: str) -> Ready:
     return Ready(compiled.config, compiled, dropped=trial)
 
 
-Feed: TypeAlias = DirectFeed | CompiledFeed
-"""Holds proposals until they are tried, and gives each one once, to be run or as dropped.
-
-The loop asks for its room before it asks the searcher, so that the searcher is told of compiled previews first.
-"""
+_LOOK_S = 0.2  # between two looks whether the tune is to end, while compilers are waited for
 
 
-@contextmanager
-def open_pool(
-    task: Task, effort: Effort, *, reuse: bool = False, shared_cpus: SharedCpus | None = None
-) -> Iterator[CompilePool | None]:
-    """The compile pool for a task; None for a kernel that is not compiled ahead.
+@dataclass(frozen=True)
+class Leave:
+    """The terms on which a tune gets its device.
 
-    With `reuse` the process that starts its processes may be that of other tunes, and is left to the next.
+    It became the tune's at `since_s`, by `time.monotonic()`: what was prepared before, beside another tune, its budget
+    does not count. `limit_s` is a further limit for the tune. With `overlaps` a trial may begin in another process
+    before the search and the listener know of the one before, which is on disk; Ctrl-C then waits for the trial.
     """
-    pool = _pool_for(task, effort, reuse, shared_cpus)
-    if pool is None:
-        yield None
-        return
-    with pool:
-        yield pool
+
+    since_s: float = 0.0
+    limit_s: float | None = None
+    overlaps: bool = False
 
 
-def feed_over(
-    pool: Compiles | None,
-    machine: Machine | None,
-    effort: Effort,
-    searcher: Searcher,
-    log: Callable[[Compiled], None] = lambda _: None,
-    wait: Wait = until_one_is_done,
-) -> Feed:
-    """The feed for a search: `CompiledFeed` over a pool, else `DirectFeed`; `log` takes every preview."""
-    if pool is None:
-        return DirectFeed()
-    previews = None
-    if isinstance(searcher, UsesPreviews) and effort.previews > 0 and pool.workers > 1:
-        previews = Previews(searcher, pool, effort.previews, machine, log)
-        previews.update()
-    return CompiledFeed(pool, max(_LEAST_AHEAD, int(_AHEAD * pool.workers)), previews, wait)
+class Gate:
+    """The gate of one tune: closed while it is prepared, open when the device is its own, or locked for good.
 
+    `ready` is called when enough of the tune is prepared, and when all is, which its argument tells; in any thread.
+    A tune that is to end hears of it by a `KeyboardInterrupt` of each method that it calls.
 
-def _pool_for(task: Task, effort: Effort, reuse: bool, shared_cpus: SharedCpus | None) -> CompilePool | None:
-    try:
-        compiler = task.compiler()
-        if compiler is None:
-            return None
-        return CompilePool(
-            compiler, timeout_s=effort.patience.compile_s, launches=True, reuse=reuse, shared_cpus=shared_cpus
-        )
-    except (TargetError, KernelTypeError) as error:
-        _log.warning("nothing is compiled ahead: %s", error.message)
-        return None
-
-
-_REPEATED_ANSWERS = 100  # after so many answers in a row without a new config, the searcher counts as exhausted
-
-
-def new_configs(searcher: Searcher, count: int, proposed: Collection[Config]) -> list[Config]:
-    """Up to `count` configs from `searcher` that are not in `proposed`; an empty list when no new config comes.
-
-    A searcher that repeats configs is asked again: it may continue an interrupted run without a memory of the trials.
-    Raises SettingsError if it proposes an object that is no config.
+    A tune of one problem has no gate. Where many problems are tuned, the next one is compiled while one is measured,
+    and waits at its gate; and a tune in a thread of its own, which Ctrl-C does not reach, is ended at its gate.
     """
-    for _ in range(_REPEATED_ANSWERS):
-        answer: Sequence[Any] = searcher.ask(count)  # the searcher may be a user's, so its answer is checked
-        if wrong := [config for config in answer if not isinstance(config, Config)]:
-            raise SettingsError(
-                f"{type(searcher).__qualname__}.ask returned {wrong[0]!r}, which is no Config",
-                hint="return configs of the space, or make one with triton_ops.Config(BLOCK=128)",
-            )
-        if fresh := [config for config in dict.fromkeys(answer) if config not in proposed]:
-            return fresh
-        if not answer:
-            break
-    return []
+
+    GRACE_S: ClassVar = GRACE_S
+
+    def __init__(self, ready: Callable[[bool], None] = lambda _: None) -> None:
+        self._changed, self._ready = threading.Condition(), ready
+        self._leave: Leave | None = None
+        self._ended = False
+
+    def wait(self, prepared: FirstConfigs | None = None) -> Leave:
+        """Wait until the tune is let in, which may be before enough is prepared; None says that all is."""
+        if prepared is None:
+            self._ready(True)
+        else:
+            prepared.enough.add_done_callback(lambda _: self._ready(False))
+            prepared.whole.add_done_callback(lambda _: self._ready(True))
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._leave is not None)
+            self.check()
+            assert self._leave is not None
+            return self._leave
+
+    def hold(self, seconds: float) -> None:
+        """Wait for so many seconds, or until the tune is let in or is to end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._leave is not None, timeout=seconds)
+
+    def check(self) -> None:
+        """Do nothing, as long as the tune may go on."""
+        if self._ended:
+            raise KeyboardInterrupt
+
+    def let_in(self, limit_s: float | None, *, overlaps: bool = True) -> None:
+        """Let the tune have the device, for at most so many seconds."""
+        with self._changed:
+            self._leave = Leave(time.monotonic(), limit_s, overlaps)
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Have the tune end."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+
+def wait_for_one(gate: Gate, futures: Sequence[Future[Any]]) -> None:
+    """Wait until one of some futures is done, unless the tune is to end."""
+    while not wait(futures, timeout=_LOOK_S, return_when=FIRST_COMPLETED).done:
+        gate.check()
+
+
+def nothing_yet(gate: Gate) -> bool:
+    """Answer that nothing could be measured yet, unless the tune is to end."""
+    gate.check()
+    return False

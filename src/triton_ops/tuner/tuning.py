@@ -17,7 +17,7 @@ from triton_ops.base import Folder
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import Calibration, CpuLoad, DeviceSpec, Machine
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
-from triton_ops.exceptions import CacheError, DeviceError
+from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError
 from triton_ops.processes import WorkerProcess, cleaned_up_on_sigterm
 from triton_ops.records import (
     RECORDS,
@@ -38,14 +38,22 @@ from triton_ops.records import (
     recalled,
     store_in,
 )
-from triton_ops.request import Effort, RunningBudget, Task, TuneOptions, TuneRequest
+from triton_ops.request import Effort, Task, TuneOptions, TuneRequest
 from triton_ops.search import USES_PRIORS, Prior, Searcher, begin_imports, make_searcher
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.tuner.gate import Gate, Leave, nothing_yet, wait_for_one
-from triton_ops.tuner.loop import TuningLoop
+from triton_ops.tuner.loop import DirectFeed, TuningLoop
 from triton_ops.tuner.priors import coming_priors, readiness, searcher_over, transfers_to, winners_nearby
 from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of, versions
-from triton_ops.tuner.proposals import Compiles, Feed, FirstConfigs, feed_over, open_pool, until_one_is_done
+from triton_ops.tuner.proposals import (
+    CompiledFeed,
+    Compiles,
+    FirstConfigs,
+    Gate,
+    Leave,
+    nothing_yet,
+    until_one_is_done,
+    wait_for_one,
+)
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 
 
@@ -348,12 +356,12 @@ class Tuning:
         if self.gate is None:
             yield None
             return
-        with open_pool(self.task, self.effort, reuse=True, shared_cpus=self.requested.shared_cpus) as pool:
+        with self._pool() as pool:
             first = None if pool is None else FirstConfigs(pool)
             if pool is not None and first is not None:
                 self._compile_first(first)
                 searcher = self._searcher(pool, partial(nothing_yet, self.gate))
-                feed_over(first, Machine.of(self.task.device), self.effort, searcher)
+                CompiledFeed.over(first, Machine.of(self.task.device), self.effort, searcher)
                 first.complete(searcher)
             leave = self._leave = self.gate.wait(first)
             self.start = max(self.start, leave.since_s)
@@ -424,15 +432,12 @@ class Tuning:
         incumbents, nearby = self._incumbents(), self._nearby(trials)
         assignment = self._assignment(trials)
         with ExitStack() as stack:
-            if (pool := stack.enter_context(self._pool(prepared))) is not None:
+            if (pool := stack.enter_context(prepared or nullcontext() if self.gate else self._pool())) is not None:
                 self._compile_first(pool, nearby)
             check = (lambda: None) if self.gate is None else self.gate.check
             wait_for_station = self.stations.begin(assignment, process, log.begun, check)
             searcher = self._searcher(pool, readiness(process))
-            waits = until_one_is_done if self.gate is None else partial(wait_for_one, self.gate)
-            machine = Machine.of(self.task.device)
-            feed = feed_over(pool, machine, self.effort, searcher, log.preview, waits)
-            loop = self._loop(log, searcher, feed)
+            loop = self._loop(log, searcher, pool)
             loop.prepare(incumbents, trials, nearby)
             station = stack.enter_context(closing(wait_for_station()))
             loop.run(station, overlaps=may_overlap(self._leave, station.facts, self.task.device))
@@ -451,7 +456,7 @@ class Tuning:
             facts, load_notes = station.facts, self.load.notes(self.task.device)
             pitfalls = pitfall_notes(final.trials, self.task.work)
             notes = (*facts.notes, *loop.doubts.notes, *cut_note(loop, final), *load_notes, *pitfalls)
-            facts = replace(facts, waited_s=feed.waited_s, notes=notes)
+            facts = replace(facts, waited_s=loop.feed.waited_s, notes=notes)
         # The station has freed its memory.
         confirm = partial(self.stations.confirm, outcome, assignment, final, facts.mode, loop.budget.left_s)
         outcome = _compared(loop, confirm, outcome)
@@ -467,26 +472,29 @@ class Tuning:
         for config in nearby:
             pool.submit(config, spare=True)
 
-    def _pool(self, prepared: CompilePool | None) -> AbstractContextManager[CompilePool | None]:
-        """The compile pool, the prepared one if there is one, which has ended its processes after the block."""
-        if self.gate is None:
-            return open_pool(self.task, self.effort, reuse=True)
-        return nullcontext() if prepared is None else prepared
+    def _pool(self) -> AbstractContextManager[CompilePool | None]:
+        """A compile pool; None for a kernel that is not compiled ahead, or where there is no GPU."""
+        try:
+            if (compiler := self.task.compiler()) is None:
+                return nullcontext()
+            return CompilePool(
+                compiler, timeout_s=self.effort.patience.compile_s, launches=True, reuse=True,
+                shared_cpus=self.requested.shared_cpus,
+            )  # fmt: skip
+        except (TargetError, KernelTypeError) as error:
+            _log.warning("nothing is compiled ahead: %s", error.message)
+            return nullcontext()
 
-    def _loop(self, log: RunLog, searcher: Searcher, feed: Feed) -> TuningLoop:
-        effort = self.effort
+    def _loop(self, log: RunLog, searcher: Searcher, pool: CompilePool | None) -> TuningLoop:
+        feed = DirectFeed()
+        if pool is not None:
+            waits = until_one_is_done if self.gate is None else partial(wait_for_one, self.gate)
+            machine = Machine.of(self.task.device)
+            feed = CompiledFeed.over(pool, machine, self.effort, searcher, log.preview, waits)
         return TuningLoop(
-            space=self.task.space,
-            searcher=searcher,
-            budget=RunningBudget(effort.budget, start=self.start, reserve_s=effort.final_s),
-            log=log,
-            listener=self.listener,
-            default=self.default,
-            feed=feed,
-            quarantine=self.quarantine,
-            thorough=effort.thorough,
-            worthwhile=effort.worthwhile,
-        )
+            space=self.task.space, searcher=searcher, effort=self.effort, log=log, listener=self.listener, feed=feed,
+            quarantine=self.quarantine, start=self.start,
+        )  # fmt: skip
 
     def _record(self, findings: _Findings, log: RunLog, before: Before) -> Record:
         outcome, stopped = findings.outcome, findings.loop.stopped

@@ -24,11 +24,10 @@ from triton_ops.evaluation import (  # noqa: E402
 )
 from triton_ops.evaluation.isolated import Isolated  # noqa: E402
 from triton_ops.records import RunLog  # noqa: E402
-from triton_ops.request import Budget, RunningBudget, TuneOptions  # noqa: E402
+from triton_ops.request import Effort, TuneOptions  # noqa: E402
 from triton_ops.search import make_searcher  # noqa: E402
 from triton_ops.space import Config, ConfigSpace  # noqa: E402
 from triton_ops.tuner import Silent, TuningLoop  # noqa: E402
-from triton_ops.tuner.proposals import DirectFeed  # noqa: E402
 
 pytestmark = pytest.mark.triton
 
@@ -84,8 +83,8 @@ def test_the_thread_that_tries_configs_while_the_search_thinks_finds_what_the_ca
     def tried():
         station, space = Notes(), ConfigSpace({"n": [1, 2]})
         search = TuningLoop(
-            space=space, searcher=make_searcher("exhaustive", space, 0), budget=RunningBudget(Budget()), log=RunLog(),
-            listener=Silent(), default=Config(n=1), feed=DirectFeed(),
+            space=space, searcher=make_searcher("exhaustive", space, 0), effort=Effort(name="free"), log=RunLog(),
+            listener=Silent(),
         )  # fmt: skip
         search.prepare([])
         with pytest.raises(LookupError):

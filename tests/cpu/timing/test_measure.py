@@ -100,6 +100,9 @@ def test_a_cpu_is_timed_by_the_host(options):
         (10_000, 1000, 39_999, None),
         (10_000, 1000, 40_000, 2),
         (10_000, 1000, 320_000, 8),
+        (72, 60 << 20, 1 << 37, None),
+        (72, 60 << 20, None, None),
+        (8_192, 60 << 20, 1 << 37, 19_201),
     ],
 )
 def test_there_are_enough_argument_sets_to_keep_l2_cold_where_they_fit(touched, l2, free, copies):

@@ -12,9 +12,10 @@ from tests.cpu.evaluation.test_doubt import DEFAULT, RIVAL, Noisy
 from triton_ops import Config, tune
 from triton_ops.evaluation import FinalRequest
 from triton_ops.evaluation.finals import compare_finalists
-from triton_ops.request import Budget, Effort, RunningBudget
+from triton_ops.request import Budget, Effort
 from triton_ops.request.effort import PRESETS
 from triton_ops.tuner import Silent
+from triton_ops.tuner.loop import RunningBudget
 from triton_ops.tuner.tuning import cut_note
 from triton_ops.values import Measurement, Status, Trial
 

@@ -18,7 +18,7 @@ from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.evaluation import StationFacts
 from triton_ops.records import RunLog, read_run
 from triton_ops.records.run_log import Preview
-from triton_ops.request import Budget, RunningBudget
+from triton_ops.request import Budget, Effort
 from triton_ops.search import make_searcher
 from triton_ops.space import ConfigSpace
 from triton_ops.tuner import Silent, TuningLoop
@@ -61,12 +61,10 @@ def searched(space, searcher=None, previews=0, log=None, **more):
         search = TuningLoop(
             space=space,
             searcher=searcher,
-            budget=RunningBudget(more.pop("budget", Budget())),
+            effort=Effort(name="free", **{"worthwhile": 0.0, **more}),
             log=log,
             listener=Silent(),
-            default=space.default_config,
             feed=feed,
-            **more,
         )
         search.prepare([])
         search.run(station)

@@ -12,13 +12,12 @@ from tests.runs import ID, head
 from triton_ops.evaluation import StationFacts
 from triton_ops.processes.channel import Channel
 from triton_ops.records import RunLog
-from triton_ops.request import Budget, RunningBudget
+from triton_ops.request import Budget, Effort
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Silent, TuningLoop
-from triton_ops.tuner.gate import nothing_yet
 from triton_ops.tuner.priors import LatePriors, readiness, searcher_over
-from triton_ops.tuner.proposals import DirectFeed
+from triton_ops.tuner.proposals import nothing_yet
 from triton_ops.values import Compiled, Measurement, Status, Trial
 
 SPACE = ConfigSpace({"n": list(range(12)), "m": list(range(12))})
@@ -71,8 +70,8 @@ def searched(tmp_path, comes_at, trials):
     priors, prior = Future(), KnowsTheBest()
     station = Station(priors, comes_at, prior)
     loop = TuningLoop(
-        space=SPACE, searcher=LatePriors(made, priors, patience_s=0.0), budget=RunningBudget(Budget(trials=trials)),
-        log=log, listener=Silent(), default=DEFAULT, feed=DirectFeed(),
+        space=SPACE, searcher=LatePriors(made, priors, patience_s=0.0), log=log, listener=Silent(),
+        effort=Effort(name="free", budget=Budget(trials=trials), worthwhile=0.0),
     )  # fmt: skip
     loop.prepare([])
     loop.run(station)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -12,17 +13,18 @@ from triton_ops.evaluation import StationFacts
 from triton_ops.records import RunLog, read_run
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.run_log import FinishedTrial as Tried
-from triton_ops.request import Budget, RunningBudget
+from triton_ops.request import Budget, Effort
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Silent, TuningLoop
-from triton_ops.tuner.gate import Leave
-from triton_ops.tuner.proposals import DirectFeed
+from triton_ops.tuner.loop import DirectFeed
+from triton_ops.tuner.proposals import Leave
 from triton_ops.tuner.tuning import may_overlap
 from triton_ops.values import Measurement, Status, Trial
 
-SPACE = ConfigSpace({"n": [1, 2, 3, 4, 5]})
 DEFAULT = Config(n=3)
+SPACE = ConfigSpace({"n": [1, 2, 3, 4, 5]}, default=DEFAULT)
+FREE = Effort(name="free", worthwhile=0.0)
 CHANGES = 4  # the config from which on times are taken in another mode
 
 
@@ -96,9 +98,8 @@ def searched(tmp_path, budget=None, feed=None, station=None, listener=None, over
     log.begin(head())
     searcher, station = Recorder(), station or ChangesItsMode()
     search = TuningLoop(
-        space=SPACE, searcher=searcher, budget=RunningBudget(budget or Budget()), log=log,
-        listener=listener or Silent(),
-        default=DEFAULT, feed=feed or DirectFeed(),
+        space=SPACE, searcher=searcher, effort=replace(FREE, budget=budget or Budget()), log=log,
+        listener=listener or Silent(), feed=feed or DirectFeed(),
     )  # fmt: skip
     search.prepare([Config(n=5)])
     search.run(station, overlaps=overlaps)
@@ -145,8 +146,7 @@ def test_the_failures_that_a_listener_is_told_of_are_those_of_the_trials_so_far(
     assert search.progress().failed == 2
     assert told.failed == sorted(told.failed)
     again = TuningLoop(
-        space=SPACE, searcher=Recorder(), budget=RunningBudget(Budget()), log=None, listener=told, default=DEFAULT,
-        feed=DirectFeed(),
+        space=SPACE, searcher=Recorder(), effort=FREE, log=None, listener=told,
     )  # fmt: skip
     again.prepare([], earlier=search.trials.values())
     assert again.progress().failed == 2
