@@ -28,7 +28,6 @@ from triton_ops.records import (
     Quarantine,
     Record,
     Runs,
-    open_store,
     read_lockfile,
     read_run,
 )
@@ -38,6 +37,7 @@ from triton_ops.records.lock_entry import EntryOrigin as Origin
 from triton_ops.records.lock_entry import LockedTiming as Measured
 from triton_ops.records.misses import flush_misses
 from triton_ops.records.run_log import has_ended
+from triton_ops.records.store import open_store
 from triton_ops.request import TuneProblem
 from triton_ops.space import Config
 from triton_ops.tuner import Silent

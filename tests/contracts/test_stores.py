@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from tests.strategies import examples
 from triton_ops.exceptions import CacheError
-from triton_ops.records import RECORDS, DirectoryStore, LayeredStore, MemoryStore, Record, Store, Timing, open_store
+from triton_ops.records import RECORDS, DirectoryStore, LayeredStore, MemoryStore, Record, Store, Timing
 from triton_ops.records.record import Verified
+from triton_ops.records.store import open_store
 from triton_ops.space import Config
 from triton_ops.values import Key, Resources
 

@@ -7,7 +7,8 @@ import pytest
 import triton_ops
 from triton_ops.device import probe
 from triton_ops.kernels import load
-from triton_ops.records import Lockfile, LockPlan, lock_of, open_store
+from triton_ops.records import Lockfile, LockPlan, lock_of
+from triton_ops.records.store import open_store
 from triton_ops.ship.targets import Targets
 from triton_ops.ship.verification import verify
 

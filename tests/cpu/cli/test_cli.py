@@ -17,9 +17,10 @@ from triton_ops.backend import command_doctor
 from triton_ops.cli.app import imported, program
 from triton_ops.device import probe
 from triton_ops.exceptions import MissingDependencyError
-from triton_ops.records import Record, Timing, open_store
+from triton_ops.records import Record, Timing
 from triton_ops.records.command_cache import export_records
 from triton_ops.records.record import Verified
+from triton_ops.records.store import open_store
 from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config
 from triton_ops.values import Key, Resources

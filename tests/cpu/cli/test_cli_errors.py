@@ -14,7 +14,8 @@ import pytest
 from tests.records import record
 from triton_ops.device import gpu_missing
 from triton_ops.exceptions import CacheError
-from triton_ops.records import cache_folder, open_store
+from triton_ops.records import cache_folder
+from triton_ops.records.store import open_store
 
 TARGET = """
 from pathlib import Path

@@ -17,10 +17,11 @@ from triton_ops.dispatch import decision as decisions
 from triton_ops.dispatch import would_run
 from triton_ops.dispatch.operations import decided
 from triton_ops.exceptions import TargetError
-from triton_ops.records import Lockfile, LockPlan, Record, Runs, Timing, lock_of, open_store, read_lockfile, read_run
+from triton_ops.records import Lockfile, LockPlan, Record, Runs, Timing, lock_of, read_lockfile, read_run
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.key_advice import advise
 from triton_ops.records.run_log import FinishedTrial as Tried
+from triton_ops.records.store import open_store
 from triton_ops.ship import choose_portfolio
 from triton_ops.space import Config
 from triton_ops.terminal import CHECK_FAILED

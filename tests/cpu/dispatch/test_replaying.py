@@ -9,8 +9,9 @@ from triton_ops import operation
 from triton_ops.dispatch import decision as decisions
 from triton_ops.dispatch import ladder as sources
 from triton_ops.exceptions import LockfileError, SettingsError, UntunedError
-from triton_ops.records import Lockfile, LockPlan, lock_of, open_store, share_records
+from triton_ops.records import Lockfile, LockPlan, lock_of, share_records
 from triton_ops.records import store as layered
+from triton_ops.records.store import open_store
 from triton_ops.tuner import RequestedTune
 
 

@@ -23,8 +23,9 @@ from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch import would_run
 from triton_ops.dispatch.ladder import Question
 from triton_ops.kernels import tiles
-from triton_ops.records import FollowedLockfile, LockPlan, Record, Timing, lock_of, open_store, read_lockfile
+from triton_ops.records import FollowedLockfile, LockPlan, Record, Timing, lock_of, read_lockfile
 from triton_ops.records.record import Verified
+from triton_ops.records.store import open_store
 from triton_ops.request import TuneProblem, request
 from triton_ops.space import Config
 from triton_ops.values import Key, dtype_name
