@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.document import save
 from benchmarks.model.inferred_quality import inferred, readings_of
-from benchmarks.model.model_quality import figures, read, resources_of, spearman, time_ms
+from benchmarks.model.model_quality import figures, read, resources_of, time_ms
 from triton_ops.cost_model import Model, Readings
 from triton_ops.lab.recording import recorded_model
 from triton_ops.values import Resources
@@ -62,7 +62,7 @@ class Space:
         errors = [math.log(min(score, 1e4) / time) for score, time in zip(scores, self.times_ms, strict=True)]
         mean = sum(w * e for w, e in zip(weights, errors, strict=True)) / sum(weights)
         spread = math.sqrt(sum(w * (e - mean) ** 2 for w, e in zip(weights, errors, strict=True)) / sum(weights))
-        return spread + 1 - spearman(scores, self.times_ms) + abs(mean) * _LEVEL
+        return spread + 1 - Model.spearman(scores, self.times_ms) + abs(mean) * _LEVEL
 
 
 def loaded(path: Path) -> Space | None:

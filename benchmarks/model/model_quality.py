@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.document import save
-from triton_ops.cost_model import spearman
+from triton_ops.cost_model import Model
 from triton_ops.lab.recording import recorded_model
 from triton_ops.values import Resources
 
@@ -61,7 +61,7 @@ def figures(scores: Sequence[float], times: Sequence[float]) -> dict[str, float]
     """Spearman's correlation, the first configs' share of the optimum, and the bias of the level."""
     order = sorted(range(len(times)), key=lambda at: scores[at])
     best = min(times)
-    shares = {"spearman": spearman(scores, times)}
+    shares = {"spearman": Model.spearman(scores, times)}
     shares |= {f"best_of_{count}": best / min(times[at] for at in order[:count]) for count in FIRST}
     shares["level"] = statistics.median(score / time for score, time in zip(scores, times, strict=True))
     return {name: round(value, 4) for name, value in shares.items()}

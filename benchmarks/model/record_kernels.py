@@ -23,7 +23,7 @@ from triton_ops.compilation import CompilePool
 from triton_ops.device import Target
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.lab.recording import record, write_recording
-from triton_ops.space import as_space
+from triton_ops.space import ConfigSpace
 
 _LONGEST_S = 45.0  # of one recording, before one has been made
 _TOLERANCE = 0.1  # configs are compared with the default: wrong ones are left out, and rounding is not judged
@@ -71,7 +71,7 @@ def all_recorded(options: argparse.Namespace, spaces: list[Recorded]) -> None:
 def dry_run(space: Recorded, count: int) -> None:
     """Compile and read some configs of a space, spread over it."""
     problem = space.operation.problem(space.shape, space.dtype)
-    configs = list(as_space(space.space))
+    configs = list(ConfigSpace.from_user(space.space))
     sample = configs[:: max(len(configs) // count, 1)]
     arguments = Arguments(keyword=dict(problem.arguments))
     space.operation.kernel.check(list(space.space), arguments)

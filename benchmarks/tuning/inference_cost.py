@@ -25,7 +25,7 @@ from triton_ops.base import Host
 from triton_ops.compilation import CompilePool
 from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.kernels.matmul import plain
-from triton_ops.space import Choice, ConfigSpace, as_space
+from triton_ops.space import Choice, ConfigSpace
 from triton_ops.tuner import Survey
 from triton_ops.values import Problem
 
@@ -41,7 +41,8 @@ def cases() -> dict[str, tuple[Operation, Problem, ConfigSpace]]:
     for recorded in SPACES:
         problem = recorded.operation.problem(recorded.shape, recorded.dtype)
         now = recorded.operation.space_for(problem)
-        by_name[recorded.name] = (recorded.operation, problem, as_space(with_defaults(recorded.space, now)))
+        space = ConfigSpace.from_user(with_defaults(recorded.space, now))
+        by_name[recorded.name] = (recorded.operation, problem, space)
     return by_name
 
 
@@ -71,7 +72,7 @@ def measured(operation: Operation, problem: Problem, space: ConfigSpace, runs: i
         wait([pool.read(configs[0]) for _ in range(pool.workers)])  # until every process has begun
         for _ in range(runs):
             start = time.perf_counter()
-            prior = Survey().prior(configs, machine, pool)
+            prior = Survey().readings(configs, machine, pool).prior(machine, configs)
             read_s.append(time.perf_counter() - start)
             score_s.append(seconds_of(lambda: prior.score(configs)))  # noqa: B023 - called at once
     return {

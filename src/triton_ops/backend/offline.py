@@ -32,7 +32,7 @@ from triton_ops.backend.roles import Arguments, CandidateError
 from triton_ops.base import require
 from triton_ops.device import Target
 from triton_ops.exceptions import TargetError
-from triton_ops.kernel_ir import KernelWork, Operand, UntoldError, launch_work
+from triton_ops.kernel_ir import KernelWork, LaunchWork, Operand, UntoldError
 from triton_ops.space import Config
 from triton_ops.values import ITEM_BYTES, Resources
 
@@ -312,7 +312,7 @@ def _work(launch: _LoweredLaunch, contents: Contents) -> Any:
         for name, kind in launch.signature.items()
         for operand in _operands(name, kind, launch.arguments.get(name), contents.get(name))
     )
-    return launch_work(launch.text, _extents(launch), operands)
+    return LaunchWork.of(launch.text, _extents(launch), operands)
 
 
 def _launches(kernel: TritonSource, config: Config, arguments: Arguments, target: Target) -> list[_LoweredLaunch]:

@@ -19,16 +19,8 @@ from triton_ops.backend.origins import parameters_of
 from triton_ops.backend.roles import Arguments, Kernel
 from triton_ops.backend.triton_kernel import kernel_and_space
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.space import ConfigSpace, as_space
-from triton_ops.values import (
-    Problem,
-    TensorSpec,
-    Tolerance,
-    Work,
-    as_callable,
-    as_tolerance,
-    dtype_name,
-)
+from triton_ops.space import ConfigSpace
+from triton_ops.values import Problem, TensorSpec, Tolerance, Work, as_callable, dtype_name
 
 _TENSORS_SHOWN = 4
 ArgumentSpecs = Mapping[str, "TensorSpec | bool | int | float | str | None"]
@@ -71,14 +63,14 @@ class Operation:
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", as_kernel(self.kernel))
         if self.tolerance is not None:
-            object.__setattr__(self, "tolerance", as_tolerance(self.tolerance))
+            object.__setattr__(self, "tolerance", Tolerance.of(self.tolerance))
         as_callable("check", self.check)
         as_callable("reference", self.reference)
         object.__setattr__(self, "dtypes", tuple(map(dtype_name, self.dtypes)))
         if isinstance(self.space, ConfigSpace) or not callable(self.space):
             kernel, space = kernel_and_space(self.kernel, self.space)
             object.__setattr__(self, "kernel", kernel)
-            object.__setattr__(self, "space", as_space(space))
+            object.__setattr__(self, "space", ConfigSpace.from_user(space))
         if self.device == "any" and getattr(self.kernel, "interpreted", None) is False:
             object.__setattr__(self, "device", "cuda")  # else a machine without a GPU tells it of each config
         if not callable(self.arguments):
@@ -149,7 +141,7 @@ class Operation:
 
     def space_for(self, problem: Problem) -> ConfigSpace:
         """The configs that may be tried on this problem."""
-        return self.space if isinstance(self.space, ConfigSpace) else as_space(self.space(problem))
+        return self.space if isinstance(self.space, ConfigSpace) else ConfigSpace.from_user(self.space(problem))
 
     def materialise(self, problem: Problem, device: str, seed: int = 0) -> Arguments:
         """Dummy arguments for `problem` on `device`: tensors from their specs, scalars as they are."""

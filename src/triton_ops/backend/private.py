@@ -17,7 +17,7 @@ from typing import Any
 
 from triton_ops.backend.roles import Arguments
 from triton_ops.base import require
-from triton_ops.values import check_layout
+from triton_ops.values import TensorSpec
 
 _ALIGNMENT_BYTES = 64  # a copy of an array begins as far from a cache line's start as the array does
 _CONTAINERS = (list, dict, set, bytearray)
@@ -335,7 +335,7 @@ def _storages(tensors: Iterable[Any]) -> dict[tuple[str, int], Any]:
     """
     storages: dict[tuple[str, int], Any] = {}
     for tensor in tensors:
-        check_layout(tensor, "an argument")
+        TensorSpec.check_layout(tensor, "an argument")
         storage = tensor.untyped_storage()
         longest = storages.setdefault(_place(storage), storage)
         if storage.nbytes() > longest.nbytes():

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from triton_ops.base.plain import escaped as escaped
     from triton_ops.base.plain import fingerprint as fingerprint
     from triton_ops.base.plain import gain_text as gain_text
+    from triton_ops.base.plain import is_positive as is_positive
     from triton_ops.base.plain import storable as storable
     from triton_ops.base.ranges import Count as Count
     from triton_ops.base.ranges import Extent as Extent
     from triton_ops.base.ranges import Nested as Nested
     from triton_ops.base.ranges import NotNegative as NotNegative
     from triton_ops.base.ranges import Plain as Plain
-    from triton_ops.base.ranges import is_positive as is_positive
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, ClassVar
 
 _ENCODER = json.JSONEncoder(
@@ -83,6 +84,11 @@ class Sealed(dict[str, Any]):
         """Refuse, as damaged, a JSON text of over two million lists and objects, which would take hundreds of MB."""
         if text.count(b"[") + text.count(b"{") > _MOST_CONTAINERS:
             raise DamagedError(f"it has more than {_MOST_CONTAINERS} lists and objects")
+
+
+def is_positive(value: Any) -> bool:
+    """True for a positive finite number that is no truth value."""
+    return not isinstance(value, bool) and isinstance(value, Real) and 0 < float(value) < math.inf
 
 
 def storable(value: Any) -> Any:

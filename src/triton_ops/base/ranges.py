@@ -1,13 +1,11 @@
-"""Ranges of numbers: types of numbers and facts in files, which are checked when read, and checks of callers' ones.
+"""Types of numbers and facts in files, each with the range in which it is believed. They are checked when read.
 
 JSON has no infinite numbers, so that a float that was read is finite.
 """
 
 from __future__ import annotations
 
-import math
-from numbers import Real
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
@@ -19,8 +17,3 @@ Plain: TypeAlias = bool | int | float | str | None
 Flat: TypeAlias = bool | int | float | str | list[Plain] | dict[str, Plain] | None
 Nested: TypeAlias = bool | int | float | str | list[Flat] | dict[str, Flat] | None
 """A fact in clear, nested two deep at most: what is nested without limit could not be walked."""
-
-
-def is_positive(value: Any) -> bool:
-    """True for a positive finite number that is no truth value."""
-    return not isinstance(value, bool) and isinstance(value, Real) and 0 < float(value) < math.inf

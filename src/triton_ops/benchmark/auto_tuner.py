@@ -30,7 +30,7 @@ from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsErr
 from triton_ops.space import Config, ConfigSpace, given_back
 from triton_ops.timing import Arm, EmptyCaptureError, HostTimer, Launch, Rounds, Sampler, SharedTimer, Timer
 from triton_ops.values import KernelMetrics as KernelMetrics
-from triton_ops.values import Measurement, Status, Trial, Work, check_layout, totals
+from triton_ops.values import Measurement, Status, TensorSpec, Trial, Work
 from triton_ops.values import TuningResult as TuningResult
 
 ALONE = "low: the cached winner alone was measured, and compared with nothing"
@@ -154,7 +154,7 @@ class TritonAutoTuner:
         start = time.monotonic()
         arguments = Arguments(args, kwargs)
         for tensor in arguments.tensors():
-            check_layout(tensor, "an argument")
+            TensorSpec.check_layout(tensor, "an argument")
         self._kernel.check(self._space.tunables, arguments)
         if performance is not None and not callable(getattr(performance, "metrics", None)):
             raise SettingsError(
@@ -185,7 +185,7 @@ class TritonAutoTuner:
         return TuningResult(
             **self._figures(winner, performance), problem_size=problem_size, device=device, from_cache=False,
             all_results=[(each["best_config"], each["metrics"]) for each in figures], trials=tuple(trials),
-            stopped="complete", elapsed_s=time.monotonic() - start, totals=totals(tuple(trials)),
+            stopped="complete", elapsed_s=time.monotonic() - start, totals=Trial.totals(tuple(trials)),
             **standing_of(trials, arms, winner),
         )  # fmt: skip
 

@@ -22,7 +22,7 @@ from triton_ops.exceptions import DeviceError, SettingsError, TargetError, Trito
 from triton_ops.kernels import load_target
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
 from triton_ops.request import checked_seed, device_for, operation_of, parse_config, parse_shapes, tensors_of
-from triton_ops.space import Config, ConfigSpace, as_space
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal import (
     CacheDir,
     Device,
@@ -203,7 +203,7 @@ def _of(record: Record) -> dict[str, _WithOrigin]:
 def _as_operation(kernel: FunctionKernel, tunables: list[str], request: BenchRequest) -> Operation:
     """An operation that gives the problem and the inputs; its config space is a placeholder that nobody reads."""
     specs = tensors_of(kernel, tunables, request.shapes, request.dtype)
-    return Operation(kernel.name, kernel, as_space({"-": [0]}), lambda: specs)
+    return Operation(kernel.name, kernel, ConfigSpace.from_user({"-": [0]}), lambda: specs)
 
 
 def _beside_operation(

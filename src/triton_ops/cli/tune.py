@@ -49,7 +49,7 @@ from triton_ops.terminal import (
     width,
 )
 from triton_ops.tuner import Listener, ProgressBar, RequestedTune, result_json
-from triton_ops.values import Trial, TuningResult, as_tolerance, dtype_name
+from triton_ops.values import Tolerance, Trial, TuningResult, dtype_name
 
 _LISTS = "--problems, --all and --from-misses"
 _LISTS_OF = {
@@ -154,7 +154,7 @@ def tune_command(
     target = _one_target(targets, typed)
     shapes, values = parse_shapes(shape), parse_space(space)
     _check(dtype, device, cache_dir)
-    as_tolerance(tolerance)
+    Tolerance.of(tolerance)
     try:
         with only_data_on_stdout(), _listener(watch, watch_port) as listener:
             operation, own_space, extents, element = operation_of(load_target(target), values, shapes, dtype)

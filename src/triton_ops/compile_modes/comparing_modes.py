@@ -53,7 +53,7 @@ from triton_ops.compile_modes.model_workload import Loss, check_factory, checked
 from triton_ops.device import CpuLoad, DeviceSpec, Turns, probe
 from triton_ops.exceptions import CacheError, SettingsError, TuningFailedError
 from triton_ops.request import Patience, checked_seed
-from triton_ops.values import Status, Tolerance, as_tolerance
+from triton_ops.values import Status, Tolerance
 
 _log = logging.getLogger("triton_ops")
 _MOST_ALIVE = 4  # compiled models that wait for the race beside eager: each holds the weights
@@ -122,7 +122,7 @@ def request_of(
     _check_numbers(warmup=warmup, seconds=seconds, budget_s=budget_s, compile_s=compile_s)
     _check_warmup(int(warmup), ways)
     manner = CallManner(
-        training=bool(training), tolerance=as_tolerance(tolerance), seed=checked_seed(seed), warmup=int(warmup),
+        training=bool(training), tolerance=Tolerance.of(tolerance), seed=checked_seed(seed), warmup=int(warmup),
         **_torch_settings(),
     )  # fmt: skip
     device = ""

@@ -98,6 +98,7 @@ class ModeAttempt(Attempt):
 
     packed: bytes = b""
     step: ClassVar[str] = LOADING
+    repeatable: ClassVar[bool] = False  # what a lost process has compiled would be found, and compiled in no time
 
     def answered_by(self, station: ModeStation) -> ModeTrial:
         """The trial of the model under the station's mode."""

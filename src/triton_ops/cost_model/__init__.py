@@ -10,10 +10,7 @@ if TYPE_CHECKING:
     from triton_ops.cost_model.prediction import Forecast as Forecast
     from triton_ops.cost_model.prediction import Model as Model
     from triton_ops.cost_model.product_tiles import ProductTiles as ProductTiles
-    from triton_ops.cost_model.rank_correlations import spearman as spearman
     from triton_ops.cost_model.row_tiles import ElementTiles as ElementTiles
     from triton_ops.cost_model.row_tiles import RowTiles as RowTiles
-    from triton_ops.cost_model.search_priors import InferredPrior as InferredPrior
-    from triton_ops.cost_model.search_priors import ModelPrior as ModelPrior
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -14,8 +14,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from math import ceil
 from typing import Any
 
-from triton_ops.cost_model.resource_guess import chained_footprint, tile_footprint
-from triton_ops.cost_model.waves import Wave, overlap_ns, schedule
+from triton_ops.cost_model.blocks import Wave, chained_footprint, overlap_ns, schedule, tile_footprint
 from triton_ops.device import Machine
 from triton_ops.values import (
     ITEM_BYTES,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from triton_ops.cost_model.inferred_rows import passes_of, why_silent
-from triton_ops.cost_model.rank_correlations import spearman
-from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, LoopWork, Product
+from triton_ops.cost_model.prediction import Model
+from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, Product
 from triton_ops.values import Work
 
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -41,7 +41,7 @@ def differences(
         if amount and least and not _LEAST_SHARE <= least / amount <= _MOST_SHARE:
             sentences.append(f"{_short(amount)}{unit} are declared, and the kernel's least is {_short(least)}{unit}")
     pairs = [(a, b) for a, b in scores if math.isfinite(a) and math.isfinite(b)]
-    if len(pairs) > 2 and (rho := spearman(*zip(*pairs, strict=True))) < _AGREE:
+    if len(pairs) > 2 and (rho := Model.spearman(*zip(*pairs, strict=True))) < _AGREE:
         sentences.append(f"both order {len(pairs)} configs in other ways: their rank correlation is {rho:.2f}")
     return sentences
 
@@ -49,7 +49,7 @@ def differences(
 def _launch(launch: LaunchWork) -> list[tuple[str, str]]:
     across = " x ".join(str(extent) for extent in launch.grid if extent > 1) or "1"
     lines = [("programs", across)]
-    lines += [("loop", _loop(loop)) for loop in launch.loops]
+    lines += [("loop", text) for text in _loops(launch)]
     lines += [("product", _product(product, launch)) for product in launch.products]
     lines += [(access.kind, _access(access, launch)) for access in launch.accesses if access.elements]
     lines += [("reductions", f"{_count(launch.reductions)} per program")] if launch.reductions else []
@@ -64,11 +64,12 @@ def _times(count: float, word: str) -> str:
     return f"{number} {word}" if number == "1" else f"{number} {word}s"
 
 
-def _loop(loop: LoopWork) -> str:
-    text = _times(loop.turns, "turn") + (f", {_count(loop.most)} at most" if loop.most > 1.01 * loop.turns else "")
-    text += f" in {_count(loop.entries)} walks" if loop.entries > 1.01 else ""
-    text += f", {loop.stages} stage{'s' if loop.stages != 1 else ''} asked for" if loop.stages is not None else ""
-    return text + (", its bounds are data" if loop.by_data else "")
+def _loops(launch: LaunchWork) -> Iterator[str]:
+    for loop in launch.loops:
+        text = _times(loop.turns, "turn") + (f", {_count(loop.most)} at most" if loop.most > 1.01 * loop.turns else "")
+        text += f" in {_count(loop.entries)} walks" if loop.entries > 1.01 else ""
+        text += f", {loop.stages} stage{'s' if loop.stages != 1 else ''} asked for" if loop.stages is not None else ""
+        yield text + (", its bounds are data" if loop.by_data else "")
 
 
 def _product(product: Product, launch: LaunchWork) -> str:

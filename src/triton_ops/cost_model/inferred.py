@@ -6,6 +6,8 @@ of one config follow each other. docs/concepts/inferred.md says what is read, an
 
 from __future__ import annotations
 
+import importlib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +17,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from triton_ops.cost_model.blocks import chained_footprint, row_footprint, tile_footprint
 from triton_ops.cost_model.gemm_tiles import (
     TileBlock,
     TileLoop,
@@ -30,13 +33,12 @@ from triton_ops.cost_model.gemm_tiles import (
 from triton_ops.cost_model.in_words import differences, work_in_words
 from triton_ops.cost_model.inferred_rows import dram_bytes, least_bytes, main_loops, walk_of, why_silent
 from triton_ops.cost_model.prediction import Model
-from triton_ops.cost_model.resource_guess import chained_footprint, row_footprint, tile_footprint
 from triton_ops.cost_model.row_tiles import MemoryWalk, walk_schedule
 from triton_ops.device import Machine
 from triton_ops.exceptions import SpaceError
 from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, Product
 from triton_ops.space import Config
-from triton_ops.values import Footprint, Schedule, TilePlan, UnknownTileError, Work, warps_and_stages
+from triton_ops.values import Compiled, Footprint, Schedule, TilePlan, Trial, UnknownTileError, Work, warps_and_stages
 
 DramBytes: TypeAlias = "Callable[[Machine, int], float]"
 """From a machine and the programs of a wave to the bytes that DRAM delivers for one program."""
@@ -370,6 +372,10 @@ class Readings:
         """The model of the space on one device."""
         return Model(self.work, machine)
 
+    def prior(self, machine: Machine, configs: Sequence[Config]) -> InferredPrior:
+        """The readings as the prior of a search among these configs."""
+        return InferredPrior(self, machine, configs)
+
     def representatives(self, configs: Iterable[Config]) -> list[Config]:
         """One config of each different TTIR, in the order of the configs."""
         by_key: dict[tuple[Any, ...], Config] = {}
@@ -396,3 +402,53 @@ class Readings:
         except (LookupError, TypeError, ValueError, msgspec.ValidationError) as error:
             raise SpaceError(f"what was read of the kernel cannot be read again: {error}") from error
         return readings
+
+
+_FEWEST = 12  # configs with a forecast that a fit needs
+_ALIKE = 1.02  # the slowest over the fastest below which a model orders nothing
+_MOST_FITTED = 4_000
+
+
+class InferredPrior:
+    """Expected times by the work that was read, and by a fit of them for other configs; none if `silent`."""
+
+    def __init__(self, readings: Readings, machine: Machine, configs: Sequence[Config]) -> None:
+        self._model = readings.model(machine).prior
+        self.readings = readings
+        some = [config for config in configs if readings.key(config) in readings.works][:_MOST_FITTED]
+        pairs = zip(some, self._model.score(some), strict=True)
+        self._samples = [(config, ms) for config, ms in pairs if math.isfinite(ms) and ms > 0]
+        self._fit: Any = None
+        self.silent = readings.silent or _why_useless([ms for _, ms in self._samples])
+
+    def score(self, configs: Sequence[Config]) -> list[float]:
+        """Expected milliseconds, once in 0.1 ms each: NaN for one without a forecast, infinite if it does not fit."""
+        times = self._model.score(configs)
+        gaps = [
+            at
+            for at, ms in enumerate(times)
+            if math.isnan(ms) and self.readings.key(configs[at]) not in self.readings.works
+        ]
+        if gaps and len(self._samples) >= _FEWEST:
+            if self._fit is None:  # with NumPy, which a known winner does not need
+                fit = importlib.import_module("triton_ops.cost_model.fit").Fit
+                self._fit = fit(*map(list, zip(*self._samples, strict=True)))
+            for at, ms in zip(gaps, self._fit.times([configs[at] for at in gaps]), strict=True):
+                times[at] = ms
+        return times
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Keep the resources that the compiler gave the tried configs."""
+        self._model.tell(trials)
+
+    def take_previews(self, found: Sequence[Compiled]) -> None:
+        """Keep what no guess can tell of configs that are not tried yet."""
+        self._model.take_previews(found)
+
+
+def _why_useless(times: Sequence[float]) -> str:
+    if not times:
+        return "no config has a forecast on this device"
+    if max(times) < _ALIKE * min(times):
+        return f"all forecasts are within {_ALIKE - 1:.0%} of each other"
+    return ""

@@ -9,17 +9,22 @@ Source of the model's form and constants: docs/concepts/model.md.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import StatisticsError, correlation
 from typing import Any, ClassVar
 
-from triton_ops.cost_model.resource_guess import MOST_REGISTERS, footprint_of
+from triton_ops.cost_model.blocks import MOST_REGISTERS, footprint_of
 from triton_ops.device import Machine
+from triton_ops.space import Config
 from triton_ops.values import (
+    Compiled,
     Footprint,
     Resources,
     Schedule,
     TilePlan,
+    Trial,
     UnknownTileError,
     Work,
     is_power_of_two,
@@ -86,6 +91,22 @@ class Model:
         rate = self.machine.mma_tflops(getattr(self.work.tiles, "dtype", ""))
         return max(bytes_ms, self.work.flops / (rate * 1e9) if rate > 0 else 0.0)
 
+    @staticmethod
+    def spearman(first: Sequence[float], second: Sequence[float]) -> float:
+        """Spearman's rank correlation of two lists of one length, equal figures sharing their mean rank.
+
+        From -1 for the opposite order to 1 for the same one; 1 also where one side has no order.
+        """
+        try:
+            return correlation(_ranks(first), _ranks(second))
+        except StatisticsError:  # one side has no order
+            return 1.0
+
+    @property
+    def prior(self) -> ModelPrior:
+        """The model as the prior of a search."""
+        return ModelPrior(self)
+
     def explain(self, config: Mapping[str, Any], resources: Resources | None = None) -> Forecast | None:
         """The expected time with its reasons; None if the model makes no forecast, as for warps that none launches."""
         if self.machine is None or self.work.tiles is None or self._refuses(config):
@@ -123,6 +144,11 @@ class Model:
         return not is_power_of_two(warps) or 32 * warps > self.machine.threads_per_block
 
 
+def _ranks(values: Sequence[float]) -> list[float]:
+    order = sorted(values)
+    return [(bisect_left(order, value) + bisect_right(order, value) - 1) / 2 for value in values]
+
+
 def _mean_ms(plan: TilePlan, footprint: Footprint, schedule: Schedule, machine: Machine) -> float:
     """The time of a schedule; where registers are guessed, the mean over what the compiler may give instead.
 
@@ -140,3 +166,37 @@ def _mean_ms(plan: TilePlan, footprint: Footprint, schedule: Schedule, machine: 
             times[blocks] = (schedule if one else plan.schedule(replace(footprint, registers=registers))).time_ms
         total += times[blocks]
     return total / len(_GUESSED)
+
+
+class ModelPrior:
+    """The model's expected times, with the compiler's own figures for the configs that were tried."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._resources: dict[Config, Resources] = {}
+        self._guessed: dict[Config, float] = {}  # for configs of which nothing is known, which a search asks for again
+
+    def score(self, configs: Sequence[Config]) -> list[float]:
+        """Expected milliseconds, in 20 µs each: NaN for a config without a forecast, infinite if it does not fit."""
+        return [self._expected_ms(config) for config in configs]
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Keep the resources that the compiler gave the tried configs."""
+        self._resources.update((t.config, t.resources) for t in trials if t.resources is not None)
+
+    def take_previews(self, found: Sequence[Compiled]) -> None:
+        """Keep what no guess can tell of configs that are not tried yet: whether their products are serialised.
+
+        Registers are guessed until a config is tried, because real ones for some configs and guesses for the others
+        would order them worse than guesses for all.
+        """
+        for one in found:
+            if one.resources is not None and one.resources.serialised is not None:
+                self._resources.setdefault(one.config, Resources(serialised=one.resources.serialised))
+
+    def _expected_ms(self, config: Config) -> float:
+        if (resources := self._resources.get(config)) is not None:
+            return self._model.expected_ms(config, resources)
+        if config not in self._guessed:
+            self._guessed[config] = self._model.expected_ms(config)
+        return self._guessed[config]

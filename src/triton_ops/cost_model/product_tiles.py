@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import Any
 
+from triton_ops.cost_model.blocks import tile_footprint
 from triton_ops.cost_model.gemm_tiles import (
     GemmTiles,
     TileBlock,
@@ -24,7 +25,6 @@ from triton_ops.cost_model.gemm_tiles import (
     loop_schedule,
     warp_groups,
 )
-from triton_ops.cost_model.resource_guess import tile_footprint
 from triton_ops.device import Machine
 from triton_ops.values import ITEM_BYTES, Footprint, Schedule, TilePlan
 

@@ -13,8 +13,7 @@ from dataclasses import KW_ONLY, dataclass
 from math import ceil, exp, log2
 from typing import Any, NamedTuple
 
-from triton_ops.cost_model.resource_guess import row_footprint
-from triton_ops.cost_model.waves import Wave, overlap_ns, schedule
+from triton_ops.cost_model.blocks import Wave, overlap_ns, row_footprint, schedule
 from triton_ops.device import Machine
 from triton_ops.values import ITEM_BYTES, Footprint, Schedule, Tile, TilePlan, tile_side, warps_and_stages
 

@@ -25,16 +25,7 @@ from triton_ops.base import canonical_json
 from triton_ops.exceptions import ConfigCollisionError, FixedGridWarning, KernelTypeError
 from triton_ops.request import spec_of
 from triton_ops.space import Config, ConfigSpace, checked_value
-from triton_ops.values import (
-    ALIGNMENT_BYTES,
-    Argument,
-    Mapper,
-    TensorSpec,
-    check_memory,
-    check_strided,
-    is_fake,
-    plain,
-)
+from triton_ops.values import ALIGNMENT_BYTES, Argument, Mapper, Problem, TensorSpec, is_fake
 
 _STEP = 16  # Triton specialises integers on being a multiple of this
 _SHOWN = 6
@@ -66,7 +57,7 @@ class CalledWith:
 
     def check(self, *, launched: bool = True) -> None:
         """Check that kernels can take the tensors of the call, and, where it is launched, that they have memory."""
-        checked = check_memory if launched else check_strided
+        checked = TensorSpec.check_memory if launched else TensorSpec.check_strided
         for name, value in self.given.keyword.items():
             if Arguments.is_tensor(value):
                 checked(value, name)
@@ -132,7 +123,7 @@ class Calls:
             aligned = is_fake(tensor) or tensor.data_ptr() % ALIGNMENT_BYTES == 0
             shape = f" {'x'.join(map(str, tensor.shape))}" if name in self.keys else ""
         except RuntimeError:  # there is no such address, or no shape
-            check_strided(tensor, name)
+            TensorSpec.check_strided(tensor, name)
             raise
         dtype = str(tensor.dtype).removeprefix("torch.")
         return {name: f"{dtype}{shape}", f"{name}:class": "aligned" if aligned else "not aligned"}
@@ -161,7 +152,7 @@ def _annotation(parameter: inspect.Parameter) -> str:
 
 def _plain(value: Any) -> Any:
     spec = spec_of(value)
-    return str(spec) if isinstance(spec, TensorSpec) else plain(spec)
+    return str(spec) if isinstance(spec, TensorSpec) else Problem.plain(spec)
 
 
 def _class_of_integer(value: Any) -> str:

@@ -58,9 +58,9 @@ from triton_ops.exceptions import (
 )
 from triton_ops.records import Misses, NotedCall, Record, cache_folder, covers
 from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest, device_of, spec_of
-from triton_ops.space import Config, ConfigSpace, as_space
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Listener
-from triton_ops.values import Key, TensorSpec, TuningResult, plain
+from triton_ops.values import Key, Problem, TensorSpec, TuningResult
 
 _PREFIX = "triton_ops/"
 
@@ -166,7 +166,8 @@ def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: Confi
     table = grids_by_config(grid, function, arguments, space)
     configs = [dict(zip(table.names, at, strict=True)) for at in table.extents]
     grids = [extents if isinstance(extents, str) else list(extents) for extents in table.extents.values()]
-    return NotedCall(arguments={name: plain(value) for name, value in values.items()}, configs=configs, grids=grids)
+    arguments = {name: Problem.plain(value) for name, value in values.items()}
+    return NotedCall(arguments=arguments, configs=configs, grids=grids)
 
 
 def _kind(value: Any) -> str:
@@ -217,7 +218,7 @@ class KernelCall:
         )  # fmt: skip
         part = self.options.space if self.configs is None else list(self.configs)
         kernel, without_hooks = kernel_and_space(plain, part)
-        return kernel, as_space(without_hooks)
+        return kernel, ConfigSpace.from_user(without_hooks)
 
     @property
     def _outputs(self) -> tuple[str, ...]:

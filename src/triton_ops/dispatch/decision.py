@@ -27,7 +27,7 @@ from triton_ops.base import ForkSafeLock, NamedFile, Sealed, canonical_json
 from triton_ops.base import counted as number_of
 from triton_ops.dispatch.policy import within
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError, UntunedError
-from triton_ops.space import Config, config_from_json
+from triton_ops.space import Config
 from triton_ops.values import Key, TuningResult
 
 EXPLICIT, LOCKFILE, RECORD, TUNED, SHIPPED, BORROWED, FALLBACK = (
@@ -364,7 +364,7 @@ def read_report(path: str | os.PathLike[str]) -> list[LaunchedConfig]:
         content = Sealed.parsed(NamedFile(where).read())
         if (content["kind"], content["schema_version"]) != (KIND, SCHEMA_VERSION):
             raise ValueError(f"it is {content['kind']!r}, version {content['schema_version']!r}")
-        return msgspec.convert(content["launches"], list[LaunchedConfig], dec_hook=config_from_json)
+        return msgspec.convert(content["launches"], list[LaunchedConfig], dec_hook=Config.decode)
     except OSError as error:
         raise CacheError(f"{where} cannot be read: {error.strerror or error}", hint="name a report") from error
     except (ValueError, KeyError, SpaceError, msgspec.ValidationError) as error:

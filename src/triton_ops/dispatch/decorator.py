@@ -28,8 +28,8 @@ from triton_ops.dispatch.triton_autotuner import AUTOTUNER, Expected, Winners, t
 from triton_ops.exceptions import KernelTypeError, SettingsError, SpaceError, TargetError, UnknownTunableError
 from triton_ops.records import NotedCall
 from triton_ops.request import Effort, TuneOptions
-from triton_ops.space import as_space
-from triton_ops.values import BucketRule, Mapper, TensorSpec, Tolerance, from_plain
+from triton_ops.space import ConfigSpace
+from triton_ops.values import BucketRule, Mapper, Problem, TensorSpec, Tolerance
 
 
 def named(module: str, name: str) -> Any:
@@ -290,7 +290,7 @@ def autotune(
             hint="write @triton_ops.autotune(configs, key=[...]) above @triton.jit",
         )
     listed = isinstance(configs, (list, tuple)) or configs is None
-    space = None if listed else as_space(configs)
+    space = None if listed else ConfigSpace.from_user(configs)
     _check_pruning(prune_configs_by)
 
     def decorate(kernel: Any) -> Tuned:
@@ -374,7 +374,7 @@ def made_again(decorated: Any, noted: NotedCall, device: str) -> KernelCall:
     heuristics around it, and KernelTypeError if the kernel has other parameters now.
     """
     kernel = launches_of(decorated)
-    specs = {name: from_plain(value) for name, value in noted.arguments.items()}
+    specs = {name: Problem.from_plain(value) for name, value in noted.arguments.items()}
     if strange := [name for name in specs if name not in kernel.autotuner.arg_names]:
         raise KernelTypeError(
             f"{kernel.autotuner.base_fn.__name__} has no parameter {', '.join(strange)} any more",

@@ -32,7 +32,7 @@ from triton_ops.exceptions import (
 from triton_ops.records import Lockfile, Misses, Record, cache_folder, recall
 from triton_ops.request import KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.space import Config
-from triton_ops.values import TuningResult, check_memory, check_strided
+from triton_ops.values import TensorSpec, TuningResult
 
 _DYNAMO = "torch._dynamo"  # imported once something is compiled
 _MOST = 256  # operations
@@ -160,7 +160,7 @@ class _Calls:
         if place is None:  # such as a tensor without strides or an address
             for name, value in values.items():
                 if Arguments.is_tensor(value):
-                    check_strided(value, name)
+                    TensorSpec.check_strided(value, name)
         return calls.of(place, lambda: _decided(operation, values, list(values)[: len(args)]))
 
 
@@ -169,7 +169,7 @@ def _decided(operation: Operation, values: Mapping[str, Any], names: Sequence[st
     decision, arguments = safely_decided(operation, values), Arguments(keyword=dict(values))
     if isinstance(operation.kernel, MayCrash):  # what is launched on no memory ends the use of the GPU
         for tensor in arguments.tensors():
-            check_memory(tensor, f"an argument of {operation.name}")
+            TensorSpec.check_memory(tensor, f"an argument of {operation.name}")
     operation.kernel.check(decision.found.config, arguments)  # else it would overrule the call
     executable = _executable(operation, decision.found.config, values)
 

@@ -10,7 +10,7 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.exceptions import KernelTypeError, SettingsError
 from triton_ops.request import Effort, TuneOptions
-from triton_ops.values import BucketRule, Mapper, Tolerance, as_callable, as_tolerance
+from triton_ops.values import BucketRule, Mapper, Tolerance, as_callable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Options:
         if self.on_miss is not None:
             settings.checked_on_miss(self.on_miss)
         if self.tolerance is not None:
-            object.__setattr__(self, "tolerance", as_tolerance(self.tolerance))
+            object.__setattr__(self, "tolerance", Tolerance.of(self.tolerance))
         as_callable("check", self.check)
         self._check_kinds()
         if self.tune != TuneOptions():

@@ -153,7 +153,7 @@ class Isolated:
                 return trial
             if self._not_its_fault(during):
                 continue
-            if outside_before or not outside:
+            if outside_before or not outside or not question.repeatable:
                 return trial
             outside_before = True
         return trial

@@ -342,11 +342,15 @@ class Setup:
 
 @dataclass(frozen=True)
 class Attempt:
-    """The question to try a config; `best` is the best trial so far, and `step` where the worker is at first."""
+    """The question to try a config; `best` is the best trial so far, and `step` where the worker is at first.
+
+    `repeatable` tells whether it is asked once more after a signal from outside has ended the worker.
+    """
 
     config: Config
     best: Trial | None = None
     step: ClassVar[str] = COMPILE
+    repeatable: ClassVar[bool] = True
 
     def answered_by(self, station: Any) -> Any:
         """The answer of the worker's station."""

@@ -20,6 +20,8 @@ from triton_ops.kernel_ir.facts import AccessFact, Branch, Computation, Facts, L
 from triton_ops.kernel_ir.operations import NotComputedError, computed
 from triton_ops.kernel_ir.terms import AND, AT_LEAST_ZERO, INDEX, NOT, OR, SUM, ZERO, Term
 from triton_ops.kernel_ir.trace import (
+    COMPARISONS,
+    FARTHEST,
     UNTOLD_ACCESS,
     Access,
     AccessTrace,
@@ -28,12 +30,14 @@ from triton_ops.kernel_ir.trace import (
     LoopWork,
     Reduction,
     Trace,
+    Value,
+    Vector,
     Weights,
     count_elements,
+    elementwise,
     measured_lines,
 )
 from triton_ops.kernel_ir.ttir_syntax import Type, UntoldError
-from triton_ops.kernel_ir.values import COMPARISONS, FARTHEST, Value, Vector, elementwise
 
 _DEEP = 3  # loops within loops up to which turns are told apart
 _MOST_TURNS = 1 << 20

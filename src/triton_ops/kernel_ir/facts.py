@@ -21,6 +21,7 @@ _FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)$')
 _NAMED = re.compile(r'"(?:[^"\\]|\\.)*"\((#loc\d*)\)$')
 _CALL = re.compile(r"callsite\((#loc\d*) at (#loc\d*)\)$")
 _DEEPEST = 64
+_GROWING = ("program_id", "turn", "load", "carried", "quotient", "remainder")
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,15 @@ class Multiplication(Fact):
     one: Term
     other: Term
 
+    @property
+    def grows(self) -> bool:
+        """Check whether it is of a program's or a turn's number and an argument: a row and its stride."""
+        for a, b in ((self.one, self.other), (self.other, self.one)):
+            moving = any(inner.name in _GROWING for inner in a.inner())
+            if moving and any(inner.name == "argument" for m in b.parts for inner in m):
+                return True
+        return False
+
 
 class Computation(NamedTuple):
     """An operation on tiles of floating point.
@@ -246,6 +256,10 @@ class Facts:
     computations: list[Computation] = field(default_factory=list)
     loads: dict[Term, int] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
+
+    def loop_of(self, turn: Term) -> LoopFact | None:
+        """The loop whose turns a symbol counts."""
+        return next((loop for loop in self.loops if loop.turn is turn), None)
 
     @cached_property
     def carried(self) -> dict[tuple[int, int], Carried]:

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from triton_ops.kernel_ir.evaluation import Operand, Programs, evaluate
 from triton_ops.kernel_ir.operations import OPERATIONS, UNKNOWN, Meaning
-from triton_ops.kernel_ir.term_walk import facts_of
-from triton_ops.kernel_ir.trace import Access, AccessTrace, DotTrace, LoopWork, Product, Reduction, Trace
+from triton_ops.kernel_ir.term_walk import KernelFacts
+from triton_ops.kernel_ir.trace import Access, AccessTrace, DotTrace, LoopWork, Product, Reduction, Trace, Vector
 from triton_ops.kernel_ir.ttir_syntax import (
     Function,
     Module,
@@ -35,7 +35,6 @@ from triton_ops.kernel_ir.ttir_syntax import (
     UntoldError,
     parsed_module,
 )
-from triton_ops.kernel_ir.values import Vector
 
 _WORD_BYTES = 4
 _FEW = 256  # of which a set is made faster than NumPy sorts them
@@ -167,6 +166,38 @@ class LaunchWork:
     reductions: float = 0.0
     reduced: tuple[Reduction, ...] = ()
 
+    @staticmethod
+    def of(text: str, grid: tuple[int, int, int], operands: Sequence[Operand]) -> LaunchWork:
+        """The work of a launch of the kernel with this TTIR, with programs along x, y and z.
+
+        Missing operands are unknown.
+
+        Cost: about 10 ms for a kernel of 100 operations.
+
+        Raises:
+            UnreadableError: The text is of no form that is known here.
+            UntoldError: The work cannot be told, with the reason.
+        """
+        count = prod(grid)
+        if not 0 < count < _MOST_PROGRAMS:
+            raise UntoldError(f"its grid has {count} programs")
+        module = parsed_module(text)
+        by_name = {
+            name.lstrip("%"): (at, operands[at] if at < len(operands) else Operand())
+            for at, (name, _) in enumerate(module.kernel.arguments)
+        }
+        longest = max((int(n) for n in _RANGES.findall(text)), default=1)
+        some = Programs(_spread_ids(count, max(_FEWEST, min(_LOOKED_AT, _MOST_ELEMENTS // longest))), grid, by_name)
+        many = Programs(np.arange(min(count, _BESIDE), dtype=np.int64), grid, by_name, whole=False)
+        try:
+            facts = KernelFacts.of(module, data=False)
+            whole, beside = (evaluate(facts, programs) for programs in (some, many))
+        except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError) as error:
+            raise UnreadableError(f"it has an operation in a form that is not known here: {error!r}") from error
+        return replace(
+            _summary((whole, beside), product_dependencies(module), grid, operands), alive=most_alive(module)
+        )
+
     @property
     def programs(self) -> int:
         """Number of programs."""
@@ -270,34 +301,6 @@ _MOST_ELEMENTS = 1 << 17  # of them together, of one range: with more, each step
 _BESIDE = 4096  # programs of the second walk
 _MOST_PROGRAMS = 1 << 31
 _RANGES = re.compile(r"tt\.make_range \{end = (\d+)")
-
-
-def launch_work(text: str, grid: tuple[int, int, int], operands: Sequence[Operand]) -> LaunchWork:
-    """The work of a launch of the kernel with this TTIR, with programs along x, y and z; missing operands are unknown.
-
-    Cost: about 10 ms for a kernel of 100 operations.
-
-    Raises:
-        UnreadableError: The text is of no form that is known here.
-        UntoldError: The work cannot be told, with the reason.
-    """
-    count = prod(grid)
-    if not 0 < count < _MOST_PROGRAMS:
-        raise UntoldError(f"its grid has {count} programs")
-    module = parsed_module(text)
-    by_name = {
-        name.lstrip("%"): (at, operands[at] if at < len(operands) else Operand())
-        for at, (name, _) in enumerate(module.kernel.arguments)
-    }
-    longest = max((int(n) for n in _RANGES.findall(text)), default=1)
-    some = Programs(_spread_ids(count, max(_FEWEST, min(_LOOKED_AT, _MOST_ELEMENTS // longest))), grid, by_name)
-    many = Programs(np.arange(min(count, _BESIDE), dtype=np.int64), grid, by_name, whole=False)
-    try:
-        facts = facts_of(module, data=False)
-        whole, beside = (evaluate(facts, programs) for programs in (some, many))
-    except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError) as error:
-        raise UnreadableError(f"it has an operation in a form that is not known here: {error!r}") from error
-    return replace(_summary((whole, beside), product_dependencies(module), grid, operands), alive=most_alive(module))
 
 
 def _spread_ids(count: int, most: int) -> Vector:

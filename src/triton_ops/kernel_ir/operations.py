@@ -26,9 +26,8 @@ from triton_ops.kernel_ir.facts import (
     TermValue,
 )
 from triton_ops.kernel_ir.terms import Term, Terms
-from triton_ops.kernel_ir.trace import Product
+from triton_ops.kernel_ir.trace import COMPARISONS, Product
 from triton_ops.kernel_ir.ttir_syntax import TtirOperation, Type, UntoldError
-from triton_ops.kernel_ir.values import COMPARISONS
 
 Numbers: TypeAlias = NDArray[Any]
 Handler: TypeAlias = Callable[[TermScope, TtirOperation], Sequence[TermValue]]

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from triton_ops.kernel_ir.values import COMPARISONS
+from triton_ops.kernel_ir.trace import COMPARISONS
 
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
 _PLACE = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")

@@ -30,29 +30,33 @@ _MOST_CALLS = 8  # calls within calls
 _DEEP = 6  # loops within loops, of which each level doubles the walk
 
 
-def facts_of(text: str | Module, parameters: Collection[str] = (), *, data: bool = True) -> Facts:
-    """The facts of a kernel, from its TTIR, of which a text may have the places of the source.
+class KernelFacts(Facts):
+    """The facts of a kernel, read from its TTIR."""
 
-    What it is given beside the kernel's own parameters says what a descriptor that was made on the host is like: truth
-    values ask for NaN beyond the end and for rounding, which are off unless asked for. Without `data`, one term stands
-    for all data.
+    @classmethod
+    def of(cls, text: str | Module, parameters: Collection[str] = (), *, data: bool = True) -> KernelFacts:
+        """The facts of a kernel, from its TTIR, of which a text may have the places of the source.
 
-    Cost: 2 to 50 ms.
+        What it is given beside the kernel's own parameters says what a descriptor that was made on the host is like:
+        truth values ask for NaN beyond the end and for rounding, which are off unless asked for. Without `data`, one
+        term stands for all data.
 
-    Raises:
-        UnreadableError: The text is of no form that is known here.
-        UntoldError: The kernel cannot be walked through, with the reason.
-    """
-    module = parsed_module(text) if isinstance(text, str) else text
-    facts = Facts(terms := Terms(), data)
-    arguments = [_argument(terms, name.lstrip("%"), kind, parameters) for name, kind in module.kernel.arguments]
-    places = places_in(text if isinstance(text, str) else "")
-    here = TermScope(facts=facts, path=terms.true, values={}, place=places, way=Way())
-    try:
-        _TermWalk(module).call(module.kernel, arguments, here)
-    except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise UnreadableError(f"it has an operation in a form that is not known here: {error!r}") from error
-    return facts
+        Cost: 2 to 50 ms.
+
+        Raises:
+            UnreadableError: The text is of no form that is known here.
+            UntoldError: The kernel cannot be walked through, with the reason.
+        """
+        module = parsed_module(text) if isinstance(text, str) else text
+        facts = cls(terms := Terms(), data)
+        arguments = [_argument(terms, name.lstrip("%"), kind, parameters) for name, kind in module.kernel.arguments]
+        places = places_in(text if isinstance(text, str) else "")
+        here = TermScope(facts=facts, path=terms.true, values={}, place=places, way=Way())
+        try:
+            _TermWalk(module).call(module.kernel, arguments, here)
+        except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise UnreadableError(f"it has an operation in a form that is not known here: {error!r}") from error
+        return facts
 
 
 def _argument(terms: Terms, name: str, kind: Type, parameters: Collection[str]) -> TermValue:

@@ -26,7 +26,7 @@ from triton_ops.lab.replayed_search import (
 )
 from triton_ops.lab.sensitivities import Cliff, Knob, Sensitivity, cliffs, sensitivity
 from triton_ops.request import Effort, operation_of, parse_shapes, parse_space
-from triton_ops.search import checked_search
+from triton_ops.search import Search
 from triton_ops.terminal import (
     INTERRUPTED,
     Device,
@@ -120,7 +120,7 @@ def _replay(
     """
     plan = ReplayPlan(
         recordings=tuple(_files(recordings)),
-        searches=tuple(checked_search(name.strip()) for name in search.split(",")),
+        searches=tuple(Search.checked(name.strip()) for name in search.split(",")),
         budgets=tuple(sorted({_count(text) for text in trials.split(",")})),
         seeds=seeds,
         records=tuple(_files(records or [])),

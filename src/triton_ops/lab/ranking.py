@@ -15,7 +15,7 @@ from triton_ops.device import Calibration, DeviceSpec, Machine, Target, gpu_miss
 from triton_ops.exceptions import DeviceError, KernelTypeError, SpaceError, TargetError
 from triton_ops.records import cache_folder
 from triton_ops.request import TuneProblem
-from triton_ops.space import Config, ConfigSpace, as_space
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Survey
 from triton_ops.values import Work
 
@@ -153,7 +153,7 @@ def expected_of(
             )
         problem = target.problem(None if shape is None else tuple(shape), dtype)
         arguments = Arguments(keyword=dict(problem.arguments))
-        configs = target.space_for(problem) if space is None else as_space(space)
+        configs = target.space_for(problem) if space is None else ConfigSpace.from_user(space)
         work = None if target.work is None else target.work(problem)
         return _check(
             ModelQuestion(name=target.name, kernel=target.kernel, arguments=arguments, space=configs, work=work)
@@ -166,7 +166,7 @@ def expected_of(
     return _check(
         ModelQuestion(
             name=kernel.name, kernel=kernel, arguments=Arguments(tuple(args), dict(kwargs or {})),
-            space=as_space(space), work=None,
+            space=ConfigSpace.from_user(space), work=None,
         )
     )  # fmt: skip
 
@@ -179,10 +179,10 @@ def read(
     if isinstance(ahead, str):
         raise TargetError(f"the model says nothing: {ahead}", hint=_HINT)
     with CompilePool(ahead, workers=jobs) as pool:
-        prior = UNHURRIED.prior(configs, machine, pool)
-    if prior.readings.silent:
-        raise TargetError(f"the model says nothing: {prior.readings.silent}", hint=_HINT)
-    return prior.readings
+        readings = UNHURRIED.readings(configs, machine, pool)
+    if readings.silent:
+        raise TargetError(f"the model says nothing: {readings.silent}", hint=_HINT)
+    return readings
 
 
 def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> Compiler | str:

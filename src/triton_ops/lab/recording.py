@@ -30,7 +30,7 @@ from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, TargetError, UnsupportedDtypeError
 from triton_ops.lab.ranking import expected_of, read
 from triton_ops.records import Run
-from triton_ops.space import Config, ConfigSpace, Tunable, as_space, as_tunable, config_from_json
+from triton_ops.space import Config, ConfigSpace, Tunable
 from triton_ops.tuner import Survey, tune, uninterrupted, versions
 from triton_ops.values import (
     ITEM_BYTES,
@@ -75,7 +75,7 @@ def record(
             )
         )  # fmt: skip
         uninterrupted(results[-1])
-    configs = operation.space_for(problem) if space is None else as_space(space)
+    configs = operation.space_for(problem) if space is None else ConfigSpace.from_user(space)
     passes_trials = [{trial.config: trial for trial in result.trials} for result in results]
     work = None if operation.work is None else operation.work(problem)
     inferred = _inferred(operation, configs, shape, dtype, results[0].device)
@@ -276,7 +276,7 @@ def _cache_content(text: str) -> Any:
 
 
 def _of_rows(name: str, content: Mapping[str, Any]) -> Recording:
-    file = msgspec.convert(content, _RecordingFile, dec_hook=config_from_json)
+    file = msgspec.convert(content, _RecordingFile, dec_hook=Config.decode)
     unit_bytes = 1 if file.python else _WORD_BYTES
     trials = [_row_trial(row, unit_bytes) for row in file.rows]
     kernel, dtype = _family(file.family)
@@ -378,7 +378,7 @@ def recording_of(run: Run) -> Recording:
 
 def _space(axes: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> ConfigSpace:
     """A space of exactly the recorded configs; the tunables' values keep the order of the file."""
-    tunables: dict[str, Tunable] = {name: as_tunable(name, values) for name, values in axes.items()}
+    tunables: dict[str, Tunable] = {name: Tunable.of(name, values) for name, values in axes.items()}
     return ConfigSpace(tunables, listed=tuple(trial.config for trial in trials))
 
 

@@ -26,14 +26,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from triton_ops.base import require
 from triton_ops.compilation import Queue
-from triton_ops.cost_model import InferredPrior, ModelPrior, Readings
+from triton_ops.cost_model import Readings
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.evaluation import StationFacts
 from triton_ops.exceptions import SpaceError
 from triton_ops.lab.recording import Recording, read_recording, recorded_model
 from triton_ops.records import RunLog
 from triton_ops.request import Effort
-from triton_ops.search import Prior, ProblemPlace, Searcher, UsesPreviews, expected_gain, make_searcher, make_transfer
+from triton_ops.search import Prior, ProblemPlace, Search, Searcher, UsesPreviews, make_searcher
 from triton_ops.space import Config
 from triton_ops.timing import RacePolicy
 from triton_ops.tuner import CompiledFeed, Silent, TuningLoop
@@ -196,12 +196,12 @@ def priors_for(target: Recording, undeclared: bool = False) -> list[Prior]:
     """The model of the work, declared unless that is passed over, or read; empty if there is no forecast."""
     model = None if uses_readings(target, undeclared) else recorded_model(target.head)
     if model is not None:
-        return [ModelPrior(model)]
+        return [model.prior]
     readings, spec = recorded_readings(target), DeviceSpec.named(target.device)
     machine = Machine.of(spec) if spec is not None else None
     if readings is None or machine is None:
         return []
-    prior = InferredPrior(readings, machine, list(target.space))
+    prior = readings.prior(machine, list(target.space))
     return [] if prior.silent else [prior]
 
 
@@ -232,7 +232,7 @@ def transfers_for(target: Recording, records: Sequence[Recording]) -> list[Prior
     own = (target.problem, target.dtype, target.device)
     helpful = [other for other in helpful if (other.problem, other.dtype, other.device) != own]
     helpful.sort(key=lambda other: (_distance(target, other), other.file))
-    transfers = (make_transfer(target.space, list(o.trials.values()), _distance(target, o)) for o in helpful)
+    transfers = (ProblemPlace.transfer(target.space, list(o.trials.values()), _distance(target, o)) for o in helpful)
     return [transfer for transfer in transfers if transfer is not None]
 
 
@@ -295,7 +295,7 @@ def replay(
     ended: int | None = None
     preview_count = 0
     while len(fractions) < budget:
-        if ended is None and expected_gain(searcher) < RacePolicy.zone:
+        if ended is None and Search.expected_gain(searcher) < RacePolicy.zone:
             ended = len(fractions)
         start = time.perf_counter()
         if previewing is not None:

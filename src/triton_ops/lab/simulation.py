@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import kernels
-from triton_ops.cost_model import ElementTiles, Model, Readings, RowTiles, spearman
+from triton_ops.cost_model import ElementTiles, Model, Readings, RowTiles
 from triton_ops.device import Machine
 from triton_ops.exceptions import (
     EmptySpaceError,
@@ -91,7 +91,7 @@ class Overlay:
     @cached_property
     def spearman(self) -> float:
         """Spearman's correlation of the pairs."""
-        return spearman(*map(list, zip(*self.pairs, strict=True)))
+        return Model.spearman(*map(list, zip(*self.pairs, strict=True)))
 
     @property
     def first_share(self) -> float:

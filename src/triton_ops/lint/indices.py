@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from triton_ops.kernel_ir import AccessFact, Facts, LoopFact, Term
+from triton_ops.kernel_ir import AccessFact, KernelFacts, Term
 
 Monomial: TypeAlias = tuple[Term, ...]
 _MOST_BLOCKS = 2  # counts of blocks in one index: of programs and of turns
@@ -36,7 +36,7 @@ class IndexBound:
 class Index:
     """The index along one axis of an access, of which one step adds `stride` to the address."""
 
-    facts: Facts
+    facts: KernelFacts
     access: AccessFact
     axis: int
     extent: int
@@ -109,12 +109,12 @@ class Index:
         return self.facts.terms.both(self.access.mask, self.access.path).conjuncts
 
 
-def all_indices(facts: Facts) -> Iterator[Index]:
+def all_indices(facts: KernelFacts) -> Iterator[Index]:
     """The indices of all accesses of a kernel."""
     return (index for access in facts.accesses for index in indices(facts, access))
 
 
-def indices(facts: Facts, access: AccessFact) -> list[Index]:
+def indices(facts: KernelFacts, access: AccessFact) -> list[Index]:
     """The indices of an access along the axes of its block, where they are sums."""
     terms, shape, sums = facts.terms, access.type.shape, access.offset.parts
     strides: dict[int, tuple[Monomial, int]] = {}
@@ -175,11 +175,6 @@ def _upper(condition: Term, symbol: Term) -> Iterator[Term]:
 def arguments_in(term: Term) -> set[str]:
     """The names of the kernel's arguments inside a term."""
     return {one.operands[0] for one in term.inner() if one.name == "argument"}
-
-
-def loop_of(facts: Facts, turn: Term) -> LoopFact | None:
-    """The loop whose turns a symbol counts."""
-    return next((loop for loop in facts.loops if loop.turn is turn), None)
 
 
 def root_name(access: AccessFact) -> str:

@@ -22,7 +22,7 @@ from triton_ops.backend import Arguments, Built, CandidateError, KernelSource, L
 from triton_ops.base import require
 from triton_ops.device import Target
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.kernel_ir import Fact, Facts, SourcePlace, UntoldError, facts_of
+from triton_ops.kernel_ir import Fact, KernelFacts, SourcePlace, UntoldError
 from triton_ops.lint.jit_functions import SourceLaunch
 from triton_ops.lint.memory_watch import RunRecord
 from triton_ops.lint.parameters import FLOATS, Guess, SourceValues, Uses, guesses, switches, uses_of
@@ -172,7 +172,7 @@ class Variant:
     """A kernel with one guess, and what it does; `rearranges` if it multiplies tiles or moves elements in blocks."""
 
     guess: Guess
-    facts: Facts
+    facts: KernelFacts
     rearranges: bool = False
 
 
@@ -249,7 +249,7 @@ class KernelReading:
         except Exception as error:  # noqa: BLE001 - whatever Triton's front end raises
             return f"Triton's front end refuses it: {CandidateError.one_line(error)}"
         try:
-            return Variant(guess, facts_of(text, self.function.parameters), _REARRANGES.search(text) is not None)
+            return Variant(guess, KernelFacts.of(text, self.function.parameters), _REARRANGES.search(text) is not None)
         except UntoldError as error:
             return f"{_UNREADABLE}: {error}"
 

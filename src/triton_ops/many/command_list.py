@@ -22,7 +22,7 @@ from triton_ops.request import TuneOptions, TuneProblem, operation_of
 from triton_ops.space import Config
 from triton_ops.terminal import INTERRUPTED, folder_of, headed_table, only_data_on_stdout, say, say_json, tell, width
 from triton_ops.tuner import result_json
-from triton_ops.values import as_tolerance
+from triton_ops.values import Tolerance
 
 _SOME_FAILED = 1
 _HEADER = ("", "kernel and problem", "median ms", "vs default", "config")
@@ -62,7 +62,7 @@ class ListedTune:
         folder_of(each.cache_dir)
         if device is not None:
             probe(device)
-        as_tolerance(tolerance)
+        Tolerance.of(tolerance)
         return cls(options=options, device=device, warm=warm, tolerance=tolerance)
 
     def tune(self, problems: str | None, targets: Sequence[str], load: Loader, *, as_json: bool) -> int:

@@ -21,9 +21,9 @@ from triton_ops.records.command_show import Which, matching, nothing_found
 from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
 from triton_ops.records.lockfile import Lockfile, read_lockfile
 from triton_ops.records.record import Record
-from triton_ops.space import Config, config_to_json
+from triton_ops.space import Config
 from triton_ops.terminal import CHECK_FAILED, CacheDir, Json, pairs, say, say_json, tell
-from triton_ops.values import BucketRule, Mapper, Nearest, extents_of, rest_of, unkeyed
+from triton_ops.values import BucketRule, Mapper, Nearest
 
 _COMPARED = ("config", "ranges", "ignored", "default", "identity")  # not times and origins of equal winners
 
@@ -76,7 +76,7 @@ def _fields(was: LockEntry, now: LockEntry) -> tuple[str, ...]:
 
 
 def _comparison(entry: LockEntry) -> Mapping[str, Any]:
-    plain = msgspec.to_builtins(entry, enc_hook=config_to_json)
+    plain = msgspec.to_builtins(entry, enc_hook=Config.encode)
     fields = {name: plain[name] for name in _COMPARED}
     default = None if entry.default is None else _in_order(entry.default)
     ranges = [str(each) for each in entry.ranges]
@@ -127,7 +127,7 @@ class LockPlan:
         """The entries with ranges by the plan's rules; its other parts are not used."""
         families: dict[tuple[Any, ...], list[LockEntry]] = {}
         for entry in entries:
-            alike = entry.kernel, entry.device, canonical_json(entry.source), tuple(extents_of(entry.problem))
+            alike = entry.kernel, entry.device, canonical_json(entry.source), tuple(Mapper.extents_of(entry.problem))
             families.setdefault(alike, []).append(entry)
         return [pinned for family in families.values() for pinned in _family_with_ranges(family, self)]
 
@@ -195,7 +195,7 @@ def _mark_unproven(entry: LockEntry, unproven: str) -> LockEntry:
 
 
 def _entry(record: Record, devices: Mapping[tuple[Any, ...], LockedDevice], plan: LockPlan) -> LockEntry:
-    problem, ranges, ignored = unkeyed(record.key.problem)
+    problem, ranges, ignored = Mapper.unkeyed(record.key.problem)
     key, default_ms = record.key, record.default_timing
     return LockEntry(
         kernel=key.kernel,
@@ -281,7 +281,7 @@ def _devices(records: Iterable[Record], plan: LockPlan) -> dict[tuple[Any, ...],
 
 def _check_names(entries: Sequence[LockEntry], plan: LockPlan) -> None:
     """Refuse rules that are about nothing: a name that is misspelt would leave every entry without its range."""
-    extents = {name for entry in entries for name in extents_of(entry.problem)}
+    extents = {name for entry in entries for name in Mapper.extents_of(entry.problem)}
     arguments = {name for entry in entries for name in entry.problem}
     names = {name.strip() for text in plan.buckets for name in text.split(",")}
     for what, strange, there in (
@@ -298,7 +298,7 @@ def _check_names(entries: Sequence[LockEntry], plan: LockPlan) -> None:
 
 def _family_with_ranges(alike: list[LockEntry], plan: LockPlan) -> list[LockEntry]:
     """Entries of one kernel and device with ranges by the plan; a rule whose extents they do not have makes none."""
-    extents = [extents_of(entry.problem) for entry in alike]
+    extents = [Mapper.extents_of(entry.problem) for entry in alike]
     tied = {text: names for text in plan.buckets if (names := _tied_extents(text, extents))}
     points: dict[tuple[str, str], set[int]] = {}
     for entry, values in zip(alike, extents, strict=True):
@@ -325,7 +325,7 @@ def _tied_extents(text: str, alike: Sequence[Mapping[str, int]]) -> tuple[str, .
 
 def _rest(entry: LockEntry, tied: tuple[str, ...]) -> str:
     """The part that is equal in problems which differ in these extents only."""
-    return canonical_json(rest_of(entry.problem, tied))
+    return canonical_json(Mapper.rest_of(entry.problem, tied))
 
 
 def _problem_of(entry: LockEntry) -> tuple[Any, ...]:
@@ -476,4 +476,4 @@ def _as_json(after: Lockfile, differences: tuple[LockChange, ...], lockfile: Pat
 
 
 def _entry_json(entry: Any) -> Any:
-    return msgspec.to_builtins(entry, enc_hook=config_to_json)
+    return msgspec.to_builtins(entry, enc_hook=Config.encode)

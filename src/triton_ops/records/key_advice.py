@@ -24,7 +24,7 @@ from triton_ops.records.run_log import read_run
 from triton_ops.records.runs import Runs
 from triton_ops.space import Config
 from triton_ops.terminal import CacheDir, Json, bold, folder_of, headed_table, say, say_json, width
-from triton_ops.values import extents_of
+from triton_ops.values import Mapper
 
 TOLERANCE = 0.02
 Verdict = Literal["matters", "never mattered", "not known"]
@@ -109,7 +109,7 @@ def _of_kernel(records: list[Record], regret: Regret, key: Sequence[str] | None,
 
 def fields_of(problem: Mapping[str, Any]) -> dict[str, str]:
     """Every field of a problem as text: extents, dtypes, strides, alignments and scalars."""
-    fields = {name: str(value) for name, value in extents_of(problem).items()}
+    fields = {name: str(value) for name, value in Mapper.extents_of(problem).items()}
     for name, argument in problem.items():
         if isinstance(argument, Mapping):
             fields.update({f"{name}.{part}": canonical_json(v) for part, v in argument.items() if part != "shape"})

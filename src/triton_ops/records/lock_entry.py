@@ -11,7 +11,7 @@ from typing import Any
 from triton_ops.base import Count, NotNegative, Plain, canonical_json
 from triton_ops.records.record import NotedCall
 from triton_ops.space import Config
-from triton_ops.values import Argument, Key, Range, extents_of, rest_of
+from triton_ops.values import Argument, Key, Mapper, Range
 
 BY_HAND = "edited by hand, and accepted"
 RECORDED = "record"
@@ -114,7 +114,7 @@ class LockEntry:
 
         Extents are in the order of their names, as a file has them: a problem from a record has the kernel's order.
         """
-        sizes = tuple(extent for _, extent in sorted(extents_of(self.problem).items()))
+        sizes = tuple(extent for _, extent in sorted(Mapper.extents_of(self.problem).items()))
         rest = canonical_json([dict(self.problem), list(self.ignored), self.source])
         return self.kernel, self.device, sizes, rest
 
@@ -164,7 +164,7 @@ def why_outside(
     mine, theirs = ({n: v for n, v in each.items() if n not in ignored} for each in (problem, other))
     if mine.keys() != theirs.keys():
         return f"its arguments are {', '.join(theirs) or 'none'}, not {', '.join(mine) or 'none'}"
-    extents = extents_of(theirs)
+    extents = Mapper.extents_of(theirs)
     for each in ranges:
         values = {extents.get(name) for name in each.extents}
         if len(values) != 1 or None in values:
@@ -173,14 +173,14 @@ def why_outside(
         if not each.low <= extents[each.extents[0]] <= each.high:
             return f"{each.extents[0]} is {extents[each.extents[0]]}, and the range goes {each}"
     free = {name for each in ranges for name in each.extents}
-    mine, theirs = rest_of(mine, free), rest_of(theirs, free)
+    mine, theirs = Mapper.rest_of(mine, free), Mapper.rest_of(theirs, free)
     different = [name for name, value in mine.items() if not _same(value, theirs[name])]
     return f"{different[0]} is {theirs[different[0]]}, not {mine[different[0]]}" if different else None
 
 
 def log_distance(one: Mapping[str, Any], other: Mapping[str, Any], ranges: Sequence[Range]) -> float:
     """The distance of two problems in the extents of `ranges`: the sum of |log2| of their ratios."""
-    mine, theirs = extents_of(one), extents_of(other)
+    mine, theirs = Mapper.extents_of(one), Mapper.extents_of(other)
     pairs = [(max(mine[each.extents[0]], 1), max(theirs[each.extents[0]], 1)) for each in ranges]
     return sum(abs(math.log2(a / b)) for a, b in pairs)
 

@@ -32,7 +32,7 @@ from triton_ops.exceptions import CacheError, LockfileError, SpaceError
 from triton_ops.records.lock_entry import BY_HAND, LockedDevice, LockEntry
 from triton_ops.records.record import with_defaults
 from triton_ops.records.store import parse_object
-from triton_ops.space import config_from_json, config_to_json
+from triton_ops.space import Config
 from triton_ops.values import Key
 
 _LINES = (
@@ -338,7 +338,7 @@ def _changes(path: Path, before: tuple[int, ...]) -> bool:
 
 def _contents(lock: Lockfile) -> dict[str, Any]:
     """The lockfile as plain JSON values. It is turned into text and back, since readers take the checksum of that."""
-    content = msgspec.to_builtins(lock, enc_hook=config_to_json)
+    content = msgspec.to_builtins(lock, enc_hook=Config.encode)
     plain = json.loads(canonical_json(content))
     for entry in plain["entries"]:
         if entry["call"] is None:
@@ -433,9 +433,7 @@ def _build(content: Mapping[str, Any]) -> Lockfile:
     for entry in plain:
         _only(entry, set(LockEntry.__dataclass_fields__), f"the entry of {entry.get('kernel')}")
     try:
-        lock = msgspec.convert(
-            {"devices": content.get("devices"), "entries": plain}, Lockfile, dec_hook=config_from_json
-        )
+        lock = msgspec.convert({"devices": content.get("devices"), "entries": plain}, Lockfile, dec_hook=Config.decode)
     except LockfileError:
         raise
     except (msgspec.ValidationError, SpaceError, TypeError, ValueError, RecursionError) as error:

@@ -18,8 +18,8 @@ import msgspec
 
 from triton_ops.base import Count, Extent, Nested, NotNegative, Plain, storable
 from triton_ops.exceptions import CacheError, SpaceError
-from triton_ops.space import Config, config_from_json, config_to_json
-from triton_ops.values import Argument, Key, Resources, Trial, totals
+from triton_ops.space import Config
+from triton_ops.values import Argument, Key, Resources, Trial
 
 if TYPE_CHECKING:
     from triton_ops.request import Effort
@@ -177,7 +177,7 @@ class Record:
             effort=effort.name,
             search=effort.search_name,
             budget=BudgetLimits(effort.budget.trials, effort.budget.seconds),
-            totals=totals(trials),
+            totals=Trial.totals(trials),
             failures=tuple(islice(failures, _MOST_FAILURES)),
             verified=Verified(against, reference),
         )
@@ -207,16 +207,16 @@ def with_defaults(value: T) -> T:
 
 def encode(record: Record) -> dict[str, Any]:
     """The record as plain JSON values."""
-    content: dict[str, Any] = msgspec.to_builtins(with_defaults(record), enc_hook=config_to_json)
+    content: dict[str, Any] = msgspec.to_builtins(with_defaults(record), enc_hook=Config.encode)
     return content
 
 
 def decode(content: Mapping[str, Any]) -> Record:
     """The record in decoded JSON; CacheError if a field is missing or ill-typed, or a config has a wrong value."""
     try:
-        return msgspec.convert(dict(content), Record, dec_hook=config_from_json)
+        return msgspec.convert(dict(content), Record, dec_hook=Config.decode)
     except (msgspec.ValidationError, SpaceError) as error:
         raise CacheError(f"the record is not well formed: {error}", hint="tune again") from error
 
 
-reload = msgspec.json.Decoder(Record, dec_hook=config_from_json).decode
+reload = msgspec.json.Decoder(Record, dec_hook=Config.decode).decode

@@ -31,7 +31,7 @@ from triton_ops.exceptions import RunLogError
 from triton_ops.records.record import Record, time_now
 from triton_ops.records.store import converted, readable
 from triton_ops.request import Effort, Task
-from triton_ops.space import Config, ConfigSpace, Constraint, config_to_json
+from triton_ops.space import Config, ConfigSpace, Constraint
 from triton_ops.values import Compiled, Key, Trial
 
 Amount: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e30)]  # of operations or bytes of a launch
@@ -401,7 +401,7 @@ class RunLog:
     def _write(self, line: Head | Event, durable: bool = True) -> None:
         with self._writing:
             self._last_begun = None
-            self._file.append(msgspec.to_builtins(line, enc_hook=config_to_json), durable)
+            self._file.append(msgspec.to_builtins(line, enc_hook=Config.encode), durable)
 
 
 def read_run(path: Path) -> Run:

@@ -34,7 +34,7 @@ from triton_ops._paths import expanded
 from triton_ops.base import DamagedError, Folder, ForkSafeLock, Sealed, StoredFile
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.records.record import KIND, SCHEMA_VERSION, Record, decode, encode, reload
-from triton_ops.space import config_from_json
+from triton_ops.space import Config
 
 _log = logging.getLogger("triton_ops")
 _MOST_BAD = 10_000  # damaged lines after which the rest of a file is not read: it is no file of this package
@@ -43,7 +43,7 @@ _MOST_BAD = 10_000  # damaged lines after which the rest of a file is not read: 
 def converted(line: bytes, kind: Any) -> Any:
     """The value of a type, which may be a union, in a line that carries its checksum; DamagedError if there is none."""
     try:
-        return msgspec.convert(Sealed.read(line), kind, dec_hook=config_from_json)
+        return msgspec.convert(Sealed.read(line), kind, dec_hook=Config.decode)
     except (msgspec.ValidationError, SpaceError, RecursionError) as error:
         raise DamagedError(str(error)) from error
 

@@ -10,7 +10,7 @@ from statistics import quantiles
 from typing import Literal, TypeAlias
 
 from triton_ops.base import gain_text
-from triton_ops.cost_model import spearman
+from triton_ops.cost_model import Model
 from triton_ops.report.run_facts import RaceEntry, Report, TrialRow
 from triton_ops.space import Config
 from triton_ops.timing import Interval
@@ -250,7 +250,7 @@ def _common(first: Report, second: Report) -> Common | str:
         return "a config has no measurable time"
     low, middle, high = quantiles([b / a for a, b in zip(firsts, seconds, strict=True)], n=4, method="inclusive")
     return Common(
-        configs=len(both), quartiles=(low, middle, high), correlation=spearman(firsts, seconds),
+        configs=len(both), quartiles=(low, middle, high), correlation=Model.spearman(firsts, seconds),
         places=(_place(first, second), _place(second, first)),
     )  # fmt: skip
 

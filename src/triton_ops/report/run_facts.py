@@ -16,7 +16,7 @@ from triton_ops.records import Finalist, Record, Run, TrialOrigin, lock_of
 from triton_ops.ship import OPTIONS
 from triton_ops.space import Config
 from triton_ops.timing import Interval
-from triton_ops.values import Status, Trial, totals
+from triton_ops.values import Status, Trial
 
 _FLOAT = re.compile(r"^(b?)fp?(?=\d)")  # Triton's `fp32` and `bf16` are its `float32` and `bfloat16`
 _NAMED = re.compile(r"(torch|triton\.language):(\w+)|[\w.]+:(\w+(?:\.\w+)+)")
@@ -148,7 +148,7 @@ class Report:
     @cached_property
     def totals(self) -> dict[str, int]:
         """The number of configs that ended in each status that occurred."""
-        return totals(list(self.run.trials.values()))
+        return Trial.totals(list(self.run.trials.values()))
 
     @cached_property
     def rows(self) -> list[TrialRow]:

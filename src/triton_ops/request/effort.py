@@ -10,7 +10,7 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.exceptions import SettingsError
 from triton_ops.request.request import TuneOptions
-from triton_ops.search import AnySearch, checked_search, search_name
+from triton_ops.search import AnySearch, Search
 from triton_ops.timing import RacePolicy, ScreenPolicy
 
 
@@ -131,7 +131,7 @@ class Effort:
     def of(cls, options: TuneOptions) -> Effort:
         """The effort that is asked for, with `search`, `trials`, `budget_s` and `patience` in place of its own."""
         effort = cls.named(options.effort)
-        search = checked_search(effort.search if options.search is None else options.search)
+        search = Search.checked(effort.search if options.search is None else options.search)
         if not all(each is None for each in (options.search, options.trials, options.budget_s)):
             trials = effort.budget.trials if options.trials is None else options.trials
             seconds = effort.budget.seconds if options.budget_s is None else options.budget_s
@@ -177,7 +177,7 @@ class Effort:
     @property
     def search_name(self) -> str:
         """The name of the search in records."""
-        return search_name(self.search)
+        return Search(self.search).name
 
 
 PRESETS = {

@@ -24,18 +24,8 @@ from triton_ops.backend import (
 from triton_ops.base import canonical_json, is_positive
 from triton_ops.device import DeviceSpec, Target, TorchDevice, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, SpaceError
-from triton_ops.space import ConfigSpace, as_space
-from triton_ops.values import (
-    Key,
-    Problem,
-    Scalar,
-    TensorSpec,
-    Tolerance,
-    Work,
-    as_callable,
-    as_tolerance,
-    check_memory,
-)
+from triton_ops.space import ConfigSpace
+from triton_ops.values import Key, Problem, Scalar, TensorSpec, Tolerance, Work, as_callable
 
 if TYPE_CHECKING:  # shipped kernels run without these
     from triton_ops.request.effort import Effort, Patience
@@ -163,7 +153,7 @@ class TuneRequest(KernelProblem):
     def space(self) -> ConfigSpace:
         """The config space: the chosen one, or else the operation's; a `SpaceError` if there is neither."""
         if self.chosen is not None:
-            return as_space(self.chosen)
+            return ConfigSpace.from_user(self.chosen)
         if self.operation is None:
             raise SpaceError(
                 f"there is no config space for {self.kernel.name}", hint='give one: space={"BLOCK": [64, 128]}'
@@ -246,7 +236,7 @@ class TuneProblem:
     def measurable(self, device: str | None = None, seed: int = 0) -> TuneRequest:
         """The request of a tune, as `request`, whose tensors must have memory."""
         for tensor in Arguments.given(self.args, self.kwargs).tensors():
-            check_memory(tensor, "an argument")
+            TensorSpec.check_memory(tensor, "an argument")
         return self.request(device, seed)
 
     def request(self, device: str | None = None, seed: int = 0) -> TuneRequest:
@@ -270,7 +260,7 @@ class TuneProblem:
             tolerance, check = operation.tolerance if tolerance is None else tolerance, check or operation.check
         return TuneRequest(
             kernel=kernel, problem=problem, device=probe(name), device_name=name, arguments=maker, reference=reference,
-            tolerance=as_tolerance(tolerance), check=as_callable("check", check), operation=operation, named=named,
+            tolerance=Tolerance.of(tolerance), check=as_callable("check", check), operation=operation, named=named,
             cold=self.cold, chosen=space,
         )  # fmt: skip
 

@@ -27,7 +27,7 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UnsupportedDtypeError,
 )
-from triton_ops.space import Config, ConfigSpace, as_space
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import TensorSpec, dtype_name
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ def _from_callable(
             hint="add --space NAME=v1,v2 for every tunable",
         )
     specs = tensors_of(kernel, space, shapes, dtype)
-    return Operation(kernel.name, kernel, as_space(dict(space)), lambda: specs)
+    return Operation(kernel.name, kernel, ConfigSpace.from_user(dict(space)), lambda: specs)
 
 
 def tensors_of(

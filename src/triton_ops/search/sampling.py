@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.exceptions import EmptySpaceError
-from triton_ops.search.columns import Encoder, Floats
-from triton_ops.space import Config, ConfigSpace, all_configs
+from triton_ops.search.surrogate import Encoder, Floats
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Trial
 
 
@@ -229,7 +229,7 @@ class OpenConfigs:
         self._space = space
         self._encoder = encoder
         self._rng = random.Random(seed)
-        all_valid = all_configs(space, _WHOLE)
+        all_valid = space.all_configs(_WHOLE)
         self.whole = all_valid is not None
         self.configs: list[Config] = []
         self.rows: Floats = np.zeros((0, encoder.columns))

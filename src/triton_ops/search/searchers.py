@@ -1,6 +1,11 @@
 """Searchers: their role, their names, the user's own.
 
 A searcher sees configs and trials, and nothing else: no device, no clock, no disk.
+
+The same rule serves a live tune and a replay. A live tune knows the shapes of all tensors, a recording perhaps only the
+extents of the problem (M, N and K of a matmul). One extent of a problem is usually an axis of several tensors, so the
+distance counts each distinct pair (extent here, extent there) once, however many axes show that pair. Both descriptions
+give the same distance if every extent is an axis of some tensor, and every axis is an extent.
 """
 
 from __future__ import annotations
@@ -10,13 +15,92 @@ import functools
 import importlib
 import math
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from triton_ops.base import import_in_order
+from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import SettingsError
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Compiled, Trial
+
+_OTHER_ARGUMENT = 1.0  # for a tensor that only one place has, and for a word or flag with another value
+_OTHER_DTYPE = 1.0
+_OTHER_DEVICE = 1.0
+_OTHER_VENDOR = 3.0  # added to that of another device, because speeds on one vendor's devices tell little of another's
+_WHOLE = ""  # the tensor name for the extents and the dtype of a problem whose tensors are unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemPlace:
+    """The problem and the device of some trials; an unknown attribute is empty.
+
+    Extents are by tensor; if the tensors are unknown, the problem's under an empty name, or each under its own.
+    `choices` are arguments that are words or flags.
+    """
+
+    extents: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    choices: Mapping[str, str | bool] = field(default_factory=dict)
+    device: str = ""
+
+    @classmethod
+    def of_arguments(cls, arguments: Mapping[str, Any], device: str) -> ProblemPlace:
+        """The place of a problem by its arguments as a key describes them, tensors by their shape and dtype.
+
+        Beside tensors numbers are left out, because they repeat extents and strides of the tensors or do not change
+        which config is fast. Where no shape is known, as of a kernel whose key names its extents, whole numbers are
+        the extents; what stands under `NAME:class` is none.
+        """
+        tensors = {name: value for name, value in arguments.items() if isinstance(value, Mapping) and "shape" in value}
+        numbers = {name: (value,) for name, value in arguments.items() if type(value) is int and ":" not in name}
+        return cls(
+            extents={name: tuple(map(int, value["shape"])) for name, value in tensors.items()} or numbers,
+            dtypes={name: str(value.get("dtype", "")) for name, value in tensors.items()},
+            choices={name: value for name, value in arguments.items() if isinstance(value, (str, bool))},
+            device=device,
+        )
+
+    @classmethod
+    def of_shape(cls, shape: tuple[int, ...], dtype: str, device: str) -> ProblemPlace:
+        """The place of a problem whose extents are known and whose tensors are not."""
+        return cls(extents={_WHOLE: shape}, dtypes={_WHOLE: dtype}, device=device)
+
+    def distance(self, other: ProblemPlace) -> float:
+        """The distance: 0 for the same place; 1 for each doubled extent, other dtype, other choice or other device.
+
+        An axis that only one place has counts as an axis of extent 1 in the other. A device of another vendor counts 4,
+        if the devices' names tell the vendors.
+        """
+        apart = math.fsum(_doublings(here, there) for here, there in set(self._pairs(other)))
+        apart += _OTHER_ARGUMENT * len(self.extents.keys() ^ other.extents.keys())
+        apart += _OTHER_ARGUMENT * _differing(self.choices, other.choices)
+        apart += _OTHER_DTYPE * (_differing(self.dtypes, other.dtypes) > 0)
+        apart += _OTHER_DEVICE * (self.device != other.device)
+        vendors = {DeviceSpec.vendor_of_name(device) for device in (self.device, other.device)} - {None}
+        return apart + _OTHER_VENDOR * (len(vendors) > 1)
+
+    @staticmethod
+    def transfer(space: ConfigSpace, trials: Sequence[Trial], distance: float) -> Prior | None:
+        """The trials of a place at this distance as a prior for `space`; None if they have other tunables."""
+        transfer = importlib.import_module("triton_ops.search.transfer").Transfer(space, trials, distance)
+        return transfer if len(transfer) else None
+
+    def _pairs(self, other: ProblemPlace) -> Iterator[tuple[int, int]]:
+        """The extents of corresponding axes: the last axis of a tensor here belongs to its last axis there."""
+        for name in self.extents.keys() & other.extents.keys():
+            yield from zip_longest(reversed(self.extents[name]), reversed(other.extents[name]), fillvalue=1)
+
+
+def _doublings(here: int, there: int) -> float:
+    """The doublings from the smaller extent to the larger one; an empty axis counts as of extent 1."""
+    return math.log2(max(here, there, 1)) - math.log2(max(min(here, there), 1))  # the ratio may be over all floats
+
+
+def _differing(here: Mapping[str, str | bool], there: Mapping[str, str | bool]) -> int:
+    return sum(here[name] != there[name] for name in here.keys() & there.keys())
 
 
 class Searcher(Protocol):
@@ -92,14 +176,6 @@ class LearnsPreviews(Protocol):
         """Take the compiler's results for configs of this space; `score` may then say something else of them."""
 
 
-SMALL = 64  # a space of at most this many configs is tried whole by `auto`: a search would save less than it costs
-
-
-def expected_gain(searcher: Searcher) -> float:
-    """The gain that `searcher` expects; infinite for a searcher that does not estimate a gain."""
-    return searcher.expected_gain() if isinstance(searcher, EstimatesGain) else math.inf
-
-
 SEARCHERS: dict[str, tuple[str, str]] = {
     "auto": ("auto", "AutoSearch"),
     "random": ("sampling", "random_search"),
@@ -112,7 +188,7 @@ SEARCHERS: dict[str, tuple[str, str]] = {
     "coordinate-all": ("coordinate", "in_all_directions"),
     "optuna": ("optuna_search", "OptunaSearch"),
 }  # name to module and maker; a module is imported when its searcher is made, since some need large packages
-USES_PRIORS = ("auto",)  # the searchers that take priors
+_USES_PRIORS = ("auto",)  # the searchers that take priors
 _IMPORTED_LATE = {
     "auto": ("triton_ops.search.auto", "scipy.linalg", "scipy.optimize", "scipy.special", "threadpoolctl")
 }  # what searchers import when they first need it, which takes a third of a second
@@ -124,6 +200,64 @@ AnySearch: TypeAlias = "str | Searcher | SearcherFactory"
 _Search = TypeVar("_Search", bound=AnySearch)
 
 
+class Search:
+    """A search as a caller gives it: by its name, as a searcher, or as a factory of one."""
+
+    SMALL: ClassVar = 64  # a space of at most this many configs is tried whole by `auto`: a search would save less
+
+    def __init__(self, search: AnySearch) -> None:
+        self.search = search
+
+    @property
+    def name(self) -> str:
+        """The name in records: the search's own name, or the qualified name of its class or function."""
+        search = self.search
+        if isinstance(search, str):
+            return search
+        while isinstance(search, functools.partial):
+            search = search.func
+        owner: Any = search if hasattr(search, "__qualname__") else type(search)
+        return f"{owner.__module__}.{owner.__qualname__}"
+
+    @property
+    def uses_priors(self) -> bool:
+        """True if its searcher takes priors."""
+        return self.search in _USES_PRIORS
+
+    def begin_imports(self, space: ConfigSpace) -> None:
+        """Begin to import in a thread what a searcher for `space` will need, before the searcher is made.
+
+        A search waits for the packages of its surrogate after three trials, so they are wanted by the time the first
+        config is tried. A space that is tried whole needs none.
+        """
+        search = self.search
+        joined = math.prod(len(tunable) for tunable in space.tunables.values())
+        most = joined if space.listed is None else len(space.listed)
+        if isinstance(search, str) and search in _IMPORTED_LATE and most > self.SMALL:
+            threading.Thread(target=_load, args=_IMPORTED_LATE[search], name="triton-ops preload", daemon=True).start()
+
+    @staticmethod
+    def checked(search: _Search) -> _Search:
+        """Return `search` if it is a searcher's name, a searcher, or can be called to make one; else SettingsError."""
+        if isinstance(search, str) and search not in SEARCHERS:
+            raise SettingsError(
+                f"there is no search {search!r}; there are {', '.join(SEARCHERS)}",
+                hint="choose one of these, or pass a searcher of your own",
+            )
+        if not (isinstance(search, str) or _can_search(search) or callable(search)):
+            raise SettingsError(
+                f"search is {search!r}, which has no methods `ask` and `tell` and cannot be called to make what has "
+                "them",
+                hint=f"pass one of {', '.join(SEARCHERS)}, a searcher, or a function from a space and a seed to one",
+            )
+        return search
+
+    @staticmethod
+    def expected_gain(searcher: Searcher) -> float:
+        """The gain that a searcher expects; infinite for one that does not estimate a gain."""
+        return searcher.expected_gain() if isinstance(searcher, EstimatesGain) else math.inf
+
+
 def make_searcher(
     search: AnySearch, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
 ) -> Searcher:
@@ -131,62 +265,19 @@ def make_searcher(
 
     Raises SettingsError if there is none, and MissingDependencyError if it needs a package that is not installed.
     """
-    checked_search(search)
+    Search.checked(search)
     if not isinstance(search, str):
         return cast("Searcher", search) if _can_search(search) else _make(cast("SearcherFactory", search), space, seed)
     module, maker = SEARCHERS[search]
     factory = getattr(importlib.import_module(f"triton_ops.search.{module}"), maker)
-    searcher: Searcher = factory(space, seed, priors, records) if search in USES_PRIORS else factory(space, seed)
+    searcher: Searcher = factory(space, seed, priors, records) if search in _USES_PRIORS else factory(space, seed)
     return searcher
-
-
-def begin_imports(search: AnySearch, space: ConfigSpace) -> None:
-    """Begin to import in a thread what a searcher for `space` will need, before the searcher is made.
-
-    A search waits for the packages of its surrogate after three trials, so they are wanted by the time the first config
-    is tried. A space that is tried whole needs none.
-    """
-    joined = math.prod(len(tunable) for tunable in space.tunables.values())
-    most = joined if space.listed is None else len(space.listed)
-    if isinstance(search, str) and search in _IMPORTED_LATE and most > SMALL:
-        threading.Thread(target=_load, args=_IMPORTED_LATE[search], name="triton-ops preload", daemon=True).start()
 
 
 def _load(*names: str) -> None:
     with contextlib.suppress(Exception):  # `require`, which waits for the rest of the import, reports it
         for name in names:
             import_in_order(name)
-
-
-def make_transfer(space: ConfigSpace, trials: Sequence[Trial], distance: float) -> Prior | None:
-    """The trials of another place at this distance as a prior for `space`; None if they have other tunables."""
-    transfer = importlib.import_module("triton_ops.search.transfer").Transfer(space, trials, distance)
-    return transfer if len(transfer) else None
-
-
-def checked_search(search: _Search) -> _Search:
-    """Return `search` if it is a searcher's name, a searcher, or can be called to make one; raises SettingsError."""
-    if isinstance(search, str) and search not in SEARCHERS:
-        raise SettingsError(
-            f"there is no search {search!r}; there are {', '.join(SEARCHERS)}",
-            hint="choose one of these, or pass a searcher of your own",
-        )
-    if not (isinstance(search, str) or _can_search(search) or callable(search)):
-        raise SettingsError(
-            f"search is {search!r}, which has no methods `ask` and `tell` and cannot be called to make what has them",
-            hint=f"pass one of {', '.join(SEARCHERS)}, a searcher, or a function from a space and a seed to one",
-        )
-    return search
-
-
-def search_name(search: AnySearch) -> str:
-    """The name of the search in records: its own name, or the qualified name of its class or function."""
-    if isinstance(search, str):
-        return search
-    while isinstance(search, functools.partial):
-        search = search.func
-    owner: Any = search if hasattr(search, "__qualname__") else type(search)
-    return f"{owner.__module__}.{owner.__qualname__}"
 
 
 def _can_search(search: Any) -> bool:
@@ -198,7 +289,7 @@ def _make(factory: SearcherFactory, space: ConfigSpace, seed: int) -> Searcher:
     searcher = factory(space, seed)
     if not _can_search(searcher):
         raise SettingsError(
-            f"{search_name(factory)} made {searcher!r}, which has no methods `ask` and `tell`",
+            f"{Search(factory).name} made {searcher!r}, which has no methods `ask` and `tell`",
             hint="return a searcher: docs/guides/searcher.md has an example",
         )
     return searcher

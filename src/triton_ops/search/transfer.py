@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from triton_ops.search.columns import Encoder, Floats
-from triton_ops.search.surrogate import ByDistance, Surrogate, most_telling, noise_of, values_of
+from triton_ops.search.surrogate import ByDistance, Encoder, Floats, Surrogate, most_telling, noise_of, values_of
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Trial
 

@@ -21,7 +21,7 @@ from triton_ops.request import module_at
 from triton_ops.ship.from_misses import MissOutcome, tune_misses
 from triton_ops.ship.targets import Targets, as_target, is_declared
 from triton_ops.ship.verification import Verdict, verify
-from triton_ops.space import Config, config_to_json
+from triton_ops.space import Config
 from triton_ops.terminal import (
     CHECK_FAILED,
     INTERRUPTED,
@@ -138,7 +138,7 @@ def _verdict_row(verdict: Verdict) -> list[str]:
 def _verdict_json(verdict: Verdict) -> dict[str, Any]:
     return {
         "outcome": verdict.outcome, "reason": verdict.reason, "at": verdict.at, "regret": verdict.regret,
-        "entry": msgspec.to_builtins(verdict.entry, enc_hook=config_to_json),
+        "entry": msgspec.to_builtins(verdict.entry, enc_hook=Config.encode),
         "result": None if verdict.result is None else result_json(verdict.result),
     }  # fmt: skip
 

@@ -18,7 +18,7 @@ from triton_ops.exceptions import KernelTypeError, SpaceError, TritonKernelError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
 from triton_ops.ship.targets import Targets, check_named, kernel_in
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.values import ITEM_BYTES, Key, Problem, Range, TensorSpec, contiguous_stride, extents_of, from_plain
+from triton_ops.values import ITEM_BYTES, Key, Mapper, Problem, Range, TensorSpec, contiguous_stride
 
 _CLASS = ":class"
 _STEP = 16  # Triton specialises integers on being 1, or a multiple of this
@@ -68,7 +68,7 @@ def _argument(value: Any, kind: str | None) -> Any:
         return StandIn.of(TensorSpec(extents, dtype, aligned=kind == "aligned"))
     if isinstance(value, str) and kind is None and value in _OTHERS:
         return _OTHERS[value]
-    argument = from_plain(value)
+    argument = Problem.from_plain(value)
     return StandIn.of(argument) if isinstance(argument, TensorSpec) else argument
 
 
@@ -113,7 +113,7 @@ class BoundEntry:
         if any(name.endswith(":class") for name in self.entry.problem):
             return None
         plain = {name: value for name, value in self.entry.problem.items() if value != {"any": True}}
-        return {name: from_plain(value) for name, value in plain.items()}
+        return {name: Problem.from_plain(value) for name, value in plain.items()}
 
     @cached_property
     def space(self) -> ConfigSpace | None:
@@ -195,7 +195,7 @@ class BoundEntry:
 
     def extents_text(self, other: BoundEntry) -> str:
         """The extents that differ from those of another one, as `M=17`."""
-        mine, theirs = extents_of(self.entry.problem), extents_of(other.entry.problem)
+        mine, theirs = Mapper.extents_of(self.entry.problem), Mapper.extents_of(other.entry.problem)
         return ", ".join(f"{name}={value}" for name, value in mine.items() if theirs.get(name) != value)
 
     def _key(self) -> Key:

@@ -15,7 +15,7 @@ from triton_ops.many import Job, JobPlace, ManyResult, ProblemOutcome, RunOption
 from triton_ops.records import Miss, Misses, cache_folder, store_in
 from triton_ops.request import TuneProblem
 from triton_ops.ship.targets import Targets, check_named, kernel_in, made_on, specs_of
-from triton_ops.values import Tolerance, TuningResult, unkeyed
+from triton_ops.values import Mapper, Tolerance, TuningResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ class _MissTune:
             call = dispatch.made_again(self.target, miss.call, device)
             return call.tuned(each, listener=place.listener, gate=place.gate, shared_cpus=place.shared_cpus)
         problem = TuneProblem(
-            target=self.target, kwargs=made_on(specs_of(unkeyed(miss.key.problem)[0]), device),
+            target=self.target, kwargs=made_on(specs_of(Mapper.unkeyed(miss.key.problem)[0]), device),
             device=device, tolerance=self.tolerance, cold=miss.key.cache_state == "cold",
         )  # fmt: skip
         return options.tuned(problem, replace(place, device=None))
@@ -122,7 +122,7 @@ def _target(miss: Miss, targets: Targets) -> Any:
     if miss.call is not None:
         return targets.decorated(miss.key.kernel)
     target = targets.find(miss.key.kernel)
-    check_named(kernel_in(target), specs_of(unkeyed(miss.key.problem)[0]))
+    check_named(kernel_in(target), specs_of(Mapper.unkeyed(miss.key.problem)[0]))
     return target
 
 

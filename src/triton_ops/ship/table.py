@@ -13,7 +13,7 @@ from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, LockPlan, read_run
 from triton_ops.space import Config
-from triton_ops.values import ITEM_BYTES, extents_of
+from triton_ops.values import ITEM_BYTES, Mapper
 
 OPTIONS = {"num_warps": 4, "num_ctas": 1, "num_stages": 3, "maxnreg": None, "pre_hook": None, "ir_override": None}
 """The fields of a `triton.Config` beside its tunables, with their defaults in Triton 3.6 to 3.9."""
@@ -112,7 +112,7 @@ class Table:
         """The trials of a run as a table, in the order tried; the device's and the kernel's name are facts."""
         run = read_run(path)
         key = run.head.key
-        values = {**key.problem, **extents_of(key.problem)}
+        values = {**key.problem, **Mapper.extents_of(key.problem)}
         if missing := [name for name in names.rows if name not in values]:
             raise SettingsError(f"the run's problem has no {', '.join(missing)}", hint=f"it has {', '.join(values)}")
         at = tuple(values[name] for name in names.rows)
@@ -244,7 +244,8 @@ class Names:
 
 
 def _row(entry: LockEntry, names: Names) -> TableRow:
-    extents = {**extents_of(entry.problem), **{n: v for n, v in entry.problem.items() if isinstance(v, (str, bool))}}
+    words = {name: value for name, value in entry.problem.items() if isinstance(value, (str, bool))}
+    extents = {**Mapper.extents_of(entry.problem), **words}
     missing = [name for name in names.rows if name not in extents]
     if missing:
         raise SettingsError(

@@ -14,7 +14,7 @@ from typing import Any
 from triton_ops import dispatch, kernels
 from triton_ops.backend import FunctionKernel, HasOperation, Kernel, Operation, as_kernel
 from triton_ops.exceptions import KernelTypeError, NotLoadedError, TargetError, TritonKernelError
-from triton_ops.values import TensorSpec, from_plain
+from triton_ops.values import Problem, TensorSpec
 
 Target = Operation | Kernel
 _NAME_IT = "name its file or module, if you trust it, with --kernels; in Python, give it as a target"
@@ -107,7 +107,7 @@ def specs_of(problem: Mapping[str, Any]) -> dict[str, Any]:
             "only the classes of its arguments are known: it is a decorated kernel, and its call could not be noted",
             hint="tune it where it is called, with on_miss='tune'",
         )
-    return {name: from_plain(value) for name, value in problem.items() if value != {"any": True}}
+    return {name: Problem.from_plain(value) for name, value in problem.items() if value != {"any": True}}
 
 
 def made_on(specs: Mapping[str, Any], device: str, seed: int = 0) -> dict[str, Any]:

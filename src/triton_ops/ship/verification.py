@@ -32,7 +32,7 @@ from triton_ops.ship.preparing import Program, compiled, programs_of
 from triton_ops.ship.targets import Targets, made_on
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Listener, RequestedTune, uninterrupted
-from triton_ops.values import Key, TensorSpec, Trial, TuningResult, extents_of, from_plain
+from triton_ops.values import Key, Mapper, Problem, TensorSpec, Trial, TuningResult
 
 _FRACTIONS = ("float", "bfloat", "complex")
 
@@ -70,7 +70,7 @@ def unknown_values(case: BoundEntry) -> list[str]:
     """
     if not isinstance(case.entry.call, NotedCall):
         return []
-    specs = {name: from_plain(value) for name, value in case.entry.call.arguments.items()}
+    specs = {name: Problem.from_plain(value) for name, value in case.entry.call.arguments.items()}
     return [
         name for name, spec in specs.items() if isinstance(spec, TensorSpec) and not spec.dtype.startswith(_FRACTIONS)
     ]
@@ -152,7 +152,7 @@ def verify(
 
 def _held_out(case: BoundEntry, count: int) -> Iterator[BoundEntry]:
     """The entry at `count` values of each of its ranges, evenly by their ratios, and never at its own."""
-    own = extents_of(case.entry.problem)
+    own = Mapper.extents_of(case.entry.problem)
     for each in case.entry.ranges:
         low, ratio = max(each.low, 1), each.high / max(each.low, 1)
         values = {round(low * ratio ** (step / max(count - 1, 1))): None for step in range(count)}

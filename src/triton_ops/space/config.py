@@ -1,13 +1,355 @@
-"""A config: one value for every tunable, frozen and hashable, with one text form for all files."""
+"""A config, with one value for every tunable, and tunables, each an axis of choice with its possible values.
+
+A tunable does not know the meaning of a value to a kernel, nor which values fit together; constraints tell that.
+
+A config holds the name of a member, `module:Class.NAME`, or of a dtype, `torch:float16` or `triton.language:fp16`, as
+every file, key and message does. Wherever a user's code is called, a kernel, a constraint or whoever reads a result,
+the member itself is given back. Dtypes are members here too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, cast
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from inspect import getattr_static
+from itertools import islice, pairwise
+from typing import Any, TypeAlias, cast
 
 from triton_ops.base import canonical_json
-from triton_ops.exceptions import ConfigValueError
-from triton_ops.space.tunable import DEEPEST, Members, Value, checked_value, given_back, members_among, members_named
+from triton_ops.exceptions import ConfigValueError, EmptySpaceError
+
+Member: TypeAlias = "Any"
+"""A member of an `Enum`, a `torch.dtype`, or a dtype of Triton."""
+
+Members: TypeAlias = "Mapping[str, Mapping[str, Member]]"
+"""For each tunable the members among its values, by their names in a config."""
+
+_TRITON = "triton.language"
+
+
+def is_member(value: Any) -> bool:
+    """True if a value is a dtype, or a member of an `Enum` that is no number or string by its class."""
+    return _dtype_name(value) is not None or (isinstance(value, Enum) and not isinstance(value, (int, float, str)))
+
+
+def member_name(tunable: str, member: Member) -> str:
+    """The name of a member in a config; ConfigValueError if the member cannot be found again by it."""
+    if (dtype := _dtype_name(member)) is not None:
+        return dtype
+    kind = type(member)
+    if (why := _why_not_found(kind, member)) is not None:
+        raise ConfigValueError(
+            f"tunable {tunable!r} has the value {member!r}, which cannot be found again by its name: {why}",
+            hint=f"define {kind.__name__} at the top of a module, or list the values, [m.value for m in "
+            f"{kind.__name__}], and write {kind.__name__}(value) where it is used",
+        )
+    return f"{kind.__module__}:{kind.__qualname__}.{member.name}"
+
+
+def _dtype_name(value: Any) -> str | None:
+    """The name of a dtype in a config; None for anything else. Neither torch nor Triton is imported to tell."""
+    kind = type(value)
+    if (kind.__module__, kind.__qualname__) == ("torch", "dtype"):
+        return str(value).replace(".", ":")
+    if (kind.__module__, kind.__qualname__) == ("triton.language.core", "dtype"):
+        return f"{_TRITON}:{value.name}"
+    return None
+
+
+def _dtype_named(module: str, text: str) -> Member | None:
+    values = vars(sys.modules[module]).values() if module in ("torch", _TRITON) and module in sys.modules else ()
+    return next((one for one in values if _dtype_name(one) == text), None)
+
+
+def member_named(text: Any) -> Member | None:
+    """The member that a text names, `module:Class.NAME` or a dtype, of a module that is imported; None if none."""
+    module, colon, path = text.partition(":") if isinstance(text, str) else ("", "", "")
+    class_name, dot, name = path.rpartition(".")
+    if not (colon and dot):
+        return _dtype_named(module, text)
+    kind: Any = sys.modules.get(module)
+    for part in class_name.split("."):
+        kind = getattr_static(kind, part, None)  # a module could answer with an import
+    return kind.__members__.get(name) if isinstance(kind, type) and issubclass(kind, Enum) else None
+
+
+def members_named(config: Mapping[str, Any]) -> dict[str, dict[str, Member]]:
+    """The members that a config names in full, as records do: where its space is not asked, no others are known."""
+    pairs = {name: (value, member_named(value)) for name, value in config.items()}
+    return {name: {value: member} for name, (value, member) in pairs.items() if member is not None}
+
+
+def members_among(values: Iterable[Any], tunable: str) -> dict[str, Member]:
+    """The members among the values of a tunable, those in tuples too, by their names in a config."""
+    return {member_name(tunable, member): member for member in _members(values)}
+
+
+def given_back(value: Any, members: Mapping[str, Member]) -> Any:
+    """A value of a config with the members in place of their names."""
+    if isinstance(value, tuple):
+        items = tuple(given_back(item, members) for item in value)
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+    return members.get(value, value) if isinstance(value, str) else value
+
+
+def named_shortly(value: Any, members: Mapping[str, Member], values: Iterable[Any] = ()) -> Any:
+    """A text that names a member, in full or as `FAST`, `Mode.FAST` or `float16`, as the member; others as they are.
+
+    None is the text `none` where the tunable's `values` hold that, and not None: a command line reads both alike. Of a
+    list, each item.
+    """
+    if isinstance(value, list):
+        return [named_shortly(item, members, values) for item in value]
+    if value is None and "none" in (texts := list(values)) and None not in texts:
+        return "none"
+    if not isinstance(value, str):
+        return value
+    matches = [
+        member
+        for name, member in members.items()
+        if value == name or f".{name.partition(':')[2]}".endswith(f".{value}")
+    ]
+    return matches[0] if len(matches) == 1 else value
+
+
+def values_of_members(members: Mapping[str, Member]) -> dict[str, str]:
+    """The values of members as text, for fingerprints; of a value that has no JSON form the name of its class."""
+    return {name: _value_text(member.value) for name, member in members.items() if isinstance(member, Enum)}
+
+
+def _members(values: Iterable[Any]) -> Iterator[Member]:
+    for value in values:
+        if is_member(value):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _members(value)
+
+
+def _why_not_found(kind: type[Enum], member: Enum) -> str | None:
+    if "<locals>" in kind.__qualname__:
+        return f"{kind.__qualname__} is made inside a function"
+    value: Any = sys.modules.get(kind.__module__)
+    for part in kind.__qualname__.split("."):
+        value = getattr(value, part, None)
+    if value is not kind:
+        return f"{kind.__module__} has another {kind.__qualname__}, or none"
+    return None if kind.__members__.get(str(member.name)) is member else "it is a combination of members"
+
+
+def _value_text(value: Any) -> str:
+    try:
+        return canonical_json(value)
+    except (TypeError, ValueError):
+        return type(value).__qualname__
+
+
+Value: TypeAlias = "bool | int | float | str | tuple[Value, ...] | None"
+
+
+DEEPEST = 16  # levels of tuples in a value; no kernel takes such a value, and no file holds it
+_MOST_VALUES = 1_000_000  # of one tunable: its values are listed in every run log
+
+
+def checked_value(name: str, value: Any, depth: int = 1) -> Value:
+    """Return `value` if it can be hashed, compared, and stored as JSON without loss, or the plain value that it is.
+
+    A NumPy scalar, a member of `IntEnum` or `StrEnum`, and whatever else is a number or a string by its class becomes
+    that number or string; a `torch.device` and a dtype become their names, and a member of another `Enum` its name with
+    its module. Any other value is a ConfigValueError.
+    """
+    if _is_storable(type(value), value):
+        return cast("Value", value)
+    if isinstance(value, tuple):
+        if depth > DEEPEST:
+            raise ConfigValueError(
+                f"tunable {name!r} has a value that is nested deeper than {DEEPEST} levels",
+                hint="list flatter tuples, or names, and look up the object where it is used",
+            )
+        return tuple(checked_value(name, item, depth + 1) for item in value)
+    plain = member_name(name, value) if is_member(value) else _plain(value)
+    if plain is not value:
+        return checked_value(name, plain)
+    raise ConfigValueError(
+        f"tunable {name!r} has the value {value!r} of type {type(value).__name__}; "
+        "allowed are None, bool, int of 64 bits, finite float, str, members of an Enum, dtypes, and tuples of these",
+        hint=_way_out(value),
+    )
+
+
+def _is_storable(kind: type, value: Any) -> bool:
+    if kind is int:
+        return bool(-(2**63) <= value < 2**64)  # the range of integers that every JSON reader accepts
+    if kind is str:
+        return bool(value.isascii()) or _whole(value)
+    return value is None or kind is bool or (kind is float and math.isfinite(value))
+
+
+def _whole(text: str) -> bool:
+    """True if a text has no half of a character, which UTF-8 cannot hold."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _plain(value: Any) -> Any:
+    """The plain number or string that `value` is by its class; `value` itself if it is none, or is plain already."""
+    kind = type(value)
+    for base, plain in ((int, int), (float, float), (str, str.__str__)):
+        if isinstance(value, base) and kind is not base and kind is not bool:
+            return plain(value)
+    if kind.__module__ == "numpy" and hasattr(value, "item") and value.shape == () and value.size == 1:
+        item = value.item()
+        return value if type(item) is kind else item  # some of NumPy's types have no plain counterpart
+    if (kind.__module__, kind.__name__) == ("torch", "device"):
+        return str(value)
+    return value
+
+
+def _way_out(value: Any) -> str:
+    if isinstance(value, float):
+        return "list finite numbers; None can stand for a limit that is not set"
+    if isinstance(value, str):
+        return "list whole characters: no file can hold the half of one"
+    if isinstance(value, list):
+        return "use a tuple instead of a list"
+    return "list names or numbers, and look up the object where it is used"
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """An axis of choice with its values, at most a million.
+
+    It is made by `Choice`, `IntRange`, `PowerOfTwo` or `Flag`, or by a config space from a plain list. Its `members`
+    are those of an `Enum`, and dtypes, whose names are among the values, by these names.
+    """
+
+    values: tuple[Value, ...]  # all different, in the order of enumeration
+    ordered: bool = False  # neighbours in `values` have similar effects, as sizes have
+    members: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        _check_number(self.values)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Value]:
+        return iter(self.values)
+
+    def check(self, name: str) -> Tunable:
+        """Check the values and return this tunable, or one with the plain values that they are."""
+        if not self.values:
+            raise EmptySpaceError(f"tunable {name!r} has no values", hint="give it at least one value, or leave it out")
+        texts: set[str] = set()
+        plain = tuple(checked_value(name, value) for value in self.values)
+        for value in plain:
+            text = canonical_json(value)  # the text tells True from 1, which are equal to Python
+            if text in texts:
+                raise ConfigValueError(f"tunable {name!r} lists {value!r} twice", hint="list every value once")
+            texts.add(text)
+        if all(value is original for value, original in zip(plain, self.values, strict=True)):
+            return self
+        return replace(self, values=plain, members={**self.members, **members_among(self.values, name)})
+
+    @staticmethod
+    def of(name: str, source: Any) -> Tunable:
+        """A tunable from a user's tunable or iterable of values, ordered if these are numbers in rising order."""
+        if not isinstance(name, str):
+            raise ConfigValueError(
+                f"a tunable's name must be a string, not {name!r}", hint='write {"BLOCK": [64, 128]}'
+            )
+        if isinstance(source, Tunable):
+            return source.check(name)
+        if isinstance(source, (str, bytes)) or not isinstance(source, Iterable):
+            raise ConfigValueError(
+                f"tunable {name!r} is {source!r}; it must be a list of values",
+                hint=f"write [{source!r}] for a single value",
+            )
+        if isinstance(source, (set, frozenset)):
+            raise ConfigValueError(
+                f"tunable {name!r} is a set, whose order differs from run to run",
+                hint="write a list, in the order to try",
+            )
+        tunable = Tunable(_as_tuple(source)).check(name)
+        numbers = [value for value in tunable if isinstance(value, (int, float)) and not isinstance(value, bool)]
+        rising = len(numbers) == len(tunable) and all(a < b for a, b in pairwise(numbers))
+        return replace(tunable, ordered=rising)
+
+
+def Choice(values: Iterable[Value]) -> Tunable:  # noqa: N802 - reads as a type where spaces are written
+    """An unordered choice among `values`; their order is only the order of enumeration.
+
+    Args:
+        values: None, booleans, numbers, texts, members of an `Enum`, dtypes, or tuples of these; all different.
+
+    Returns:
+        A tunable. A config space refuses values that cannot be stored, with the name of the tunable.
+
+    Raises:
+        ConfigValueError: There are more than a million values.
+    """
+    return Tunable(_as_tuple(values))
+
+
+def IntRange(low: int, high: int, step: int = 1) -> Tunable:  # noqa: N802
+    """The integers `low, low + step, …` up to and including `high`.
+
+    Args:
+        low: The least value.
+        high: The largest value, if the steps meet it; below `low` there is no value.
+        step: The distance of neighbours, positive.
+
+    Returns:
+        An ordered tunable: a search may take neighbours for alike.
+
+    Raises:
+        ConfigValueError: `step` is not positive, or these are more than a million integers.
+    """
+    if step < 1:
+        raise ConfigValueError(f"IntRange step is {step}; it must be 1 or more")
+    return Tunable(_as_tuple(range(low, high + 1, step)), ordered=True)
+
+
+def PowerOfTwo(low: int, high: int) -> Tunable:  # noqa: N802
+    """The powers of two from `low` to `high`, both included.
+
+    Args:
+        low: The least value, a power of two.
+        high: The largest value, a power of two.
+
+    Returns:
+        An ordered tunable: a search may take neighbours for alike.
+
+    Raises:
+        ConfigValueError: A bound is not a positive power of two.
+    """
+    for bound in (low, high):
+        if bound < 1 or bound & (bound - 1):
+            raise ConfigValueError(
+                f"PowerOfTwo bound {bound} is not a power of two", hint="use 1, 2, 4, 8, … for both bounds"
+            )
+    return Tunable(tuple(1 << n for n in range(low.bit_length() - 1, high.bit_length())), ordered=True)
+
+
+def Flag() -> Tunable:  # noqa: N802
+    """A tunable with the values False and True, in this order."""
+    return Tunable((False, True))
+
+
+def _as_tuple(values: Iterable[Any]) -> tuple[Any, ...]:
+    """`values` as a tuple, or as many of them as `Tunable` refuses, since all of them might exhaust memory."""
+    if isinstance(values, range):
+        _check_number(values)
+    return tuple(islice(values, _MOST_VALUES + 1))
+
+
+def _check_number(values: Sequence[Any]) -> None:
+    if len(values) > _MOST_VALUES:
+        raise ConfigValueError(
+            f"a tunable has {len(values):,} values; at most {_MOST_VALUES:,} can be listed",
+            hint="take larger steps, or powers of two: IntRange(0, 4096, 64), PowerOfTwo(1, 4096)",
+        )
 
 
 class Config(Mapping[str, Value]):
@@ -111,19 +453,19 @@ class Config(Mapping[str, Value]):
     def __repr__(self) -> str:
         return f"Config({self.plain._values!r})"
 
+    @staticmethod
+    def encode(value: Any) -> dict[str, Value]:
+        """A config as a plain dict, for an encoder that meets an unknown type; TypeError for anything else."""
+        if isinstance(value, Config):
+            return dict(value.plain)
+        raise TypeError(f"a value of type {type(value).__name__} has no JSON form")
 
-def config_to_json(value: Any) -> dict[str, Value]:
-    """A config as a plain dict, for an encoder that meets a type that it does not know; TypeError for anything else."""
-    if isinstance(value, Config):
-        return dict(value.plain)
-    raise TypeError(f"a value of type {type(value).__name__} has no JSON form")
-
-
-def config_from_json(kind: type, value: Any) -> Config:
-    """A config from decoded JSON, for a decoder that meets a type that it does not know; TypeError for others."""
-    if kind is Config:
-        return Config.from_json(value)
-    raise TypeError(f"no {kind.__name__} can be made from JSON")
+    @staticmethod
+    def decode(kind: type, value: Any) -> Config:
+        """A config from decoded JSON, for a decoder that meets an unknown type; TypeError for others."""
+        if kind is Config:
+            return Config.from_json(value)
+        raise TypeError(f"no {kind.__name__} can be made from JSON")
 
 
 def _as_tuples(value: Any, depth: int = 1) -> Any:

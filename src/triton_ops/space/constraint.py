@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from triton_ops.exceptions import ConstraintError, KernelTypeError
-from triton_ops.space.tunable import Members, given_back
+from triton_ops.space.config import Members, given_back
 
 
 @dataclass(frozen=True)

@@ -20,17 +20,16 @@ from typing import Any, cast
 
 from triton_ops.base import canonical_json, fingerprint
 from triton_ops.exceptions import EmptySpaceError, SpaceError, UnknownTunableError
-from triton_ops.space.config import Config
-from triton_ops.space.constraint import Constraint
-from triton_ops.space.tunable import (
+from triton_ops.space.config import (
+    Config,
     Members,
     Tunable,
     Value,
-    as_tunable,
     members_among,
     named_shortly,
     values_of_members,
 )
+from triton_ops.space.constraint import Constraint
 from triton_ops.space.walk import Asks, Completions, Group, RowOutcome, SpaceWalk, TooManyAsks, groups_of
 
 _TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}
@@ -132,7 +131,7 @@ class ConfigSpace:
             )
         if not self.tunables:
             raise EmptySpaceError("the config space has no tunables", hint='name at least one: {"BLOCK": [64, 128]}')
-        tunables = {name: as_tunable(name, values) for name, values in self.tunables.items()}
+        tunables = {name: Tunable.of(name, values) for name, values in self.tunables.items()}
         object.__setattr__(self, "tunables", tunables)
         members, rules = self.members, tuple(self.constraints)
         object.__setattr__(
@@ -410,29 +409,57 @@ class ConfigSpace:
                 hint="correct the name, or add the tunable",
             )
 
+    @staticmethod
+    def from_user(source: Any) -> ConfigSpace:
+        """A space from a user's space, mapping from names to values, or list of configs.
+
+        Equal mappings of plain values give one and the same space, so that its default and fingerprint are found once.
+        """
+        if isinstance(source, ConfigSpace):
+            return source
+        if isinstance(source, Mapping):
+            return _space_of(source)
+        if isinstance(source, Iterable) and not isinstance(source, (str, bytes)):
+            return ConfigSpace.from_configs(source)
+        raise SpaceError(
+            f"a config space cannot be made from {source!r}",
+            hint='give a mapping like {"BLOCK": [64, 128]}, a list of configs, or a ConfigSpace',
+        )
+
+    def all_configs(self, most: int) -> list[Config] | None:
+        """Every valid config, in the order of enumeration; None if they are more than `most`, or finding takes long.
+
+        Each group of tunables that constraints join is walked by itself, once: the cost goes by what the constraints
+        leave of the groups, and not by the combinations of all values. It is at most a million asks of constraints, two
+        seconds; for most spaces some hundredths of a second.
+        """
+        if self.size.valid > most:
+            return None
+        if self.listed is not None:
+            return list(self)
+        if not all(constraint.kept_by({}) for constraint in self.constraints if not constraint.names):
+            return []
+        rows = _rows_of_groups(groups_of(self.tunables, self.constraints), most)
+        if rows is None or math.prod(map(len, rows)) > most:
+            return None
+        places = {name: {repr(value): at for at, value in enumerate(it.values)} for name, it in self.tunables.items()}
+
+        def place(values: Mapping[str, Any]) -> tuple[int, ...]:
+            # the text tells True from 1
+            return tuple(places_of[repr(values[name])] for name, places_of in places.items())
+
+        joined = (
+            {name: value for row in combination for name, value in row.items()}
+            for combination in itertools.product(*rows)
+        )
+        return [Config({name: values[name] for name in places}) for values in sorted(joined, key=place)]
+
 
 def _next_to(values: tuple[Value, ...], value: Value) -> tuple[Value, ...]:
     if value not in values:
         return values
     at = values.index(value)
     return values[max(at - 1, 0) : at] + values[at + 1 : at + 2]
-
-
-def as_space(source: Any) -> ConfigSpace:
-    """A space from a user's space, mapping from names to values, or list of configs.
-
-    Equal mappings of plain values give one and the same space, so that its default and its fingerprint are found once.
-    """
-    if isinstance(source, ConfigSpace):
-        return source
-    if isinstance(source, Mapping):
-        return _space_of(source)
-    if isinstance(source, Iterable) and not isinstance(source, (str, bytes)):
-        return ConfigSpace.from_configs(source)
-    raise SpaceError(
-        f"a config space cannot be made from {source!r}",
-        hint='give a mapping like {"BLOCK": [64, 128]}, a list of configs, or a ConfigSpace',
-    )
 
 
 _MOST_SPACES = 64
@@ -462,33 +489,6 @@ def _plain_text(mapping: Mapping[str, Any]) -> str | None:
 
 
 _MOST_ASKS = 1_000_000  # of the constraints of all groups together: at most about two seconds
-
-
-def all_configs(space: ConfigSpace, most: int) -> list[Config] | None:
-    """Every valid config, in the order of enumeration; None if there are more than `most`, or finding them takes long.
-
-    Each group of tunables that constraints join is walked by itself, once: the cost goes by what the constraints leave
-    of the groups, and not by the combinations of all values. It is at most a million asks of constraints, two seconds;
-    for most spaces some hundredths of a second.
-    """
-    if space.size.valid > most:
-        return None
-    if space.listed is not None:
-        return list(space)
-    if not all(constraint.kept_by({}) for constraint in space.constraints if not constraint.names):
-        return []
-    rows = _rows_of_groups(groups_of(space.tunables, space.constraints), most)
-    if rows is None or math.prod(map(len, rows)) > most:
-        return None
-    places = {name: {repr(value): at for at, value in enumerate(it.values)} for name, it in space.tunables.items()}
-
-    def place(values: Mapping[str, Any]) -> tuple[int, ...]:
-        return tuple(places_of[repr(values[name])] for name, places_of in places.items())  # the text tells True from 1
-
-    joined = (
-        {name: value for row in combination for name, value in row.items()} for combination in itertools.product(*rows)
-    )
-    return [Config({name: values[name] for name in places}) for values in sorted(joined, key=place)]
 
 
 def _rows_of_groups(groups: tuple[Group, ...], most: int) -> list[list[dict[str, Any]]] | None:

@@ -26,7 +26,7 @@ from triton_ops.exceptions import SettingsError
 from triton_ops.processes import start_thread
 from triton_ops.records import Quarantine, RunLog, TrialOrigin
 from triton_ops.request import Budget, Effort
-from triton_ops.search import Searcher, expected_gain
+from triton_ops.search import Search, Searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.progress import Listener, RunProgress
 from triton_ops.values import Compiled, Status, Trial
@@ -423,7 +423,7 @@ class TuningLoop:
                 room = min(room, max(limit - count, 0 if self.feed.held else least))
             if room < 1 or self._settled:
                 return
-            gain = expected_gain(self.searcher)
+            gain = Search.expected_gain(self.searcher)
             if not (configs := new_configs(self.searcher, room, self._proposed)):
                 return
             if gain < self.effort.worthwhile:

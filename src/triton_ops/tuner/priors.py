@@ -30,25 +30,25 @@ from typing import Any, TypeAlias
 
 from triton_ops.backend import LAUNCH_OPTIONS, Arguments
 from triton_ops.compilation import CompilePool
-from triton_ops.cost_model import InferredPrior, Model, ModelPrior, Readings
+from triton_ops.cost_model import Model, Readings
 from triton_ops.device import Calibration, Machine
 from triton_ops.kernel_ir import KernelWork
 from triton_ops.processes import WorkerProcess
 from triton_ops.records import FollowedLockfile, Record, Runs
 from triton_ops.request import Task
-from triton_ops.search import SMALL, Prior, ProblemPlace, Searcher, UsesPreviews, expected_gain, make_transfer
-from triton_ops.space import Config, ConfigSpace, all_configs
-from triton_ops.values import Compiled, Key, Measurement, Status, Trial, unkeyed
+from triton_ops.search import Prior, ProblemPlace, Search, Searcher, UsesPreviews
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.values import Compiled, Key, Mapper, Measurement, Status, Trial
 
 _MOST = 4  # places whose trials guide a search, the nearest ones
 
 
 def model_of(task: Task, folder: Path) -> list[Prior]:
     """The model of the work that the kernel's author declared; an empty list where the model can say nothing."""
-    machine = Machine.of(task.device, Calibration.load(folder, task.device.name))
-    if machine is None or task.work is None or task.work.tiles is None:
+    if task.work is None or task.work.tiles is None:
         return []
-    return [ModelPrior(Model(task.work, machine))]
+    machine = Machine.of(task.device, Calibration.load(folder, task.device.name))
+    return [] if machine is None else [Model(task.work, machine).prior]
 
 
 def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) -> list[Prior]:
@@ -67,7 +67,7 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
     priors: list[Prior] = []
     for record in others:
         trials = trials_of(record, folder) or _summary(record)
-        transfer = make_transfer(task.space, trials, place_of(record.key).distance(here))
+        transfer = ProblemPlace.transfer(task.space, trials, place_of(record.key).distance(here))
         if transfer is not None:
             priors.append(transfer)
         if len(priors) == _MOST:
@@ -90,7 +90,7 @@ def _same_problem(one: Key, other: Key) -> bool:
 
 def place_of(key: Key) -> ProblemPlace:
     """The problem and the device of a key, for its distance from another; a bucket is at its largest problem."""
-    return ProblemPlace.of_arguments(unkeyed(key.problem)[0], str(key.device.get("name", "")))
+    return ProblemPlace.of_arguments(Mapper.unkeyed(key.problem)[0], str(key.device.get("name", "")))
 
 
 def _summary(record: Record) -> list[Trial]:
@@ -188,7 +188,7 @@ class LatePriors:
     def expected_gain(self) -> float:
         """As of the searcher; infinite until it is there."""
         searcher = self._current()
-        return float("inf") if searcher is None else expected_gain(searcher)
+        return float("inf") if searcher is None else Search.expected_gain(searcher)
 
     def wanted_previews(self, count: int) -> list[Config]:
         """Previews of the searcher, which are asked for before proposals are; none before the first trial."""
@@ -261,7 +261,7 @@ class Survey:
     @staticmethod
     def considered(space: ConfigSpace) -> list[Config]:
         """The configs that a survey considers: all of a small space, some of a large one in random order."""
-        if configs := all_configs(space, WHOLE):
+        if configs := space.all_configs(WHOLE):
             return configs
         rng = random.Random(0)
         return list(dict.fromkeys(space.sample(rng) for _ in range(_DRAWN)))
@@ -294,12 +294,11 @@ class Survey:
             reader.read(readings, [rest[at] for at in best])
         return replace(readings, capped=len(todo) > len(readings.works))
 
-    def prior(
+    def readings(
         self, configs: Sequence[Config], machine: Machine, pool: CompilePool, contents: Callable[[], Contents] = dict
-    ) -> InferredPrior:
-        """The model of the work that is read of configs, at least one; its `silent` says why it orders nothing."""
-        readings = self.read(configs, pool.read, contents, lambda some: InferredPrior(some, machine, configs).score)
-        return InferredPrior(readings, machine, configs)
+    ) -> Readings:
+        """The work of the configs, at least one, that a pool reads, and of the promising ones on this machine."""
+        return self.read(configs, pool.read, contents, lambda some: some.prior(machine, configs).score)
 
 
 class _SurveyReader:
@@ -387,7 +386,7 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
         return priors
     machine = Machine.of(task.device, Calibration.load(folder, task.device.name))
     configs = Survey.considered(task.space) if machine is not None else []
-    if machine is None or len(configs) <= SMALL:
+    if machine is None or len(configs) <= Search.SMALL:
         priors.set_result([])
         return priors
 
@@ -395,7 +394,7 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
 
     def read() -> None:
         try:
-            prior = Survey().prior(configs, machine, pool, lambda: contents)
+            prior = Survey().readings(configs, machine, pool, lambda: contents).prior(machine, configs)
             if prior.silent:
                 _log.info("the search begins without a model: %s", prior.silent)
             priors.set_result([] if prior.silent else [prior])

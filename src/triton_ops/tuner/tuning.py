@@ -39,7 +39,7 @@ from triton_ops.records import (
     store_in,
 )
 from triton_ops.request import Effort, Task, TuneOptions, TuneRequest
-from triton_ops.search import USES_PRIORS, Prior, Searcher, begin_imports, make_searcher
+from triton_ops.search import Prior, Search, Searcher, make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.loop import DirectFeed, TuningLoop
 from triton_ops.tuner.priors import coming_priors, readiness, searcher_over, transfers_to, winners_nearby
@@ -325,7 +325,7 @@ class Tuning:
     def run(self) -> TuningResult:
         """Search, compare the finalists, and keep the winner; raises as `tune`."""
         task = self.task
-        begin_imports(self.effort.search, task.space)
+        Search(self.effort.search).begin_imports(task.space)
         with self._prepare() as pool, self.stations.early_process() as process:
             before = self._before()
             trials = before.trials
@@ -548,7 +548,7 @@ class Tuning:
 
     def _searcher(self, pool: CompilePool | None, ready: Callable[[], bool]) -> Searcher:
         search, space = self.effort.search, self.task.space
-        if search not in USES_PRIORS:
+        if not Search(search).uses_priors:
             return make_searcher(search, space, self.options.seed)
         records = transfers_to(self.task, self.key, self.store, self.folder) if self._transfers else []
         if self._model is None:
@@ -566,7 +566,7 @@ class Tuning:
 
     def _nearby(self, trials: Sequence[Trial]) -> list[Config]:
         """Winners for problems nearby, if they may guide the search, and did not end their process before."""
-        if not self._transfers or self.effort.search not in USES_PRIORS:
+        if not self._transfers or not Search(self.effort.search).uses_priors:
             return []
         configs_before = {trial.config for trial in trials}
         winners = winners_nearby(self.task, self.key, self.store)

@@ -4,31 +4,22 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.values.buckets import BucketRule as BucketRule
-    from triton_ops.values.buckets import Mapper as Mapper
-    from triton_ops.values.buckets import Nearest as Nearest
-    from triton_ops.values.buckets import Range as Range
-    from triton_ops.values.buckets import extents_of as extents_of
-    from triton_ops.values.buckets import rest_of as rest_of
-    from triton_ops.values.buckets import unkeyed as unkeyed
     from triton_ops.values.key import Argument as Argument
+    from triton_ops.values.key import BucketRule as BucketRule
     from triton_ops.values.key import Key as Key
-    from triton_ops.values.problem import Problem as Problem
-    from triton_ops.values.problem import Scalar as Scalar
-    from triton_ops.values.problem import from_plain as from_plain
-    from triton_ops.values.problem import plain as plain
+    from triton_ops.values.key import Mapper as Mapper
+    from triton_ops.values.key import Nearest as Nearest
+    from triton_ops.values.key import Problem as Problem
+    from triton_ops.values.key import Range as Range
+    from triton_ops.values.key import Scalar as Scalar
     from triton_ops.values.tensors import ALIGNMENT_BYTES as ALIGNMENT_BYTES
     from triton_ops.values.tensors import ITEM_BYTES as ITEM_BYTES
     from triton_ops.values.tensors import TensorSpec as TensorSpec
-    from triton_ops.values.tensors import check_layout as check_layout
-    from triton_ops.values.tensors import check_memory as check_memory
-    from triton_ops.values.tensors import check_strided as check_strided
     from triton_ops.values.tensors import contiguous_stride as contiguous_stride
     from triton_ops.values.tensors import dtype_name as dtype_name
     from triton_ops.values.tensors import is_fake as is_fake
     from triton_ops.values.tolerance import Tolerance as Tolerance
     from triton_ops.values.tolerance import as_callable as as_callable
-    from triton_ops.values.tolerance import as_tolerance as as_tolerance
     from triton_ops.values.trial import Compiled as Compiled
     from triton_ops.values.trial import KernelMetrics as KernelMetrics
     from triton_ops.values.trial import Measurement as Measurement
@@ -36,7 +27,6 @@ if TYPE_CHECKING:
     from triton_ops.values.trial import Status as Status
     from triton_ops.values.trial import Trial as Trial
     from triton_ops.values.trial import TuningResult as TuningResult
-    from triton_ops.values.trial import totals as totals
     from triton_ops.values.work import Footprint as Footprint
     from triton_ops.values.work import Schedule as Schedule
     from triton_ops.values.work import Tile as Tile

@@ -60,44 +60,6 @@ def contiguous_stride(shape: Iterable[int]) -> tuple[int, ...]:
     return tuple(reversed(stride))
 
 
-def check_layout(tensor: Any, name: str = "a tensor") -> None:
-    """Check that a torch tensor lies in memory with strides, and is neither sparse nor nested."""
-    if not hasattr(tensor, "layout"):
-        raise KernelTypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor")
-    nested = getattr(tensor, "is_nested", False)  # what only describes a tensor does not say it
-    if nested or str(tensor.layout) != "torch.strided":
-        what = "nested" if nested else f"of layout {tensor.layout}"
-        raise KernelTypeError(
-            f"{name} is {what}; a kernel is given memory with strides",
-            hint="pass the tensors that it is made of, such as its values and its indices or offsets",
-        )
-
-
-def check_strided(tensor: Any, name: str = "a tensor") -> None:
-    """Check that a torch tensor is plain numbers in memory with strides, as kernels read and write them."""
-    check_layout(tensor, name)
-    if getattr(tensor, "is_quantized", False):
-        raise UnsupportedDtypeError(
-            f"{name} is quantised, {tensor.dtype}; a kernel takes plain numbers", tensor.dtype, list(ITEM_BYTES), name,
-            hint="pass tensor.int_repr(), and its scale and zero point beside it",
-        )  # fmt: skip
-
-
-def check_memory(tensor: Any, name: str = "a tensor") -> None:
-    """Check that a torch tensor has memory that a kernel can be launched on, and is neither fake nor on `meta`."""
-    check_strided(tensor, name)
-    if tensor.device.type == "meta":
-        raise DeviceError(
-            f"{name} is on the device meta, which holds no numbers; nothing can run on it", "cuda", "meta", name,
-            hint='make it on a device with memory: torch.empty_like(tensor, device="cuda")',
-        )  # fmt: skip
-    if is_fake(tensor):
-        raise KernelTypeError(
-            f"{name} is a fake tensor, as torch traces with, and has no memory; nothing can run on it",
-            hint="call it inside a torch.library.custom_op, which torch does not trace; a kernel by wrap_triton, too",
-        )
-
-
 def is_fake(value: Any) -> bool:
     """True if a value is one of the tensors without memory with which torch traces; told without importing torch."""
     fakes = sys.modules.get("torch._subclasses.fake_tensor")
@@ -162,7 +124,7 @@ class TensorSpec:
             KernelTypeError: It is no tensor, or one without strides, such as a sparse one.
             UnsupportedDtypeError: It is quantised, or of a dtype that is not known.
         """
-        check_strided(tensor)
+        TensorSpec.check_strided(tensor)
         return cls(
             tuple(tensor.shape),
             str(tensor.dtype),
@@ -286,6 +248,45 @@ class TensorSpec:
                     return True
                 reach += (extent - 1) * step
         return False
+
+    @staticmethod
+    def check_layout(tensor: Any, name: str = "a tensor") -> None:
+        """Check that a torch tensor lies in memory with strides, and is neither sparse nor nested."""
+        if not hasattr(tensor, "layout"):
+            raise KernelTypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor")
+        nested = getattr(tensor, "is_nested", False)  # what only describes a tensor does not say it
+        if nested or str(tensor.layout) != "torch.strided":
+            what = "nested" if nested else f"of layout {tensor.layout}"
+            raise KernelTypeError(
+                f"{name} is {what}; a kernel is given memory with strides",
+                hint="pass the tensors that it is made of, such as its values and its indices or offsets",
+            )
+
+    @staticmethod
+    def check_strided(tensor: Any, name: str = "a tensor") -> None:
+        """Check that a torch tensor is plain numbers in memory with strides, as kernels read and write them."""
+        TensorSpec.check_layout(tensor, name)
+        if getattr(tensor, "is_quantized", False):
+            raise UnsupportedDtypeError(
+                f"{name} is quantised, {tensor.dtype}; a kernel takes plain numbers", tensor.dtype, list(ITEM_BYTES),
+                name, hint="pass tensor.int_repr(), and its scale and zero point beside it",
+            )  # fmt: skip
+
+    @staticmethod
+    def check_memory(tensor: Any, name: str = "a tensor") -> None:
+        """Check that a torch tensor has memory that a kernel can be launched on, and is neither fake nor on `meta`."""
+        TensorSpec.check_strided(tensor, name)
+        if tensor.device.type == "meta":
+            raise DeviceError(
+                f"{name} is on the device meta, which holds no numbers; nothing can run on it", "cuda", "meta", name,
+                hint='make it on a device with memory: torch.empty_like(tensor, device="cuda")',
+            )  # fmt: skip
+        if is_fake(tensor):
+            raise KernelTypeError(
+                f"{name} is a fake tensor, as torch traces with, and has no memory; nothing can run on it",
+                hint="call it inside a torch.library.custom_op, which torch does not trace; "
+                "a kernel by wrap_triton, too",
+            )
 
 
 def _with_outliers(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:

@@ -80,6 +80,19 @@ class Tolerance:
     def __str__(self) -> str:
         return ", ".join(f"{name} {value:g}" for name, value in self.content.items())
 
+    @staticmethod
+    def of(tolerance: Any) -> Tolerance:
+        """The tolerance that a caller gave: None is the rule, a number a relative error of elements."""
+        if tolerance is None:
+            return _RULE
+        if isinstance(tolerance, Tolerance):
+            return tolerance
+        if _is_number(tolerance):
+            return Tolerance(relative=tolerance)
+        raise SettingsError(
+            f"tolerance is {_excerpt(tolerance)}; it must be a number or a Tolerance", hint="for example tolerance=0.02"
+        )
+
 
 def _excerpt(value: Any) -> str:
     """A value that was given, for an error; a very long one is cut."""
@@ -118,16 +131,3 @@ def as_callable(what: str, function: Any) -> Callable[..., Any] | None:
     if function is None or callable(function):
         return function  # type: ignore[no-any-return]
     raise KernelTypeError(f"{what} is {_excerpt(function)}, which is not callable", hint=_CALLABLE[what])
-
-
-def as_tolerance(tolerance: Any) -> Tolerance:
-    """The tolerance that a caller gave: None is the rule, a number a relative error of elements."""
-    if tolerance is None:
-        return _RULE
-    if isinstance(tolerance, Tolerance):
-        return tolerance
-    if _is_number(tolerance):
-        return Tolerance(relative=tolerance)
-    raise SettingsError(
-        f"tolerance is {_excerpt(tolerance)}; it must be a number or a Tolerance", hint="for example tolerance=0.02"
-    )

@@ -299,11 +299,11 @@ class Trial:
         """
         return self.best_measurement.median_ms
 
-
-def totals(trials: Sequence[Trial]) -> dict[str, int]:
-    """The number of trials for each status that occurred; the values add up to the number of trials."""
-    counts = Counter(trial.status for trial in trials)
-    return {status.value: counts[status] for status in Status if counts[status]}
+    @staticmethod
+    def totals(trials: Sequence[Trial]) -> dict[str, int]:
+        """The number of trials for each status that occurred; the values add up to the number of trials."""
+        counts = Counter(trial.status for trial in trials)
+        return {status.value: counts[status] for status in Status if counts[status]}
 
 
 @dataclass(frozen=True)

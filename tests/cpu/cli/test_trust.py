@@ -30,7 +30,7 @@ from triton_ops.ship import as_target, load_kernels, prepare
 from triton_ops.ship.from_misses import tune_misses
 from triton_ops.ship.targets import Targets, kernel_in
 from triton_ops.space import Config
-from triton_ops.space.tunable import members_named
+from triton_ops.space.config import members_named
 from triton_ops.values import Key, Problem, TensorSpec
 
 MARK = Path("mark")

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from benchmarks.model.model_quality import figures, spearman
+from benchmarks.model.model_quality import figures
 from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops import AttentionTiles, ConfigSpace, ElementTiles, GemmTiles, IntRange, RowTiles, Work
-from triton_ops.cost_model import Model, ModelPrior
+from triton_ops.cost_model import Model
+from triton_ops.cost_model.blocks import Wave, schedule
+from triton_ops.cost_model.blocks import overlap_ns as overlapped
 from triton_ops.cost_model.gemm_tiles import operand_bytes, warp_grid
-from triton_ops.cost_model.waves import Wave, schedule
-from triton_ops.cost_model.waves import overlap_ns as overlapped
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import SpaceError
 from triton_ops.lab.recording import recorded_model, recorded_work, work_json, work_of
@@ -282,7 +282,7 @@ def test_the_users_own_tiles_may_plan_the_whole_schedule():
 def test_the_search_starts_with_the_config_that_the_users_own_tiles_rank_first():
     space = ConfigSpace({"SIZE": [1, 2, 4, 8, 16, 32, 64, 128]})
     model = Model(Work(tiles=BusyTiles(10_000)), H200)
-    searcher = make_searcher("auto", space, 0, [ModelPrior(model)])
+    searcher = make_searcher("auto", space, 0, [model.prior])
     assert model.expected_ms(searcher.ask(1)[0]) == min(model.score(list(space)))
 
 
@@ -304,7 +304,7 @@ def test_the_search_begins_elsewhere_once_the_compiler_has_serialised_the_models
     model = Model(Work(tiles=tiles), H200)
     found = []
     for widest in (False, True):  # whether tiles of 256 columns are serialised
-        searcher = make_searcher("auto", space, 0, [ModelPrior(model)])
+        searcher = make_searcher("auto", space, 0, [model.prior])
         searcher.take_previews(
             [
                 Compiled(config, Status.OK, "", Resources(40, 0, 1024, serialised=widest and config["BN"] == 256))
@@ -370,9 +370,9 @@ def test_row_kernels_are_ranked_well(compiled):
 
 
 def test_spearman_shares_ranks_among_ties():
-    assert spearman([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
-    assert spearman([3, 2, 1], [10, 20, 30]) == pytest.approx(-1)
-    assert spearman([1, 1, 2, 2], [1, 2, 3, 4]) == pytest.approx(0.894, abs=1e-3)
+    assert Model.spearman([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
+    assert Model.spearman([3, 2, 1], [10, 20, 30]) == pytest.approx(-1)
+    assert Model.spearman([1, 1, 2, 2], [1, 2, 3, 4]) == pytest.approx(0.894, abs=1e-3)
 
 
 def test_rows_that_stay_in_registers_are_read_once_and_every_input_counts():
@@ -400,7 +400,7 @@ def test_warps_that_cannot_be_launched_are_expected_not_to_run(tiling, config, w
 def test_a_search_over_all_numbers_of_warps_knows_which_cannot_be_launched():
     space = ConfigSpace({"BM": IntRange(64, 64), "BN": [128, 256], "num_warps": IntRange(1, 8), "num_stages": [2]})
     tiling = AttentionTiles(32, 2048, 2048, 128, dtype="bfloat16", tile_queries="BM", tile_keys="BN")
-    prior = ModelPrior(Model(Work(flops=1e9, bytes=1e6, tiles=tiling), H200))
+    prior = Model(Work(flops=1e9, bytes=1e6, tiles=tiling), H200).prior
     configs = list(space)
     able = {config["num_warps"] for config, ms in zip(configs, prior.score(configs), strict=True) if math.isfinite(ms)}
     assert able == {1, 2, 4, 8}

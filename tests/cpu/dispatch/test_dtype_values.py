@@ -16,7 +16,7 @@ from triton_ops import Config, ConfigSpace, TensorSpec, TritonAutoTuner, TritonK
 from triton_ops.dispatch.triton_autotuner import from_triton, to_triton  # noqa: E402
 from triton_ops.exceptions import ConfigValueError  # noqa: E402
 from triton_ops.report.run_facts import paste_lines, value_source  # noqa: E402
-from triton_ops.space.tunable import member_named  # noqa: E402
+from triton_ops.space.config import member_named  # noqa: E402
 
 tl = triton.language
 pytestmark = pytest.mark.triton

@@ -38,11 +38,11 @@ from triton_ops import (
     release_processes,
     tune,
 )
-from triton_ops.backend import Arguments, Packed
+from triton_ops.backend import Arguments, CandidateError, Packed
 from triton_ops.device import probe
 from triton_ops.evaluation import Assignment, Stations
 from triton_ops.evaluation.isolated import Isolated
-from triton_ops.evaluation.worker import Setup
+from triton_ops.evaluation.worker import Attempt, Setup
 from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess, worker_process
 from triton_ops.request import Patience, TuneOptions
 from triton_ops.request.request import CopiedArguments
@@ -184,6 +184,34 @@ def test_a_reference_that_ends_the_process_is_an_error_of_its_own():
         Isolated(assignment(aborts))
     with pytest.raises(TargetError, match="the reference of nap raised ValueError: no"):
         Isolated(assignment(raises))
+
+
+class Once(Attempt):
+    """A question whose worker leaves something behind that a second one would find."""
+
+    repeatable = False
+
+
+def test_a_worker_that_holds_what_it_tried_is_asked_again_until_it_is_lost():
+    good, killed = (Config({"ms": 0.0, "fault": fault}) for fault in (GOOD, "killed"))
+    with closing(Isolated(assignment(), wait=False)) as station:
+        with pytest.raises(CandidateError, match="its process has ended"):
+            station.ask_again(Attempt(good))
+        assert station.attempt(good, None).ok
+        assert station.ask_again(Attempt(good)).ok
+        with pytest.raises(CandidateError, match="was killed by SIGKILL during its launch") as lost:
+            station.ask_again(Attempt(killed))
+        assert lost.value.status is Status.CRASH
+        with pytest.raises(CandidateError, match="its process has ended"):
+            station.ask_again(Attempt(good))
+
+
+@pytest.mark.parametrize(("question", "ended"), [(Attempt, 2), (Once, 1)])
+def test_a_question_is_asked_once_more_after_a_signal_from_outside_unless_it_is_not_to_be(question, ended):
+    killed = Config({"ms": 0.0, "fault": "killed"})
+    with closing(Isolated(assignment(), wait=False)) as station:
+        assert station.tried(question(killed)).status is Status.CRASH
+        assert station.facts.place == f"in a process of its own, {ended} ended by what ran in them"
 
 
 def test_a_worker_is_given_its_task_at_once_and_what_is_wrong_with_it_is_said_when_it_is_waited_for():

@@ -40,7 +40,7 @@ from triton_ops.evaluation import ArgumentSet, Subject  # noqa: E402
 from triton_ops.evaluation.station import Assignment  # noqa: E402
 from triton_ops.request import TuneProblem  # noqa: E402
 from triton_ops.request.request import with_configs  # noqa: E402
-from triton_ops.space import Config, as_space  # noqa: E402
+from triton_ops.space import Config, ConfigSpace  # noqa: E402
 from triton_ops.values import Status  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
@@ -218,7 +218,7 @@ def test_configs_with_different_hooks_each_call_their_own():
     hooks = [lambda values: called.append(("a", values["BLOCK"])), lambda values: called.append(("b", values["BLOCK"]))]
     configs = [triton.Config({"BLOCK": 8 << place}, pre_hook=hook) for place, hook in enumerate([*hooks, None])]
     kernel = TritonKernel(kinds.add_up, kinds.flat_blocks).with_configs(configs)
-    for config in as_space(with_configs(TritonKernel(kinds.add_up, kinds.flat_blocks), configs)[1]):
+    for config in ConfigSpace.from_user(with_configs(TritonKernel(kinds.add_up, kinds.flat_blocks), configs)[1]):
         kernel.pre_hook({"x": None, **config})
     assert called == [("a", 8), ("b", 16)]
     own = replace(kernel, pre_hook=lambda values: called.append(("own", values["BLOCK"])))
@@ -238,7 +238,7 @@ def test_code_that_overrides_the_compilers_is_used_and_counts_by_its_content(tmp
     configs = [triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 128}, ir_override=str(file))]
     taken, space = with_configs(kernel, configs)
     assert taken.overrides == (str(file),)
-    overriding = as_space(space)
+    overriding = ConfigSpace.from_user(space)
     assert [config["ir_override"] for config in overriding] == [None, str(file)]
     plainly, mine = (ahead(taken, **given).build(config) for config in overriding)
     assert "// mine" in mine.assembly

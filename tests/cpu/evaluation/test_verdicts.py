@@ -27,7 +27,6 @@ from triton_ops.evaluation.judges import Precision, Rounded, reduction_length
 from triton_ops.evaluation.verify import further_cases
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import TuneProblem
-from triton_ops.values import as_tolerance
 
 TILES = (32, 64, 128)
 KINDS = ("normal", "outlier", "sink")
@@ -461,8 +460,8 @@ def test_a_tolerance_out_of_range_is_refused(bad):
 def test_numbers_of_other_libraries_are_tolerances_of_plain_numbers():
     np = pytest.importorskip("numpy")
     for number in (np.float32(0.5), np.float64(0.5), Fraction(1, 2)):
-        assert as_tolerance(number).content == {"relative": 0.5}
-        assert type(as_tolerance(number).relative) is float
+        assert Tolerance.of(number).content == {"relative": 0.5}
+        assert type(Tolerance.of(number).relative) is float
     assert Tolerance(bitwise=np.bool_(True)).bitwise is True
 
 

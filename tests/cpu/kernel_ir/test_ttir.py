@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from triton_ops.kernel_ir import Operand, UntoldError, launch_work
+from triton_ops.kernel_ir import LaunchWork, Operand, UntoldError
 from triton_ops.kernel_ir.ttir_syntax import Type, UnreadableError, parsed_module, parsed_type
 
 COPY = """
@@ -35,7 +35,7 @@ GIVEN = (Operand(name="x"), Operand(name="y"), Operand(name="n", number=1000))
 
 
 def work(body="", grid=(8, 1, 1), given=GIVEN):
-    return launch_work(COPY.replace("BODY", body), grid, given)
+    return LaunchWork.of(COPY.replace("BODY", body), grid, given)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_locations_are_no_part_of_what_is_read():
     with_places = "\n".join(
         f'{line} loc("name(\\"x\\"): 3"("file.py":3:4))' if " = " in line else line for line in COPY.splitlines()
     )
-    assert launch_work(with_places.replace("BODY", ""), (8, 1, 1), GIVEN) == work()
+    assert LaunchWork.of(with_places.replace("BODY", ""), (8, 1, 1), GIVEN) == work()
 
 
 def test_a_number_that_is_not_known_masks_nothing():
@@ -182,7 +182,7 @@ def test_damaged_texts_raise_nothing_but_their_reason():
             damaged[at], other = damaged[rng.randrange(len(damaged))], damaged[at]
             damaged.append(other)
         try:
-            read += launch_work("\n".join(damaged), (8, 1, 1), GIVEN).programs == 8
+            read += LaunchWork.of("\n".join(damaged), (8, 1, 1), GIVEN).programs == 8
         except (UntoldError, UnreadableError) as error:
             reasons.append(str(error))
     assert read + len(reasons) == 300

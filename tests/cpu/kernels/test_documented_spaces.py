@@ -8,7 +8,7 @@ from tests.near import drawn
 from triton_ops import FP8_GEMM_CONFIGS, GATED_MLP_CONFIGS, RMSNORM_ROPE_CONFIGS, kernels, matmul
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.device import Target
-from triton_ops.space import as_space
+from triton_ops.space import ConfigSpace
 from triton_ops.values import Status
 
 pytestmark = pytest.mark.triton
@@ -26,7 +26,7 @@ def called_with_the_lesson():
     """The largest error of the shipped product with each of the three configs."""
     a, b = drawn(65, 40, dtype=torch.float16), drawn(40, 33, dtype=torch.float16)
     right = a.double() @ b.double()
-    return [float((matmul(a, b, config=config) - right).abs().max()) for config in as_space(LESSON)]
+    return [float((matmul(a, b, config=config) - right).abs().max()) for config in ConfigSpace.from_user(LESSON)]
 
 
 def test_the_lessons_three_configs_run_on_the_shipped_product(interpreted):
@@ -43,7 +43,7 @@ def compiled(name, shape, dtype, configs):
 
 
 def test_the_lessons_three_configs_compile_for_hopper():
-    assert compiled("matmul", (512, 512, 512), "bfloat16", as_space(LESSON)) == [Status.OK] * 3
+    assert compiled("matmul", (512, 512, 512), "bfloat16", ConfigSpace.from_user(LESSON)) == [Status.OK] * 3
 
 
 @pytest.mark.parametrize("name", CORNERS)
@@ -51,6 +51,7 @@ def test_the_least_and_the_largest_config_of_a_documented_space_compile_for_hopp
     documented = CORNERS[name]
     corners = [{tunable: values[place] for tunable, values in documented.items()} for place in (0, -1)]
     dtype = "bfloat16"
-    least, largest = compiled(name, SHAPES[name], dtype, [next(iter(as_space([corner]))) for corner in corners])
+    configs = [next(iter(ConfigSpace.from_user([corner]))) for corner in corners]
+    least, largest = compiled(name, SHAPES[name], dtype, configs)
     assert least == Status.OK
     assert largest in (Status.OK, Status.RESOURCES, Status.DEFERRED)

@@ -10,8 +10,9 @@ import pytest
 
 from triton_ops.cost_model import Readings
 from triton_ops.exceptions import SpaceError
-from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, LoopWork
+from triton_ops.kernel_ir import Access, KernelWork, LaunchWork
 from triton_ops.kernel_ir.kernel_work import Argument
+from triton_ops.kernel_ir.trace import LoopWork
 from triton_ops.lab.recording import read_recording
 from triton_ops.lab.replayed_search import (
     LiveConditions,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.runs import begun
-from triton_ops.cost_model import spearman
+from triton_ops.cost_model import Model
 from triton_ops.device import DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError
 from triton_ops.kernels import load
@@ -205,7 +205,7 @@ def test_a_series_of_shapes_changes_one_extent():
 
 
 def test_spearman_shares_ranks_among_ties():
-    assert spearman([1, 2, 3], [10, 20, 30]) == 1
-    assert spearman([1, 2, 3], [3, 2, 1]) == -1
-    assert spearman([1, 1, 2], [5, 5, 9]) == 1
-    assert spearman([1, 1], [1, 2]) == 1
+    assert Model.spearman([1, 2, 3], [10, 20, 30]) == 1
+    assert Model.spearman([1, 2, 3], [3, 2, 1]) == -1
+    assert Model.spearman([1, 1, 2], [5, 5, 9]) == 1
+    assert Model.spearman([1, 1], [1, 2]) == 1

@@ -18,7 +18,7 @@ from triton_ops.records.lock_entry import LockedTiming as Measured
 from triton_ops.records.lock_entry import why_outside
 from triton_ops.records.lockfile import loads, without_conflicts
 from triton_ops.space import Config
-from triton_ops.values import Key, Range, extents_of
+from triton_ops.values import Key, Mapper, Range
 
 H200 = LockedDevice(alias="h200", kind="cuda", name="NVIDIA H200", arch="sm_90", units=132)
 HERE = {"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132, "driver": "570.1"}
@@ -340,7 +340,7 @@ def test_a_problem_outside_of_its_ranges_is_always_told(low, value, names):
     asked = {"x": {**found["x"], "shape": [value]}, "M": value}
     tied = Range(("x[0]", "M"), low, high)
     assert (why_outside(found, asked, (tied,)) is None) == (low <= value <= high)
-    assert extents_of(asked) == {"x[0]": value, "M": value}
+    assert Mapper.extents_of(asked) == {"x[0]": value, "M": value}
     alone = why_outside(found, asked, (Range(tuple(names.split(",")), low, high),))
     assert (alone is None) <= (low <= value <= high)
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from triton_ops.search.columns import COLUMNS, CompilerColumns, Encoder, wasteful
 from triton_ops.search.sampling import middle
+from triton_ops.search.surrogate import COLUMNS, CompilerColumns, Encoder, wasteful
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Compiled, Resources, Status
 

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import examples, spaces
-from triton_ops.search import SMALL, make_searcher
-from triton_ops.search.columns import Encoder
-from triton_ops.search.gains import Chance, Priors
+from triton_ops.search import Search, make_searcher
+from triton_ops.search.auto import Chance, Priors
 from triton_ops.search.sampling import OpenConfigs, farthest
 from triton_ops.search.surrogate import (
     ByDistance,
     ByTunables,
+    Encoder,
     Surrogate,
     expected_improvement,
     most_telling,
@@ -416,7 +416,7 @@ class TestAuto:
 
     def test_a_small_space_is_tried_whole_without_a_surrogate(self):
         space = ConfigSpace({"A": range(8), "B": range(8)})
-        assert space.size.valid == SMALL
+        assert space.size.valid == Search.SMALL
         searcher = make_searcher("auto", space)
         found = search(searcher, 100, cost=lambda config: 1 + config["A"])
         assert set(found) == set(space)
@@ -470,12 +470,12 @@ class TestAuto:
 def test_a_search_with_a_surrogate_begins_its_imports_before_it_is_made():
     program = """
 import sys, threading
-from triton_ops.search import begin_imports
+from triton_ops.search import Search
 from triton_ops.space import Choice, ConfigSpace
 
 small, wide = (ConfigSpace({"A": Choice(list(range(count)))}) for count in (64, 65))
 for search, space in (("random", wide), ("auto", small), (lambda space, seed: None, wide), ("auto", wide)):
-    begin_imports(search, space)
+    Search(search).begin_imports(space)
     for thread in threading.enumerate()[1:]:
         thread.join()
     print("scipy.optimize" in sys.modules, end=" ")

@@ -15,7 +15,7 @@ from tests.torchless import takes_a_mode as work
 from triton_ops import Choice, Config, ConfigSpace, Constraint, TritonAutoTuner, compare, recall, tune
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.records import read_run
-from triton_ops.space.tunable import member_named
+from triton_ops.space.config import member_named
 
 FAST, SLOW = "tests.torchless:Mode.FAST", "tests.torchless:Mode.SLOW"
 

@@ -22,19 +22,7 @@ from triton_ops.exceptions import (
     SpaceError,
     UnknownTunableError,
 )
-from triton_ops.space import (
-    Choice,
-    Config,
-    ConfigSpace,
-    Constraint,
-    Flag,
-    IntRange,
-    PowerOfTwo,
-    SpaceSize,
-    Tunable,
-    all_configs,
-    as_space,
-)
+from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, SpaceSize, Tunable
 from triton_ops.space import space as space_module
 from triton_ops.space import space as whole
 from triton_ops.space import walk as groups
@@ -319,13 +307,13 @@ def test_enumeration_is_the_filtered_product_in_order(space):
 @given(spaces(may_be_empty=True), st.integers(0, 20))
 def test_all_configs_at_once_are_the_filtered_product_in_order_unless_there_are_more(space, most):
     expected = product(space)
-    assert all_configs(space, most) == (expected if len(expected) <= most else None)
+    assert space.all_configs(most) == (expected if len(expected) <= most else None)
 
 
 def test_a_space_that_takes_long_to_walk_is_not_held_at_once(monkeypatch):
     monkeypatch.setattr(whole, "_MOST_ASKS", 50)
     space = ConfigSpace({"a": range(10), "b": range(10)}, (Constraint("equal", lambda a, b: a == b, "a is not b"),))
-    assert all_configs(space, 1_000) is None
+    assert space.all_configs(1_000) is None
 
 
 @given(spaces(), st.integers())
@@ -445,8 +433,8 @@ def test_unsound_defaults_are_refused(default, error, text):
             r"\['B'\], the first one has \['A'\]",
         ),
         (lambda: ConfigSpace.from_configs([7]), SpaceError, "7 is neither a mapping"),
-        (lambda: as_space("BM"), SpaceError, "cannot be made from 'BM'"),
-        (lambda: as_space(7), SpaceError, "cannot be made from 7"),
+        (lambda: ConfigSpace.from_user("BM"), SpaceError, "cannot be made from 'BM'"),
+        (lambda: ConfigSpace.from_user(7), SpaceError, "cannot be made from 7"),
     ],
 )
 def test_unsound_spaces_are_refused(make, error, text):
@@ -493,12 +481,12 @@ def test_constraints_and_default_of_a_list():
 
 def test_triton_configs_become_flat_configs():
     triton = pytest.importorskip("triton")
-    space = as_space([triton.Config({"BM": 64}, num_warps=8), triton.Config({"BM": 32})])
+    space = ConfigSpace.from_user([triton.Config({"BM": 64}, num_warps=8), triton.Config({"BM": 32})])
     assert [dict(config) for config in space] == [
         {"BM": 64, "num_warps": 8, "num_stages": 3},
         {"BM": 32, "num_warps": 4, "num_stages": 3},
     ]
-    wide = as_space([triton.Config({"BM": 64}, maxnreg=128), triton.Config({"BM": 64}, num_ctas=2)])
+    wide = ConfigSpace.from_user([triton.Config({"BM": 64}, maxnreg=128), triton.Config({"BM": 64}, num_ctas=2)])
     assert [(config["num_ctas"], config["maxnreg"]) for config in wide] == [(1, 128), (2, None)]
 
 
@@ -506,14 +494,14 @@ def test_triton_configs_with_hooks_are_refused():
     triton = pytest.importorskip("triton")
     hooked = triton.Config({"BM": 64}, pre_hook=lambda args: None)
     with pytest.raises(SpaceError, match="has a pre_hook"):
-        as_space([hooked])
+        ConfigSpace.from_user([hooked])
 
 
 def test_as_space_takes_what_users_write():
     space = ConfigSpace(GEMM)
-    assert as_space(space) is space
-    assert list(as_space(GEMM)) == list(space)
-    assert list(as_space(config for config in space)) == list(space)
+    assert ConfigSpace.from_user(space) is space
+    assert list(ConfigSpace.from_user(GEMM)) == list(space)
+    assert list(ConfigSpace.from_user(config for config in space)) == list(space)
 
 
 # Large spaces
@@ -659,10 +647,10 @@ def test_fingerprint_changes_with_every_part():
 
 def test_equal_mappings_give_one_space_and_others_do_not():
     given = {"n": [1, 2]}
-    space = as_space(given)
-    assert as_space({"n": [1, 2]}) is space
+    space = ConfigSpace.from_user(given)
+    assert ConfigSpace.from_user({"n": [1, 2]}) is space
     others = [{"n": [True, 2]}, {"n": [1.0, 2]}, {"n": ["1", 2]}, {"n": [2, 1]}, {"m": [1, 2]}, {"n": [1, 2], "m": [1]}]
-    assert len({as_space(other).fingerprint for other in others} | {space.fingerprint}) == len(others) + 1
+    assert len({ConfigSpace.from_user(other).fingerprint for other in others} | {space.fingerprint}) == len(others) + 1
     given["n"].append(3)
-    assert len(as_space(given).tunables["n"]) == 3
+    assert len(ConfigSpace.from_user(given).tunables["n"]) == 3
     assert len(space.tunables["n"]) == 2

@@ -23,7 +23,7 @@ from triton_ops.search import make_searcher
 from triton_ops.space import ConfigSpace
 from triton_ops.tuner import Silent, TuningLoop
 from triton_ops.tuner.proposals import CompiledFeed, Previews
-from triton_ops.values import Measurement, Status, Trial, totals
+from triton_ops.values import Measurement, Status, Trial
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
@@ -76,7 +76,7 @@ def test_every_config_ends_in_one_trial_and_only_what_compiled_is_launched():
     space = product_space(planted)
     search, station, feed = searched(space)
     assert set(search.trials) == set(space)
-    assert totals(list(search.trials.values())) == {"ok": 5, "compile": 1, "crash": 1}
+    assert Trial.totals(list(search.trials.values())) == {"ok": 5, "compile": 1, "crash": 1}
     ended = {fault_of(config): trial for config, trial in search.trials.items() if not trial.ok}
     assert "ptxas" in ended["ptxas fails"].error
     assert "LLVM ERROR" in ended["LLVM ends the process"].error
@@ -96,7 +96,7 @@ def test_a_config_that_spills_is_deferred_where_others_work_and_is_counted():
     assert [config["BM"] for config in station.tried] == [64]
     (dropped,) = [trial for trial in search.trials.values() if not trial.ok]
     assert dropped.status is Status.DEFERRED
-    assert totals(list(search.trials.values())) == {"ok": 1, "deferred": 1}
+    assert Trial.totals(list(search.trials.values())) == {"ok": 1, "deferred": 1}
     assert dropped.error.startswith("others worked: ")
     search, station, _ = searched(space, thorough=True)
     assert [config["BM"] for config in station.tried] == [64, 128], "thorough: it is tried, at last"

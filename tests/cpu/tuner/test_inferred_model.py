@@ -20,7 +20,6 @@ from triton_ops.backend import Arguments, TritonCompiler, TritonKernel  # noqa: 
 from triton_ops.backend.offline import kernel_work  # noqa: E402
 from triton_ops.compilation import CompilePool  # noqa: E402
 from triton_ops.cost_model import (  # noqa: E402
-    InferredPrior,
     Model,
     Readings,
 )
@@ -31,7 +30,7 @@ from triton_ops.kernel_ir import KernelWork  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.request import Task  # noqa: E402
 from triton_ops.request.request import CopiedArguments  # noqa: E402
-from triton_ops.space import Config, as_space  # noqa: E402
+from triton_ops.space import Config, ConfigSpace  # noqa: E402
 from triton_ops.tuner import (  # noqa: E402
     Survey,
 )
@@ -216,7 +215,7 @@ def cached_work(kind):
     return WORKS[kind]
 
 
-SPACE = as_space({"BLOCK": [64, 128, 256, 512, 1024], "num_warps": [1, 2, 4, 8], "num_stages": [1, 2, 3]})
+SPACE = ConfigSpace.from_user({"BLOCK": [64, 128, 256, 512, 1024], "num_warps": [1, 2, 4, 8], "num_stages": [1, 2, 3]})
 
 
 class Reading:
@@ -282,7 +281,7 @@ def test_what_was_read_in_time_counts_and_the_rest_is_fitted():
     found = Survey(seconds=0.05).read(configs, reading)
     assert len(found.works) == 4
     assert found.capped
-    prior = InferredPrior(found, H200, configs)
+    prior = found.prior(H200, configs)
     assert not prior.silent
     missing = Config(BLOCK=512, num_warps=4, num_stages=1)
     exact = model_of(reading.work(missing)).expected_ms(missing)
@@ -290,7 +289,7 @@ def test_what_was_read_in_time_counts_and_the_rest_is_fitted():
 
 
 def test_of_very_many_texts_some_are_read_and_then_those_that_a_fit_expects_to_be_fast():
-    space = as_space({"BLOCK": [64, 128, 256, 512], "A": list(range(1, 51)), "B": list(range(1, 51))})
+    space = ConfigSpace.from_user({"BLOCK": [64, 128, 256, 512], "A": list(range(1, 51)), "B": list(range(1, 51))})
     reading = Reading()
     configs = Survey.considered(space)
     assert 1000 < len(configs) <= 2000  # of 10,000
@@ -314,7 +313,7 @@ def test_small_tensors_of_whole_numbers_are_read_only_if_a_loop_depends_on_data(
 
 def test_a_space_of_which_nothing_can_be_told_says_the_usual_reason():
     found = Survey().read(list(SPACE), Reading(lambda future, config: future.set_result(KernelWork(silent="no grid"))))
-    prior = InferredPrior(found, H200, list(SPACE))
+    prior = found.prior(H200, list(SPACE))
     assert prior.silent == "no grid"
     assert all(map(math.isnan, prior.score(list(SPACE))))
 
@@ -324,7 +323,7 @@ def test_forecasts_that_are_all_alike_order_nothing():
     readings = Readings(("BLOCK",), {})
     for config in configs:
         readings.works[readings.key(config)] = norm()
-    assert "within 2% of each other" in InferredPrior(readings, H200, configs).silent
+    assert "within 2% of each other" in readings.prior(H200, configs).silent
 
 
 def test_the_least_work_is_that_of_the_config_with_the_least():
@@ -357,7 +356,7 @@ def test_the_compile_processes_read_configs_and_outlive_a_grid_that_ends_them():
     configs = [config for config in SPACE if config["num_stages"] == 1]
     with CompilePool(TritonCompiler(kernel, ROWS, TARGET), workers=2) as pool:
         assert "exit code 3" in pool.read(Config(BLOCK=512)).result().silent
-        prior = Survey(seconds=60).prior(configs, H200, pool)
+        prior = Survey(seconds=60).readings(configs, H200, pool).prior(H200, configs)
     assert not prior.silent
     here = {config: model_of(norm(config["BLOCK"])).expected_ms(config) for config in configs if config["BLOCK"] != 512}
     assert prior.score(list(here)) == pytest.approx(list(here.values()))
@@ -375,7 +374,7 @@ def live_task(kernel, given, space):
     """A task as `tune` makes it of a caller's own arguments, on a GPU that is not here."""
     arguments = Arguments(given)
     return Task(
-        kernel=kernel, problem=Problem(kernel.name), space=as_space(space),
+        kernel=kernel, problem=Problem(kernel.name), space=ConfigSpace.from_user(space),
         device=DeviceSpec.named("NVIDIA H200"), device_name="cuda", arguments=CopiedArguments(arguments),
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ import pytest
 from triton_ops import Budget, Config, ConfigSpace, Effort, FunctionKernel, RacePolicy, SettingsError, tune
 from triton_ops.records import covers
 from triton_ops.request.effort import PRESETS
-from triton_ops.search import make_searcher, search_name
+from triton_ops.search import Search, make_searcher
 
 SPACE = ConfigSpace({"work": [1, 2, 3, 4, 5, 6, 7, 8]})
 
@@ -109,9 +109,9 @@ class TestOwnSearcher:
 
 
 def test_names_of_searches():
-    assert search_name("auto") == "auto"
-    assert search_name(random.Random) == "random.Random"
-    assert search_name(Descending(SPACE)) == f"{__name__}.Descending"
+    assert Search("auto").name == "auto"
+    assert Search(random.Random).name == "random.Random"
+    assert Search(Descending(SPACE)).name == f"{__name__}.Descending"
 
 
 class TestOwnEffort:

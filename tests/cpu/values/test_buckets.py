@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from triton_ops.exceptions import SettingsError, UnknownTunableError
 from triton_ops.records.lock_entry import why_outside
-from triton_ops.values import Key, Mapper, Nearest, unkeyed
-from triton_ops.values.buckets import PowersOfTwo, UpTo, rule_of
+from triton_ops.values import Key, Mapper, Nearest
+from triton_ops.values.key import PowersOfTwo, UpTo, rule_of
 
 values = st.integers(1, 1 << 20)
 rising = st.lists(values, min_size=1, max_size=6, unique=True).map(lambda found: tuple(sorted(found)))
@@ -99,7 +99,7 @@ def test_problems_share_a_key_exactly_within_a_bucket(m, n, other_m, other_n):
 
 @given(values, values)
 def test_what_a_key_says_holds_for_the_problem_it_was_made_of(m, n):
-    plain, ranges, ignored = unkeyed(MAPPER.keyed(problem(m, n)))
+    plain, ranges, ignored = Mapper.unkeyed(MAPPER.keyed(problem(m, n)))
     assert why_outside(plain, problem(m, n, eps=2.0), ranges, ignored) is None
     assert ignored == ("eps",)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import measurements, problems, trials
 from triton_ops.space import Config
-from triton_ops.values import KernelMetrics, Measurement, Problem, Status, TensorSpec, Trial, TuningResult, Work, totals
+from triton_ops.values import KernelMetrics, Measurement, Problem, Status, TensorSpec, Trial, TuningResult, Work
 
 CONFIG = Config(BLOCK=64)
 
@@ -126,7 +126,7 @@ def test_trials_that_contradict_themselves_are_refused(status):
 
 @given(st.lists(trials(), max_size=12))
 def test_totals_add_up(found):
-    counted = totals(found)
+    counted = Trial.totals(found)
     assert sum(counted.values()) == len(found)
     assert all(counted.values())
     assert list(counted) == [status.value for status in Status if status.value in counted]

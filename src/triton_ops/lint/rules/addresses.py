@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from triton_ops.kernel_ir import AccessFact, Facts, Multiplication, SourcePlace, Term
+from triton_ops.kernel_ir import AccessFact, KernelFacts, SourcePlace, Term
 from triton_ops.lint.findings import Finding, Undecided
-from triton_ops.lint.indices import Index, arguments_in, indices, loop_of, root_name
+from triton_ops.lint.indices import Index, arguments_in, indices, root_name
 from triton_ops.lint.jit_functions import AxisOf, extents_of, rank_of, stride_of, tensor_of
 from triton_ops.lint.memory_watch import CONFLICT, OUTSIDE, UNWRITTEN
 from triton_ops.lint.reading import KernelReading, Variant
@@ -39,7 +39,7 @@ def _counts(access: AccessFact) -> bool:
     )
 
 
-def _sharing(facts: Facts, access: AccessFact) -> str:
+def _sharing(facts: KernelFacts, access: AccessFact) -> str:
     """Words for how several programs add to one element; empty if each has elements of its own."""
     for program in _programs(facts):
         if _only_one(access, program):
@@ -60,7 +60,7 @@ def _sharing(facts: Facts, access: AccessFact) -> str:
     return ""
 
 
-def _programs(facts: Facts) -> list[Term]:
+def _programs(facts: KernelFacts) -> list[Term]:
     """The program numbers that decide what the kernel reads, writes or computes."""
     terms = [term for loop in facts.loops for term in (loop.lower, loop.upper)]
     for access in facts.accesses:
@@ -73,7 +73,7 @@ def _only_one(access: AccessFact, program: Term) -> bool:
     return any(one.name == Term.ZERO and program.number in one.inside for one in conditions)
 
 
-def _unused_part(facts: Facts, access: AccessFact, program: Term) -> str:
+def _unused_part(facts: KernelFacts, access: AccessFact, program: Term) -> str:
     """A quotient or remainder of the program's number that decides what is read, and not where it is added to."""
     mine = set(access.offset.inner())
     if any(program in monomial for monomial in access.offset.parts):
@@ -123,7 +123,7 @@ def _promise(kernel: KernelReading, variant: Variant, access: AccessFact) -> str
     return ""
 
 
-def _depends(facts: Facts, term: Term, symbol: Term) -> bool:
+def _depends(facts: KernelFacts, term: Term, symbol: Term) -> bool:
     """Check whether a term depends on a symbol, also through what loops carry and what was loaded."""
     queue, numbers = [term], set()
     while queue:
@@ -261,7 +261,7 @@ def _find_swapped(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterat
 def _use(variant: Variant, index: Index) -> _Use:
     ends = {bound.last.lone_argument[0] for bound in index.bounds if bound.fits} - {""}
     for turn in (one for one in index.stepping if one.name == "turn"):
-        loop = loop_of(variant.facts, turn)
+        loop = variant.facts.loop_of(turn)
         if loop is not None and loop.upper.name == "sum" and len(loop.upper.operands) == 1:
             ends |= arguments_in(loop.upper)
     return _Use(index, index.stride.lone_argument[0] or None, frozenset(ends))
@@ -317,14 +317,11 @@ SWAPPED = Rule(
 )
 
 
-_MOVING = ("program_id", "turn", "load", "carried", "quotient", "remainder")
-
-
 def _find_overflow(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """A product of 32 bits that is made 64 bits wide only afterwards, or that is 64 bits wide elsewhere."""
     facts = variant.facts
-    wide = [one for one in facts.multiplications if one.bits == 64 and _grows(one)]
-    for one in (one for one in facts.multiplications if one.bits == 32 and _grows(one)):
+    wide = [one for one in facts.multiplications if one.bits == 64 and one.grows]
+    for one in (one for one in facts.multiplications if one.bits == 32 and one.grows):
         product = facts.terms.multiply(one.one, one.other)
         if not any(_has(access.offset, product) for access in facts.accesses):
             continue
@@ -340,15 +337,6 @@ def _find_overflow(rule: Rule, kernel: KernelReading, variant: Variant) -> Itera
         else:
             why = "which overflows for tensors of 2^31 elements and more; how large they are is not in the file"
             yield rule.undecided(kernel, f"{what}, {why}")
-
-
-def _grows(one: Multiplication) -> bool:
-    """Check whether a product is of a program's or a turn's number and an argument: a row and its stride."""
-    for a, b in ((one.one, one.other), (one.other, one.one)):
-        moving = any(inner.name in _MOVING for inner in a.inner())
-        if moving and any(inner.name == "argument" for m in b.parts for inner in m):
-            return True
-    return False
 
 
 def _has(term: Term, product: Term) -> bool:

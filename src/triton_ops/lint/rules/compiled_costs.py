@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from triton_ops.backend import CandidateError
 from triton_ops.device import Residents
-from triton_ops.kernel_ir import AccessFact, Facts, ProductFact, SourcePlace, Term, Traffic, widths_by_line
+from triton_ops.kernel_ir import AccessFact, KernelFacts, ProductFact, SourcePlace, Term, Traffic, widths_by_line
 from triton_ops.lint.findings import Undecided
 from triton_ops.lint.indices import Index, indices
 from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
@@ -125,7 +125,7 @@ def _compare_residents(
         yield rule.found(kernel, kernel.line, f"{evidence}, and {why}")
 
 
-def _waits(facts: Facts, product: ProductFact) -> bool:
+def _waits(facts: KernelFacts, product: ProductFact) -> bool:
     """Check whether an operand of a product is made of another product of the same turn."""
     others = {one.number for one in facts.products if one.loops == product.loops and one is not product}
     terms = (one for side in (product.left, product.right) for one in side.term.inner())

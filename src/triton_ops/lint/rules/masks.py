@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from triton_ops.backend import last_name
 from triton_ops.kernel_ir import Term
-from triton_ops.lint.indices import Index, IndexBound, all_indices, arguments_in, loop_of, root_name
+from triton_ops.lint.indices import Index, IndexBound, all_indices, arguments_in, root_name
 from triton_ops.lint.jit_functions import SourceLaunch
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant, once
@@ -67,7 +67,7 @@ def _judge(
 def _before_its_own(one: _UnmaskedIndex) -> bool:
     """Check whether the index runs through whole blocks up to the program's own, which begins within the data."""
     blocks = one.index.tiled("turn")
-    loop = loop_of(one.variant.facts, blocks[0]) if len(blocks) == 1 and len(one.index.stepping) == 1 else None
+    loop = one.variant.facts.loop_of(blocks[0]) if len(blocks) == 1 and len(one.index.stepping) == 1 else None
     if loop is None or loop.lower.constant != 0 or loop.step.constant != one.index.extent:
         return False
     upper = loop.upper.parts
@@ -107,7 +107,7 @@ def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
         return ""
     facts = one.variant.facts
     for turn in (symbol for symbol in one.index.stepping if symbol.name == "turn"):
-        loop = loop_of(facts, turn)
+        loop = facts.loop_of(turn)
         by = one.index.term.parts.get((turn,), 0)
         if loop is None or by != one.index.extent or (upper := loop.upper).constant is not None:
             continue

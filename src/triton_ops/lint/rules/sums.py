@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.kernel_ir import Carried, Draw, Fact, Facts, ProductFact, ReductionFact, Term, UntoldError
+from triton_ops.kernel_ir import Carried, Draw, Fact, KernelFacts, ProductFact, ReductionFact, Term, UntoldError
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
 
@@ -163,7 +163,7 @@ def _exact(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Stat
             )
 
 
-def _is_product(facts: Facts, reduction: ReductionFact) -> bool:
+def _is_product(facts: KernelFacts, reduction: ReductionFact) -> bool:
     """Check whether what is added up are products of a factor without columns and one without rows."""
     term = reduction.inputs[0].term
     while term.name in _CONVERSIONS:
@@ -230,7 +230,7 @@ def _too_long(rule: Rule, kernel: KernelReading, fact: Fact) -> Statement:
 
 
 def _judge_harm(
-    rule: Rule, kernel: KernelReading, facts: Facts, fact: Fact, condition: Term, harm: Harm
+    rule: Rule, kernel: KernelReading, facts: KernelFacts, fact: Fact, condition: Term, harm: Harm
 ) -> Iterator[Statement]:
     try:
         change = harm(0.0)
@@ -255,7 +255,7 @@ def _judge_harm(
         )
 
 
-def _may_stay_inside(facts: Facts, condition: Term) -> bool:
+def _may_stay_inside(facts: KernelFacts, condition: Term) -> bool:
     """Check whether a condition is about a loop that ends where the program says: it may end before the edge."""
     turns = [one for one in condition.inner() if one.name == "turn"]
     return any(
@@ -308,7 +308,7 @@ def _first_out(data: Draw, axis: Term, condition: Term) -> Numbers:
 
 
 def _comparable_draws(
-    facts: Facts, data: Draw, operands: Sequence[Term], axis: Term, condition: Term
+    facts: KernelFacts, data: Draw, operands: Sequence[Term], axis: Term, condition: Term
 ) -> NDArray[np.bool_]:
     """The draws in which the lane with data has data, in rows and columns that have some, and the other lane has none.
 
@@ -356,7 +356,9 @@ def _differ(before: Numbers, after: Numbers, padding: float, among: NDArray[np.b
     return int(min(apart[Draw.SMALL_ARGUMENTS].sum(), apart[~Draw.SMALL_ARGUMENTS].sum()))
 
 
-def _harm_to_reduction(facts: Facts, reduction: ReductionFact, axis: Term, condition: Term, padding: float) -> str:
+def _harm_to_reduction(
+    facts: KernelFacts, reduction: ReductionFact, axis: Term, condition: Term, padding: float
+) -> str:
     for turns in _TURNS:
         data = Draw(facts, {axis: _WITH_DATA}, padding, turns)
         data = _at_the_edge(data, condition)
@@ -384,7 +386,7 @@ def _largest(numbers: Numbers) -> str:
     return f"{float(numbers[int(np.argmax(np.abs(np.nan_to_num(numbers))))]):.4g}"
 
 
-def _harm_to_product(facts: Facts, product: ProductFact, condition: Term, padding: float) -> str:
+def _harm_to_product(facts: KernelFacts, product: ProductFact, condition: Term, padding: float) -> str:
     operands, bound = product.factors, product.bound
     for turns in _TURNS:
         data = Draw(facts, {bound: _WITH_DATA}, padding, turns)
@@ -420,7 +422,7 @@ def _judge_carried(
                 yield from _judge_harm(rule, kernel, variant.facts, reduction, condition, harm)
 
 
-def _harm_to_carried(facts: Facts, carried: Carried, axis: Term, condition: Term, padding: float) -> str:
+def _harm_to_carried(facts: KernelFacts, carried: Carried, axis: Term, condition: Term, padding: float) -> str:
     data = _at_the_edge(Draw(facts, {axis: 0}, padding), condition)
     padded = _at_padding(data, axis, condition)
     before, after = padded(carried.symbol), padded(carried.next)
