@@ -335,7 +335,7 @@ def test_the_command_prints_the_documented_json(cli, tmp_path):
     ran = cli("compile-modes", "tests.compiled_models:gated", "--mode", "max_autotune", "--json", "--seconds", "1")
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)
-    assert list(found) == ["problem", "device", "modes", "recommended", "culprit"]
+    assert list(found) == ["kind", "schema_version", "problem", "device", "modes", "recommended", "culprit"]
     assert [row["status"] for row in found["modes"]] == ["ok", "constraint"]
     assert "hyphens" in found["modes"][1]["reason"]
     assert found["recommended"] == "eager"
