@@ -14,7 +14,7 @@ from triton_ops.backend import HasOperation, Operation
 from triton_ops.dispatch import NotedOperation
 from triton_ops.exceptions import NotLoadedError, TargetError
 from triton_ops.kernels import load, names
-from triton_ops.request import TARGET_FORMS, named_object
+from triton_ops.request import named_object
 
 _NOTE = "run its program with TRITON_OPS_ON_MISS=queue, so that a call of it is noted; or "
 
@@ -82,4 +82,4 @@ def _shipped(name: str) -> Operation:
         return load(name)
     if name.endswith(".py"):
         raise TargetError(f"{name} names a file, but nothing in it", hint=f"write {name}:NAME")
-    raise TargetError(f"there is no kernel {name!r}; shipped are {', '.join(names())}", hint=TARGET_FORMS)
+    raise TargetError(f"there is no kernel {name!r}; shipped are {', '.join(names())}", hint=TargetError.FORMS)
