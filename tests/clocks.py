@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from triton_ops.timing import Arm, HostTimer, Launch, gpu_timers
+from triton_ops.timing import Arm, HostTimer, Launch, rounds
 
 MS = 1_000_000  # nanoseconds
 
@@ -74,5 +74,5 @@ class SteadyClock:
 def steady_times():
     """Callables on the CPU all take the same time, and few calls: for tests of what is no matter of time."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(gpu_timers, "HostTimer", lambda: HostTimer(SteadyClock()))
+        patched.setattr(rounds, "HostTimer", lambda: HostTimer(SteadyClock()))
         yield

@@ -29,13 +29,13 @@ TARGET = f'''
 import os, time
 from pathlib import Path
 from triton_ops import operation
-from triton_ops.timing import gpu_timers
+from triton_ops.timing import rounds
 
 class Clock:
     now = 0
 
-Timer = gpu_timers.HostTimer
-gpu_timers.HostTimer = lambda: Timer(clock=lambda: Clock.now)
+Timer = rounds.HostTimer
+rounds.HostTimer = lambda: Timer(clock=lambda: Clock.now)
 LOG, SEEN = Path(os.environ["STARTED_LOG"]), set()
 
 @operation(name="planned", space={{"n": list(range({CONFIGS}))}}, arguments=lambda: {{}}, device="cpu")

@@ -31,9 +31,8 @@ from benchmarks.tuning.spaces import SPACES, compile_all, loaded
 from triton_ops import ConfigSpace
 from triton_ops.device import probe
 from triton_ops.evaluation import FinalRequest
-from triton_ops.evaluation.candidate import Evaluator
 from triton_ops.evaluation.finals import compare_finalists
-from triton_ops.evaluation.subject import run_once
+from triton_ops.evaluation.station import Evaluator
 from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import Arm, Rounds, Standing, guard_for
@@ -102,7 +101,7 @@ class Ground:
     def injected(self, share: float, repeats: int) -> dict:
         """How often a race finds a launch that was made `share` slower by a spinning kernel behind it."""
         evaluator = self.evaluator()
-        launch = run_once(evaluator.subject.launch(self.executables[self.default]))
+        launch = evaluator.subject.launch(self.executables[self.default]).started()
         plain = evaluator.shared_timer.start(launch).prepare(launch)
         base_ms = statistics.median(plain.take(evaluator.shared_timer.timer, 50))
         cycles = int(share * base_ms * 1.9e6)

@@ -26,9 +26,9 @@ from triton_ops.device import probe
 from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import Arm, Rounds, Sampler, SharedTimer, Timer, guard_for
-from triton_ops.timing.gpu_timers import EventTimer, GraphTimer, choose_timer
+from triton_ops.timing.gpu_timers import EventTimer, GraphTimer
 from triton_ops.timing.race_statistics import contrasts, robust_sigma
-from triton_ops.timing.rounds import next_order, visit
+from triton_ops.timing.rounds import choose_timer, next_order, visit
 
 NAMES = ("BM", "BN", "BK", "num_stages", "num_warps")
 CONFIGS = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from triton_ops.backend import Arguments, Executable, Kernel
+from triton_ops.backend import Arguments, ArgumentSet, Executable, Kernel
 from triton_ops.device import DeviceSpec
-from triton_ops.evaluation import ArgumentSet, FinalRequest, Outcome, StationFacts, Subject
-from triton_ops.evaluation.candidate import Evaluator
+from triton_ops.evaluation import FinalRequest, Outcome, StationFacts, Subject
 from triton_ops.evaluation.finals import compare_finalists
+from triton_ops.evaluation.station import Evaluator
 from triton_ops.records import RunLog
 from triton_ops.request import Effort
 from triton_ops.search import make_searcher

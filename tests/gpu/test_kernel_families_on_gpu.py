@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from triton_ops import kernels
-from triton_ops.backend import CandidateError
+from triton_ops.backend import ArgumentSet, CandidateError
 from triton_ops.benchmark import CorrectnessVerifier
-from triton_ops.evaluation import ArgumentSet
 
 pytestmark = pytest.mark.gpu
 

@@ -23,7 +23,8 @@ from triton_ops.timing import (
     ScreenPolicy,
     Standing,
 )
-from triton_ops.timing.gpu_timers import EventTimer, GraphTimer, choose_timer
+from triton_ops.timing.gpu_timers import EventTimer, GraphTimer
+from triton_ops.timing.rounds import choose_timer
 
 torch = pytest.importorskip("torch")
 

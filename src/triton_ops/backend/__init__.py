@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.origins import placed as placed
     from triton_ops.backend.origins import unwrap as unwrap
     from triton_ops.backend.portable import Packed as Packed
+    from triton_ops.backend.private import ArgumentSet as ArgumentSet
     from triton_ops.backend.private import Protection as Protection
     from triton_ops.backend.roles import Arguments as Arguments
     from triton_ops.backend.roles import CandidateError as CandidateError

@@ -16,7 +16,7 @@ from triton_ops.backend.triton_process import assembler_in_use, installed_assemb
 from triton_ops.base import Folder, available, require
 from triton_ops.device import gpu_missing, probe
 from triton_ops.exceptions import CacheError, MissingDependencyError
-from triton_ops.terminal import CacheDir, Json, folder_of, program_version, say, say_json, table, width
+from triton_ops.terminal import CacheDir, Facts, folder_of
 
 _OLDEST_TRITON = (3, 6)
 
@@ -31,17 +31,15 @@ class CheckedPart:
     means: str
 
 
-def doctor_command(context: typer.Context, cache_dir: CacheDir = None, as_json: Json = False) -> None:
+def doctor_command(context: typer.Context, cache_dir: CacheDir = None) -> Facts:
     """Say what is here, what works with it, what does not, and why.
 
     torch and Triton are imported. Nothing is made or changed. The exit code is 0 whatever is found.
     """
-    parts = [_python(program_version(context)), _torch(), _triton(), _ptxas(), _gpu(), _driver(), _cache(cache_dir)]
-    if as_json:
-        say_json([asdict(part) for part in parts])
-    else:
-        rows = [("ok" if p.ok else "--", p.name, f"{p.found}; {p.means}") for p in parts]
-        say(*table(["", "", ""], rows, width()))
+    version = str(context.find_root().obj)
+    parts = [_python(version), _torch(), _triton(), _ptxas(), _gpu(), _driver(), _cache(cache_dir)]
+    rows = [("ok" if part.ok else "--", part.name, f"{part.found}; {part.means}") for part in parts]
+    return Facts("doctor", list(map(asdict, parts))).table(("", "", ""), rows)
 
 
 def _python(program: str) -> CheckedPart:

@@ -11,11 +11,12 @@ so that a write past the end of a tensor raises nothing, and is found by what it
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.backend.roles import Arguments
+from triton_ops.backend.roles import Arguments, Executable
 from triton_ops.base import require
 from triton_ops.values import TensorSpec
 
@@ -410,3 +411,101 @@ def _room(tensor: Any) -> tuple[Any, int]:
     old = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
     room[zone_bytes : zone_bytes + storage.nbytes()] = old
     return room, zone_bytes
+
+
+def poison(values: Any, pattern: int = 0) -> None:
+    """Fill a tensor or an array of numbers with what no right result holds: NaN, the largest integer or False.
+
+    Pattern 1 is the largest finite number, the largest integer less 90, or True.
+    """
+    if Arguments.is_array(values):
+        _poison_array(values, pattern)
+        return
+    torch = require("torch", "checking results")
+    if values.dtype is torch.bool:
+        values.fill_(bool(pattern))
+    elif values.dtype.is_floating_point or values.dtype.is_complex:
+        values.fill_(torch.finfo(values.dtype).max if pattern else math.nan)
+    else:
+        values.fill_(torch.iinfo(values.dtype).max - 90 * pattern)
+
+
+def _poison_array(array: Any, pattern: int) -> None:
+    numpy = require("numpy", "checking results")
+    if not array.flags.writeable:
+        return
+    if array.dtype.kind == "b":
+        array.fill(bool(pattern))
+    elif array.dtype.kind in "fc":
+        array.fill(numpy.finfo(array.dtype).max if pattern else math.nan)
+    elif array.dtype.kind in "iu":
+        array.fill(numpy.iinfo(array.dtype).max - 90 * pattern)
+
+
+class ArgumentSet:
+    """Arguments that one measurement owns, and the means to find and undo what a launch did to them.
+
+    Nothing else may write them. Arguments named in `outputs` are those that launches write, tensors and NumPy arrays;
+    they get canaries around them. Changes of inputs can be found and undone if `protected`.
+
+    Cost: a copy of every output with its canaries, and, if `protected`, of every input.
+    """
+
+    fill_with_poison = staticmethod(poison)
+
+    def __init__(self, arguments: Arguments, outputs: Sequence[str] = (), *, protected: bool = True) -> None:
+        self.arguments, self._canaries = Protection.with_canaries(arguments, outputs)
+        named = {name: self.arguments.keyword.get(name) for name in outputs}
+        values = list(named.values())
+        tensors = list(Arguments(tuple(values)).tensors())
+        self.outputs = [*tensors, *(value for value in Protection.host_values(values) if Arguments.is_array(value))]
+        self._inputs = dict(_inputs(self.arguments, outputs, {Protection.form_of(tensor).place for tensor in tensors}))
+        self._before = Protection(self._inputs.values() if protected else ())
+        self._forms = {name: Protection.form_of(value) for name, value in named.items() if Arguments.is_tensor(value)}
+
+    @property
+    def input_dtypes(self) -> list[str]:
+        """The dtypes of the inputs, by their long names such as `float32`."""
+        inputs = [value for value in self._inputs.values() if hasattr(value, "dtype")]
+        return [str(value.dtype).removeprefix("torch.") for value in inputs]
+
+    def written_by(self, executable: Executable) -> list[Any]:
+        """The values of the arguments that an executable writes."""
+        return [self.arguments.result(name) for name in executable.outputs]
+
+    def poison(self, pattern: int) -> None:
+        """Fill the outputs with values that no right result holds; `pattern` is 0 or 1."""
+        for values in self.outputs:
+            poison(values, pattern)
+
+    def stray_writes(self) -> str | None:
+        """The bytes that a launch wrote outside an output, in words; None if all canaries are whole."""
+        return self._canaries.stray_writes()
+
+    def changed(self) -> dict[str, Any]:
+        """The inputs that have changed, if protected, and the outputs that were resized or replaced, by name."""
+        differing = self._before.differing()
+        inputs = {name: value for name, value in self._inputs.items() if id(value) in differing}
+        return inputs | {name: form.tensor for name, form in self._forms.items() if form.changed()}
+
+    def inputs(self, names: Sequence[str]) -> dict[str, Any]:
+        """The inputs of these names."""
+        return {name: self._inputs[name] for name in names if name in self._inputs}
+
+    def restore(self) -> None:
+        """Give protected inputs the content that they had at first, and outputs their shapes and storages."""
+        self._before.restore()
+        for form in self._forms.values():
+            form.restore()
+
+
+def _inputs(arguments: Arguments, outputs: Sequence[str], written: set[tuple[str, int]]) -> Iterator[tuple[str, Any]]:
+    """The parts of arguments, outputs excepted, that launches may change, by name, or `name[0]` in a container."""
+    values = [*((f"argument {i}", value) for i, value in enumerate(arguments.positional)), *arguments.keyword.items()]
+    for name, value in values:
+        tensors = [
+            tensor for tensor in Arguments((value,)).tensors() if Protection.form_of(tensor).place not in written
+        ]
+        others = [] if name in outputs else list(Protection.host_values((value,)))
+        for number, part in enumerate([*tensors, *others]):
+            yield (name if part is value else f"{name}[{number}]"), part

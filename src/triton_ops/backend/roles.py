@@ -205,6 +205,11 @@ class Arguments:
         """The torch tensors in these arguments, also those inside containers and tensor descriptors."""
         yield from self.tensors_in([*self.positional, *self.keyword.values()])
 
+    def synchronize(self) -> None:
+        """Wait for the devices that the tensors are on, so that errors of earlier launches are raised."""
+        for device in {tensor.device for tensor in self.tensors() if tensor.device.type != "cpu"}:
+            require("torch", "waiting for the GPU").cuda.synchronize(device)
+
     def result(self, name: str) -> Any:
         """The argument of a name as a result: of a tensor descriptor its tensor."""
         value = self.keyword[name]

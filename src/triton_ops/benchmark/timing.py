@@ -217,10 +217,7 @@ def _subjects(
         counts = {maker: timers.sets(first.tensors()) for maker, (first, *_) in argument_sets.items()}
         rotates = min(counts.values()) > 1
         by_maker = {
-            maker: [
-                Subject.on(arguments, _always(counts[maker] if rotates else 1), restores=restores, protected=restores)
-                for arguments in sets
-            ]
+            maker: [Subject.on(arguments, _always(counts[maker] if rotates else 1), restores) for arguments in sets]
             for maker, sets in argument_sets.items()
         }
         for subject in [subject for subjects in by_maker.values() for subject in subjects]:

@@ -6,14 +6,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.evaluation.finals import FinalRequest as FinalRequest
     from triton_ops.evaluation.finals import Outcome as Outcome
+    from triton_ops.evaluation.finals import StationFacts as StationFacts
     from triton_ops.evaluation.isolated import Isolated as Isolated
-    from triton_ops.evaluation.isolated import Stations as Stations
     from triton_ops.evaluation.judges import LITTLE as LITTLE
     from triton_ops.evaluation.standard import ReferenceResults as ReferenceResults
     from triton_ops.evaluation.station import Assignment as Assignment
-    from triton_ops.evaluation.station import StationFacts as StationFacts
-    from triton_ops.evaluation.subject import ArgumentSet as ArgumentSet
-    from triton_ops.evaluation.subject import Subject as Subject
+    from triton_ops.evaluation.station import Stations as Stations
+    from triton_ops.evaluation.verify import Subject as Subject
     from triton_ops.evaluation.worker import Attempt as Attempt
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

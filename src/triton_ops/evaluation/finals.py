@@ -7,24 +7,52 @@ memory is then another one.
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from triton_ops.backend import CandidateError
-from triton_ops.evaluation.candidate import Evaluator, wrong_trial
 from triton_ops.evaluation.judges import Difference
+from triton_ops.evaluation.verify import StationStep
 from triton_ops.records import Record
 from triton_ops.request import Effort
 from triton_ops.space import Config
-from triton_ops.timing import Arm, DuelPolicy, GuardSummary, HostTimer, Interval, RacePolicy, Rounds, Sampler, Standing
+from triton_ops.timing import (
+    Arm,
+    DuelPolicy,
+    GuardSummary,
+    HostTimer,
+    Interval,
+    RacePolicy,
+    Rounds,
+    Sampler,
+    SharedTimer,
+    Standing,
+)
 from triton_ops.values import Resources, Status, Trial
+
+_log = logging.getLogger("triton_ops")
 
 _CHECKPOINTS = (16, 32, 64, 128)
 _CHANCE = 0.003  # of a gain that is none, as with three standard errors: every noisy tune comes here
+
+
+class Candidates(Protocol):
+    """Configs that have worked, to be timed and checked again; an `Evaluator` has them."""
+
+    @property
+    def shared_timer(self) -> SharedTimer:
+        """The timer of all."""
+
+    def sampler(self, config: Config) -> Sampler:
+        """A sampler of a config; what its launch raises is raised."""
+
+    def wrong_when_repeated(self, config: Config, sampler: Sampler, launches: int, seconds: float) -> Difference | None:
+        """The fault of a config that shows in so many launches, or as many as there is time for."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +73,7 @@ class ArmFailedError(Exception):
 
 
 def resolve(
-    evaluator: Evaluator, rounds: Rounds, challenger: Config, default: Config, *, visit_samples: int, seconds: float
+    evaluator: Candidates, rounds: Rounds, challenger: Config, default: Config, *, visit_samples: int, seconds: float
 ) -> Resolution:
     """Compare a challenger with the default in fresh rounds, six at least; an `ArmFailedError` if a launch raised."""
     configs = (challenger, default, challenger)
@@ -59,7 +87,7 @@ def resolve(
     return Resolution(verdict.proven, verdict.gain)
 
 
-def _duel_arm(evaluator: Evaluator, config: Config, visit_samples: int) -> Arm:
+def _duel_arm(evaluator: Candidates, config: Config, visit_samples: int) -> Arm:
     try:
         return Arm(evaluator.sampler(config), visit_samples)
     except Exception as error:
@@ -240,8 +268,26 @@ _SLOW = 1.5  # times the fastest: a default as slow as that is not raced twice
 _ROUND_MS = 100.0  # a longer round is avoided by shorter visits where there are many finalists
 
 
-RACE = "race"
-"""The step of each round of the last comparison."""
+@dataclass(frozen=True, kw_only=True)
+class StationFacts:
+    """The facts that a station has found out so far.
+
+    `mode` and `baseline` are None before the first config has worked. `against` says what results are compared with,
+    `lost` why this station cannot use the device any more, `suspicion` why the reference rather than every config is
+    wrong. In `waited_s` nothing was compiled yet. Measurements on the device take turns under `turn_key`. `apart` tells
+    that configs are tried in another process.
+    """
+
+    mode: str | None = None
+    baseline: Config | None = None
+    against: str = ""
+    lost: str | None = None
+    place: str = ""
+    notes: tuple[str, ...] = ()
+    suspicion: str = ""
+    waited_s: float = 0.0
+    turn_key: str = ""
+    apart: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +309,7 @@ class FinalRequest:
     settle: bool = True
     seconds: float | None = None
     anyway: bool = False
-    step: ClassVar[str] = RACE
+    step: ClassVar[str] = StationStep.RACE
 
     def answered_by(self, station: Any) -> Outcome:
         """The outcome of the comparison in a worker's station."""
@@ -275,8 +321,41 @@ class FinalRequest:
         return isinstance(value, Outcome)
 
 
+_ALONE_RACE = RacePolicy(checkpoints=(32,), seconds=60.0, confidence=math.inf)
+"""The race in each fresh process, which drops no arm as slower, so that the results of all are checked again."""
+_LEAST_S = 10.0
+_START_S = 5.0  # a new process imports torch, and makes the arguments
+
+
+def confirmed(
+    outcome: Outcome,
+    final: FinalRequest,
+    processes: int,
+    compare: Callable[[Sequence[FinalRequest]], Iterable[Outcome]],
+    left_s: float | None = None,
+) -> Outcome:
+    """The outcome after fresh processes have compared the tied configs; unchanged without ties, or if all fail.
+
+    `compare` gives the outcomes of the processes that did not fail. Nothing is confirmed in less than 10 s per process
+    of `left_s`; None is no limit.
+    """
+    if len(outcome.ties) < 2 or processes == 0:
+        return outcome
+    if left_s is not None and left_s < processes * _LEAST_S:
+        _log.warning("the tied configs are not confirmed in further processes: the budget left %.1f s for it", left_s)
+        return outcome
+    each_s = None if left_s is None else left_s / processes - _START_S
+    tied = tuple(trial for trial in outcome.trials if trial.config in outcome.ties)
+    question = replace(final, trials=tied, race=_ALONE_RACE, settle=False, seconds=each_s)
+    elsewhere = list(compare([replace(question, seed=final.seed + n) for n in range(1, processes + 1)]))
+    if not elsewhere:
+        return outcome
+    decided = with_further_processes(outcome, elsewhere, final.default, final.incumbents)
+    return replace(decided, raced=outcome.raced, elsewhere=tuple(elsewhere))
+
+
 def compare_finalists(
-    evaluator: Evaluator,
+    evaluator: Candidates,
     final: FinalRequest,
     effort: Effort,
     keep_round: Callable[[], bool] = lambda: True,
@@ -317,7 +396,7 @@ def compare_finalists(
 class _LastComparison:
     """One last comparison; of the two arms `twins` of one config, those in `beside` are no finalists' own."""
 
-    evaluator: Evaluator
+    evaluator: Candidates
     final: FinalRequest
     policy: RacePolicy
     trials: Mapping[Config, Trial]
@@ -430,7 +509,7 @@ class _LastComparison:
     def _update(self, config: Config, arm: Arm) -> Trial:
         trial = self.trials[config]
         if (difference := self.wrong.get(config)) is not None:
-            return wrong_trial(config, difference, trial.resources, trial.compile_s)
+            return difference.trial(config, trial.resources, trial.compile_s)
         if arm.error is not None:
             return Trial(config, Status.RUNTIME, error=CandidateError.one_line(arm.error), resources=trial.resources)
         return replace(trial, final=arm.measurement(self.rounds.timer.mode)) if arm.visits else trial
@@ -468,7 +547,7 @@ def _room_ms(seconds: float) -> float:
     return 1e3 * seconds / _FEW_ROUNDS
 
 
-def _arm(evaluator: Evaluator, trial: Trial, policy: RacePolicy) -> Arm:
+def _arm(evaluator: Candidates, trial: Trial, policy: RacePolicy) -> Arm:
     try:
         sampler = evaluator.sampler(trial.config)
     except Exception as error:  # noqa: BLE001 - a finalist that fails must not end the others
@@ -477,7 +556,7 @@ def _arm(evaluator: Evaluator, trial: Trial, policy: RacePolicy) -> Arm:
 
 
 def _twins(
-    evaluator: Evaluator, arms: Mapping[Config, Arm], trials: Mapping[Config, Trial], default: Config
+    evaluator: Candidates, arms: Mapping[Config, Arm], trials: Mapping[Config, Trial], default: Config
 ) -> tuple[Config | None, list[Arm], list[Arm]]:
     """A config, two arms of it that stay to the end of the race, and which of the two take part as further arms.
 

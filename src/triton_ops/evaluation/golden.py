@@ -17,13 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Arguments, CandidateError
+from triton_ops.backend import Arguments, ArgumentSet, CandidateError
 from triton_ops.base import require
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import Check, Criteria, as_list, difference, expected, kept, leaf_pairs, refusal
 from triton_ops.evaluation.judges import Precision, Rounded, dense
 from triton_ops.evaluation.lifted import Lifted
-from triton_ops.evaluation.subject import ArgumentSet, synchronize
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
@@ -282,7 +281,7 @@ class Referee:
             wide = raised_arguments(arguments, way.name, change, tensors=not way.lifts)
             run = Lifted(way.name, change=change, seed=seed) if way.lifts else None
             answer = run.run(self._reference, wide) if run else self._reference(*wide.positional, **wide.keyword)
-            synchronize(arguments)
+            arguments.synchronize()
             if answer is None and self._written:
                 answer = tuple(ArgumentSet(wide, self._outputs, protected=False).inputs(self._written).values())
             results = [kept(run.wide(item) if run else item) for item in as_list(answer)]

@@ -12,26 +12,21 @@ process is a worker with the same assignment as the first: it verifies results, 
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
-from triton_ops.backend import CandidateError, MayCrash, Packed
-from triton_ops.device import Turns
+from triton_ops.backend import CandidateError, CompilesAhead, Kernel, Packed, ScratchAllocator
 from triton_ops.evaluation import idle_worker
-from triton_ops.evaluation.finals import FinalRequest, Outcome, finalists, with_further_processes
-from triton_ops.evaluation.station import Assignment, Inline, Station, StationFacts, TakesTurns
-from triton_ops.evaluation.verify import BASELINE, ODD
+from triton_ops.evaluation.finals import FinalRequest, Outcome, StationFacts, finalists
+from triton_ops.evaluation.verify import StationStep
 from triton_ops.evaluation.worker import Attempt, Question, Setup, WorkerAnswer, answers
-from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError
+from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess
 from triton_ops.request import Effort, KernelProblem, TuneOptions
 from triton_ops.space import Config
-from triton_ops.timing import RacePolicy
 from triton_ops.values import Status, Trial
 
 _log = logging.getLogger("triton_ops")
@@ -39,10 +34,6 @@ _log = logging.getLogger("triton_ops")
 _MOST_TURNS = 4  # of one trial: one each lost to a signal, to the baseline and to odd extents, and the last one
 _STARTS = 3  # the GPU may refuse a new process for a moment after the last one was killed
 _PAUSE_S = 1.0
-_RACE = RacePolicy(checkpoints=(32,), seconds=60.0, confidence=math.inf)
-"""The race in each fresh process, which drops no arm as slower, so that the results of all are checked again."""
-_LEAST_S = 10.0
-_START_S = 5.0  # a new process imports torch, and makes the arguments
 _UNFINISHED = "the last comparison could not be run: its process died or hung each time"
 
 
@@ -92,11 +83,59 @@ class Loadable(Protocol):
         """The station in the worker, which has `facts`, perhaps None; `tell` is called with each step that begins."""
 
 
+def imports_to_compile(kernel: Kernel) -> tuple[str, ...]:
+    """Packages that a kernel imports when it compiles.
+
+    Left to the first compilation, the import would not read this package's bytecode: it would take 2 to 3 s of the
+    first trial where Python keeps none.
+    """
+    module = kernel.compile_imports if isinstance(kernel, CompilesAhead) else ""
+    return (module,) if module else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelLoad(KernelProblem):
+    """A kernel's problem as workers load it, each with its station."""
+
+    options: TuneOptions
+
+    @property
+    def effort(self) -> Effort:
+        """The effort of the options, which is settled."""
+        return Effort.of(self.options)
+
+    @property
+    def needs(self) -> idle_worker.Needs:
+        """Packages and device of a worker."""
+        return idle_worker.Needs.of(self.kernel, self.device, self.device_name)
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """Packages that the kernel needs when it compiles, which a worker imports before it loads the task."""
+        return imports_to_compile(self.kernel)
+
+    @property
+    def limits_s(self) -> dict[str, float]:
+        """Limits of the steps that a worker announces, in seconds."""
+        own_s, compile_s, step = self.effort.patience.launch_s, self.effort.patience.compile_s, StationStep
+        launched = dict.fromkeys((step.LAUNCH, step.ODD, step.RACE), own_s)
+        return {step.COMPILE: compile_s, **launched, step.BASELINE: compile_s + own_s}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Changes of a worker's environment: none."""
+        return {}
+
+    def allocator(self) -> bytes | None:
+        """The allocator that the user has given to Triton by now, packed; None if there is none."""
+        return ScratchAllocator.packed()
+
+
 class Isolated:
     """A station in a worker process, which is started again after it has died.
 
     `process` is one from `Stations.early_process`. With `reuse` the worker is left to the next tune, if nothing died or
-    hung in it. Without `wait`, `open` waits until the worker has loaded the task. A `NotPortableError` says that the
+    hung in it. Without `wait`, `load` waits until the worker has loaded the task. A `NotPortableError` says that the
     task exists in this process only, a `TritonKernelError` that the arguments or the reference fail, as with `Inline`.
     """
 
@@ -126,9 +165,9 @@ class Isolated:
         if process is not None:
             process.begin(self._first)
         if wait:
-            self.open()
+            self.load()
 
-    def open(self) -> None:
+    def load(self) -> None:
         """Wait until the worker has loaded the task."""
         self._ready()
 
@@ -205,10 +244,10 @@ class Isolated:
 
     def _not_its_fault(self, during: str) -> bool:
         """True if the step that ended the process was not the candidate's; its cause is then kept from recurring."""
-        if during == ODD:
+        if during == StationStep.ODD:
             self._changes["odd"] = False
             return True
-        if during == BASELINE:
+        if during == StationStep.BASELINE:
             self._baseline_failures += 1
             self._changes["trusted"] = None  # results are compared with those of the first config that runs
             if self._baseline_failures > 1:
@@ -301,157 +340,3 @@ def _lost(config: Config, error: WorkerHungError | WorkerDiedError) -> Trial:
 
 def _status_of(error: WorkerHungError | WorkerDiedError) -> Status:
     return Status.TIMEOUT if isinstance(error, WorkerHungError) else Status.CRASH
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stations:
-    """The stations of one problem: in workers, or in this process.
-
-    Without an option, kernels that may crash, such as Triton's on a GPU, are isolated. With `reuse` a worker that the
-    tune before has left may serve, and is left to the next.
-    """
-
-    problem: KernelProblem
-    options: TuneOptions = field(default_factory=TuneOptions)
-    reuse: bool = False
-
-    drop_idle = staticmethod(idle_worker.drop_idle_workers)
-
-    @property
-    def isolated(self) -> bool:
-        """True if candidates run in a worker."""
-        if self.options.isolate is not None:
-            return self.options.isolate
-        return not self.problem.device.is_cpu and isinstance(self.problem.kernel, MayCrash)
-
-    @cached_property
-    def _turns(self) -> Turns:
-        return Turns(self.problem.device_name, self.options.wait)
-
-    @property
-    def _needs(self) -> idle_worker.Needs:
-        return idle_worker.Needs.of(self.problem.kernel, self.problem.device, self.problem.device_name)
-
-    def start_worker(self, device_name: str | None = None) -> None:
-        """Start a worker for a tune that is about to come, on a device or the problem's own, unless one waits."""
-        if self.isolated:
-            needs = self._needs if device_name is None else self._needs._replace(device=device_name)
-            if not idle_worker.waits(needs):
-                idle_worker.start(needs)
-
-    @contextmanager
-    def early_process(self) -> Iterator[WorkerProcess | None]:
-        """Start a process for `begin` ahead, so that its imports run meanwhile; None without isolation."""
-        if not self.isolated:
-            yield None
-            return
-        process = (idle_worker.take(self._needs) if self.reuse else None) or WorkerProcess(*self._needs)
-        try:
-            yield process
-        finally:
-            if not idle_worker.holds(process):
-                process.kill()
-
-    def begin(
-        self,
-        assignment: Assignment,
-        process: WorkerProcess | None = None,
-        note_config: Callable[[Config | None], None] = lambda _: None,
-        check: Callable[[], None] = lambda: None,
-    ) -> Callable[[], Station]:
-        """Begin to open a station for an assignment; what is returned waits for it.
-
-        A worker loads the task and makes the arguments as soon as its imports are done, while this process does other
-        things. `note_config` is as of `Inline`, and not called for a worker, which a config ends alone. `check` raises
-        before anything is measured if the tune is to end.
-
-        The wait raises `KeyboardInterrupt` as `check`, `KernelTypeError` if isolation is asked for and the task exists
-        in this process only, and `TritonKernelError` if the arguments or the reference fail, as with `Inline`. Until
-        then the given process is the caller's to kill.
-        """
-        turns, isolate = self._turns, self.options.isolate
-
-        def inline(place: str) -> Station:
-            return TakesTurns(Inline(assignment, note_config=note_config, place=place), turns, check)
-
-        if isolate is False:
-            return partial(inline, "inline, as asked")
-        if not self.isolated:
-            return partial(inline, "inline, as callables are unless isolation is asked for")
-
-        def not_portable(error: NotPortableError) -> Station:
-            if isolate:
-                raise KernelTypeError(
-                    f"{assignment.kernel.name} cannot run in a process of its own: {error}",
-                    hint="define it in a module that can be imported, or leave the isolation out",
-                ) from error
-            _log.warning("%s runs inline, where a crash ends this process: %s", assignment.kernel.name, error)
-            return inline(f"inline: {error}")
-
-        try:
-            station = Isolated(assignment, process, reuse=self.reuse, wait=False)
-        except NotPortableError as error:
-            return partial(not_portable, error)
-
-        def open_station() -> Station:
-            try:
-                station.open()
-            except NotPortableError as error:
-                return not_portable(error)
-            return TakesTurns(station, turns, check)
-
-        return open_station
-
-    def confirm(
-        self,
-        outcome: Outcome,
-        assignment: Assignment,
-        final: FinalRequest,
-        mode: str | None,
-        left_s: float | None = None,
-    ) -> Outcome:
-        """The outcome after fresh processes, as many as the effort asks for, have compared the tied configs.
-
-        A process that fails is left out with a warning. An outcome without ties is returned unchanged. `mode` is that
-        in which the station timed: times of other modes would not be comparable. Nothing is confirmed in less than
-        10 s per process of `left_s`; None is no limit.
-
-        Cost: about 10 s per process on a GPU, one after another.
-        """
-        count = assignment.effort.processes
-        if len(outcome.ties) < 2 or count == 0:
-            return outcome
-        if left_s is not None and left_s < count * _LEAST_S:
-            _log.warning(
-                "the tied configs are not confirmed in further processes: the budget left %.1f s for it", left_s
-            )
-            return outcome
-        each_s = None if left_s is None else left_s / count - _START_S
-        tied = tuple(trial for trial in outcome.trials if trial.config in outcome.ties)
-        fresh = replace(assignment, baseline=outcome.ties[0], mode=mode)
-        questions = [
-            replace(final, trials=tied, seed=final.seed + n, race=_RACE, settle=False, seconds=each_s)
-            for n in range(1, count + 1)
-        ]
-        elsewhere = list(_outcomes(fresh, questions, self._turns))
-        if not elsewhere:
-            return outcome
-        confirmed = with_further_processes(outcome, elsewhere, final.default, final.incumbents)
-        return replace(confirmed, raced=outcome.raced, elsewhere=tuple(elsewhere))
-
-
-def _outcomes(assignment: Assignment, questions: list[FinalRequest], turns: Turns) -> Iterator[Outcome]:
-    for question in questions:
-        try:
-            with closing(TakesTurns(Isolated(assignment), turns)) as station:
-                outcome = station.finals(question)
-        except NotPortableError as error:
-            _log.warning("the tied configs of %s are not confirmed in further processes: %s", assignment.problem, error)
-            return
-        except TritonKernelError as error:
-            _log.warning("a process that should confirm the winner failed: %s", error)
-            continue
-        if len({len(trial.final.by_round) for trial in outcome.trials if trial.final is not None}) == 1:
-            yield outcome
-        else:
-            _log.warning("a process that should confirm the winner did not compare the tied configs")

@@ -34,12 +34,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from triton_ops.backend import Protection
 from triton_ops.base import require
-from triton_ops.values import Problem, Tolerance, Work
+from triton_ops.space import Config
+from triton_ops.values import Problem, Resources, Status, Tolerance, Trial, Work
 
 _PIECE, _PIECE_ON_CPU = 1 << 24, 1 << 17  # elements; on a CPU as many as its cache holds in float64
 
@@ -98,6 +99,15 @@ class Difference:
 
     text: str
     excess: float = math.inf
+
+    def suspecting(self, fault: str, text: str) -> Difference:
+        """This difference in other words, with a fault of the compiler that it may come from; empty for none."""
+        return replace(self, text=f"{text}; {fault}" if fault else text)
+
+    def trial(self, config: Config, resources: Resources | None, compile_s: float | None) -> Trial:
+        """The trial of a config whose results are wrong."""
+        excess = self.excess if math.isfinite(self.excess) else None
+        return Trial(config, Status.WRONG, error=self.text, resources=resources, compile_s=compile_s, excess=excess)
 
 
 @dataclass(frozen=True, kw_only=True)

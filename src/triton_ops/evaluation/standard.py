@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Arguments
+from triton_ops.backend import Arguments, ArgumentSet
 from triton_ops.base import require
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import (
@@ -29,7 +29,6 @@ from triton_ops.evaluation.expected import (
 )
 from triton_ops.evaluation.golden import Answers, Referee
 from triton_ops.evaluation.judges import Difference, Precision, same_bits_of
-from triton_ops.evaluation.subject import ArgumentSet
 from triton_ops.values import Tolerance
 
 _MOST = 3  # orders of adding up that are common in one space

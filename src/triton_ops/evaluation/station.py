@@ -1,47 +1,267 @@
-"""Stations try candidates: in this process, or in a worker process that a candidate may crash.
+"""Stations try candidates: each config is compiled, verified and screened, and the best are compared at the end.
 
-Both kinds have the same methods, so the search does not know which kind it uses.
+A station works here, or in a worker process that a candidate may crash; the search does not know which kind it uses.
 """
 
 from __future__ import annotations
 
+import logging
+import math
+import statistics
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Protocol
 
-from triton_ops.backend import Arguments, CandidateError, CompilesAhead, ScratchAllocator
+from triton_ops.backend import Arguments, ArgumentSet, CandidateError, Executable, Kernel, MayCrash
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, TorchDevice, Turns
-from triton_ops.evaluation.candidate import COMPILE, Evaluator
-from triton_ops.evaluation.finals import RACE, FinalRequest, Outcome, compare_finalists
-from triton_ops.evaluation.idle_worker import Needs
-from triton_ops.evaluation.judges import Precision, reduction_length
+from triton_ops.device import TorchDevice, Turns
+from triton_ops.evaluation import idle_worker
+from triton_ops.evaluation.finals import FinalRequest, Outcome, StationFacts, compare_finalists, confirmed
+from triton_ops.evaluation.isolated import Isolated, KernelLoad, NotPortableError
+from triton_ops.evaluation.judges import Difference, Precision, reduction_length
 from triton_ops.evaluation.standard import Standard
-from triton_ops.evaluation.subject import ArgumentSet, Subject
-from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Verifier, further_cases, odd_case
-from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelError
+from triton_ops.evaluation.verify import StationStep, Subject, Verifier, further_cases, odd_case
+from triton_ops.exceptions import CacheError, KernelTypeError, ShapeMismatchError, TargetError, TritonKernelError
+from triton_ops.processes import TerminatedError, WorkerProcess
 from triton_ops.request import Effort, KernelProblem, Task, TuneOptions
 from triton_ops.space import Config, Members
-from triton_ops.timing import SharedTimer, guard_for
-from triton_ops.values import Trial, Work
+from triton_ops.timing import EmptyCaptureError, Launch, Rounds, Sampler, ScreenPolicy, SharedTimer, Timer, guard_for
+from triton_ops.values import Measurement, Status, Trial, Work
+
+_log = logging.getLogger("triton_ops")
+_PATTERNS = 2  # of poison
+
+
+@dataclass(kw_only=True)
+class Evaluator:
+    """Turns configs of one kernel into finished trials, on one subject.
+
+    The first config that works, or the baseline if there is one, chooses the timer, which is replaced for all configs
+    if one cannot be captured as a graph. Each screening is measured next to `baseline`; None takes the first config
+    that works. `tell` is called with each step that begins; `note_config` with the config that is going to run, before
+    each trial, check and visit of a race. `members` are those of an `Enum` that the kernel gets in place of names.
+    """
+
+    kernel: Kernel
+    subject: Subject
+    shared_timer: SharedTimer
+    policy: ScreenPolicy
+    verifier: Verifier | None = None
+    baseline: Config | None = None
+    executables: dict[Config, Executable] = field(default_factory=dict)
+    tell: Callable[[str], None] = lambda _: None
+    note_config: Callable[[Config], None] = lambda _: None
+    members: Members = field(default_factory=dict)
+    _baseline_sampler: Sampler | None = None
+    _measured: dict[str, Trial] = field(default_factory=dict)  # by program
+    _working_on_baseline: bool = False
+    _baseline_failed: bool = False  # which is said once
+
+    def attempt(self, config: Config, best: Trial | None) -> Trial:
+        """Compile, verify and time `config`; a `CacheError` is raised, as no config can be compiled."""
+        executable: Executable | None = None
+        self.note_config(config)
+        try:
+            executable = self._compile(config)
+            trial = self._same_program(executable) or self._verify_and_time(executable, best)
+            if executable.key is not None and trial.same_code_as is None:
+                self._measured[executable.key] = trial
+            return trial
+        except CandidateError as error:
+            failure, trace = error, CandidateError.trace_of(error)
+        except (CacheError, KeyboardInterrupt, TerminatedError):
+            raise  # not the config's fault: the user's, or no other config can be compiled either
+        except BaseException as error:  # noqa: BLE001 - user code may raise anything, SystemExit too; it ends this trial
+            failure, trace = CandidateError.of(error, Status.RUNTIME), CandidateError.trace_of(error)
+        return replace(_failed(config, failure.status, str(failure), executable), trace=trace)
+
+    def sampler(self, config: Config) -> Sampler:
+        """A sampler of a config that has worked, compiled again if its executable is not here."""
+
+        @contextmanager
+        def noted() -> Iterator[None]:
+            self.note_config(config)
+            yield
+
+        with noted():
+            return self._plain_sampler(config).inside(noted)
+
+    def take_baseline(self, config: Config) -> None:
+        """Take a config that has worked in another process as the baseline; a warning says if it fails here."""
+        try:
+            with self._on_baseline():
+                executable = self.kernel.compile(config.with_members(self.members), self.subject.arguments)
+                if self._wrong(executable) is None:
+                    self.executables[config] = executable
+                    self.baseline = config
+        except Exception as error:  # noqa: BLE001 - the trial of this config, if there is one, will hold the reason
+            _log.warning("config (%s) worked before and does not now: %s", config, CandidateError.one_line(error))
+
+    def wrong_when_repeated(self, config: Config, sampler: Sampler, launches: int, seconds: float) -> Difference | None:
+        """Repeat timed launches and check every result, since some errors, such as races, show in some runs only.
+
+        Each repeat launches on every argument set, and there are at least two, one for each poison of the outputs; no
+        further one is started after `seconds`. Whatever a launch raises is raised.
+        """
+        if self.verifier is None:
+            return None
+        self.note_config(config)
+        executable = self._compile(config)
+        sets = 1 + len(self.subject.further(executable)) if executable.outputs else 1
+        end = time.monotonic() + seconds
+        difference = None
+        for turn in range(max(math.ceil(launches / sets), _PATTERNS)):
+            self.tell(StationStep.LAUNCH)
+            difference = self._wrong_once(self.verifier, executable, sampler, turn)
+            if difference is not None or time.monotonic() > end:
+                break
+        return difference
+
+    def announce(self, what: str) -> None:
+        """Call `tell` with a step that begins; during work on the baseline the step is `BASELINE`, except for `ODD`."""
+        self.tell(StationStep.BASELINE if self._working_on_baseline and what != StationStep.ODD else what)
+
+    def _same_program(self, executable: Executable) -> Trial | None:
+        """The trial of an equal program that was measured as another config; None if there is none."""
+        earlier = None if executable.key is None else self._measured.get(executable.key)
+        if earlier is None or earlier.config == executable.config:
+            return None
+        return replace(
+            earlier, config=executable.config.plain, compile_s=executable.compile_s, same_code_as=earlier.config,
+            error=f"as ({earlier.config}), the same code: {earlier.error}" if earlier.error else "",
+        )  # fmt: skip
+
+    def _wrong(self, executable: Executable) -> Difference | None:
+        if self.verifier is not None:
+            return self.verifier.wrong(executable)
+        executable.launch(self.subject.arguments)
+        return None
+
+    def _wrong_once(self, verifier: Verifier, executable: Executable, sampler: Sampler, turn: int) -> Difference | None:
+        if not executable.outputs:
+            return verifier.wrong(executable)
+        further = self.subject.further(executable)
+        sets = [self.subject.arguments, *further]
+        outputs = tuple(arguments.result(name) for arguments in sets for name in executable.outputs)
+        for tensor in Arguments(outputs).tensors():
+            ArgumentSet.fill_with_poison(tensor, turn % _PATTERNS)
+        # Samples take the sets in turn; outside a round, whose pauses are for timed launches.
+        sampler.queue(math.ceil(len(sets) / sampler.launches))()
+        return verifier.wrong_after_timing(executable, further, last=True)
+
+    def _timer(self, launch: Launch) -> Timer:
+        """The timer; if none is chosen yet, the baseline of an interrupted run chooses it, else this launch."""
+        if self.shared_timer.timer is None and self.baseline is not None:
+            launch = self._warm(self.baseline)
+        return self.shared_timer.start(launch)
+
+    def _plain_sampler(self, config: Config) -> Sampler:
+        launch = self._warm(config)
+        return self._timer(launch).prepare(launch)
+
+    def _warm(self, config: Config) -> Launch:
+        launch = self.subject.launch(self._compile(config))
+        self.announce(StationStep.LAUNCH)
+        return launch.started()
+
+    def _compile(self, config: Config) -> Executable:
+        if config not in self.executables:
+            self.announce(StationStep.COMPILE)
+            self.executables[config] = self.kernel.compile(config.with_members(self.members), self.subject.arguments)
+        return self.executables[config]
+
+    def _verify_and_time(self, executable: Executable, best: Trial | None) -> Trial:
+        config = executable.config.plain
+        self.tell(StationStep.LAUNCH)
+        if (difference := self._wrong(executable)) is not None:
+            return difference.trial(config, executable.resources, executable.compile_s)
+        launch = self.subject.launch(executable)
+        try:
+            samples, relative = self._screen(config, launch, best)
+            # Before the reset, which may empty the outputs for the next launch.
+            difference = None if self.verifier is None else self.verifier.wrong_after_timing(executable)
+        except EmptyCaptureError as error:
+            return _failed(config, Status.WRONG, str(error), executable)
+        finally:
+            if launch.reset is not None:
+                launch.reset()
+        if difference is not None:
+            return difference.trial(config, executable.resources, executable.compile_s)
+        return Trial(
+            config, Status.OK, Measurement(tuple(samples), self._timer(launch).mode), resources=executable.resources,
+            compile_s=executable.compile_s, relative=relative,
+        )  # fmt: skip
+
+    def _screen(self, config: Config, launch: Launch, best: Trial | None) -> tuple[list[float], float]:
+        """Samples of a launch, and its time divided by that of the baseline, which is measured in turn with it."""
+        timer = self._timer(launch)
+        self.tell(StationStep.LAUNCH)
+        sampler = self.shared_timer.prepare(launch)
+        if self.shared_timer.timer is not timer:  # no config is captured any more, and earlier samples do not compare
+            self._baseline_sampler = None
+        rounds = Rounds(timer=self._timer(launch))
+        if self._baseline_sampler is None:
+            if self.baseline is None or self.baseline == config:
+                self.baseline, self._baseline_sampler = config, sampler
+                return rounds.screen(sampler, self.policy)
+            with self._on_baseline():
+                self._baseline_sampler = self._plain_sampler(self.baseline)
+        self.tell(StationStep.LAUNCH)
+        beside = self._baseline_sampler.inside(_blaming_baseline)
+        try:
+            return rounds.screen(sampler, self.policy, None if best is None else best.rank, beside=beside)
+        except _BaselineFailedError as error:
+            if not self._baseline_failed:
+                _log.warning("config (%s) worked before and does not now: %s", self.baseline, error)
+            self._baseline_failed = True
+        self.subject.first.restore()
+        samples, _ = rounds.screen(sampler, self.policy, None if best is None else best.median_ms)
+        # Over the time of the baseline by way of the best trial's.
+        return samples, 1.0 if best is None else best.rank * statistics.median(samples) / max(best.median_ms, 1e-9)
+
+    @contextmanager
+    def _on_baseline(self) -> Iterator[None]:
+        """Work inside of which a failure is the baseline's, and not the candidate's."""
+        self.tell(StationStep.BASELINE)
+        self._working_on_baseline = True
+        try:
+            yield
+        finally:
+            self._working_on_baseline = False
+
+
+class _BaselineFailedError(Exception):
+    """The baseline fails, and not the candidate beside which it runs."""
+
+
+@contextmanager
+def _blaming_baseline() -> Iterator[None]:
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise _BaselineFailedError(CandidateError.one_line(error)) from error
+
+
+def _failed(config: Config, status: Status, error: str, executable: Executable | None) -> Trial:
+    resources, compile_s = (executable.resources, executable.compile_s) if executable else (None, None)
+    return Trial(config, status, error=error, resources=resources, compile_s=compile_s)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Assignment(KernelProblem):
+class Assignment(KernelLoad):
     """The part of a task that a station needs; it can be sent to another process.
 
-    `shape` are the extents of an operation's problem, as asked for; None for the caller's own arguments. `baseline` has
-    worked before, and others are timed next to it; None takes the first that works. `mode` is that of times that were
-    taken before; None leaves the choice of the timer open. Where there is no reference, the results of `trusted` are
-    right; None takes the first that runs.
+    `shape` are the extents of an operation's problem; None for the caller's own arguments. Others are timed next to
+    `baseline`, which has worked before; None takes the first that works. `mode` is that of earlier times; None leaves
+    the timer open. Without a reference the results of `trusted` are right; None takes the first that runs.
     """
 
     work: Work | None
     shape: tuple[int, ...] | None
     dtype: str | None
-    options: TuneOptions
     baseline: Config | None = None
     mode: str | None = None
     odd: bool = True
@@ -60,66 +280,9 @@ class Assignment(KernelProblem):
             members=task.space.members,
         )  # fmt: skip
 
-    @property
-    def effort(self) -> Effort:
-        """The effort of the options, which is settled."""
-        return Effort.of(self.options)
-
-    @property
-    def needs(self) -> Needs:
-        """Packages and device of a worker."""
-        return Needs.of(self.kernel, self.device, self.device_name)
-
-    @property
-    def imports(self) -> tuple[str, ...]:
-        """Packages that a worker imports before it loads the task, since the kernel needs them when it compiles.
-
-        Left to the first compilation, the import would not read this package's bytecode: it would take 2 to 3 s of the
-        first trial where Python keeps none.
-        """
-        module = self.kernel.compile_imports if isinstance(self.kernel, CompilesAhead) else ""
-        return (module,) if module else ()
-
-    @property
-    def limits_s(self) -> dict[str, float]:
-        """Limits of the steps that a worker announces, in seconds."""
-        own, compile_s = self.effort.patience.launch_s, self.effort.patience.compile_s
-        return {COMPILE: compile_s, LAUNCH: own, ODD: own, RACE: own, BASELINE: compile_s + own}
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Changes of a worker's environment: none."""
-        return {}
-
-    def allocator(self) -> bytes | None:
-        """The allocator that the user has given to Triton by now, packed; None if there is none."""
-        return ScratchAllocator.packed()
-
     def station(self, tell: Callable[[str], None]) -> Station:
         """The station of a worker; `tell` is called with each step that begins."""
         return Inline(self, tell)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StationFacts:
-    """The facts that a station has found out so far.
-
-    `mode` and `baseline` are None before the first config has worked. `against` says what results are compared with,
-    `lost` why this station cannot use the device any more, `suspicion` why the reference rather than every config is
-    wrong. In `waited_s` nothing was compiled yet. Measurements on the device take turns under `turn_key`. `apart` tells
-    that configs are tried in another process.
-    """
-
-    mode: str | None = None
-    baseline: Config | None = None
-    against: str = ""
-    lost: str | None = None
-    place: str = ""
-    notes: tuple[str, ...] = ()
-    suspicion: str = ""
-    waited_s: float = 0.0
-    turn_key: str = ""
-    apart: bool = False
 
 
 class Station(Protocol):
@@ -142,11 +305,10 @@ class Station(Protocol):
 class Inline:
     """A station in this process: for debugging, and for callables that exist in this process only.
 
-    A candidate that crashes ends this process, and one that hangs is not ended. Whatever runs here runs with the
-    station's GPU as the current one of the thread. `note_config` is called with a config that is going to run, which
-    may end this process, and with None when one that leaves no trial has ended without that: in the last comparison, or
-    after Ctrl-C. A `TritonKernelError` says that the arguments cannot be made, or that the reference raises or does not
-    fit.
+    A candidate that crashes ends this process, and one that hangs is not ended. `note_config` is called with a config
+    that is going to run, which may end this process, and with None when one that leaves no trial has ended without
+    that: in the last comparison, or after Ctrl-C. A `TritonKernelError` says that the arguments cannot be made, or that
+    the reference raises or does not fit.
     """
 
     def __init__(
@@ -156,28 +318,24 @@ class Inline:
         place: str = "inline",
         note_config: Callable[[Config | None], None] = lambda _: None,
     ) -> None:
-        self._assignment = assignment
-        self._tell = tell
-        self._place, self._note_config = place, note_config
+        self._assignment, self._tell, self._place, self._note_config = assignment, tell, place, note_config
         self._lost: str | None = None
         with self._on_device():
-            self._evaluator = _evaluator(assignment, tell, note_config)
+            self._evaluator = self._make_evaluator()
             self._turn_key = Turns.key_of(assignment.device, assignment.device_name)
         self._started = assignment.baseline is None
         self._since_s = time.time()
 
     @property
     def facts(self) -> StationFacts:
-        """Facts of this process; nothing is compiled ahead here, so `waited_s` is 0."""
-        evaluator = self._evaluator
+        """Facts of this process."""
+        evaluator, verifier = self._evaluator, self._verifier
         restores = evaluator.subject.restores
         restored = ("the kernel writes its inputs, which are restored before every launch",) if restores else ()
-        verifier = evaluator.verifier
-        against = verifier.against if verifier else "nothing"
-        notes = (*restored, *(verifier.notes if verifier else ()))
         return StationFacts(
-            mode=evaluator.shared_timer.mode, baseline=evaluator.baseline, against=against, lost=self._lost,
-            place=self._place, notes=notes, suspicion=verifier.suspicion if verifier else "", turn_key=self._turn_key,
+            mode=evaluator.shared_timer.mode, baseline=evaluator.baseline, against=verifier.against, lost=self._lost,
+            place=self._place, notes=(*restored, *verifier.notes), suspicion=verifier.suspicion,
+            turn_key=self._turn_key,
         )  # fmt: skip
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
@@ -189,9 +347,9 @@ class Inline:
             except BaseException:
                 self._note_config(None)  # Ctrl-C or an error of this package
                 raise
-            if trial.status.facts.hurts_device:
-                self._lost = _device_lost(self._assignment.device, self._assignment.device_name)
-                if self._lost is None and not self._assignment.device.is_cpu:
+            if trial.status.facts.hurts_device and not self._assignment.device.is_cpu:
+                self._lost = _gpu_lost(self._assignment.device_name)
+                if self._lost is None:
                     require("torch", "freeing memory").cuda.empty_cache()  # memory that the failed candidate held
             return trial
 
@@ -200,7 +358,7 @@ class Inline:
         guard = guard_for(self._assignment.device_name, self._since_s)
 
         def keep_round() -> bool:
-            self._tell(RACE)
+            self._tell(StationStep.RACE)
             return guard.round_ok()
 
         try:
@@ -224,58 +382,43 @@ class Inline:
             self._evaluator.take_baseline(baseline)
         self._started = True
 
-
-def _evaluator(
-    assignment: Assignment, tell: Callable[[str], None], note_config: Callable[[Config | None], None]
-) -> Evaluator:
-    shared = SharedTimer(assignment.device, assignment.device_name, cold=assignment.cold, mode=assignment.mode)
-    subject = Subject(
-        ArgumentSet(_own_arguments(assignment, assignment.arguments), assignment.kernel.outputs), shared.sets
-    )
-    verifier = _verifier(assignment, subject, tell)
-    evaluator = Evaluator(
-        kernel=assignment.kernel,
-        subject=subject,
-        shared_timer=shared,
-        policy=assignment.effort.screen,
-        verifier=verifier,
-        tell=tell,
-        note_config=note_config,
-        members=assignment.members,
-    )
-    verifier.tell = evaluator.announce
-    return evaluator
-
-
-def _verifier(assignment: Assignment, subject: Subject, tell: Callable[[str], None]) -> Verifier:
-    reduction = reduction_length(assignment.problem, assignment.kernel.outputs, assignment.work)
-    precision = Precision(inputs=tuple(subject.first.input_dtypes), reduction=reduction)
-    try:
-        return Verifier(
-            kernel=assignment.kernel, subject=subject, reference=assignment.reference, tell=tell,
-            trusted=None if assignment.trusted is None else assignment.trusted.with_members(assignment.members),
-            others=further_cases(subject.first, assignment),
-            ragged=odd_case(assignment, assignment.shape, assignment.dtype) if assignment.odd else None,
-            standard=Standard(precision=precision, tolerance=assignment.tolerance, check=assignment.check),
+    def _make_evaluator(self) -> Evaluator:
+        assignment = self._assignment
+        shared = SharedTimer(assignment.device, assignment.device_name, cold=assignment.cold, mode=assignment.mode)
+        subject = Subject(ArgumentSet(self._arguments(), assignment.kernel.outputs), shared.sets)
+        self._verifier = self._make_verifier(subject)
+        evaluator = Evaluator(
+            kernel=assignment.kernel, subject=subject, shared_timer=shared, policy=assignment.effort.screen,
+            verifier=self._verifier, tell=self._tell, note_config=self._note_config, members=assignment.members,
         )  # fmt: skip
-    except TritonKernelError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise TargetError(
-            f"the reference of {assignment.problem} raised {CandidateError.one_line(error)}",
-            hint="call it with the same arguments to try",
-        ) from error
+        self._verifier.tell = evaluator.announce
+        return evaluator
 
+    def _make_verifier(self, subject: Subject) -> Verifier:
+        assignment, kernel, trusted = self._assignment, self._assignment.kernel, self._assignment.trusted
+        reduction = reduction_length(assignment.problem, kernel.outputs, assignment.work)
+        precision = Precision(inputs=tuple(subject.first.input_dtypes), reduction=reduction)
+        try:
+            return Verifier(
+                kernel=kernel, subject=subject, reference=assignment.reference, tell=self._tell,
+                trusted=None if trusted is None else trusted.with_members(assignment.members),
+                others=further_cases(subject.first, assignment),
+                ragged=odd_case(assignment, assignment.shape, assignment.dtype) if assignment.odd else None,
+                standard=Standard(precision=precision, tolerance=assignment.tolerance, check=assignment.check),
+            )  # fmt: skip
+        except TritonKernelError:
+            raise
+        except (Exception, SystemExit) as error:
+            what = f"the reference of {assignment.problem} raised {CandidateError.one_line(error)}"
+            raise TargetError(what, hint="call it with the same arguments to try") from error
 
-def _own_arguments(assignment: Assignment, arguments: Callable[[], Arguments]) -> Arguments:
-    try:
-        return arguments()
-    except (MemoryError, RuntimeError) as error:
-        place, reason = assignment.device_name, CandidateError.one_line(error)
-        raise ShapeMismatchError(
-            f"the arguments of {assignment.problem} cannot be made on {place}: {reason}",
-            hint="take a smaller problem",
-        ) from error
+    def _arguments(self) -> Arguments:
+        try:
+            return self._assignment.arguments()
+        except (MemoryError, RuntimeError) as error:
+            what = f"the arguments of {self._assignment.problem} cannot be made on {self._assignment.device_name}"
+            text = f"{what}: {CandidateError.one_line(error)}"
+            raise ShapeMismatchError(text, hint="take a smaller problem") from error
 
 
 class TakesTurns:
@@ -292,33 +435,166 @@ class TakesTurns:
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config` in a turn."""
-        self._check()
-        with self._turns.turn(self._station.facts.turn_key):
+        with self._turn():
             return self._station.attempt(config, best)
 
     def finals(self, final: FinalRequest) -> Outcome:
         """Run the last comparison in one turn."""
-        self._check()
-        with self._turns.turn(self._station.facts.turn_key):
+        with self._turn():
             return self._station.finals(final)
+
+    def _turn(self) -> AbstractContextManager[None]:
+        self._check()
+        return self._turns.turn(self._station.facts.turn_key)
 
     def close(self) -> None:
         """Close the station that measures."""
         self._station.close()
 
 
-def _device_lost(device: DeviceSpec, device_name: str) -> str | None:
-    """The reason why this process can no longer use a device; None if it can.
+def _gpu_lost(device_name: str) -> str | None:
+    """The reason why this process can no longer use a GPU; None if it can.
 
     An illegal access leaves the whole process without its GPU. A small computation on the device finds that out.
     """
-    if device.is_cpu:
-        return None
     torch = require("torch", "asking the GPU")
     try:
         torch.cuda.synchronize(device_name)
-        if torch.ones(1, device=device_name).add_(1).item() == 2:
-            return None
+        works = torch.ones(1, device=device_name).add_(1).item() == 2
     except RuntimeError as error:
         return str(error).splitlines()[0]
-    return "the device computes 1 + 1 wrongly"
+    return None if works else "the device computes 1 + 1 wrongly"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stations:
+    """The stations of one problem: in workers, or in this process.
+
+    Without an option, kernels that may crash, such as Triton's on a GPU, are isolated. With `reuse` a worker that the
+    tune before has left may serve, and is left to the next.
+    """
+
+    problem: KernelProblem
+    options: TuneOptions = field(default_factory=TuneOptions)
+    reuse: bool = False
+
+    drop_idle = staticmethod(idle_worker.drop_idle_workers)
+
+    @property
+    def isolated(self) -> bool:
+        """True if candidates run in a worker."""
+        if self.options.isolate is not None:
+            return self.options.isolate
+        return not self.problem.device.is_cpu and isinstance(self.problem.kernel, MayCrash)
+
+    @cached_property
+    def _turns(self) -> Turns:
+        return Turns(self.problem.device_name, self.options.wait)
+
+    @property
+    def _needs(self) -> idle_worker.Needs:
+        return idle_worker.Needs.of(self.problem.kernel, self.problem.device, self.problem.device_name)
+
+    def start_worker(self, device_name: str | None = None) -> None:
+        """Start a worker for a tune that is about to come, on a device or the problem's own, unless one waits."""
+        if self.isolated:
+            needs = self._needs if device_name is None else self._needs._replace(device=device_name)
+            if not idle_worker.waits(needs):
+                idle_worker.start(needs)
+
+    @contextmanager
+    def early_process(self) -> Iterator[WorkerProcess | None]:
+        """Start a process for `begin` ahead, so that its imports run meanwhile; None without isolation."""
+        if not self.isolated:
+            yield None
+            return
+        process = (idle_worker.take(self._needs) if self.reuse else None) or WorkerProcess(*self._needs)
+        try:
+            yield process
+        finally:
+            if not idle_worker.holds(process):
+                process.kill()
+
+    def begin(
+        self,
+        assignment: Assignment,
+        process: WorkerProcess | None = None,
+        note_config: Callable[[Config | None], None] = lambda _: None,
+        check: Callable[[], None] = lambda: None,
+    ) -> Callable[[], Station]:
+        """Begin to open a station for an assignment; what is returned waits for it.
+
+        A worker loads the task and makes the arguments as soon as its imports are done, while this process does other
+        things. `note_config` is as of `Inline`, and not called for a worker, which a config ends alone. `check` raises
+        before anything is measured if the tune is to end.
+
+        The wait raises as `check` and `Inline` do, and a `KernelTypeError` if isolation is asked for and the task
+        exists in this process only. Until then the given process is the caller's to kill.
+        """
+        turns, isolate = self._turns, self.options.isolate
+
+        def inline(place: str) -> Station:
+            return TakesTurns(Inline(assignment, note_config=note_config, place=place), turns, check)
+
+        if not self.isolated:
+            why = "as asked" if isolate is False else "as callables are unless isolation is asked for"
+            return partial(inline, f"inline, {why}")
+
+        def not_portable(error: NotPortableError) -> Station:
+            if isolate:
+                raise KernelTypeError(
+                    f"{assignment.kernel.name} cannot run in a process of its own: {error}",
+                    hint="define it in a module that can be imported, or leave the isolation out",
+                ) from error
+            _log.warning("%s runs inline, where a crash ends this process: %s", assignment.kernel.name, error)
+            return inline(f"inline: {error}")
+
+        try:
+            station = Isolated(assignment, process, reuse=self.reuse, wait=False)
+        except NotPortableError as error:
+            return partial(not_portable, error)
+
+        def open_station() -> Station:
+            try:
+                station.load()
+            except NotPortableError as error:
+                return not_portable(error)
+            return TakesTurns(station, turns, check)
+
+        return open_station
+
+    def confirm(
+        self,
+        outcome: Outcome,
+        assignment: Assignment,
+        final: FinalRequest,
+        mode: str | None,
+        left_s: float | None = None,
+    ) -> Outcome:
+        """The outcome after fresh processes, as many as the effort asks for, have compared the tied configs.
+
+        `mode` is that in which the station timed: times of other modes would not be comparable. Nothing is confirmed
+        where `left_s`, None for no limit, is short.
+
+        Cost: about 10 s per process on a GPU, one after another.
+        """
+        fresh = replace(assignment, baseline=next(iter(outcome.ties), None), mode=mode)
+        return confirmed(outcome, final, assignment.effort.processes, partial(self._outcomes, fresh), left_s)
+
+    def _outcomes(self, assignment: Assignment, questions: Sequence[FinalRequest]) -> Iterator[Outcome]:
+        """The outcomes of fresh processes; one that fails is left out with a warning."""
+        for question in questions:
+            try:
+                with closing(TakesTurns(Isolated(assignment), self._turns)) as station:
+                    outcome = station.finals(question)
+            except NotPortableError as error:
+                tied = f"the tied configs of {assignment.problem}"
+                _log.warning("%s are not confirmed in further processes: %s", tied, error)
+                return
+            except TritonKernelError as error:
+                _log.warning("a process that should confirm the winner failed: %s", error)
+                continue
+            if len({len(trial.final.by_round) for trial in outcome.trials if trial.final is not None}) == 1:
+                yield outcome
+            else:
+                _log.warning("a process that should confirm the winner did not compare the tied configs")

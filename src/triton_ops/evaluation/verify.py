@@ -11,30 +11,39 @@ A case is left out where the arguments are the caller's, since only the caller k
 length may have; and where memory is short.
 
 Triton specialises code on whether an integer is 1 or a multiple of 16. An extent that is a multiple of 16 is therefore
-replaced by an odd multiple of 16, which no tile of 32 or more divides, and any other extent by an odd number. Both are
-small, so that a check costs little. An extent is kept where the operation refuses the new one, or where an integer that
-follows from it, such as the number of scales in a row, would be specialised otherwise, or a flag would be another one.
+replaced by a small odd multiple of 16, which no tile of 32 or more divides, and any other extent by a small odd number.
+An extent is kept where the operation refuses the new one, or where an integer that follows from it, such as the number
+of scales in a row, would be specialised otherwise, or a flag would be another one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Arguments, Executable, Kernel, Operation, nothing_compiled
+from triton_ops.backend import (
+    Arguments,
+    ArgumentSet,
+    Executable,
+    Kernel,
+    Operation,
+    PreparedCall,
+    Protection,
+    nothing_compiled,
+)
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import Criteria, as_list, difference, expected, kept, same_bits
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import LITTLE, Difference, Precision
 from triton_ops.evaluation.standard import ExpectedResults, Standard, own_answers
-from triton_ops.evaluation.subject import ArgumentSet, Subject, synchronize
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.request import KernelProblem
 from triton_ops.space import Config
-from triton_ops.values import Problem, Scalar, TensorSpec
+from triton_ops.timing import Launch
+from triton_ops.values import Problem, TensorSpec
 
 _FEWEST = 2  # that agree with one another, before what they are compared with is doubted
 
@@ -91,9 +100,72 @@ class Dissent:
         )
 
 
-LAUNCH, ODD, BASELINE = "launch", "odd extents", "baseline"
-"""Steps that `Verifier.tell` is called with."""
-_NOTHING = "the results hold nothing that can be compared"
+@dataclass
+class Subject:
+    """The argument set on which executables are launched and checked, and further sets of equal content for timing.
+
+    `sets` says through how many of them launches rotate, given the tensors of one; it is called when the first launch
+    is timed. Where launches change what they read, `restores` is set: arguments are restored before every launch, and
+    there is a single set.
+    """
+
+    first: ArgumentSet
+    sets: Callable[[Iterable[Any]], int] = lambda _: 1
+    restores: bool = False
+    _further: list[Arguments] | None = None
+    _with_reset: set[Config] = field(default_factory=set)  # configs before whose launches something must be done
+
+    @classmethod
+    def on(cls, arguments: Arguments, sets: Callable[[Iterable[Any]], int], restores: bool | None = None) -> Subject:
+        """The subject on arguments that nothing else may write; where `restores` is None, it is to be found out."""
+        return cls(ArgumentSet(arguments, protected=restores is not False), sets, bool(restores))
+
+    @property
+    def arguments(self) -> Arguments:
+        """The arguments of the first set."""
+        return self.first.arguments
+
+    def launch(self, executable: Executable, outputs: Sequence[Any] | None = None) -> Launch:
+        """A launch that is ready to be timed, of the executable's outputs for None; it may lack memory."""
+        call = executable.bind(self.arguments)
+        if outputs is None:
+            outputs = tuple(Arguments(tuple(self.first.written_by(executable))).tensors())
+        reset = self._reset(call)
+        if reset is not None:
+            self._with_reset.add(executable.config)
+            return Launch(call.run if isinstance(call, PreparedCall) else call, reset, outputs=tuple(outputs))
+        others = tuple(executable.bind(arguments) for arguments in self.further())
+        return Launch(call, None, others, tuple(outputs), again=lambda: executable.bind(self.arguments))
+
+    def _reset(self, call: Callable[[], Any]) -> Callable[[], None] | None:
+        """The work before every launch, outside the timed region; None if there is none."""
+        if not isinstance(call, PreparedCall):
+            return self.first.restore if self.restores else None
+        if not self.restores:
+            return call.prepare
+
+        def reset() -> None:
+            self.first.restore()
+            call.prepare()
+
+        return reset
+
+    def further(self, executable: Executable | None = None) -> list[Arguments]:
+        """The argument sets after the first; none where work, as to restore inputs, precedes each launch."""
+        if self.restores or (executable is not None and executable.config in self._with_reset):
+            return []
+        if self._further is None:
+            count = self.sets(self.arguments.tensors()) - 1
+            self._further = [Protection.private_copy(self.arguments) for _ in range(count)]
+        return self._further
+
+
+class StationStep:
+    """The steps that a station announces: by the last one it is known what has ended a process."""
+
+    COMPILE, LAUNCH, ODD, BASELINE, RACE = "compile", "launch", "odd extents", "baseline", "race"
+
+
 _OTHER_BITS = "launched again on the same inputs, it gives other bits: it has a race, or reads what it has not written"
 
 
@@ -126,8 +198,8 @@ class Verifier:
     read. `ragged` is the case of odd extents, used only once the same code is known to serve it. Where there is no
     `reference`, the results of the default config `trusted` are the right ones; None, or a config that does not run,
     leaves that to `base`, the first config that ran, which defines the effects too. `not_compared` says why results are
-    not compared. `tell` is called with the step that begins, `LAUNCH`, `ODD` or `BASELINE`; a failure during the latter
-    two is not the candidate's fault.
+    not compared. `tell` is called with the `StationStep` that begins; a failure during `ODD` or `BASELINE` is not the
+    candidate's fault.
     """
 
     kernel: Kernel
@@ -158,10 +230,10 @@ class Verifier:
         if self.base is None:
             self._take_base(executable)
         for case in self.cases:
-            self.tell(LAUNCH)
+            self.tell(StationStep.LAUNCH)
             if case.holds(executable.config) and (error := self._wrong_at(case, executable)) is not None:
                 remark = self._remark() if executable.config == self.base else ""
-                return replace(error, text=f"{case.label}{error.text}{remark}")
+                return error.suspecting(executable.suspect(), f"{case.label}{error.text}{remark}")
         self._dissent.agrees(executable.config)
         return None
 
@@ -174,6 +246,10 @@ class Verifier:
         executable's, and not that of what it was measured beside, it is launched once more, where its results must have
         equal bits.
         """
+        error = self._wrong_after_timing(executable, sets, last)
+        return None if error is None else error.suspecting(executable.suspect(), error.text)
+
+    def _wrong_after_timing(self, executable: Executable, sets: Sequence[Arguments], last: bool) -> Difference | None:
         first, argument_set = self.cases[0], self.subject.first
         if (stray := argument_set.stray_writes()) is not None:
             return Difference(stray)
@@ -188,7 +264,7 @@ class Verifier:
                 return replace(error, text=f"after timing, {error.text}{self._remark()}")
         if not self.subject.restores and (changes := argument_set.changed()):
             argument_set.restore()
-            return Difference(f"after timing, {_and(changes)} is changed, which the first config does not do")
+            return Difference(f"after timing, {' and '.join(changes)} is changed, which the first config does not do")
         return None if last or not self._bitwise(executable) else self._wrong_at(first, executable)
 
     @property
@@ -197,7 +273,7 @@ class Verifier:
         if self.not_compared:
             return f"nothing: {self.not_compared}"
         if (first := self.cases[0]).expected is not None and first.expected.empty and not first.effects:
-            return f"nothing: {_NOTHING}"
+            return "nothing: the results hold nothing that can be compared"
         if self._referee is not None:
             used = self._referee.used
             return "the reference" + (f" in {used}" if used and self.standard.by_rule else "") + self.standard.words
@@ -222,7 +298,7 @@ class Verifier:
         default = self._dissent.of_default(self.base) if self._referee is None else ""
         opaque, expectation = "", self.cases[0].expected
         if expectation is not None and expectation.opaque:
-            types = _and(expectation.opaque)
+            types = " and ".join(expectation.opaque)
             opaque = f"values of type {types} are not compared, since the type defines no equality: give a check"
         return tuple(filter(None, (self.suspicion, own, rounded, opaque, self._varies, default)))
 
@@ -233,7 +309,7 @@ class Verifier:
             if (stray := case.argument_set.stray_writes()) is not None:
                 return Difference(stray)
             if strange := [name for name in changes if name not in case.effects]:
-                return Difference(f"changes {_and(strange)}, which the first config does not do")
+                return Difference(f"changes {' and '.join(strange)}, which the first config does not do")
             same = self._is_last(case, executable, results)
             error = None if same else self._judged(case, executable, results)
             for name, tensor in case.argument_set.inputs(list(case.effects)).items():
@@ -285,7 +361,7 @@ class Verifier:
         argument_set.poison(case.pattern)
         try:
             result = executable.launch(argument_set.arguments)
-            synchronize(argument_set.arguments)
+            argument_set.arguments.synchronize()
             changes = argument_set.changed()
         except BaseException:
             argument_set.restore()
@@ -307,7 +383,7 @@ class Verifier:
     def _take_base(self, executable: Executable) -> None:
         """Learn effects, and without a reference right results, from the default config, or else from this one."""
         if self.reference is None and self.trusted is not None and self.trusted != executable.config:
-            self.tell(BASELINE)
+            self.tell(StationStep.BASELINE)
             try:
                 self._learn_all(self.kernel.compile(self.trusted, self.subject.arguments))
             except Exception:  # noqa: BLE001 - its own trial holds the reason; the first that runs is taken instead
@@ -320,14 +396,14 @@ class Verifier:
         for case in [case for case in self.cases if case is not self.ragged]:
             self._learn(case, executable)
         if self.ragged is not None and self._same_code(self.ragged, executable):
-            self.tell(ODD)
+            self.tell(StationStep.ODD)
             self.cases = [case for case in self.cases if case is not self.ragged] + [self.ragged]
             try:
                 self._learn(self.ragged, executable)
             except Exception:  # noqa: BLE001 - the kernel takes no such problem
                 self.cases.remove(self.ragged)
-                synchronize(self.ragged.argument_set.arguments)
-            self.tell(LAUNCH)
+                self.ragged.argument_set.arguments.synchronize()
+            self.tell(StationStep.LAUNCH)
         self.base, self._first = executable.config, executable
 
     def _remark(self) -> str:
@@ -422,10 +498,6 @@ def _varying(difference: Difference) -> str:
     return f"the first config's results differ from run to run ({difference.text})"
 
 
-def _and(names: Any) -> str:
-    return " and ".join(names)
-
-
 _STEP = 16  # Triton specialises integers on being a multiple of this
 _MOST = (65, 127)  # steps: 1,040 is more than four of the widest common tiles, 256; 2,032 makes 16 groups of 128
 _ODD = 1031  # a prime
@@ -484,9 +556,10 @@ def further_cases(first: ArgumentSet, problem: KernelProblem) -> list[Case]:
     need = _COPIES_OF_A_SET * _bytes_of(first.arguments)
     if need > _MEMORY_SHARE * TorchDevice(problem.device_name).free_bytes:
         return [Case(first, 1)]
-    even = replace(source.problem, arguments=tuple((name, _even(it)) for name, it in source.problem.arguments))
+    even = _refilled(source.problem, ("outliers",), "uniform") or source.problem
     cases = [Case(ArgumentSet(replace(source, problem=even, seed=source.seed + 1)(), outputs), 1)]
-    whole = _of_whole_numbers(source.problem)
+    # Sums of products of -1, 0 and 1 are so small that tensor cores of every precision add them without rounding.
+    whole = _refilled(source.problem, ("uniform", "outliers"), "whole")
     if whole is not None and need <= _MEMORY_SHARE * TorchDevice(problem.device_name).free_bytes:
         arguments = replace(source, problem=whole, seed=source.seed + 2)()
         cases.append(Case(ArgumentSet(arguments, outputs), 0, "on whole numbers, ", whole=True))
@@ -497,26 +570,14 @@ def _bytes_of(arguments: Arguments) -> int:
     return sum(tensor.untyped_storage().nbytes() for tensor in arguments.tensors())
 
 
-def _of_whole_numbers(problem: Problem) -> Problem | None:
-    """The problem with floats drawn from -1, 0 and 1 where they were uniform; None if no input is a uniform float.
-
-    Sums of their products are whole, and so small that tensor cores of every precision add them without rounding.
-    """
-    replacements = [(name, _whole(argument)) for name, argument in problem.arguments]
-    if all(new is old for (_, new), (_, old) in zip(replacements, problem.arguments, strict=True)):
-        return None
-    return replace(problem, arguments=tuple(replacements))
-
-
-def _even(argument: TensorSpec | Scalar) -> TensorSpec | Scalar:
-    outliers = isinstance(argument, TensorSpec) and argument.fill == "outliers"
-    return replace(argument, fill="uniform") if isinstance(argument, TensorSpec) and outliers else argument
-
-
-def _whole(argument: TensorSpec | Scalar) -> TensorSpec | Scalar:
-    if isinstance(argument, TensorSpec) and argument.fill in ("uniform", "outliers") and "float" in argument.dtype:
-        return replace(argument, fill="whole")
-    return argument
+def _refilled(problem: Problem, fills: Sequence[str], new: Any) -> Problem | None:
+    """The problem with floats that are drawn in one of these ways drawn in a new one; None if there are none."""
+    drawn = {
+        name: replace(argument, fill=new)
+        for name, argument in problem.arguments
+        if isinstance(argument, TensorSpec) and argument.fill in fills and "float" in argument.dtype
+    }
+    return replace(problem, arguments=tuple({**dict(problem.arguments), **drawn}.items())) if drawn else None
 
 
 def odd_case(tuned: KernelProblem, shape: tuple[int, ...] | None, dtype: str | None) -> Case | None:

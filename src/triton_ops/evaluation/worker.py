@@ -38,9 +38,9 @@ from triton_ops import settings
 from triton_ops.backend import CandidateError, Packed, ScratchAllocator, is_installed, warm_up
 from triton_ops.base import Host, require
 from triton_ops.device import TorchDevice
-from triton_ops.evaluation.candidate import COMPILE
+from triton_ops.evaluation.finals import StationFacts
 from triton_ops.evaluation.idle_worker import Rest
-from triton_ops.evaluation.station import StationFacts
+from triton_ops.evaluation.verify import StationStep
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, Surroundings, die_with, import_heavy
 from triton_ops.space import Config
@@ -349,7 +349,7 @@ class Attempt:
 
     config: Config
     best: Trial | None = None
-    step: ClassVar[str] = COMPILE
+    step: ClassVar[str] = StationStep.COMPILE
     repeatable: ClassVar[bool] = True
 
     def answered_by(self, station: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from triton_ops.backend import Arguments, Compiler, Kernel, Operation, as_kernel, compiler_of
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Model, Readings
-from triton_ops.device import Calibration, DeviceSpec, Machine, Target, gpu_missing, probe
+from triton_ops.device import Calibration, DeviceSpec, Machine, Target, device_spec
 from triton_ops.exceptions import DeviceError, KernelTypeError, SpaceError, TargetError
 from triton_ops.records import cache_folder
 from triton_ops.request import TuneProblem
@@ -115,24 +115,6 @@ def rank(
         return forecasts_of(Model(expected.work, machine), configs, DECLARED, refused)
     readings = read(expected, spec, machine, configs, jobs)
     return forecasts_of(readings.model(machine), configs, INFERRED, refused)
-
-
-def device_spec(gpu: str | None) -> DeviceSpec:
-    """The GPU of a name, or the current one; `DeviceError` if there is none."""
-    if gpu is None:
-        if reason := gpu_missing():
-            raise DeviceError(
-                f"there is no GPU to explain a config for: {reason}", "cuda", hint="name one: --gpu 'NVIDIA H200'"
-            )
-        return probe("cuda")
-    spec = DeviceSpec.called(gpu)
-    if spec is None:
-        raise DeviceError(
-            f"no device {gpu!r} is in the table; it has {', '.join(DeviceSpec.names())}",
-            gpu,
-            hint="for example --gpu 'NVIDIA H200'",
-        )
-    return spec
 
 
 def expected_of(

@@ -15,7 +15,7 @@ from typing import Any
 
 from triton_ops.backend import Compiler, Kernel, Operation, compiler_of, values_of
 from triton_ops.compilation import CompilePool
-from triton_ops.device import DeviceSpec, Residents, Target, gpu_missing, probe
+from triton_ops.device import Residents, Target, gpu_missing, probe
 from triton_ops.exceptions import ConfigValueError, TargetError
 from triton_ops.kernel_ir import LocalTraffic
 from triton_ops.lab.expectation import ACCUMULATED_BYTES
@@ -359,8 +359,6 @@ def _config_values(config: Any) -> Mapping[str, Any] | None:
 def _target(arch: str | None) -> Target:
     if arch is None:
         return Target.of(probe("cuda") if gpu_missing() is None else probe())
-    if (spec := DeviceSpec.called(arch)) is not None:
-        return Target.of(spec)
     return Target.named(arch)
 
 

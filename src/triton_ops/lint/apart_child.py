@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import CandidateError, Operation, Packed, numpy_misfit
+from triton_ops.backend import ArgumentSet, CandidateError, Operation, Packed, numpy_misfit
 from triton_ops.base import require
-from triton_ops.evaluation import ArgumentSet
 from triton_ops.exceptions import MissingDependencyError, TargetError, TritonKernelError
 from triton_ops.lint.apart import STEPS, LintRequest
 from triton_ops.lint.engine import lint_here

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from triton_ops import settings
 from triton_ops.backend import CandidateError, HasOperation, KernelSource, Operation, is_interpreted
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, Target
+from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.lint.apart import STEPS, LostStepError, lint_apart, run_watched, triton_interprets
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
@@ -251,10 +251,7 @@ def _run_record(target: Any) -> RunRecord:
 
 def compile_target(gpu: str | None) -> Target:
     """The target of an architecture or of a GPU's name; raises DeviceError if neither is known."""
-    if gpu is None:
-        return Target.named(COMPILED_FOR)
-    spec = DeviceSpec.named(gpu)
-    return Target.named(gpu) if spec is None else Target.of(spec)
+    return Target.named(COMPILED_FOR if gpu is None else gpu)
 
 
 def _checked_rules(rules: Sequence[str] | None) -> tuple[Rule, ...]:

@@ -38,6 +38,7 @@ from triton_ops.values import Key, Status, Trial
 
 _log = logging.getLogger("triton_ops")
 
+
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the file: a config that crashed or hung, why, and when by UTC."""
 
@@ -265,7 +266,7 @@ def _warn_of_older_logs(folder: Path) -> None:
 def _none(text: str, folder: Path) -> RunLogError:
     return RunLogError(
         f"{folder / Runs.FOLDER} has no run of {text}",
-        hint="`triton-ops show` lists kernels; `triton-ops tune` runs one",
+        hint="`triton-ops cache show` lists kernels; `triton-ops tune` runs one",
     )
 
 

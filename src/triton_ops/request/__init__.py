@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from triton_ops.request.typed import named_object as named_object
     from triton_ops.request.typed import operation_of as operation_of
     from triton_ops.request.typed import parse_config as parse_config
+    from triton_ops.request.typed import parse_pairs as parse_pairs
     from triton_ops.request.typed import parse_shapes as parse_shapes
     from triton_ops.request.typed import parse_space as parse_space
     from triton_ops.request.typed import tensors_of as tensors_of

@@ -20,6 +20,7 @@ from triton_ops import settings
 from triton_ops.backend import FunctionKernel, Operation
 from triton_ops.base import NamedFile, fingerprint
 from triton_ops.exceptions import (
+    SettingsError,
     ShapeMismatchError,
     SpaceError,
     TargetError,
@@ -55,6 +56,17 @@ def parse_space(texts: list[str] | None) -> dict[str, Any] | None:
             raise SpaceError(f"--space names {name} twice", hint=f"write one --space {name}=value,value")
         space[name] = values
     return space
+
+
+def parse_pairs(texts: list[str] | None, option: str, example: str) -> dict[str, str]:
+    """The values of an option that is NAME=VALUE; `SettingsError` if one is not, or names a name again."""
+    values: dict[str, str] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not (name.strip() and equals and value.strip()) or name.strip() in values:
+            raise SettingsError(f"{option} {text!r} is not NAME=VALUE with each name once", hint=f"{option} {example}")
+        values[name.strip()] = value.strip()
+    return values
 
 
 def parse_config(texts: list[str] | None, option: str) -> dict[str, Any] | None:

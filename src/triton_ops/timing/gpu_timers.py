@@ -32,8 +32,8 @@ from itertools import count
 from typing import Any, Literal
 
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, TorchDevice
-from triton_ops.timing.timer import DUTY, HostTimer, Launch, Pace, Pending, Sampler, Timer, without_gc
+from triton_ops.device import TorchDevice
+from triton_ops.timing.timer import DUTY, Launch, Pace, Pending, Sampler, Timer, without_gc
 
 _log = logging.getLogger("triton_ops")
 
@@ -425,23 +425,19 @@ def sets_needed(touched_bytes: int, l2_bytes: int | None, free_bytes: int | None
 
 
 def timer_of(mode: str, name: str) -> Timer:
-    """The clock for a mode that another process has chosen."""
+    """The clock of a GPU for a mode that another process has chosen."""
     clock, _, cache = mode.partition("-")
-    if clock == "graph":
-        return GraphTimer(name, cold=cache == "cold")
-    return EventTimer(name, cache=cache) if clock == "event" else HostTimer()  # type: ignore[arg-type]
+    return GraphTimer(name, cold=cache == "cold") if clock == "graph" else EventTimer(name, cache=cache)  # type: ignore[arg-type]
 
 
-def choose_timer(device: DeviceSpec, name: str, launch: Launch, *, cold: bool = True, capture: bool = True) -> Timer:
-    """The clock for a problem, chosen by its default config, whose launch has run once.
+def choose_gpu_timer(name: str, launch: Launch, *, cold: bool = True, capture: bool = True) -> Timer:
+    """The clock for a problem on a GPU, chosen by its default config, whose launch has run once.
 
-    On a CPU the clock is the host's. On a GPU, a launch that is shorter than 0.2 ms and can be captured is timed by
-    replays of a graph, any other launch by event pairs. L2 is made cold by taking the launch's argument sets in turn,
-    or by a flush where there is only one set. `cold` is whether L2 is to hold none of the launch's data; `capture` is
-    False after a candidate could not be captured.
+    A launch that is shorter than 0.2 ms and can be captured is timed by replays of a graph, any other launch by event
+    pairs. L2 is made cold by taking the launch's argument sets in turn, or by a flush where there is only one set.
+    `cold` is whether L2 is to hold none of the launch's data; `capture` is False after a candidate could not be
+    captured.
     """
-    if device.is_cpu:
-        return HostTimer()
     several_sets = bool(launch.others)
     graphs = capture and launch.reset is None and (several_sets or not cold)
     if graphs and estimate_ms(DelayedQueue(name), launch) < REPLAY_MS:

@@ -34,7 +34,7 @@ from typing import Any, ClassVar, TypeVar
 
 from triton_ops.device import DeviceSpec, TorchDevice
 from triton_ops.exceptions import SettingsError
-from triton_ops.timing.gpu_timers import CaptureError, choose_timer, sets_needed, timer_of
+from triton_ops.timing.gpu_timers import CaptureError, choose_gpu_timer, sets_needed, timer_of
 from triton_ops.timing.race_statistics import (
     INDIFFERENCE,
     DuelOutcome,
@@ -50,7 +50,7 @@ from triton_ops.timing.race_statistics import (
     robust_sigma,
     small_sample,
 )
-from triton_ops.timing.timer import BURST_MS, Guard, Launch, Pending, Sampler, Timer, guard_for
+from triton_ops.timing.timer import BURST_MS, Guard, HostTimer, Launch, Pending, Sampler, Timer, guard_for
 from triton_ops.values import Measurement
 
 
@@ -507,6 +507,11 @@ _SAMPLES = 3  # to find out whether a launch is too short for its timer
 T = TypeVar("T")
 
 
+def choose_timer(device: DeviceSpec, name: str, launch: Launch, *, cold: bool = True, capture: bool = True) -> Timer:
+    """The clock of a device that suits a launch: on a CPU the host's."""
+    return HostTimer() if device.is_cpu else choose_gpu_timer(name, launch, cold=cold, capture=capture)
+
+
 class SharedTimer:
     """The timer of one tune or comparison: the first timed launch chooses it, and all later launches use it.
 
@@ -536,7 +541,7 @@ class SharedTimer:
     def start(self, launch: Launch) -> Timer:
         """The timer; `launch` chooses it if none is chosen yet."""
         if self.timer is None and self._mode is not None:
-            self.timer = timer_of(self._mode, self.device_name)
+            self.timer = HostTimer() if self._mode == "host" else timer_of(self._mode, self.device_name)
         if self.timer is None:
             self.timer = self._choose(self.device, self.device_name, launch, cold=self.cold)
         return self.timer

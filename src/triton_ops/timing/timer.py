@@ -119,6 +119,13 @@ class Launch:
         """The calls of all argument sets, to be taken in turn."""
         return (self.call, *self.others)
 
+    def started(self) -> Launch:
+        """This launch, after it has run once, so that everything loaded or built lazily is in place."""
+        if self.reset is not None:
+            self.reset()
+        self.call()
+        return self
+
 
 @dataclass(frozen=True)
 class Sampler:

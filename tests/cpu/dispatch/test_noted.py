@@ -26,7 +26,7 @@ from triton_ops.request import Effort, TuneOptions
 from triton_ops.ship.from_misses import tune_misses
 from triton_ops.ship.targets import Targets
 from triton_ops.ship.verification import verify
-from triton_ops.timing import HostTimer, gpu_timers
+from triton_ops.timing import HostTimer, rounds
 
 pytestmark = pytest.mark.triton
 
@@ -52,11 +52,11 @@ def called(name, n):
 @contextmanager
 def steady():
     """A clock by which all configs take the same time, and few calls: what is found is no matter of time."""
-    before, gpu_timers.HostTimer = gpu_timers.HostTimer, lambda: HostTimer(SteadyClock())
+    before, rounds.HostTimer = rounds.HostTimer, lambda: HostTimer(SteadyClock())
     try:
         yield
     finally:
-        gpu_timers.HostTimer = before
+        rounds.HostTimer = before
 
 
 @steady()

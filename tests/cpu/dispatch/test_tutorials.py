@@ -99,8 +99,8 @@ assert torch.allclose(product(a, b), a @ b, atol=1e-5)
 # No test asks which config is faster, and what the interpreter takes for a launch would be most of the time.
 STEADY = """
 from tests.clocks import SteadyClock
-from triton_ops.timing import HostTimer, gpu_timers
-gpu_timers.HostTimer = lambda: HostTimer(SteadyClock())
+from triton_ops.timing import HostTimer, rounds
+rounds.HostTimer = lambda: HostTimer(SteadyClock())
 
 from tests.interpreter import patch_once, remember_types
 patch_once()

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from triton_ops import Config, FunctionKernel
-from triton_ops.backend import Arguments
+from triton_ops.backend import Arguments, ArgumentSet
 from triton_ops.device import probe
-from triton_ops.evaluation import ArgumentSet, Subject
-from triton_ops.evaluation.candidate import Evaluator
+from triton_ops.evaluation import Subject
+from triton_ops.evaluation.station import Evaluator
 from triton_ops.timing import ScreenPolicy, SharedTimer
 from triton_ops.values import Status
 

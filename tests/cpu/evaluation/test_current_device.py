@@ -174,8 +174,7 @@ def test_a_worker_stays_on_its_gpu_and_is_there_again_after_code_that_chose_anot
 
 
 def test_comparisons_run_on_their_gpu(switch, monkeypatch):
-    for module in ("comparing", "timing"):
-        monkeypatch.setattr(f"triton_ops.benchmark.{module}.probe", lambda _name: probe("cpu"))
+    monkeypatch.setattr("triton_ops.benchmark.timing.probe", lambda _name: probe("cpu"))
     one, other = (lambda: seen("one")), (lambda: seen("other"))
     compare(one, other, device="cuda:1", rounds=6, seconds=0.1)
     time_ms(one, device="cuda:1", warmup_ms=0, rep_ms=1)

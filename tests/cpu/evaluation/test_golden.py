@@ -26,9 +26,8 @@ from triton_ops import (
     recall,
     tune,
 )
-from triton_ops.backend import Arguments, Protection
+from triton_ops.backend import Arguments, ArgumentSet, Protection
 from triton_ops.device import TorchDevice
-from triton_ops.evaluation import ArgumentSet
 from triton_ops.evaluation.expected import same_bits
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import Precision

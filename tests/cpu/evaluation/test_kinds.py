@@ -31,12 +31,12 @@ from triton_ops import (  # noqa: E402
     TritonKernel,
     tune,
 )
-from triton_ops.backend import Arguments, Packed, PreparedCall, ScratchAllocator, TritonCompiler  # noqa: E402
+from triton_ops.backend import Arguments, ArgumentSet, Packed, PreparedCall, ScratchAllocator, TritonCompiler  # noqa: E402
 from triton_ops.compilation import (  # noqa: E402
     CompilePool,
 )
 from triton_ops.device import Target  # noqa: E402
-from triton_ops.evaluation import ArgumentSet, Subject  # noqa: E402
+from triton_ops.evaluation import Subject  # noqa: E402
 from triton_ops.evaluation.station import Assignment  # noqa: E402
 from triton_ops.request import TuneProblem  # noqa: E402
 from triton_ops.request.request import with_configs  # noqa: E402

@@ -13,9 +13,8 @@ from torch.nn import functional
 
 from tests.cpu.evaluation.emulated import ATTENTION_FAULTS, MATMUL_FAULTS, attention, attention_inputs, flash, matmul
 from triton_ops import TuningFailedError, tune
-from triton_ops.backend import Arguments
+from triton_ops.backend import Arguments, ArgumentSet
 from triton_ops.benchmark import CorrectnessVerifier
-from triton_ops.evaluation import ArgumentSet
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import Precision
 from triton_ops.evaluation.lifted import Lifted

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from triton_ops import Config, FunctionKernel
-from triton_ops.backend import Arguments
+from triton_ops.backend import Arguments, ArgumentSet
 from triton_ops.device import TorchDevice, probe
-from triton_ops.evaluation import ArgumentSet, Subject
-from triton_ops.evaluation.candidate import Evaluator
+from triton_ops.evaluation import Subject
+from triton_ops.evaluation.station import Evaluator
 from triton_ops.evaluation.verify import Case, Verifier
 from triton_ops.timing import Sampler, ScreenPolicy, SharedTimer
 

@@ -21,7 +21,7 @@ from tests.cpu.evaluation.emulated import (
     matmul,
 )
 from triton_ops import Operation, Problem, TensorSpec, Tolerance, Work, tune
-from triton_ops.evaluation import ArgumentSet
+from triton_ops.backend import ArgumentSet
 from triton_ops.evaluation.expected import Criteria, difference, expected, is_exact, uncompared
 from triton_ops.evaluation.judges import Precision, Rounded, reduction_length
 from triton_ops.evaluation.verify import further_cases

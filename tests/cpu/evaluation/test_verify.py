@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from triton_ops import FunctionKernel, KernelTypeError
-from triton_ops.backend import Arguments, Protection
-from triton_ops.evaluation import ArgumentSet, Subject
+from triton_ops.backend import Arguments, ArgumentSet, Protection
+from triton_ops.evaluation import Subject
 from triton_ops.evaluation.standard import Standard
-from triton_ops.evaluation.subject import poison
-from triton_ops.evaluation.verify import LAUNCH, ODD, Case, Verifier
+from triton_ops.evaluation.verify import Case, StationStep, Verifier
 from triton_ops.space import Config
 from triton_ops.values import Tolerance
 
@@ -71,8 +70,8 @@ def test_an_array_that_is_not_written_is_wrong_too():
 def test_a_value_that_equals_one_poison_does_not_equal_the_other():
     for dtype in (torch.int32, torch.bool, torch.float32):
         first, second = torch.zeros(1).to(dtype), torch.zeros(1).to(dtype)
-        poison(first, 0)
-        poison(second, 1)
+        ArgumentSet.fill_with_poison(first, 0)
+        ArgumentSet.fill_with_poison(second, 1)
         assert not torch.equal(first, second)
 
 
@@ -262,8 +261,8 @@ def test_odd_extents_are_left_out_where_the_first_config_or_the_space_does_not_t
     assert checked(found, n=1) is None
     assert checked(found, n=2) is None
     assert len(found.cases) == 2
-    assert told[-1] == LAUNCH
-    assert ODD in told
+    assert told[-1] == StationStep.LAUNCH
+    assert StationStep.ODD in told
     found = verifier(only_even, (), lambda x: x.sum(), x=torch.ones(4))
     found = replace(found, ragged=odd_case(lambda config: config["n"] == 1))
     assert checked(found, n=1) is None

@@ -12,8 +12,8 @@ from tests.clocks import MS, Clock
 from tests.strategies import examples
 from triton_ops.device import DeviceSpec
 from triton_ops.timing import HostTimer, Launch, RacePolicy, Rounds, ScreenPolicy
-from triton_ops.timing.gpu_timers import choose_timer, sets_needed
-from triton_ops.timing.rounds import fitting
+from triton_ops.timing.gpu_timers import sets_needed
+from triton_ops.timing.rounds import choose_timer, fitting
 from triton_ops.timing.timer import Pace
 
 CPU = DeviceSpec("cpu", "any", "x86_64", 2)
