@@ -21,7 +21,7 @@ from triton_ops.dispatch import FALLBACK, RECORD, origin_of, would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError
 from triton_ops.kernels import load_target
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
-from triton_ops.request import checked_seed, device_for, operation_of, parse_config, parse_shapes, tensors_of
+from triton_ops.request import TuneOptions, TypedProblem, device_for
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal import (
     CacheDir,
@@ -154,7 +154,7 @@ def _bound(
 
 
 def _of_operation(text: str, operation: Operation, request: BenchRequest) -> _BoundTarget:
-    operation, _, shape, dtype = operation_of(operation, None, request.shapes, request.dtype)
+    operation, _, shape, dtype = TypedProblem(request.shapes, request.dtype).operation(operation)
     problem = operation.problem(shape, dtype)
     device = device_for(request.device, operation.device, operation.name)
     space = operation.space_for(problem)
@@ -197,7 +197,7 @@ def _of(record: Record) -> dict[str, _WithOrigin]:
 
 def _as_operation(kernel: FunctionKernel, tunables: list[str], request: BenchRequest) -> Operation:
     """An operation that gives the problem and the inputs; its config space is a placeholder that nobody reads."""
-    specs = tensors_of(kernel, tunables, request.shapes, request.dtype)
+    specs = TypedProblem(request.shapes, request.dtype).tensors(kernel, tunables)
     return Operation(kernel.name, kernel, ConfigSpace.from_user({"-": [0]}), lambda: specs)
 
 
@@ -277,16 +277,16 @@ def bench_command(
     config with which a call would run, as `why` tells. `bench kernels` compares every shipped kernel with the vendor's
     library, eager PyTorch and torch.compile at its named problems.
     """
-    checked_seed(seed)
+    TuneOptions(seed=seed)  # refused before any work
     if target == _ALL_KERNELS:
         one = {"B": other, "--shape": shape, "--dtype": dtype, "--config": config, "--config-b": config_b}
         run = KernelRun(seconds=seconds, device=device or "cuda", cold=not warm, cache_dir=cache_dir)
         with only_data_on_stdout():
             return _bench_kernels(run, {name: bool(v) for name, v in one.items()})
     policy = duel_policy(None, seconds)  # bad options are refused before the target's code runs
-    configs = parse_config(config, "--config"), parse_config(config_b, "--config-b")
+    configs = TypedProblem.config(config, "--config"), TypedProblem.config(config_b, "--config-b")
     request = BenchRequest(
-        shapes=parse_shapes(shape), dtype=dtype, device=device, cold=not warm, seed=seed, cache_dir=cache_dir
+        shapes=TypedProblem.of(shape).shapes, dtype=dtype, device=device, cold=not warm, seed=seed, cache_dir=cache_dir
     )
     if request.dtype is not None:
         dtype_name(request.dtype)

@@ -20,7 +20,7 @@ from triton_ops.kernels import load_target
 from triton_ops.many import ListedTune
 from triton_ops.records import Record
 from triton_ops.report import watched
-from triton_ops.request import Effort, TuneOptions, TuneProblem, named_object, operation_of, parse_shapes, parse_space
+from triton_ops.request import Effort, TuneOptions, TuneProblem, TypedProblem, named_object
 from triton_ops.ship import load_kernels, tune_from_misses
 from triton_ops.space import Config
 from triton_ops.terminal import (
@@ -141,12 +141,12 @@ def tune_command(
             load = partial(load_target, among=None if problems is None else load_kernels(kernels or ()))
         return run.tune(problems, targets or shipped.names(), load)
     target = _one_target(targets, typed)
-    shapes, values = parse_shapes(shape), parse_space(space)
+    typed_problem = TypedProblem.of(shape, dtype, space)
     _check(dtype, device, cache_dir)
     Tolerance.of(tolerance)
     try:
         with only_data_on_stdout(), _listener(watch, watch_port) as listener:
-            operation, own_space, extents, element = operation_of(load_target(target), values, shapes, dtype)
+            operation, own_space, extents, element = typed_problem.operation(load_target(target))
             problem = TuneProblem(
                 target=operation, space=own_space, shape=extents, dtype=element, device=device, cold=not warm,
                 tolerance=tolerance, check=None if check is None else _comparison(check),

@@ -11,7 +11,7 @@ from triton_ops.base import counted
 from triton_ops.dispatch import Decision, LaunchedConfig, read_report, would_run
 from triton_ops.kernels import load_operation
 from triton_ops.records import read_lockfile
-from triton_ops.request import operation_of, parse_shapes
+from triton_ops.request import TypedProblem
 from triton_ops.terminal import CacheDir, Device, Dtype, Facts, Shape, only_data_on_stdout, option
 
 _REPORT = ".json"
@@ -33,10 +33,10 @@ def why_command(
     """
     if target.endswith(_REPORT):
         return _report_facts(target)
-    shapes = parse_shapes(shape)
+    typed = TypedProblem.of(shape, dtype)
     with only_data_on_stdout():
         target_operation = load_operation(target, ", whose calls nothing decides")
-        operation, _, extents, element = operation_of(target_operation, None, shapes, dtype)
+        operation, _, extents, element = typed.operation(target_operation)
     decision = would_run(
         operation, shape=extents, dtype=element, device=device, cache_dir=cache_dir,
         lockfile=None if lockfile is None else read_lockfile(lockfile),

@@ -18,7 +18,7 @@ from triton_ops.compile_modes.comparing_modes import tune_compile
 from triton_ops.compile_modes.compile_mode import MODES
 from triton_ops.compile_modes.mode_report import CompileReport, ModeResult
 from triton_ops.exceptions import SettingsError, SpaceError, TargetError
-from triton_ops.request import named_object, parse_config
+from triton_ops.request import TypedProblem, named_object
 from triton_ops.terminal import CacheDir, Facts, NoWait, folder_of, only_data_on_stdout, option, tell
 
 _FOR = "making a model"
@@ -218,7 +218,7 @@ def options_of(text: str) -> dict[str, Any]:
     """
     try:
         if text.lstrip().startswith("{"):
-            return parse_config([text], "--options") or {}
+            return TypedProblem.config([text], "--options") or {}
         parts: list[list[str]] = []
         for part in text.split(","):
             if "=" in part:
@@ -243,7 +243,7 @@ def _option(parts: list[str]) -> dict[str, Any]:
     quotation = _QUOTED.fullmatch(value.strip())
     if len(parts) > 1 or quotation:
         return {name.strip(): quotation["text"] if quotation else value.strip()}
-    return parse_config(parts, "--options") or {}
+    return TypedProblem.config(parts, "--options") or {}
 
 
 def factory_of(target: str) -> Any:

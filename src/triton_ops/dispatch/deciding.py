@@ -31,9 +31,8 @@ from triton_ops.backend import (
     unwrap,
 )
 from triton_ops.base import canonical_json, require
-from triton_ops.dispatch.calls import CalledWith
+from triton_ops.dispatch.calls import CalledWith, grid_of_call, grids_by_config
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
-from triton_ops.dispatch.grid_functions import grid_of_call, grids_by_config
 from triton_ops.dispatch.ladder import Answer, Question, ladder_of, left_undecided
 from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.policy import (

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.backend import LAUNCH_OPTIONS, Operation, is_interpreted, unwrap
-from triton_ops.dispatch.calls import Calls
+from triton_ops.dispatch.calls import Calls, GridByConfig
 from triton_ops.dispatch.deciding import KernelCall
 from triton_ops.dispatch.decision import Decision, register
 from triton_ops.dispatch.fast_launch import Entrance
-from triton_ops.dispatch.grid_functions import GridByConfig
 from triton_ops.dispatch.in_compile import KernelInCompile
 from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.options import Options, mapper_of
@@ -127,6 +126,11 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
     @nargs.setter
     def nargs(self, named: dict[str, Any] | None) -> None:
         self._local.nargs = named
+
+    @property
+    def own_pruning(self) -> Callable[..., Any] | None:
+        """The caller's own `early_config_prune`."""
+        return self._in_compile.own
 
     @property
     def early_config_prune(self) -> Callable[..., Any] | None:

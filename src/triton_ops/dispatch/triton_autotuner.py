@@ -65,6 +65,13 @@ def _set_later(measure: Any) -> bool:
     return measure is not None and str(getattr(measure, "__module__", "triton")).partition(".")[0] != "triton"
 
 
+def prunes(autotuner: Any) -> bool:
+    """Tell whether an `Autotuner` may leave out configs of a call: by a function of the caller's, or in a subclass."""
+    if autotuner.perf_model or "prune_configs" in vars(autotuner) or not is_tritons(type(autotuner).prune_configs):
+        return True
+    return bool(autotuner.own_pruning if hasattr(autotuner, "own_pruning") else autotuner.early_config_prune)
+
+
 def asks_its_own_disk(autotuner: Any) -> bool:
     """Tell whether somebody's own `check_disk_cache` is asked for winners."""
     return bool(autotuner.cache_results) and not is_tritons(autotuner.check_disk_cache)

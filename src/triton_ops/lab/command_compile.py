@@ -19,7 +19,7 @@ from triton_ops.device import Target, probe
 from triton_ops.exceptions import EmptySpaceError, SettingsError, TargetError
 from triton_ops.kernels import load_operation, load_target
 from triton_ops.lab.spills import CureTrial, SpillEvidence, SpillReport, cure_spills
-from triton_ops.request import operation_of, parse_config, parse_shapes, parse_space
+from triton_ops.request import TypedProblem
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal import Dtype, ExitCode, Facts, Gpu, Shape, Space, only_data_on_stdout, option, stderr, tell
 from triton_ops.values import Compiled, Problem, Resources, dtype_name
@@ -128,22 +128,22 @@ def compile_command(
     _check(jobs, timeout_s, dtype)
     named = {goal.arch: goal for goal in map(Target.named, [*(gpus or []), *(archs or [])])}
     goals = list(named.values()) or [Target.of(probe())]
-    shapes, values = parse_shapes(shape), parse_space(space)
+    typed = TypedProblem.of(shape, dtype, space)
     with only_data_on_stdout():
         operation = _operation(target, goals[0])
         if shape is None:
-            shapes, dtype = _first_problem(operation, dtype)
-        operation, own_space, extents, element = operation_of(operation, values, shapes, dtype)
+            typed = TypedProblem(*_first_problem(operation, dtype), typed.space)
+        operation, own_space, extents, element = typed.operation(operation)
         problem = operation.problem(extents, element)
         if shape is None:
             tell(f"no --shape: compiling for {problem.label}")
         configs = own_space or operation.space_for(problem)
-        check_filled(configs, values)
+        check_filled(configs, typed.space)
         start = time.perf_counter()
         by_arch = {goal.arch: _compiled(operation, problem, configs, goal, jobs, timeout_s) for goal in goals}
         elapsed_s = time.perf_counter() - start
     first = by_arch[goals[0].arch]
-    tell_left_out(configs, values, [result.config for result in first])
+    tell_left_out(configs, typed.space, [result.config for result in first])
     results = [(arch, result) for arch, results in by_arch.items() for result in results]
     facts = Facts("compile", [_compiled_json(result, arch) for arch, result in results])
     facts.failed += _failures(by_arch)
@@ -263,10 +263,10 @@ def spills_command(
 
     Each change is compiled, and kept only if it helps. No GPU is needed with --gpu.
     """
-    shapes, values = parse_shapes(shape), parse_config(config, "--config")
+    typed, values = TypedProblem.of(shape, dtype), TypedProblem.config(config, "--config")
     target_operation = load_operation(target, "; its problem is not known")
     with only_data_on_stdout():
-        operation, _, extents, element = operation_of(target_operation, None, shapes, dtype)
+        operation, _, extents, element = typed.operation(target_operation)
         report = cure_spills(operation, config=values, shape=extents, dtype=element, arch=gpu or arch, measure=measure)
     problem = str(operation.problem(extents, element))
     facts = Facts("explain spills", _spills_json(problem, report)).listing(spill_facts(problem, report))

@@ -16,7 +16,7 @@ from triton_ops.lab.command_compile import ConfigValues, TargetName, check_fille
 from triton_ops.lab.expectation import LEGEND, Explained, Portrait, drawn, explain, portrait
 from triton_ops.lab.ranking import RankedConfig, expected_of, rank
 from triton_ops.lab.sensitivities import MOST_POINTS, ShapePoint, Sweep, sweep
-from triton_ops.request import operation_of, parse_config, parse_shapes, parse_space
+from triton_ops.request import TypedProblem
 from triton_ops.space import Config
 from triton_ops.terminal import CacheDir, Dtype, Facts, Gpu, Shape, Space, folder_of, only_data_on_stdout, option, tell
 from triton_ops.values import Problem, Resources, Status
@@ -233,10 +233,10 @@ def explain_command(
     """
     if measured_ms is not None and not 0 < measured_ms < math.inf:
         raise SettingsError(f"--measured is {measured_ms:g}; it must be milliseconds over 0", hint="such as 0.21")
-    shapes, values = parse_shapes(shape), parse_config(config, "--config")
+    typed, values = TypedProblem.of(shape, dtype), TypedProblem.config(config, "--config")
     spec = device_spec(gpu)
     with only_data_on_stdout():
-        operation, _, extents, element = operation_of(load_operation(target, _LACK), None, shapes, dtype)
+        operation, _, extents, element = typed.operation(load_operation(target, _LACK))
         problem = operation.problem(extents, element)
         whole = _whole_config(operation, problem, values or {})
         expected = expected_of(operation, shape=extents, dtype=element)
@@ -287,19 +287,19 @@ def rank_command(
 
     Nothing is run, and no GPU is needed with --gpu. Where the kernel declares no work, the work is read from it.
     """
-    shapes, values = parse_shapes(shape), parse_space(space)
+    typed = TypedProblem.of(shape, dtype, space)
     with only_data_on_stdout():
         whole = load_operation(target, "; its space and its problem are not known")
-        operation, own_space, extents, element = operation_of(whole, values, shapes, dtype)
+        operation, own_space, extents, element = typed.operation(whole)
         configs = own_space or operation.space_for(operation.problem(extents, element))
-        check_filled(configs, values)
+        check_filled(configs, typed.space)
         ranking = rank(
             operation, space=own_space, shape=extents, dtype=element, gpu=gpu, jobs=jobs, cache_dir=cache_dir
         )
     if len(ranking) < configs.size.valid:
         tell(f"{len(ranking)} of {configs.size.valid} configs are ranked")
     else:
-        tell_left_out(configs, values, [one.config for one in ranking])
+        tell_left_out(configs, typed.space, [one.config for one in ranking])
     facts = Facts("explain rank", lambda: [{**vars(one), "config": dict(one.config)} for one in ranking[:top]])
     rows = [_ranked_row(one) for one in ranking[: top or _CONFIGS_SHOWN]]
     return facts.table(_RANK_HEADER, rows, _RANK_HEADER[:2])
@@ -324,9 +324,10 @@ def cliffs_command(
     Nothing is run, and no GPU is needed with --gpu.
     """
     axis, series = _series(vary)
-    shapes, values, spec = parse_shapes(shape), parse_config(config, "--config"), device_spec(gpu)
+    typed, spec = TypedProblem.of(shape, dtype), device_spec(gpu)
+    values = TypedProblem.config(config, "--config")
     with only_data_on_stdout():
-        operation, _, extents, element = operation_of(load_operation(target, _LACK), None, shapes, dtype)
+        operation, _, extents, element = typed.operation(load_operation(target, _LACK))
         whole = operation.full_shape(extents)
         tile = _whole_config(operation, operation.problem(whole, element), values or {})
         calibration = Calibration.load(folder_of(cache_dir), spec.name)

@@ -29,7 +29,7 @@ from triton_ops.exceptions import MissingDependencyError, ProfileError, Settings
 from triton_ops.kernels import load_target
 from triton_ops.lab.kernel_verdicts import Assembled, ProfiledKernel, ProfileReport, read_profile, read_ptxas
 from triton_ops.lab.profile_reading import KernelProfile
-from triton_ops.request import device_for, parse_shapes
+from triton_ops.request import TypedProblem, device_for
 from triton_ops.terminal import Device, Dtype, Facts, Gpu, Shape, only_data_on_stdout, option, tell
 from triton_ops.values import dtype_name
 
@@ -219,7 +219,7 @@ class Called:
         function = load_target(self.target)
         if isinstance(function, Operation):
             device = device_for(self.device, function.device, function.name)
-            shape = next(iter(parse_shapes(self.shape)), None)
+            shape = TypedProblem.of(self.shape).shape
             return function, function.materialise(function.problem(shape, self.dtype), device).keyword, device
         variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         parameters = inspect.signature(function).parameters.values()

@@ -25,7 +25,7 @@ from triton_ops.lab.replayed_search import (
     replay_live,
 )
 from triton_ops.lab.sensitivities import Cliff, Knob, Sensitivity, cliffs, sensitivity
-from triton_ops.request import Effort, operation_of, parse_shapes, parse_space
+from triton_ops.request import Effort, TypedProblem
 from triton_ops.search import Search
 from triton_ops.terminal import Device, Dtype, ExitCode, Facts, Shape, Space, only_data_on_stdout, option, stderr, tell
 from triton_ops.tuner import ProgressBar
@@ -200,11 +200,11 @@ def record_command(
         raise SettingsError(f"--out is {out}; a recording's name ends in .json.gz", hint=f"write {out}.json.gz")
     if not Folder(out.absolute().parent).exists:
         raise SettingsError(f"{out.absolute().parent} is no folder", hint="make it first")
-    shapes, values = parse_shapes(shape), parse_space(space)
+    typed = TypedProblem.of(shape, dtype, space)
     try:
         with only_data_on_stdout():
             content = record(
-                *operation_of(load_target(target), values, shapes, dtype),
+                *typed.operation(load_target(target)),
                 passes=passes, device=device, cold=not warm, listener=ProgressBar(stderr()),
             )  # fmt: skip
     except KeyboardInterrupt:

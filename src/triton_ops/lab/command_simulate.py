@@ -44,7 +44,7 @@ from triton_ops.lab.simulation import (
     whole_space,
     workload_named,
 )
-from triton_ops.request import parse_config, parse_shapes, parse_space
+from triton_ops.request import TypedProblem
 from triton_ops.space import Config
 from triton_ops.terminal import Dtype, Facts, Json, PageServer, Shape, Space, option, tell
 
@@ -363,7 +363,7 @@ def simulate_command(
     as_json: Json = False,
 ) -> Facts:
     """Rank configs by the time that the model expects of them, and explain each place; nothing is run."""
-    shapes = parse_shapes(shape)
+    shapes = TypedProblem.of(shape).shapes
     if len(shapes) > 1:
         raise ShapeMismatchError("a workload takes one shape", hint="write it without commas: --shape 4096x4096x4096")
     if html is not None and as_json:
@@ -418,6 +418,6 @@ def _configs(name: str, configs: Sequence[str], space: list[str], *, whole: bool
     if sum((bool(configs), bool(space), whole)) > 1:
         raise SettingsError("--config, --space and --whole exclude each other", hint="give one of them")
     if configs:
-        return [parse_config([text], "--config") or {} for text in configs]
-    values = parse_space(space)
+        return [TypedProblem.config([text], "--config") or {} for text in configs]
+    values = TypedProblem.of(None, space=space).space
     return whole_space({**workload_named(name).space, **(values or {})}) if whole or values else None

@@ -17,7 +17,7 @@ from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.many.executor import Job
 from triton_ops.many.problem import ProblemLine, RunOptions, job_of, read_problems
 from triton_ops.many.session import ManyResult, ProblemOutcome, run_jobs, run_options
-from triton_ops.request import TuneOptions, TuneProblem, operation_of
+from triton_ops.request import TuneOptions, TuneProblem, TypedProblem
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, folder_of, only_data_on_stdout
 from triton_ops.tuner import result_json
@@ -109,7 +109,8 @@ def _problem(line: ProblemLine, run: ListedTune, load: Loader) -> TuneProblem:
                 hint="name one of these, or give a shape",
             )
         shape, dtype = problems[line.problem]
-    operation, space, extents, element = operation_of(target, line.space, [] if shape is None else [shape], dtype)
+    typed = TypedProblem([] if shape is None else [shape], dtype, line.space)
+    operation, space, extents, element = typed.operation(target)
     return TuneProblem(
         target=operation, space=space, shape=extents, dtype=element, device=line.device or run.device,
         cold=not (line.warm or run.warm), weight=line.weight, tolerance=run.tolerance,

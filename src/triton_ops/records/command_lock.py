@@ -21,7 +21,7 @@ from triton_ops.records.command_show import Which, matching, nothing_found
 from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
 from triton_ops.records.lockfile import Lockfile, read_lockfile
 from triton_ops.records.record import Record
-from triton_ops.request import parse_pairs
+from triton_ops.request import TypedProblem
 from triton_ops.space import Config
 from triton_ops.terminal import CacheDir, ExitCode, Facts, tell
 from triton_ops.values import BucketRule, Mapper, Nearest
@@ -383,10 +383,11 @@ def lock_command(
         raise SettingsError("--refresh stands alone", hint="refresh first, then lock")
     if against is not None and not check:
         raise SettingsError("--against is for --check", hint="add --check")
+    names = TypedProblem.pairs(alias, "--alias", '"NVIDIA H200=NVIDIA GH200"')
     plan = LockPlan(
-        buckets=parse_pairs(bucket, "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
+        buckets=TypedProblem.pairs(bucket, "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
         unproven=allow_unproven,
-        also={name: [other] for name, other in parse_pairs(alias, "--alias", '"NVIDIA H200=NVIDIA GH200"').items()},
+        also={name: [other] for name, other in names.items()},
     )  # fmt: skip
     if refresh:
         return _refreshed(lockfile)

@@ -10,7 +10,7 @@ import typer
 
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import Lockfile, LockPlan, read_lockfile
-from triton_ops.request import parse_pairs
+from triton_ops.request import TypedProblem
 from triton_ops.ship.formats import FORMATS, format_named
 from triton_ops.ship.table import Names, Table
 from triton_ops.terminal import Facts, option, tell
@@ -67,7 +67,7 @@ def import_command(
 ) -> Facts:
     """Take the fastest configs of a table into a lockfile; entries that are there already stay."""
     names = _names(row, rename)
-    plan = LockPlan(buckets=parse_pairs(bucket, "--bucket", "M=measured@2"))
+    plan = LockPlan(buckets=TypedProblem.pairs(bucket, "--bucket", "M=measured@2"))
     table = _with_extents(format_named(format_name).read(file), names, file)
     table = replace(table, facts={**table.facts, **_values(facts, "--set")})
     source = f"{format_name}: {file.name}"
@@ -91,7 +91,7 @@ def look_up_command(
 
 
 def _names(row: list[str] | None, rename: list[str] | None) -> Names:
-    return Names(tuple(row or ()), parse_pairs(rename, "--rename", "BM=BLOCK_SIZE_M"))
+    return Names(tuple(row or ()), TypedProblem.pairs(rename, "--rename", "BM=BLOCK_SIZE_M"))
 
 
 def _with_extents(table: Table, names: Names, file: Path) -> Table:
@@ -104,7 +104,7 @@ def _with_extents(table: Table, names: Names, file: Path) -> Table:
 
 
 def _values(texts: list[str] | None, option: str) -> dict[str, Any]:
-    return {name: _value(text) for name, text in parse_pairs(texts, option, "E=8").items()}
+    return {name: _value(text) for name, text in TypedProblem.pairs(texts, option, "E=8").items()}
 
 
 def _value(text: str) -> Any:

@@ -17,7 +17,7 @@ from triton_ops.base import ForkSafeLock as Guard
 SET_AND_FORK = """
 import os, sys, threading, time
 from triton_ops.benchmark import ConfigCache
-from triton_ops.records import directory, store as memory
+from triton_ops.records import store as directory, store as memory
 
 where, folder = sys.argv[1:3]
 cache = ConfigCache(None if where == "memory" else folder)
@@ -36,7 +36,7 @@ def write():
 
 writer = threading.Thread(target=write)
 if where == "file":
-    directory.StoredFile.replace = pausing(directory.StoredFile.replace)
+    memory.StoredFile.replace = pausing(memory.StoredFile.replace)
 elif where == "layered":
     memory.MemoryStore.put = pausing(memory.MemoryStore.put)
 else:
