@@ -12,7 +12,7 @@ from pathlib import Path
 import typer
 
 from triton_ops import settings
-from triton_ops.backend.triton_process import assembler_in_use, installed_assemblers, numpy_misfit
+from triton_ops.backend.triton_process import TritonProcess, assembler_in_use, installed_assemblers
 from triton_ops.base import Folder, available, require
 from triton_ops.device import gpu_missing, probe
 from triton_ops.exceptions import CacheError, MissingDependencyError
@@ -68,7 +68,7 @@ def _triton() -> CheckedPart:
         why, cure = fault
         return CheckedPart("Triton", f"{version}, {why}", False, f"{cure}; Triton kernels cannot be tuned")
     means = "Triton kernels can be compiled"
-    if numpy_misfit() is not None:
+    if TritonProcess.numpy_misfit() is not None:
         means += f"; run as Python, those with loops fail with NumPy {_version('numpy')}: pip install 'numpy<2.4'"
     return CheckedPart("Triton", version, True, means)
 

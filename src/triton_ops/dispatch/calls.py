@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
-from triton_ops.backend import Arguments, KernelSource, last_name, parameters_of, unwrap
+from triton_ops.backend import Arguments, KernelSource, Layers, last_name
 from triton_ops.base import canonical_json
 from triton_ops.exceptions import ConfigCollisionError, FixedGridWarning, KernelTypeError
 from triton_ops.request import spec_of
@@ -80,7 +80,7 @@ class Calls:
     @classmethod
     def of(cls, function: Any, keys: Sequence[str], mapper: Mapper) -> Calls:
         """The calls of a JIT function, or of one with heuristics around it."""
-        parameters = parameters_of(unwrap(function))
+        parameters = Layers.parameters_of(Layers.unwrap(function))
         constexprs = frozenset(name for name, each in parameters.items() if "constexpr" in _annotation(each))
         return cls(parameters, constexprs, tuple(name for name in keys if name in parameters), mapper)
 
@@ -289,7 +289,7 @@ def _meta(grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[s
     inner, heuristics = taken_apart(function)
     meta = {**values, **config}
     meta.update(computed(heuristics, meta, grid))
-    defaults = inspect.signature(unwrap(inner)).parameters.values()
+    defaults = inspect.signature(Layers.unwrap(inner)).parameters.values()
     return {**{p.name: p.default for p in defaults if p.default is not p.empty}, **meta}
 
 

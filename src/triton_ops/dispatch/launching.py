@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import Arguments, Operation, launcher_of, layers, placed
+from triton_ops.backend import Arguments, Layers, Operation, TritonProcess
 from triton_ops.base import require
 from triton_ops.dispatch import triton_autotuner as own_loop
 from triton_ops.dispatch.calls import CalledWith, Calls, GridWatch, checked_grid, checked_when_called, refuse_tuned
@@ -225,7 +225,7 @@ class Launches:
         grid = checked_when_called(launch.grid, self._name)
         args, named = self._passed(launch.args, launch.kwargs, config)
         try:
-            return launcher_of(autotuner.fn)(*args, grid=grid, warmup=False, **named)
+            return TritonProcess.launcher_of(autotuner.fn)(*args, grid=grid, warmup=False, **named)
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
             self._explain(error, self.calls.problem(launch.args, launch.kwargs))
             raise
@@ -250,7 +250,7 @@ class Launches:
         """The arguments of a launch with this config; raises ConfigCollisionError."""
         values = config.all_kwargs()
         refuse_tuned(kwargs, values, self._name)
-        return placed(self.autotuner.fn, args, {**kwargs, **values})
+        return Layers.placed(self.autotuner.fn, args, {**kwargs, **values})
 
     def _decided(self, launch: Launch, without_launch: WithoutLaunch | None = None) -> Decision:
         """The decision for a call; that of an equal call before, if it still holds. Only that of a launch is kept."""
@@ -333,7 +333,7 @@ class Launches:
         if not launch.measured:
             autotuner.bench_time, autotuner.configs_timings = 0.0, {}
         own_loop.tell_listener(
-            autotuner, layers(autotuner.fn)[-1], launch.key, config, measured=launch.measured
+            autotuner, Layers.of(autotuner.fn)[-1], launch.key, config, measured=launch.measured
         )  # fmt: skip
 
     def _by_triton(self, launch: Launch) -> Any:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import track
 
-from triton_ops.backend import Arguments, Operation, compiler_of
+from triton_ops.backend import Arguments, Compiler, Operation
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Target, probe
 from triton_ops.exceptions import EmptySpaceError, SettingsError, TargetError
@@ -176,7 +176,7 @@ def _check(jobs: int | None, timeout_s: float, dtype: str | None) -> None:
 
 def _operation(text: str, goal: Target) -> Operation:
     target = TypedTarget(text).load()
-    if not isinstance(target, Operation) or compiler_of(target.kernel, Arguments(), goal, {}) is None:
+    if not isinstance(target, Operation) or Compiler.of(target.kernel, Arguments(), goal, {}) is None:
         raise TargetError(
             f"{text} is no operation with a Triton kernel, so there is nothing to compile",
             hint="name an Operation that holds a TritonKernel",
@@ -199,7 +199,7 @@ def _compiled(
 ) -> list[Compiled]:
     arguments = Arguments(keyword=dict(problem.arguments))
     operation.kernel.check(space.tunables, arguments)
-    compiler = compiler_of(operation.kernel, arguments, target, space.members)
+    compiler = Compiler.of(operation.kernel, arguments, target, space.members)
     assert compiler is not None  # of its kind, as `_operation` has seen
     with CompilePool(compiler, workers=jobs, timeout_s=timeout_s) as pool:
         futures = [pool.submit(config, anyway=True) for config in space]

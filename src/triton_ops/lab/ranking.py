@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import Arguments, Compiler, Kernel, Operation, as_kernel, compiler_of
+from triton_ops.backend import Arguments, Compiler, FunctionKernel, Kernel, Operation
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Model, Readings
 from triton_ops.device import Calibration, DeviceSpec, Machine, Target, device_spec
@@ -144,7 +144,7 @@ def expected_of(
         raise KernelTypeError("shape and dtype belong to an Operation", hint="pass the kernel's own arguments in args")
     if space is None:
         raise SpaceError("there is no space: the configs of a kernel are not known", hint="space={'BLOCK': [64, 128]}")
-    kernel = as_kernel(target)
+    kernel = FunctionKernel.as_kernel(target)
     return _check(
         ModelQuestion(
             name=kernel.name, kernel=kernel, arguments=Arguments(tuple(args), dict(kwargs or {})),
@@ -170,7 +170,7 @@ def read(
 def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> Compiler | str:
     """The compiler of the kernel's configs; or the reason why there is none."""
     target = None if spec.kind == "cpu" else Target.of(spec)
-    compiler = compiler_of(expected.kernel, expected.arguments, target, expected.space.members)
+    compiler = Compiler.of(expected.kernel, expected.arguments, target, expected.space.members)
     return compiler or f"{expected.name} is no kernel that Triton compiles, and declares no tiles"
 
 

@@ -470,7 +470,8 @@ def test_a_user_without_a_home_folder_is_told_what_to_set(cli, monkeypatch, tmp_
 
 def test_doctor_tells_of_a_numpy_with_which_kernels_do_not_run_as_python(cli, monkeypatch):
     pytest.importorskip("triton")
-    monkeypatch.setattr(command_doctor, "numpy_misfit", lambda: MissingDependencyError("NumPy is too new"))
+    misfit = MissingDependencyError("NumPy is too new")
+    monkeypatch.setattr(command_doctor.TritonProcess, "numpy_misfit", lambda: misfit)
     means = {part["name"]: part["means"] for part in json.loads(cli("doctor", "--json").out)["items"]}
     assert "pip install 'numpy<2.4'" in means["Triton"]
 
