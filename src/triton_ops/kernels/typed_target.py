@@ -1,26 +1,31 @@
 """TARGET: from what stands on the command line to an operation or a function.
 
 A shipped kernel's name, `package.module:object`, or `path/file.py:object`, where the object is an `Operation` or a
-plain callable.
+plain callable, or a Triton kernel under a decorator, which is taken at a call that a program has noted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from triton_ops.backend import HasOperation, Operation
+from triton_ops.dispatch import NotedOperation
 from triton_ops.exceptions import NotLoadedError, TargetError
 from triton_ops.kernels import load, names
 from triton_ops.request import named_object
 
+_NOTE = "run its program with TRITON_OPS_ON_MISS=queue, so that a call of it is noted; or "
+
 
 @dataclass(frozen=True)
 class TypedTarget:
-    """A TARGET as somebody typed it, or as a file holds it."""
+    """A TARGET as somebody typed it, or as a file holds it; `cache_dir` has the calls of decorated kernels."""
 
     text: str
+    cache_dir: str | Path | None = None
 
     def load(self, among: Mapping[str, Any] | None = None) -> Operation | Callable[..., Any]:
         """The operation or callable that is named.
@@ -36,13 +41,13 @@ class TypedTarget:
         if not colon:
             return _shipped(self.text)
         if among is None:
-            return _usable(self.text, name, named_object(self.text))
+            return _usable(self.text, name, named_object(self.text), self.cache_dir)
         if self.text not in among:
             raise NotLoadedError(
                 f"{self.text} is not loaded; loaded are {', '.join(among) or 'shipped kernels alone'}",
                 hint="a file loads no code: name it, if you trust it, with --kernels as well",
             )
-        return _usable(self.text, name, among[self.text])
+        return _usable(self.text, name, among[self.text], self.cache_dir)
 
     def object(self) -> Any:
         """The object that is named, whatever it is: an operation, a function, a kernel with or without a decorator."""
@@ -56,11 +61,14 @@ class TypedTarget:
         return target
 
 
-def _usable(text: str, name: str, target: Any) -> Operation | Callable[..., Any]:
+def _usable(text: str, name: str, target: Any, cache_dir: str | Path | None) -> Operation | Callable[..., Any]:
+    if hasattr(target, "fn") and (noted := NotedOperation.of(target, cache_dir)) is not None:
+        return noted
     if hasattr(target, "arg_names") or hasattr(target, "grid"):  # `@triton.jit`, `@triton.autotune`, a TritonKernel
         raise TargetError(
             f"{text} is a Triton kernel, and neither its arguments nor its reference are known",
-            hint=f"make an Operation of it, name = Operation(..., TritonKernel({name}, grid), ...), and tune that",
+            hint=f"{_NOTE if hasattr(target, 'fn') and hasattr(target, 'configs') else ''}make an Operation of it, "
+            f"name = Operation(..., TritonKernel({name}, grid), ...), and tune that",
         )
     if isinstance(target, HasOperation):  # a chooser
         return target.operation
