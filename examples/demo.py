@@ -54,7 +54,7 @@ def main() -> None:
     print(table(result), result, f"Seconds: {result.elapsed_s:.1f}", sep="\n")
     again = tuned()
     print(f"\nThe same call again: {again.best_config}, from its record in {again.elapsed_s * 1e3:.1f} ms; nothing ran")
-    run("show", "--cache-dir", str(FOLDER))
+    run("cache", "show", "--cache-dir", str(FOLDER))
     run("report", again.run, "--out", str(PAGE), "--cache-dir", str(FOLDER))
     print(f"\nThe demo took {time.perf_counter() - begun:.1f} s; now open {PAGE.resolve().as_uri()} in a browser")
 

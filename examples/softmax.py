@@ -1,6 +1,6 @@
 """Softmax over rows, as an operation: a kernel, what may be tuned, and what it must compute.
 
-    triton-ops compile examples/softmax.py:softmax --shape 8192x4096 --target sm_90     # anywhere
+    triton-ops compile examples/softmax.py:softmax --shape 8192x4096 --gpu sm_90     # anywhere
     triton-ops tune examples/softmax.py:softmax --shape 8192x4096 --dtype bf16          # on a GPU
 
 docs/guides/kernel.md goes through it part by part.

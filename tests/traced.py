@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from triton_ops.backend import values_of
+from triton_ops.backend import TritonKernel
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Traces:
         for node in graph.graph.nodes:
             if "kernel_idx" in node.kwargs:
                 kernel = kernel_side_table.get_kernel(node.kwargs["kernel_idx"])
-                self.configs.append([values_of(config) for config in kernel.configs])
+                self.configs.append([TritonKernel.values_of(config) for config in kernel.configs])
                 self.constants.append(kernel_side_table.get_constant_args(node.kwargs["constant_args_idx"]))
         return graph.forward
 

@@ -32,7 +32,7 @@ from triton_ops.records import (
     read_run,
 )
 from triton_ops.records.command_cache import export_records, import_records
-from triton_ops.records.command_show import _facts, _overview
+from triton_ops.records.command_show import _blocks, _facts, _row
 from triton_ops.records.lock_entry import EntryOrigin as Origin
 from triton_ops.records.lock_entry import LockedTiming as Measured
 from triton_ops.records.misses import flush_misses
@@ -173,7 +173,7 @@ def _looked_up(cache: Path, entry_id: str) -> dict[str, Any]:
     entries = list(DirectoryStore(cache, RECORDS, read_only=True))
     for record in entries:
         _facts(record)
-        _overview([record, record], 80)
+        _blocks([_row(record), _row(record)]).printed(80)
         RECORDS.dumps(record)
     return {} if entry is None else {"record": RECORDS.dumps(entry)}
 

@@ -33,7 +33,7 @@ An error has its facts as attributes, can be pickled between processes, and may 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 __all__ = [
     "CacheError",
@@ -221,6 +221,8 @@ class KernelTypeError(TritonKernelError, TypeError):
 
 class TargetError(TritonKernelError):
     """A TARGET that cannot be found, imported or used."""
+
+    FORMS: ClassVar = "TARGET is a shipped kernel's name, package.module:object, or path/file.py:object"
 
 
 class NotLoadedError(TargetError):

@@ -49,7 +49,7 @@ def test_the_demo_needs_no_torch(without_torch, tmp_path):
     assert "Trials: 6: 6 ok" in done.stdout
     assert "Verified: results compared with the reference" in done.stdout
     assert "from its record in" in done.stdout
-    assert "$ triton-ops show" in done.stdout
+    assert "$ triton-ops cache show" in done.stdout
     assert f"file://{tmp_path}/build/demo/report.html" in done.stdout
     assert "nearest_in_parts" in (tmp_path / "build/demo/report.html").read_text(encoding="utf-8")
 

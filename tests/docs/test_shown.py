@@ -10,7 +10,8 @@ import pytest
 
 import triton_ops
 from triton_ops import settings
-from triton_ops.cli.app import imported, program
+from triton_ops.cli.app import PROGRAM
+from triton_ops.terminal.program import imported
 
 from .test_code_blocks import blocks
 
@@ -38,20 +39,25 @@ def shown(page):
 
 @cache
 def options_of(name):
-    """The options of a command, or of any command of a group."""
-    command = imported(name)
-    parts = [command, *getattr(command, "commands", {}).values()]
+    """The options of a command, or of any command below it."""
+    parts, open_parts = [], [PROGRAM.root.commands[name]]
+    while open_parts:
+        part = open_parts.pop()
+        open_parts += getattr(part, "commands", {}).values()
+        parts.append(
+            imported(getattr(part, "itself", part)) if hasattr(part, "place") or hasattr(part, "itself") else part
+        )
     return {option for part in parts for each in part.params for option in (*each.opts, *each.secondary_opts)}
 
 
 def wrong_commands(text):
-    """Commands and options that there are not, in a text such as `triton-ops show --json | head`."""
+    """Commands and options that there are not, in a text such as `triton-ops cache show --json | head`."""
     for part in [] if text in _KINDS else re.findall(r"(?:^|[ (])triton-ops ((?:[^|;&#>]|\|(?=\w))*)", text):
         words = shlex.split(part, comments=True, posix=False)
         name = next((word for word in words if not word.startswith("-")), None)
         if name is None or not re.fullmatch(r"[a-z][a-z-]*", name):
             continue
-        if name not in program().commands:
+        if name not in PROGRAM.root.commands:
             yield name
             continue
         known = {*options_of(name), "--help", "--json", "-v", "--verbose", "--version"}
@@ -94,7 +100,7 @@ def missing_variables(text):
 @pytest.mark.parametrize(
     ("find", "text", "found"),
     [
-        (wrong_commands, "triton-ops show --json --no-such | head --lines", ["--no-such"]),
+        (wrong_commands, "triton-ops cache show --json --no-such | head --lines", ["--no-such"]),
         (wrong_commands, "x=1 triton-ops no-such --a", ["no-such"]),
         (missing_places, "`tests/docs` `search/gains.py` `search/no.py` `tests/no/`", ["search/no.py", "tests/no/"]),
         (missing_names, "triton_ops.tune triton_ops.lint.engine.lint triton_ops.no", ["triton_ops.no"]),

@@ -12,11 +12,11 @@ from pathlib import Path
 import typer
 
 from triton_ops import settings
-from triton_ops.backend.triton_process import assembler_in_use, installed_assemblers, numpy_misfit
+from triton_ops.backend.triton_process import TritonProcess, assembler_in_use, installed_assemblers
 from triton_ops.base import Folder, available, require
 from triton_ops.device import gpu_missing, probe
 from triton_ops.exceptions import CacheError, MissingDependencyError
-from triton_ops.terminal import CacheDir, Json, folder_of, program_version, say, say_json, table, width
+from triton_ops.terminal import CacheDir, Facts, folder_of
 
 _OLDEST_TRITON = (3, 6)
 
@@ -31,17 +31,15 @@ class CheckedPart:
     means: str
 
 
-def doctor_command(context: typer.Context, cache_dir: CacheDir = None, as_json: Json = False) -> None:
+def doctor_command(context: typer.Context, cache_dir: CacheDir = None) -> Facts:
     """Say what is here, what works with it, what does not, and why.
 
     torch and Triton are imported. Nothing is made or changed. The exit code is 0 whatever is found.
     """
-    parts = [_python(program_version(context)), _torch(), _triton(), _ptxas(), _gpu(), _driver(), _cache(cache_dir)]
-    if as_json:
-        say_json([asdict(part) for part in parts])
-    else:
-        rows = [("ok" if p.ok else "--", p.name, f"{p.found}; {p.means}") for p in parts]
-        say(*table(["", "", ""], rows, width()))
+    version = str(context.find_root().obj)
+    parts = [_python(version), _torch(), _triton(), _ptxas(), _gpu(), _driver(), _cache(cache_dir)]
+    rows = [("ok" if part.ok else "--", part.name, f"{part.found}; {part.means}") for part in parts]
+    return Facts("doctor", list(map(asdict, parts))).table(("", "", ""), rows)
 
 
 def _python(program: str) -> CheckedPart:
@@ -70,7 +68,7 @@ def _triton() -> CheckedPart:
         why, cure = fault
         return CheckedPart("Triton", f"{version}, {why}", False, f"{cure}; Triton kernels cannot be tuned")
     means = "Triton kernels can be compiled"
-    if numpy_misfit() is not None:
+    if TritonProcess.numpy_misfit() is not None:
         means += f"; run as Python, those with loops fail with NumPy {_version('numpy')}: pip install 'numpy<2.4'"
     return CheckedPart("Triton", version, True, means)
 

@@ -106,6 +106,11 @@ class Compiler(Protocol):
         """Build what launches of a compiled config need beside their program, if anything; it may raise anything."""
         return False
 
+    @staticmethod
+    def of(kernel: Kernel, arguments: Arguments, target: Target | None, members: Members) -> Compiler | None:
+        """The compiler of a kernel; None for one that is not compiled ahead."""
+        return kernel.compiler(arguments, target, members) if isinstance(kernel, CompilesAhead) else None
+
 
 @runtime_checkable
 class CompilesAhead(Protocol):
@@ -121,11 +126,6 @@ class CompilesAhead(Protocol):
         `target` None is the CPU of this machine. `members` are those of an `Enum` that the kernel is given in place of
         their names.
         """
-
-
-def compiler_of(kernel: Kernel, arguments: Arguments, target: Target | None, members: Members) -> Compiler | None:
-    """The compiler of a kernel; None for one that is not compiled ahead."""
-    return kernel.compiler(arguments, target, members) if isinstance(kernel, CompilesAhead) else None
 
 
 def compiler_environment() -> dict[str, str]:

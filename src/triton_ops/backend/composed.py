@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from triton_ops.backend.identity import triton_identity
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable, StandIn
-from triton_ops.backend.triton_kernel import LAUNCH_OPTIONS, TritonKernel
+from triton_ops.backend.triton_kernel import TritonKernel
 from triton_ops.backend.triton_process import loaded, resources_of, traits_of
 from triton_ops.base import fingerprint, require
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, UnknownTunableError
@@ -275,7 +275,11 @@ class FormsKernel(ComposedKernel):
         `UnknownTunableError` if the tunable that names the form is missing, else as `TritonKernel.check`.
         """
         names = list(tunables)
-        known_names = {*self.others, *LAUNCH_OPTIONS, *(each for form in self.forms.values() for each in _names(form))}
+        known_names = {
+            *self.others,
+            *TritonKernel.LAUNCH_OPTIONS,
+            *(each for form in self.forms.values() for each in _names(form)),
+        }
         if self.tunable not in names and self.default is None:
             raise UnknownTunableError(
                 f"{self.name} has several forms, and the space has no {self.tunable} to choose one",
@@ -292,7 +296,7 @@ class FormsKernel(ComposedKernel):
         else:
             forms = list(self.forms.values())
         for form in forms:
-            own_names = [name for name in names if name in _names(form) | LAUNCH_OPTIONS]
+            own_names = [name for name in names if name in _names(form) | TritonKernel.LAUNCH_OPTIONS]
             own = {name: tunables[name] for name in own_names} if isinstance(tunables, Mapping) else own_names
             form.check(own, self._given(form, arguments))
 
@@ -353,5 +357,5 @@ def _as_set(names: tuple[str, ...]) -> frozenset[str]:
 @lru_cache(maxsize=1024)
 def _part(parameters: frozenset[str], config: Config) -> Config:
     """The part of a config that a form with these parameters takes; kept, since every call of a kernel asks for it."""
-    names = parameters | LAUNCH_OPTIONS
+    names = parameters | TritonKernel.LAUNCH_OPTIONS
     return Config({name: value for name, value in config.items() if name in names})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_ops.backend.identity import function_identity
-from triton_ops.backend.origins import parameters_of, unwrap
+from triton_ops.backend.origins import Layers
 from triton_ops.backend.roles import Arguments, Executable, Kernel
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError
 from triton_ops.space import Config
@@ -52,7 +52,7 @@ class FunctionKernel:
         """`module:qualified_name`, unless labelled."""
         if self.label:
             return self.label
-        inner = unwrap(self.function)
+        inner = Layers.unwrap(self.function)
         if isinstance(inner, functools.partial):
             inner = inner.func
         name = getattr(inner, "__qualname__", type(inner).__qualname__)
@@ -105,28 +105,29 @@ class FunctionKernel:
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
 
+    @staticmethod
+    def as_kernel(target: Any) -> Kernel:
+        """`target` itself if it is a kernel, else a kernel that calls it.
 
-def as_kernel(target: Any) -> Kernel:
-    """`target` itself if it is a kernel, else a kernel that calls it.
-
-    Raises `KernelTypeError` if it is neither a kernel nor callable, or a Triton kernel without a grid.
-    """
-    if all(hasattr(target, name) for name in _KERNEL_PARTS):
-        kernel: Kernel = target
-        return kernel
-    if hasattr(target, "arg_names") and hasattr(target, "run"):
-        below = f"{unwrap(target).__name__}{'.fn' if hasattr(target, 'configs') else ''}"
-        alternative = ', or call it inside of `with triton_ops.on_miss("tune"):`' if below.endswith(".fn") else ""
-        raise KernelTypeError(
-            f"{unwrap(target).__module__}:{unwrap(target).__name__} is a Triton kernel without a grid",
-            hint=f"wrap it: TritonKernel({below}, grid=lambda meta: (...,), outputs=(...,)){alternative}",
-        )
-    return FunctionKernel(target)
+        Raises `KernelTypeError` if it is neither a kernel nor callable, or a Triton kernel without a grid.
+        """
+        if all(hasattr(target, name) for name in _KERNEL_PARTS):
+            kernel: Kernel = target
+            return kernel
+        if hasattr(target, "arg_names") and hasattr(target, "run"):
+            below = f"{Layers.unwrap(target).__name__}{'.fn' if hasattr(target, 'configs') else ''}"
+            alternative = ', or call it inside of `with triton_ops.on_miss("tune"):`' if below.endswith(".fn") else ""
+            inner = Layers.unwrap(target)
+            raise KernelTypeError(
+                f"{inner.__module__}:{inner.__name__} is a Triton kernel without a grid",
+                hint=f"wrap it: TritonKernel({below}, grid=lambda meta: (...,), outputs=(...,)){alternative}",
+            )
+        return FunctionKernel(target)
 
 
 def _substitute(function: Callable[..., Any]) -> tuple[str, str] | None:
     """The object that a call makes instead of doing the work, and the way to do it; None for an ordinary callable."""
-    inner = unwrap(function)
+    inner = Layers.unwrap(function)
     inner = inner.func if isinstance(inner, functools.partial) else inner
     call = inner if inspect.isroutine(inner) else type(inner).__call__
     if inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call):
@@ -136,6 +137,6 @@ def _substitute(function: Callable[..., Any]) -> tuple[str, str] | None:
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
     try:
-        return parameters_of(function)
+        return Layers.parameters_of(function)
     except (TypeError, ValueError):  # a builtin without a signature
         return None

@@ -44,7 +44,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from triton_ops.backend.origins import unwrap
+from triton_ops.backend.origins import Layers
 from triton_ops.backend.reader import Reader, ReadValue
 from triton_ops.base import NamedFile, fingerprint
 from triton_ops.settings import triton_options, triton_program
@@ -65,33 +65,34 @@ class Source:
     packages: dict[str, str] = field(default_factory=dict)
     interpreted: bool = False
 
+    @staticmethod
+    def of(function: Any) -> Source:
+        """The meaning of `function`, everything it refers to included.
+
+        Parses the source of every reached function once in a process, a millisecond for a typical kernel. After that it
+        takes a few microseconds, if nothing that can change in place is among what it refers to; else every value is
+        read again.
+        """
+        entry = _sources.get(id(function))
+        if entry is not None and entry[0] is function and all(value.holds() for value in entry[2]):
+            return entry[1]
+        reader = Reader(str(getattr(Layers.unwrap(function), "__module__", "")).partition(".")[0])
+        reader.read("root", function)
+        source = Source(fingerprint(reader.parts), reader.unknown, reader.packages, reader.interpreted)
+        if reader.fixed and reader.unknown is None:
+            _sources[id(function)] = (function, source, reader.values_read)
+            if len(_sources) > _MOST_KEPT:
+                _sources.popitem(last=False)
+        return source
+
+    @staticmethod
+    def is_kept(function: Any) -> bool:
+        """Tell whether `of` answers for this very function in microseconds: nothing in it can change in place."""
+        entry = _sources.get(id(function))
+        return entry is not None and entry[0] is function
+
 
 _sources: OrderedDict[int, tuple[Any, Source, list[ReadValue]]] = OrderedDict()
-
-
-def source_of(function: Any) -> Source:
-    """The meaning of `function`, everything it refers to included.
-
-    Parses the source of every reached function once in a process, a millisecond for a typical kernel. After that it
-    takes a few microseconds, if nothing that can change in place is among what it refers to; else every value again.
-    """
-    entry = _sources.get(id(function))
-    if entry is not None and entry[0] is function and all(value.holds() for value in entry[2]):
-        return entry[1]
-    reader = Reader(str(getattr(unwrap(function), "__module__", "")).partition(".")[0])
-    reader.read("root", function)
-    source = Source(fingerprint(reader.parts), reader.unknown, reader.packages, reader.interpreted)
-    if reader.fixed and reader.unknown is None:
-        _sources[id(function)] = (function, source, reader.values_read)
-        if len(_sources) > _MOST_KEPT:
-            _sources.popitem(last=False)
-    return source
-
-
-def is_kept(function: Any) -> bool:
-    """Tell whether `source_of` answers for this very function in microseconds: nothing in it can change in place."""
-    entry = _sources.get(id(function))
-    return entry is not None and entry[0] is function
 
 
 _PTXAS = ("ptxas", "ptxas-blackwell")
@@ -151,7 +152,7 @@ def ptxas_version(path: Path) -> str | None:
 
 def function_identity(function: Callable[..., Any]) -> dict[str, str]:
     """The identity of a Python callable: source, Python, torch, packages, and the compiler if it uses Triton."""
-    source = source_of(function)
+    source = Source.of(function)
     facts = {"source": source.fingerprint, "python": platform.python_version(), **source.packages, **_torch()}
     compiler = toolchain() if "triton" in source.packages else {}
     return {**facts, **compiler, **_as_python(source.interpreted), **_unknown({"source": source.unknown})}
@@ -171,7 +172,7 @@ def triton_identity(
     `files` take the place of what the compiler makes, and count by their content.
     """
     sources = {**parts, **({} if grid is None else {"grid": grid})}
-    source, others = source_of(function), {name: source_of(part) for name, part in sources.items()}
+    source, others = Source.of(function), {name: Source.of(part) for name, part in sources.items()}
     contents = {f"file {path}": _content(path) for path in files}
     packages = {name: version for name, version in source.packages.items() if name != "triton"}
     return {

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from triton_ops.backend.origins import is_jit_function, unwrap
+from triton_ops.backend.origins import Layers
 
 # Whose result points where their first operand does, or one of those that `where` chooses from.
 _PASS_ON = {"make_block_ptr", "advance", "make_tensor_descriptor", "multiple_of", "max_contiguous", "to", "cast",
@@ -42,7 +42,7 @@ class KernelSource:
 
     def __init__(self, function: Any) -> None:
         self.function = function
-        self._plain = unwrap(function)
+        self._plain = Layers.unwrap(function)
         lines, first = inspect.getsourcelines(self._plain)
         tree = ast.parse(textwrap.dedent("".join(lines)))
         node = next((one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)), None)
@@ -117,7 +117,9 @@ class KernelSource:
     def callee(self, call: ast.Call) -> KernelSource | None:
         """The JIT function of the user's that a call in this function runs; None for any other call."""
         function = self._look_up(call.func)
-        return KernelSource.of(function) if is_jit_function(function) and not _of_triton(unwrap(function)) else None
+        return (
+            KernelSource.of(function) if Layers.is_jit(function) and not _of_triton(Layers.unwrap(function)) else None
+        )
 
     def bound(self, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
         """The parameters that a call of this function gives, each with what it is given."""

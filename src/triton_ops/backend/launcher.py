@@ -33,11 +33,11 @@ from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 from triton_ops.backend.function_kernel import FunctionKernel
-from triton_ops.backend.origins import function_layers, is_jit_function, is_triton, is_users, unwrap
+from triton_ops.backend.origins import Layers, function_layers, is_triton, is_users
 from triton_ops.backend.portable import settled
 from triton_ops.backend.reader import used_values
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable
-from triton_ops.backend.triton_process import ScratchAllocator, is_interpreted, loaded, resources_of, traits_of
+from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess, loaded, resources_of, traits_of
 from triton_ops.base import ForkSafeLock, fingerprint, require
 from triton_ops.device import gpu_missing
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
@@ -290,7 +290,7 @@ class LauncherKernel(CompiledByTriton):
     @property
     def interpreted(self) -> bool:
         """Tell whether its kernels run as Python, as under `TRITON_INTERPRET`."""
-        return any(is_interpreted(kernel) for _, kernel in _kernels_of(self.launch))
+        return any(TritonProcess.is_interpreted(kernel) for _, kernel in _kernels_of(self.launch))
 
     @property
     def compile_imports(self) -> str:
@@ -407,12 +407,12 @@ def _kernels_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     for value in _references(function):
         if is_triton(value):
             *_, kernel = (layer for layer in function_layers(value) if is_triton(layer))
-            if is_jit_function(kernel):
+            if Layers.is_jit(kernel):
                 yield f"{kernel.fn.__module__}.{kernel.fn.__qualname__}", kernel
 
 
 def _home(function: Callable[..., Any]) -> str:
-    return str(getattr(unwrap(function), "__module__", "")).partition(".")[0]
+    return str(getattr(Layers.unwrap(function), "__module__", "")).partition(".")[0]
 
 
 def _is_own(value: Any, home: str) -> bool:
@@ -431,11 +431,11 @@ def _references(function: Callable[..., Any]) -> Iterator[Any]:
     """A function of the user's, and what it and its helpers refer to, each once; kernels are not looked into."""
     home = _home(function)
     ids: set[int] = set()
-    queue: deque[Any] = deque([unwrap(function)])
+    queue: deque[Any] = deque([Layers.unwrap(function)])
     while queue:
         value = queue.popleft()
         if isinstance(value, functools.partial):
-            value = unwrap(value.func)
+            value = Layers.unwrap(value.func)
         if id(value) in ids:
             continue
         ids.add(id(value))

@@ -14,10 +14,10 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from triton_ops.backend.function_kernel import FunctionKernel, as_kernel
-from triton_ops.backend.origins import parameters_of
+from triton_ops.backend.function_kernel import FunctionKernel
+from triton_ops.backend.origins import Layers
 from triton_ops.backend.roles import Arguments, Kernel
-from triton_ops.backend.triton_kernel import kernel_and_space
+from triton_ops.backend.triton_kernel import TritonKernel
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.space import ConfigSpace
 from triton_ops.values import Problem, TensorSpec, Tolerance, Work, as_callable, dtype_name
@@ -61,14 +61,14 @@ class Operation:
     check: Callable[[Any, Any], Any] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kernel", as_kernel(self.kernel))
+        object.__setattr__(self, "kernel", FunctionKernel.as_kernel(self.kernel))
         if self.tolerance is not None:
             object.__setattr__(self, "tolerance", Tolerance.of(self.tolerance))
         as_callable("check", self.check)
         as_callable("reference", self.reference)
         object.__setattr__(self, "dtypes", tuple(map(dtype_name, self.dtypes)))
         if isinstance(self.space, ConfigSpace) or not callable(self.space):
-            kernel, space = kernel_and_space(self.kernel, self.space)
+            kernel, space = TritonKernel.kernel_and_space(self.kernel, self.space)
             object.__setattr__(self, "kernel", kernel)
             object.__setattr__(self, "space", ConfigSpace.from_user(space))
         if self.device == "any" and getattr(self.kernel, "interpreted", None) is False:
@@ -76,7 +76,7 @@ class Operation:
         if not callable(self.arguments):
             raise KernelTypeError(f"arguments is {self.arguments!r}; it must be a function from extents to specs")
         try:
-            parameters_of(self.arguments)
+            Layers.parameters_of(self.arguments)
         except ValueError as error:  # such as `dict`
             raise KernelTypeError(
                 f"arguments is {self.arguments!r}, whose parameters cannot be seen", hint="wrap it in a function"
@@ -98,7 +98,7 @@ class Operation:
     @property
     def extents(self) -> tuple[str, ...]:
         """The names of a shape's extents, in order."""
-        parameters = parameters_of(self.arguments).values()
+        parameters = Layers.parameters_of(self.arguments).values()
         return tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "dtype")
 
     def problem(self, shape: tuple[int, ...] | None = None, dtype: str | None = None) -> Problem:
@@ -117,7 +117,7 @@ class Operation:
     def full_shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
         """`shape` with the defaults for what it leaves out; raises `ShapeMismatchError` as `problem`."""
         names = self.extents
-        parameters = parameters_of(self.arguments)
+        parameters = Layers.parameters_of(self.arguments)
         minimum = sum(parameters[name].default is inspect.Parameter.empty for name in names)
         if shape is None:
             if minimum:

@@ -132,10 +132,52 @@ _KINDS = {"JITFunction", INTERPRETED}
 _JIT_OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
 
 
-def unwrap(function: Any) -> Any:
-    """The plain Python function inside `@triton.jit`, `functools.wraps` and bound methods; else the object itself."""
-    *_, innermost = function_layers(function)
-    return innermost
+class Layers:
+    """A function or a kernel inside of its decorators."""
+
+    @staticmethod
+    def unwrap(function: Any) -> Any:
+        """The plain function inside `@triton.jit`, `functools.wraps` and bound methods; else the object itself."""
+        *_, innermost = function_layers(function)
+        return innermost
+
+    @staticmethod
+    def is_jit(value: Any) -> bool:
+        """Tell whether `value` is a JIT function of Triton or Gluon, told without importing Triton."""
+        return hasattr(value, "fn") and not _KINDS.isdisjoint(cls.__name__ for cls in type(value).__mro__)
+
+    @staticmethod
+    def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+        """The parameters by name; `TypeError` or `ValueError` for a builtin that does not tell them, or no function."""
+        if not isinstance(function, FunctionType) or vars(function):  # a wrapper's attributes say what it wraps
+            return inspect.signature(function).parameters
+        code, defaults, keyword_defaults = function.__code__, function.__defaults__, function.__kwdefaults__
+        entry = _signatures.get(function)
+        if entry is not None and entry[0] is code and entry[1] is defaults and entry[2] is keyword_defaults:
+            return entry[3]
+        parameters = inspect.signature(function).parameters
+        _signatures[function] = (code, defaults, keyword_defaults, parameters)
+        return parameters
+
+    @staticmethod
+    def of(function: Any) -> list[Any]:
+        """A kernel with the kernels below its decorators, the innermost last."""
+        layers = [function]
+        while hasattr(inner := getattr(layers[-1], "fn", None), "run"):
+            layers.append(inner)
+        return layers
+
+    @staticmethod
+    def placed(function: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments by place and by name as Triton's `run` of a kernel takes them.
+
+        What is called like a parameter of `run` itself is given by its place, with all that stands before it.
+        """
+        names, rest, positional = function.arg_names, dict(keywords), list(args)
+        while _OF_RUN & rest.keys() & {*names[len(positional) :]}:
+            name = names[len(positional)]
+            positional.append(rest.pop(name) if name in rest else defaults_of(function)[name])
+        return positional, rest
 
 
 def function_layers(function: Any) -> Iterator[Any]:
@@ -157,11 +199,6 @@ def function_layers(function: Any) -> Iterator[Any]:
 def is_triton(value: Any) -> bool:
     """Tell whether a value is a Triton kernel, or a decorator of Triton's around one."""
     return not isinstance(value, type) and all(hasattr(value, name) for name in ("fn", "run", "arg_names"))
-
-
-def is_jit_function(value: Any) -> bool:
-    """Tell whether `value` is a JIT function of Triton or Gluon, told without importing Triton."""
-    return hasattr(value, "fn") and not _KINDS.isdisjoint(cls.__name__ for cls in type(value).__mro__)
 
 
 def compile_options(kernel: Any) -> Iterator[tuple[str, str]]:
@@ -248,41 +285,45 @@ def _file_of(module: str) -> str | None:
     return None
 
 
-def is_installed(module: str) -> bool:
-    """Tell whether a module belongs to Python, to this package or what it needs, or to an installed package."""
-    if module.partition(".")[0] in _NAMED:
-        return True
-    package = sys.modules.get(module)
-    if package is None or module == "__main__":
-        return False
-    file = getattr(package, "__file__", None)
-    if file is None:
-        return getattr(getattr(package, "__spec__", None), "origin", None) in ("built-in", "frozen")
-    return not is_users_path(file)
+class Origin:
+    """The origin of a module, told by its name."""
 
+    @staticmethod
+    def is_installed(module: str) -> bool:
+        """Tell whether a module belongs to Python, to this package or what it needs, or to an installed package."""
+        if module.partition(".")[0] in _NAMED:
+            return True
+        package = sys.modules.get(module)
+        if package is None or module == "__main__":
+            return False
+        file = getattr(package, "__file__", None)
+        if file is None:
+            return getattr(getattr(package, "__spec__", None), "origin", None) in ("built-in", "frozen")
+        return not is_users_path(file)
 
-def is_carried(module: str, file: str) -> bool:
-    """Tell whether other hosts may lack a package: the user's, or one of a folder that is no Python's own."""
-    return module not in {*_NAMED, "__main__"} and (is_listed(file) or not is_installed(module))
+    @staticmethod
+    def is_carried(module: str, file: str) -> bool:
+        """Tell whether other hosts may lack a package: the user's, or one of a folder that is no Python's own."""
+        return module not in {*_NAMED, "__main__"} and (is_listed(file) or not Origin.is_installed(module))
 
+    @staticmethod
+    def is_found_again(module: str) -> bool:
+        """Tell whether another process that imports a module by its name finds the same file as this one has.
 
-def is_found_again(module: str) -> bool:
-    """Tell whether another process that imports a module by its name finds the same file as this one has.
-
-    What is looked for is the outermost package that has a file, which brings its modules with it.
-    """
-    top, *inner = module.split(".")
-    names = accumulate(inner, "{}.{}".format, initial=top)
-    files = ((name, getattr(sys.modules.get(name), "__file__", None)) for name in names)
-    name, file = next(((name, file) for name, file in files if file is not None), (top, None))
-    if module not in sys.modules or file is None or top in {*_NAMED, "__main__"}:
-        return True
-    if top in sys.stdlib_module_names and not is_users_path(file):
-        return True
-    place = getattr(sys.modules.get(name.rpartition(".")[0]), "__path__", None)  # of a package without a file
-    specs = (finder.find_spec(name, place) for finder in sys.meta_path if hasattr(finder, "find_spec"))
-    spec = next((spec for spec in specs if spec is not None), None)
-    return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == Path(file).resolve()
+        What is looked for is the outermost package that has a file, which brings its modules with it.
+        """
+        top, *inner = module.split(".")
+        names = accumulate(inner, "{}.{}".format, initial=top)
+        files = ((name, getattr(sys.modules.get(name), "__file__", None)) for name in names)
+        name, file = next(((name, file) for name, file in files if file is not None), (top, None))
+        if module not in sys.modules or file is None or top in {*_NAMED, "__main__"}:
+            return True
+        if top in sys.stdlib_module_names and not is_users_path(file):
+            return True
+        place = getattr(sys.modules.get(name.rpartition(".")[0]), "__path__", None)  # of a package without a file
+        specs = (finder.find_spec(name, place) for finder in sys.meta_path if hasattr(finder, "find_spec"))
+        spec = next((spec for spec in specs if spec is not None), None)
+        return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == Path(file).resolve()
 
 
 @lru_cache(maxsize=4096)
@@ -336,27 +377,6 @@ _Parameters = Mapping[str, inspect.Parameter]
 _signatures: WeakKeyDictionary[FunctionType, tuple[Any, Any, Any, _Parameters]] = WeakKeyDictionary()
 
 
-def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """The parameters by name; `TypeError` or `ValueError` for a builtin that does not tell them, or no function."""
-    if not isinstance(function, FunctionType) or vars(function):  # a wrapper's attributes say what it wraps
-        return inspect.signature(function).parameters
-    code, defaults, keyword_defaults = function.__code__, function.__defaults__, function.__kwdefaults__
-    entry = _signatures.get(function)
-    if entry is not None and entry[0] is code and entry[1] is defaults and entry[2] is keyword_defaults:
-        return entry[3]
-    parameters = inspect.signature(function).parameters
-    _signatures[function] = (code, defaults, keyword_defaults, parameters)
-    return parameters
-
-
-def layers(function: Any) -> list[Any]:
-    """A kernel with the kernels below its decorators, the innermost last."""
-    layers = [function]
-    while hasattr(inner := getattr(layers[-1], "fn", None), "run"):
-        layers.append(inner)
-    return layers
-
-
 def without_autotune(function: Any) -> Any:
     """A kernel with its other decorators, which see the values of the config too."""
     if hasattr(function, "configs"):
@@ -371,12 +391,12 @@ def without_autotune(function: Any) -> Any:
 
 def heuristics(function: Any) -> set[str]:
     """The parameters that `@triton.heuristics` gives their values."""
-    return {name for layer in layers(function)[:-1] for name in getattr(layer, "values", ())}
+    return {name for layer in Layers.of(function)[:-1] for name in getattr(layer, "values", ())}
 
 
 def is_gluon(function: Any) -> bool:
     """Tell whether it is a kernel of Gluon."""
-    innermost = layers(function)[-1]
+    innermost = Layers.of(function)[-1]
     return bool(hasattr(innermost, "is_gluon") and innermost.is_gluon())
 
 
@@ -386,20 +406,8 @@ _OF_RUN = {"self", "grid", "warmup"}  # the names of Triton's `run` itself
 
 def defaults_of(function: Any) -> dict[str, Any]:
     """The values of a kernel's parameters that need not be given, by name."""
-    parameters = parameters_of(unwrap(function)).values()
+    parameters = Layers.parameters_of(Layers.unwrap(function)).values()
     return {param.name: param.default for param in parameters if param.default is not param.empty}
-
-
-def placed(function: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments by place and by name as Triton's `run` of a kernel takes them.
-
-    What is called like a parameter of `run` itself is given by its place, with all that stands before it.
-    """
-    names, rest, positional = function.arg_names, dict(keywords), list(args)
-    while _OF_RUN & rest.keys() & {*names[len(positional) :]}:
-        name = names[len(positional)]
-        positional.append(rest.pop(name) if name in rest else defaults_of(function)[name])
-    return positional, rest
 
 
 def missing_parameters(
@@ -412,7 +420,7 @@ def missing_parameters(
     each tunable. Where it cannot answer, every parameter may be its own but the constexpr ones.
     """
     filled = {*values, *tunables, *heuristics(function)}
-    parameters = parameters_of(unwrap(function)).values()
+    parameters = Layers.parameters_of(Layers.unwrap(function)).values()
     missing = [each.name for each in parameters if each.default is each.empty and each.name not in filled]
     if not missing or maker is None:
         return missing
@@ -422,7 +430,7 @@ def missing_parameters(
     except Exception as error:  # noqa: BLE001 - the user's own function; a launch will say why
         if isinstance(error, KeyError) and error.args[:1] and error.args[0] in missing:
             return [error.args[0]]
-        own = {param.name for param in layers(function)[-1].params if not param.is_constexpr}
+        own = {param.name for param in Layers.of(function)[-1].params if not param.is_constexpr}
     return [name for name in missing if name not in own]
 
 

@@ -44,7 +44,7 @@ from typing import Any
 
 import cloudpickle
 
-from triton_ops.backend.origins import is_found_again, is_installed, is_jit_function
+from triton_ops.backend.origins import Layers, Origin
 from triton_ops.backend.reader import names_in, used_values
 from triton_ops.backend.roles import Arguments, CandidateError, StandIn
 from triton_ops.base import require
@@ -111,7 +111,7 @@ _settled_keys: dict[int, str] = {}  # by identity: the name that a function got 
 
 def is_jit_or_constexpr_function(value: Any) -> bool:
     """Tell whether Triton made `value` of a Python function, to be called in kernels."""
-    return is_jit_function(value) or (type(value).__name__ == "ConstexprFunction" and hasattr(value, "fn"))
+    return Layers.is_jit(value) or (type(value).__name__ == "ConstexprFunction" and hasattr(value, "fn"))
 
 
 def settled(kernel: Any) -> Any:
@@ -237,7 +237,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _goes_by_name(self, module: str) -> bool:
         if module not in self._importable:
-            self._importable[module] = is_installed(module) and is_found_again(module)
+            self._importable[module] = Origin.is_installed(module) and Origin.is_found_again(module)
         return self._importable[module]
 
     def _dynamic_function_reduce(self, func: FunctionType) -> Any:
@@ -415,7 +415,7 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _reduced_code(self, obj)
         home = module_of(obj)
         if home not in self._homes:
-            self._homes[home] = is_found_again(home)
+            self._homes[home] = Origin.is_found_again(home)
             if not self._homes[home]:
                 cloudpickle.register_pickle_by_value(sys.modules[home])
         if is_jit_or_constexpr_function(obj):

@@ -41,7 +41,7 @@ from triton_ops.backend.offline import (
 )
 from triton_ops.backend.portable import Packed
 from triton_ops.backend.roles import Arguments, CandidateError, StandIn
-from triton_ops.backend.triton_process import binary_digest, together, warm_up
+from triton_ops.backend.triton_process import TritonProcess, binary_digest, together
 from triton_ops.base import require
 from triton_ops.device import VENDORS, Target
 from triton_ops.exceptions import CacheError, KernelTypeError, TargetError
@@ -123,7 +123,7 @@ class TritonNeeds(CompilerNeeds):
 
     def ready(self) -> None:
         """Import Triton and what is named, and have done what Triton does once in a process."""
-        warming = warm_up(launches=False)
+        warming = TritonProcess.warm_up(launches=False)
         super().ready()
         warming.join()  # a process of one thread can be forked safely, and what two need at once is made twice
         with contextlib.suppress(Exception):  # if Triton does not work, the first config says why

@@ -15,30 +15,14 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_kernel, descriptor
 from triton_ops.backend.identity import triton_identity
-from triton_ops.backend.origins import (
-    defaults_of,
-    heuristics,
-    is_gluon,
-    layers,
-    missing_parameters,
-    placed,
-    unwrap,
-    without_autotune,
-)
+from triton_ops.backend.origins import Layers, defaults_of, heuristics, is_gluon, missing_parameters, without_autotune
 from triton_ops.backend.portable import settled
 from triton_ops.backend.roles import Arguments, CompiledByTriton, Executable, PreparedCall
-from triton_ops.backend.triton_process import (
-    ScratchAllocator,
-    is_interpreted,
-    launcher_of,
-    loaded,
-    resources_of,
-    traits_of,
-)
+from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess, loaded, resources_of, traits_of
 from triton_ops.base import fingerprint, require
 from triton_ops.exceptions import ConfigCollisionError, DeviceError, KernelTypeError, UnknownTunableError
 from triton_ops.space import Config
@@ -51,36 +35,6 @@ OVERRIDE = "ir_override"
 def is_triton_config(value: Any) -> bool:
     """Tell whether a value is a `triton.Config`, told without importing Triton."""
     return hasattr(value, "all_kwargs") and hasattr(value, "pre_hook")
-
-
-def values_of(config: Any) -> Mapping[str, Any]:
-    """Tunables and launch options of a config of either kind; what a `triton.Config` leaves open does not appear."""
-    values: Mapping[str, Any] = config.all_kwargs() if is_triton_config(config) else config
-    return values
-
-
-def kernel_and_space(kernel: Any, space: Any) -> tuple[Any, Any]:
-    """A kernel with the hooks and files that the configs of a space bring, and the space without hooks.
-
-    A space that is no list of `triton.Config`s and overrides no compiled code is given back as it is, with the kernel.
-    `KernelTypeError` if the configs have hooks, and the kernel takes none.
-    """
-    if isinstance(space, Mapping):
-        values = space.get(OVERRIDE)
-        configs: list[Any] = [{OVERRIDE: value} for value in (values if isinstance(values, (list, tuple)) else ())]
-        plain: Any = space
-    elif isinstance(space, (list, tuple)):
-        configs = [one for one in space if is_triton_config(one) or (isinstance(one, Mapping) and OVERRIDE in one)]
-        plain = [_without_hook(one) for one in space]
-    else:
-        return kernel, space
-    if not configs or not hasattr(kernel, "with_configs"):
-        if any(getattr(one, "pre_hook", None) for one in configs):
-            raise KernelTypeError(
-                f"the configs have a pre_hook, and {kernel.name} is no Triton kernel", hint="call it in the function"
-            )
-        return kernel, plain
-    return kernel.with_configs(configs), plain
 
 
 def _without_hook(config: Any) -> Any:
@@ -105,7 +59,7 @@ def hook_of(configs: Sequence[Any]) -> Hook | None:
     if len(hooks) == len(configs) and all(hook is first for _, hook in hooks):
         hook: Hook = first
         return hook
-    return HookByConfig(tuple((Config(values_of(config)), hook) for config, hook in hooks))
+    return HookByConfig(tuple((Config(TritonKernel.values_of(config)), hook) for config, hook in hooks))
 
 
 @dataclass(frozen=True)
@@ -167,11 +121,6 @@ def with_hook_run(hook: Hook, arguments: Arguments, grid: Any, config: Config) -
 Grid = Callable[[Mapping[str, Any]], tuple[int, ...]]
 
 _PLAIN = (bool, int, float, str, bytes, type(None))  # whose text is the same in every process
-# Options of the CUDA and HIP backends of Triton 3.6 to 3.9. Triton itself accepts some misspelled ones in silence.
-LAUNCH_OPTIONS = frozenset({
-    "num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "ptx_options", "launch_cooperative_grid",
-    "launch_pdl", "ir_override", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "allow_flush_denorm", "schedule_hint",
-})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -204,6 +153,13 @@ class TritonKernel(CompiledByTriton):
     Raises:
         KernelTypeError: `function` is no JIT function, `grid` is not callable, or a name is no parameter.
     """
+
+    # Options of the CUDA and HIP backends of Triton 3.6 to 3.9. Triton itself accepts some misspelled ones in silence.
+    LAUNCH_OPTIONS: ClassVar = frozenset({
+        "num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "ptx_options", "launch_cooperative_grid",
+        "launch_pdl", "ir_override", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "allow_flush_denorm",
+        "schedule_hint",
+    })  # fmt: skip
 
     function: Any
     grid: Grid
@@ -245,7 +201,7 @@ class TritonKernel(CompiledByTriton):
 
     def _take_tuners_out(self) -> None:
         """Take every `@triton.autotune` below heuristics out of the function, and keep what it says of arguments."""
-        for tuner in [layer for layer in layers(self.function) if hasattr(layer, "configs")]:
+        for tuner in [layer for layer in Layers.of(self.function) if hasattr(layer, "configs")]:
             if getattr(tuner, "user_defined_pre_hook", False) or getattr(tuner, "user_defined_post_hook", False):
                 raise KernelTypeError(
                     f"the @triton.autotune of {self.name} has a hook of its own",
@@ -258,13 +214,13 @@ class TritonKernel(CompiledByTriton):
     @property
     def name(self) -> str:
         """`module:function`, unless labelled."""
-        inner = unwrap(self.function)
+        inner = Layers.unwrap(self.function)
         return self.label or f"{inner.__module__}:{inner.__name__}"
 
     @property
     def interpreted(self) -> bool:
         """Tell whether it runs as Python, as under `TRITON_INTERPRET`: then there is nothing to compile."""
-        return is_interpreted(self.function)
+        return TritonProcess.is_interpreted(self.function)
 
     @property
     def identity(self) -> Mapping[str, str]:
@@ -287,7 +243,7 @@ class TritonKernel(CompiledByTriton):
     @property
     def cache_key(self) -> str:
         """Triton's name for the source with all that it calls; the names of compiled binaries are made from it."""
-        return str(settled(layers(self.function)[-1]).cache_key)
+        return str(settled(Layers.of(self.function)[-1]).cache_key)
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise unless tunables and arguments together are what the kernel takes.
@@ -309,7 +265,7 @@ class TritonKernel(CompiledByTriton):
                 hint="pass it as an argument, or add it to the config space",
             )
         check_declared(self.name, self.descriptors, values)
-        check_in_kernel(self.name, layers(self.function)[-1], values)
+        check_in_kernel(self.name, Layers.of(self.function)[-1], values)
         if not self.interpreted:
             Arguments.check_no_arrays(self.name, values)
         places = {tensor.device.type for tensor in arguments.tensors()}
@@ -328,11 +284,11 @@ class TritonKernel(CompiledByTriton):
                 f"{', '.join(map(repr, clash))} is both a tunable and an argument of {self.name}",
                 hint="leave it out of the arguments, or out of the space",
             )
-        if unknown := [name for name in names if name not in order and name not in LAUNCH_OPTIONS]:
+        if unknown := [name for name in names if name not in order and name not in self.LAUNCH_OPTIONS]:
             raise UnknownTunableError(
                 f"{self.name} has no parameter {', '.join(map(repr, unknown))}; tunable are "
                 f"{', '.join(name for name in order if name not in arguments)} and the launch options "
-                f"{', '.join(sorted(LAUNCH_OPTIONS))}",
+                f"{', '.join(sorted(self.LAUNCH_OPTIONS))}",
                 hint="correct the tunable's name",
             )
         results = heuristics(self.function)
@@ -350,7 +306,7 @@ class TritonKernel(CompiledByTriton):
     @property
     def compile_imports(self) -> str:
         """Torch where code of the user's, heuristics or a hook, may ask a tensor anything when a config is compiled."""
-        return "torch" if len(layers(self.function)) > 1 or self.pre_hook is not None else ""
+        return "torch" if len(Layers.of(self.function)) > 1 or self.pre_hook is not None else ""
 
     @property
     def without_grid(self) -> TritonKernel:
@@ -369,14 +325,14 @@ class TritonKernel(CompiledByTriton):
         """
         all_configs = list(configs)
         hook = both_hooks(hook_of(all_configs), self.pre_hook)
-        return replace(self, pre_hook=hook, overrides=overrides_of(map(values_of, all_configs)))
+        return replace(self, pre_hook=hook, overrides=overrides_of(map(TritonKernel.values_of, all_configs)))
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
         """Triton's compiled kernel for these arguments' types and alignment; nothing is loaded or launched."""
         own_arguments, _ = self._own_arguments(config, arguments)
-        settled(layers(self.function)[-1])
+        settled(Layers.of(self.function)[-1])
         grid = functools.partial(self._grid, config, arguments)  # for those who ask: compiling does not
-        args, keywords = placed(self.function, own_arguments.positional, {**own_arguments.keyword, **config})
+        args, keywords = Layers.placed(self.function, own_arguments.positional, {**own_arguments.keyword, **config})
         kernel = self.function.warmup(*args, grid=grid, **keywords)
         return [kernel.result() if hasattr(kernel, "result") else kernel]
 
@@ -404,9 +360,9 @@ class TritonKernel(CompiledByTriton):
         def bind(arguments: Arguments) -> Callable[[], Any]:
             grid = functools.partial(self._grid, config, arguments)
             own_arguments, writes = self._own_arguments(config, arguments)
-            args, keywords = placed(self.function, own_arguments.positional, {**own_arguments.keyword, **config})
+            args, keywords = Layers.placed(self.function, own_arguments.positional, {**own_arguments.keyword, **config})
             run: Callable[[], Any] = functools.partial(
-                launcher_of(self.function), *args, grid=grid, warmup=False, **keywords
+                TritonProcess.launcher_of(self.function), *args, grid=grid, warmup=False, **keywords
             )
             prepare = self._preparation(config, own_arguments, writes)
             run = _without_result(ScratchAllocator.around(run) if scratch else run)
@@ -459,7 +415,7 @@ class TritonKernel(CompiledByTriton):
         None if the machine code is not known, the grid function raises, heuristics compute a plain argument, or a hook
         may do anything before the launch. Tensors may be stand-ins without memory.
         """
-        plain = {param.name for param in layers(self.function)[-1].params if not param.is_constexpr}
+        plain = {param.name for param in Layers.of(self.function)[-1].params if not param.is_constexpr}
         if (
             resources is None
             or resources.binary is None
@@ -479,6 +435,37 @@ class TritonKernel(CompiledByTriton):
     def _grid(self, config: Config, arguments: Arguments, meta: Mapping[str, Any]) -> tuple[int, ...]:
         # Triton has bound `meta`: it also has defaults, and values that heuristics compute.
         return self.grid({**meta, **self.by_name(arguments), **config})
+
+    @staticmethod
+    def values_of(config: Any) -> Mapping[str, Any]:
+        """Tunables and launch options of a config of either kind, without what a `triton.Config` leaves open."""
+        values: Mapping[str, Any] = config.all_kwargs() if is_triton_config(config) else config
+        return values
+
+    @staticmethod
+    def kernel_and_space(kernel: Any, space: Any) -> tuple[Any, Any]:
+        """A kernel with the hooks and files that the configs of a space bring, and the space without hooks.
+
+        A space that is no list of `triton.Config`s and overrides no compiled code is given back as it is, with the
+        kernel. `KernelTypeError` if the configs have hooks, and the kernel takes none.
+        """
+        if isinstance(space, Mapping):
+            values = space.get(OVERRIDE)
+            configs: list[Any] = [{OVERRIDE: value} for value in (values if isinstance(values, (list, tuple)) else ())]
+            plain: Any = space
+        elif isinstance(space, (list, tuple)):
+            configs = [one for one in space if is_triton_config(one) or (isinstance(one, Mapping) and OVERRIDE in one)]
+            plain = [_without_hook(one) for one in space]
+        else:
+            return kernel, space
+        if not configs or not hasattr(kernel, "with_configs"):
+            if any(getattr(one, "pre_hook", None) for one in configs):
+                raise KernelTypeError(
+                    f"the configs have a pre_hook, and {kernel.name} is no Triton kernel",
+                    hint="call it in the function",
+                )
+            return kernel, plain
+        return kernel.with_configs(configs), plain
 
 
 def _without_result(launch: Callable[[], Any]) -> Callable[[], None]:

@@ -61,7 +61,7 @@ from typing import Any
 from triton_ops import settings
 from triton_ops._paths import expanded
 from triton_ops.backend.identity import ptxas_version
-from triton_ops.backend.origins import INTERPRETED, layers
+from triton_ops.backend.origins import INTERPRETED, Layers
 from triton_ops.backend.portable import Packed
 from triton_ops.backend.roles import CandidateError
 from triton_ops.base import (
@@ -211,14 +211,80 @@ _FITS_NUMPY = (3, 7)  # the first Triton whose interpreter runs with NumPy 2.4
 _turn = ForkSafeLock(threading.RLock)
 
 
-def is_interpreted(function: Any) -> bool:
-    """Tell whether a kernel, below its decorators, runs as Python."""
-    return type(layers(function)[-1]).__name__ == INTERPRETED
+class TritonProcess:
+    """Triton in this process: what runs as Python, what is done once, and when nothing is compiled."""
 
+    @staticmethod
+    def is_interpreted(function: Any) -> bool:
+        """Tell whether a kernel, below its decorators, runs as Python."""
+        return type(Layers.of(function)[-1]).__name__ == INTERPRETED
 
-def launcher_of(function: Any) -> Callable[..., Any]:
-    """The callable that launches a kernel; of those that run as Python, one at a time."""
-    return _InTurn(function) if is_interpreted(function) else function.run
+    @staticmethod
+    def launcher_of(function: Any) -> Callable[..., Any]:
+        """The callable that launches a kernel; of those that run as Python, one at a time."""
+        return _InTurn(function) if TritonProcess.is_interpreted(function) else function.run
+
+    @staticmethod
+    def numpy_misfit(error: Exception | None = None) -> MissingDependencyError | None:
+        """The advice where Triton's interpreter is of before NumPy 2.4, and NumPy is not; None otherwise.
+
+        None also for an error of the interpreter that is not because of NumPy.
+        """
+        refused = error is None or _REFUSED_BY_NUMPY in str(error)
+        if not refused or _numbers("triton") >= _FITS_NUMPY or _numbers("numpy") < (2, 4):
+            return None
+        return MissingDependencyError(
+            f"the interpreter of Triton {_version('triton')} does not run this kernel with NumPy {_version('numpy')}",
+            hint="pip install 'numpy<2.4'; or use Triton 3.7 or newer",
+        )
+
+    @staticmethod
+    def warm_up(launches: bool) -> threading.Thread:
+        """Begin in a thread what Triton does once before its first kernel: it takes half a second and more.
+
+        A process that imports torch meanwhile has it for nothing. Triton's key of itself is read or made, and, if this
+        process `launches` kernels, the driver is readied with a module built by the C compiler. What fails is met
+        again, and told, by whoever compiles or launches first.
+        """
+
+        def work() -> None:
+            for vendor in VENDORS.values() if launches else ():
+                with contextlib.suppress(Exception):
+                    driver = vendor.triton_driver
+                    getattr(import_in_order(driver.module), driver.utilities)()
+            with contextlib.suppress(Exception):
+                ready_key()
+
+        thread = threading.Thread(target=work, name="triton-ops warm-up", daemon=True)
+        thread.start()
+        return thread
+
+    @staticmethod
+    @contextlib.contextmanager
+    def nothing_compiled() -> Iterator[None]:
+        """Have Triton compile nothing for this thread meanwhile: a kernel without a binary in this process fails.
+
+        Triton asks its `jit_cache_hook` before it compiles, and lets the compilation be where that says so; the launch
+        that asked for it then launches nothing. Other threads compile what they want, and the hook that was there is
+        asked for them. The hook is given back by the last thread that leaves, unless somebody has set another one
+        meanwhile.
+        """
+        knobs = sys.modules.get("triton.knobs")
+        if knobs is None:
+            yield
+            return
+        with _Refusal.lock:
+            hook = knobs.runtime.jit_cache_hook
+            if not isinstance(hook, _Refusal):
+                hook = knobs.runtime.jit_cache_hook = _Refusal(hook)
+            hook.threads[threading.get_ident()] += 1
+        try:
+            yield
+        finally:
+            with _Refusal.lock:
+                hook.threads -= Counter((threading.get_ident(),))
+                if not hook.threads and knobs.runtime.jit_cache_hook is hook:
+                    knobs.runtime.jit_cache_hook = hook.before
 
 
 class _InTurn:
@@ -233,23 +299,9 @@ class _InTurn:
             try:
                 return self.function.run(*args, **kwargs)
             except Exception as error:
-                if (misfit := numpy_misfit(error)) is not None:
+                if (misfit := TritonProcess.numpy_misfit(error)) is not None:
                     raise misfit from error
                 raise
-
-
-def numpy_misfit(error: Exception | None = None) -> MissingDependencyError | None:
-    """The advice where Triton's interpreter is of before NumPy 2.4, and NumPy is not; None otherwise.
-
-    None also for an error of the interpreter that is not because of NumPy.
-    """
-    refused = error is None or _REFUSED_BY_NUMPY in str(error)
-    if not refused or _numbers("triton") >= _FITS_NUMPY or _numbers("numpy") < (2, 4):
-        return None
-    return MissingDependencyError(
-        f"the interpreter of Triton {_version('triton')} does not run this kernel with NumPy {_version('numpy')}",
-        hint="pip install 'numpy<2.4'; or use Triton 3.7 or newer",
-    )
 
 
 def _numbers(package: str) -> tuple[int, ...]:
@@ -310,27 +362,6 @@ def _stored_key(path: Path, files: str) -> str | None:
         return None
     key = content.get("key")
     return key if content.get("files") == files and isinstance(key, str) else None
-
-
-def warm_up(launches: bool) -> threading.Thread:
-    """Begin in a thread what Triton does once before its first kernel: it takes half a second and more.
-
-    A process that imports torch meanwhile has it for nothing. Triton's key of itself is read or made, and, if this
-    process `launches` kernels, the driver is readied with a module built by the C compiler. What fails is met again,
-    and told, by whoever compiles or launches first.
-    """
-
-    def work() -> None:
-        for vendor in VENDORS.values() if launches else ():
-            with contextlib.suppress(Exception):
-                driver = vendor.triton_driver
-                getattr(import_in_order(driver.module), driver.utilities)()
-        with contextlib.suppress(Exception):
-            ready_key()
-
-    thread = threading.Thread(target=work, name="triton-ops warm-up", daemon=True)
-    thread.start()
-    return thread
 
 
 _log = logging.getLogger("triton_ops")
@@ -410,32 +441,6 @@ def loaded(make: Callable[[], Sequence[Any]]) -> Sequence[Any]:
     except Exception as error:
         raise CandidateError.of_compiler(error) from error
     return kernels
-
-
-@contextlib.contextmanager
-def nothing_compiled() -> Iterator[None]:
-    """Have Triton compile nothing for this thread meanwhile: a kernel without a binary in this process fails.
-
-    Triton asks its `jit_cache_hook` before it compiles, and lets the compilation be where that says so; the launch that
-    asked for it then launches nothing. Other threads compile what they want, and the hook that was there is asked for
-    them. The hook is given back by the last thread that leaves, unless somebody has set another one meanwhile.
-    """
-    knobs = sys.modules.get("triton.knobs")
-    if knobs is None:
-        yield
-        return
-    with _Refusal.lock:
-        hook = knobs.runtime.jit_cache_hook
-        if not isinstance(hook, _Refusal):
-            hook = knobs.runtime.jit_cache_hook = _Refusal(hook)
-        hook.threads[threading.get_ident()] += 1
-    try:
-        yield
-    finally:
-        with _Refusal.lock:
-            hook.threads -= Counter((threading.get_ident(),))
-            if not hook.threads and knobs.runtime.jit_cache_hook is hook:
-                knobs.runtime.jit_cache_hook = hook.before
 
 
 class _Refusal:

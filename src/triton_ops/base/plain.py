@@ -107,16 +107,22 @@ def storable(value: Any) -> Any:
 _CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-def gain_text(ratio: float, interval: tuple[float, float] | None) -> str:
-    """A gain as text, such as `1.25x (1.22 to 1.28)`, with its 95 % interval where that is known."""
+def gain_text(ratio: float | None, interval: tuple[float, float] | None = None, unproven: str = "") -> str:
+    """A gain as text, such as `1.25x (1.22 to 1.28)`, with its 95 % interval where that is known.
+
+    It is `unproven` where a text says why, and `-` where there is no gain.
+    """
+    if unproven or ratio is None:
+        return "unproven" if unproven else "-"
     low, high = ("", "") if interval is None else (f"{interval[0]:.2f}", f"{interval[1]:.2f}")
     return f"{ratio:.2f}x" if low == high else f"{ratio:.2f}x ({low} to {high})"
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things, such as `1 kernel` and `2,000 launches`."""
-    ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
-    return f"{count:,} {noun}{ending}"
+    """A number of things, such as `1 kernel`, `2 entries` and `2,000 launches`."""
+    if count == 1:
+        return f"{count:,} {noun}"
+    return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}{'es' * noun.endswith('ch') or 's'}"
 
 
 def escaped(text: str) -> str:

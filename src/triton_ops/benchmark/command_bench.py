@@ -21,25 +21,20 @@ from triton_ops.dispatch import FALLBACK, RECORD, origin_of, would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError
 from triton_ops.kernels import load_target
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
-from triton_ops.request import checked_seed, device_for, operation_of, parse_config, parse_shapes, tensors_of
+from triton_ops.request import TuneOptions, TypedProblem, device_for
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal import (
     CacheDir,
     Device,
     Dtype,
-    Json,
+    Facts,
     NoWait,
     Shape,
-    bold,
     folder_of,
-    headed_table,
     only_data_on_stdout,
-    paragraph,
-    say,
-    say_json,
+    option,
     stderr,
     tell,
-    width,
 )
 from triton_ops.values import Key, Measurement, Problem, dtype_name
 
@@ -159,7 +154,7 @@ def _bound(
 
 
 def _of_operation(text: str, operation: Operation, request: BenchRequest) -> _BoundTarget:
-    operation, _, shape, dtype = operation_of(operation, None, request.shapes, request.dtype)
+    operation, _, shape, dtype = TypedProblem(request.shapes, request.dtype).operation(operation)
     problem = operation.problem(shape, dtype)
     device = device_for(request.device, operation.device, operation.name)
     space = operation.space_for(problem)
@@ -202,7 +197,7 @@ def _of(record: Record) -> dict[str, _WithOrigin]:
 
 def _as_operation(kernel: FunctionKernel, tunables: list[str], request: BenchRequest) -> Operation:
     """An operation that gives the problem and the inputs; its config space is a placeholder that nobody reads."""
-    specs = tensors_of(kernel, tunables, request.shapes, request.dtype)
+    specs = TypedProblem(request.shapes, request.dtype).tensors(kernel, tunables)
     return Operation(kernel.name, kernel, ConfigSpace.from_user({"-": [0]}), lambda: specs)
 
 
@@ -263,39 +258,35 @@ def bench_command(
     dtype: Dtype = None,
     config: Annotated[
         list[str] | None,
-        typer.Option("--config", metavar="NAME=V", help="Config of A, repeated or NAME=V,NAME=V; default its winner."),
+        option("--config", "Config of A, repeated or NAME=V,NAME=V; default its winner.", "NAME=V"),
     ] = None,
     config_b: Annotated[
         list[str] | None,
-        typer.Option("--config-b", metavar="NAME=V", help="Config of B; default as for A, of A its default."),
+        option("--config-b", "Config of B; default as for A, of A its default.", "NAME=V"),
     ] = None,
-    seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", help="No round is started after this time.")
-    ] = 10.0,
-    warm: Annotated[bool, typer.Option("--warm", help="On a GPU, leave L2 as the launch before left it.")] = False,
+    seconds: Annotated[float, option("--seconds", "No round is started after this time.", "S")] = 10.0,
+    warm: Annotated[bool, option("--warm", "On a GPU, leave L2 as the launch before left it.")] = False,
     device: Device = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the orders and the inputs.")] = 0,
+    seed: Annotated[int, option("--seed", "Of the orders and the inputs.", "N")] = 0,
     no_wait: NoWait = False,
     cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """Find out whether A is faster than B, by running both in turn on one problem.
 
     With one TARGET, its winner or --config is compared with its default config. The winner of an operation is the
     config with which a call would run, as `why` tells. `bench kernels` compares every shipped kernel with the vendor's
     library, eager PyTorch and torch.compile at its named problems.
     """
-    checked_seed(seed)
+    TuneOptions(seed=seed)  # refused before any work
     if target == _ALL_KERNELS:
         one = {"B": other, "--shape": shape, "--dtype": dtype, "--config": config, "--config-b": config_b}
         run = KernelRun(seconds=seconds, device=device or "cuda", cold=not warm, cache_dir=cache_dir)
         with only_data_on_stdout():
-            _bench_kernels(run, as_json=as_json, refused={name: bool(v) for name, v in one.items()})
-        return
+            return _bench_kernels(run, {name: bool(v) for name, v in one.items()})
     policy = duel_policy(None, seconds)  # bad options are refused before the target's code runs
-    configs = parse_config(config, "--config"), parse_config(config_b, "--config-b")
+    configs = TypedProblem.config(config, "--config"), TypedProblem.config(config_b, "--config-b")
     request = BenchRequest(
-        shapes=parse_shapes(shape), dtype=dtype, device=device, cold=not warm, seed=seed, cache_dir=cache_dir
+        shapes=TypedProblem.of(shape).shapes, dtype=dtype, device=device, cold=not warm, seed=seed, cache_dir=cache_dir
     )
     if request.dtype is not None:
         dtype_name(request.dtype)
@@ -311,20 +302,12 @@ def bench_command(
             comparison = compare_contestants(
                 a.contestant, b.contestant, policy, cold=request.cold, seed=seed, wait=not no_wait, follow=follow
             )
-    if as_json:
-        say_json(_as_json(a, b, comparison))
-    else:
-        say(*_report(a, b, comparison, width()))
-
-
-def _report(a: BenchContestant, b: BenchContestant, comparison: Comparison, columns: int | None) -> list[str]:
-    verdict, *notes = str(comparison).splitlines()
-    return [
-        f"{a.problem} on {probe(a.contestant.device_name).name}",
-        *headed_table(_HEADER, [_row(a, comparison.a), _row(b, comparison.b)], columns, _NUMBERS),
-        *map(bold, paragraph("", verdict, columns)),
-        *(line for note in notes for line in paragraph("", note, columns)),
-    ]
+    facts = Facts("bench", _as_json(a, b, comparison))
+    facts.text(f"{a.problem} on {probe(a.contestant.device_name).name}")
+    facts.table(_HEADER, [_row(a, comparison.a), _row(b, comparison.b)], _NUMBERS)
+    for number, line in enumerate(str(comparison).splitlines()):
+        facts.text(line, bold=not number)
+    return facts
 
 
 def _row(a_or_b: BenchContestant, times: Measurement) -> list[str]:
@@ -359,8 +342,8 @@ def _contestant_json(a_or_b: BenchContestant, times: Measurement) -> dict[str, A
     }  # fmt: skip
 
 
-def _bench_kernels(run: KernelRun, *, as_json: bool, refused: dict[str, bool]) -> None:
-    """Compare every shipped kernel with its rivals, and print the rows; no option in `refused` may have been typed."""
+def _bench_kernels(run: KernelRun, refused: dict[str, bool]) -> Facts:
+    """Compare every shipped kernel with its rivals; no option in `refused` may have been typed."""
     if options := [name for name, is_typed in refused.items() if is_typed]:
         raise SettingsError(
             f"{', '.join(options)} cannot be given with `bench {_ALL_KERNELS}`, which takes every kernel at its named "
@@ -377,11 +360,9 @@ def _bench_kernels(run: KernelRun, *, as_json: bool, refused: dict[str, bool]) -
     for row in rows_of(run):
         rows.append(row)
         tell(f"{row.kernel} {row.problem} beside {row.rival}: {_speed(row)} {row.verdict}".replace("  ", " "))
-    if as_json:
-        say_json({"device": device, "rows": [row.document for row in rows]})
-        return
-    lines = headed_table(_KERNELS_HEADER, [_kernel_row(row) for row in rows], width(), _KERNELS_NUMBERS)
-    say(f"{len(rows)} comparisons on {device}", *lines)
+    facts = Facts("bench kernels", {"device": device, "rows": [row.document for row in rows]})
+    facts.text(f"{len(rows)} comparisons on {device}")
+    return facts.table(_KERNELS_HEADER, list(map(_kernel_row, rows)), _KERNELS_NUMBERS)
 
 
 def _kernel_row(row: KernelRow) -> list[str]:

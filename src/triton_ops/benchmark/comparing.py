@@ -26,7 +26,7 @@ from triton_ops.benchmark.timing import (
     prepare,
 )
 from triton_ops.exceptions import SettingsError
-from triton_ops.request import checked_seed
+from triton_ops.request import TuneOptions
 from triton_ops.timing import Arm, DuelPolicy, GuardSummary, Interval, Rounds, Sampler, Timer
 from triton_ops.values import Measurement
 
@@ -196,7 +196,7 @@ def compare(
     Cost: on a CPU three copies of the tensors, about 15 ms a round for short calls and three calls a round for long
     ones; on a GPU also the copies that keep L2 cold, at most half of the free memory.
     """
-    policy, seed = duel_policy(rounds, seconds), checked_seed(seed)
+    policy, seed = duel_policy(rounds, seconds), TuneOptions(seed=seed).seed
     _check_names(names)
     first, second = contestants_of(dict(zip(names, (a, b), strict=True)), args, kwargs, device, seed)
     with rounds_bar((first.name, second.name), policy.seconds) as follow:

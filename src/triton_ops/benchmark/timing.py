@@ -20,16 +20,7 @@ from numbers import Real
 from typing import Any, TypeAlias
 
 import triton_ops
-from triton_ops.backend import (
-    Arguments,
-    CandidateError,
-    Executable,
-    FunctionKernel,
-    Kernel,
-    Operation,
-    Protection,
-    as_kernel,
-)
+from triton_ops.backend import Arguments, CandidateError, Executable, FunctionKernel, Kernel, Operation, Protection
 from triton_ops.base import require
 from triton_ops.device import CpuLoad, TorchDevice, Turns, gpu_missing, probe
 from triton_ops.evaluation import Subject
@@ -104,7 +95,7 @@ def _contestant(
             make_arguments = makers.setdefault(id(target), task.arguments)
             return Contestant(name, task.kernel, config, device_name=task.device_name, arguments=make_arguments)
         target = target.kernel
-    kernel = None if isinstance(target, Operation) else as_kernel(target)
+    kernel = None if isinstance(target, Operation) else FunctionKernel.as_kernel(target)
     if kernel is None or (kernel is target and not _is_pair(what)):
         raise KernelTypeError(f"{name} is a kernel without a config", hint="give a pair: (kernel, config)")
     kernel.check(config, arguments)

@@ -1,75 +1,12 @@
-"""The program `triton-ops`.
-
-`triton-ops show` needs no search, no compiler and no timer; importing them for every command would take most of the
-time that the quick commands take (benchmarks/launch/cli_start.py).
-"""
+"""The list of commands of `triton-ops`, by sections, with the names that they had before."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import cache
-from importlib import import_module
-from typing import Annotated, Any
-
-import typer
-from typer.core import TyperCommand, TyperGroup
 
 from triton_ops import __version__
-from triton_ops.terminal import Verbose, end_at_once_when_interrupted, group, option, run, say
-
-
-class ImportedLater(TyperCommand):
-    """A command with its name and short help; its room has the rest."""
-
-    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """The context of the imported command, which takes the place of this one."""
-        assert self.name is not None
-        return imported(self.name).make_context(info_name, args, parent, **extra)
-
-
-def imported(name: str) -> Any:
-    """The command, or group, that its place has as `NAME_command`, in the form of the parser under Typer."""
-    place, _ = _COMMANDS[name]
-    command = getattr(import_module(f"triton_ops.{place}"), f"{name.replace('-', '_')}_command")
-    if not isinstance(command, typer.Typer):
-        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-        single.command(name)(command)
-        command = single
-    return _with_verbose(unconverted(typer.main.get_command(command)))
-
-
-def _with_verbose(command: Any) -> Any:
-    """The same command, or the commands of the same group, with the program's own `-v` as the last option."""
-    commands = getattr(command, "commands", {}).values()
-    if not commands:
-        command.params.append(next(parameter for parameter in _root().params if parameter.name == "verbose"))
-    for inner in commands:
-        _with_verbose(inner)
-    return command
-
-
-class _Unchanged:
-    """The conversion for values to which the parser has already given the right type: it changes nothing."""
-
-    @staticmethod
-    def coerce(value: Any, **_context: Any) -> Any:
-        return value
-
-
-def unconverted(command: Any) -> Any:
-    """The same command, changed so that pydantic does not convert its texts and flags.
-
-    Typer 0.29 converts every value with an adapter of pydantic, even a text into a text. The import of pydantic would
-    take half of the time of `triton-ops show`. Versions of Typer without pydantic ignore the attribute set here.
-    """
-    for inner in getattr(command, "commands", {}).values():
-        unconverted(inner)
-    for parameter in command.get_params(typer.Context(command)):  # with `--help`
-        if getattr(getattr(parameter, "type_descriptor", None), "annotation", None) in (str, bool):
-            parameter.get_runtime_param = _Unchanged
-    return command
-
+from triton_ops.terminal import Program, end_at_once_when_interrupted
 
 _EPILOG = """\b
 Exit codes:
@@ -77,80 +14,95 @@ Exit codes:
   1    no configuration ran
   2    bad input
   3    no such device or package
-  4    cache, lockfile or run log cannot be used
+  4    no such record; or cache, lockfile or run log cannot be used
   5    a check found something
+  6    a kernel that a file names is not loaded
   70   internal error
-  130  interrupted; the same command goes on"""
+  130  interrupted; the same command goes on
 
-app = group("Autotune Triton kernels and any callable: measured, verified, remembered.", "triton-ops", _EPILOG)
-_COMMANDS = {
-    "tune": ("cli.tune", "Find the fastest config of TARGET, or recall it."),
-    "show": ("records", "Show what is known: winners, gains, devices."),
-    "bench": ("benchmark", "Find out whether A is faster than B."),
-    "compile-modes": ("compile_modes", "Find the best way to torch.compile a model."),
-    "advise": ("compile_modes", "Say what is worth doing about a model's speed."),
-    "inductor": ("cli.inductor", "Options, caches, logs and graphs of torch's compiler."),
-    "compile": ("lab", "Show what every config takes, without a GPU."),
-    "record": ("lab", "Measure a whole space, to judge searches on it."),
-    "replay": ("lab", "Judge a search on recorded spaces."),
-    "rank": ("lab", "Order a space by expected times, without a GPU."),
-    "explain": ("lab", "Say what limits a config on a device, and why."),
-    "simulate": ("lab", "Rank configs of a textbook workload, and say why."),
-    "spills": ("lab", "Say what a config spills, and try cures."),
-    "profile": ("cli.profile", "Say what limits kernels, from a profile."),
-    "cliffs": ("lab", "Say at which shapes a wave is added."),
-    "sensitivity": ("lab", "Say which tunables matter, from a recording."),
-    "report": ("report", "Show what runs say: text, Markdown, or a page."),
-    "portfolio": ("ship", "Choose few configs for many problems of a kernel."),
-    "calibrate": ("timing", "Measure this GPU for the model."),
-    "lint": ("lint", "Find pitfalls in kernels, without a GPU."),
-    "doctor": ("backend", "Say what works here, what does not, and why."),
-    "keys": ("records", "Say which parts of a key matter, from records."),
-    "lock": ("records", "Pin winners in a file for git, or check it."),
-    "verify": ("ship", "Check a lockfile, and measure it again."),
-    "exchange": ("ship", "Carry tables from and to other engines."),
-    "why": ("cli.why", "Say which config a call would run, and why."),
-    "misses": ("records", "List the problems that nothing answered."),
-    "cache": ("records", "List, remove, locate, export and import records."),
-}  # the place of each below `triton_ops`, and its short help; `--help` lists them in this order
+`triton-ops completion bash` prints what makes bash complete; or zsh, fish."""
+_SECTIONS = {
+    "Tune": {
+        "tune": ("cli.tune", "tune_command", "Find the fastest config of TARGET, or recall it."),
+        "bench": ("benchmark", "bench_command", "Find out whether A is faster than B."),
+        "torch modes": ("compile_modes", "compile_modes_command", "Find the best way to torch.compile a model."),
+        "torch advise": ("compile_modes", "advise_command", "Say what is worth doing about a model's speed."),
+        "torch options": ("compile_modes", "options_command", "List what torch's compiler can be told."),
+        "torch backends": ("compile_modes", "backends_command", "Say which backends tune a product, and why not all."),
+        "torch cache": ("compile_modes", "inductor_cache_command", "Show the compiler's cache folder, or clean it."),
+        "torch log": ("cli.clocked", "log_command", "Read what the compiler wrote."),
+        "torch draw": ("compile_modes", "draw_command", "Draw captured graphs, and say how two differ."),
+    },
+    "Look": {
+        "cache show": ("records", "show_command", "Show what is known: winners, gains, devices."),
+        "cache misses": ("records", "misses_command", "List the problems that nothing answered."),
+        "cache rm": ("records", "remove_command", "Remove records."),
+        "cache path": ("records", "path_command", "Print the folder of records."),
+        "cache export": ("records", "export_command", "Write records to one file."),
+        "cache import": ("records", "import_command", "Take in the records of such a file."),
+        "report": ("report", "report_command", "Show what runs say: text, Markdown, or a page."),
+        "why": ("cli.why", "why_command", "Say which config a call would run, and why."),
+        "explain": ("lab", "explain_command", "Say what limits a config on a device, and why."),
+        "explain rank": ("lab", "rank_command", "Order a space by expected times, without a GPU."),
+        "explain spills": ("lab", "spills_command", "Say what a config spills, and try cures."),
+        "explain cliffs": ("lab", "cliffs_command", "Say at which shapes a wave is added."),
+        "explain sensitivity": ("lab", "sensitivity_command", "Say which tunables matter, from a recording."),
+        "explain profile": ("lab", "read_command", "Say what limits kernels, from a profile."),
+        "explain profile run": ("lab", "run_command", "Profile a program here, and say what limits it."),
+        "explain profile flow": ("cli.clocked", "flow_command", "Time TARGET, and say what limits its kernels."),
+        "explain profile command": ("lab", "command_command", "Print the command that profiles a program."),
+        "explain profile ptxas": ("lab", "ptxas_command", "Say which kernels spill, from the assembler's words."),
+        "explain profile call": ("lab", "call_command", "Call TARGET some times, for a profiler."),
+        "compile": ("lab", "compile_command", "Show what every config takes, without a GPU."),
+        "lint": ("lint", "lint_command", "Find pitfalls in kernels, without a GPU."),
+        "doctor": ("backend", "doctor_command", "Say what works here, what does not, and why."),
+    },
+    "Ship": {
+        "lock": ("records", "lock_command", "Pin winners in a file for git, or check it."),
+        "lock verify": ("ship", "verify_command", "Check a lockfile, and measure it again."),
+        "lock keys": ("records", "keys_command", "Say which parts of a key matter, from records."),
+        "lock portfolio": ("ship", "portfolio_command", "Choose few configs for many problems of a kernel."),
+        "exchange export": ("ship", "export_command", "Write a kernel's entries as a table of an engine."),
+        "exchange import": ("ship", "import_command", "Take a table's fastest configs into a lockfile."),
+        "exchange look-up": ("ship", "look_up_command", "Print the config that the engine would take."),
+    },
+    "Learn": {
+        "simulate": ("lab", "simulate_command", "Rank configs of a textbook workload, and say why."),
+        "record": ("lab", "record_command", "Measure a whole space, to judge searches on it."),
+        "replay": ("lab", "replay_command", "Judge a search on recorded spaces."),
+        "calibrate": ("timing", "calibrate_command", "Measure this GPU for the model."),
+    },
+}  # the room of each, its function there, and its short help, in the order of `--help`
+_GROUPS = {
+    "torch": "Compile models: ways, options, caches and logs.",
+    "cache": "Show, remove, locate, export and import records.",
+    "exchange": "Carry tables from and to other engines.",
+    "inductor": "Options, caches, logs and graphs of torch's compiler.",
+    "profile": "Say what limits kernels, from a profile of Nsight Compute.",
+}
+_FORMER = {
+    "show": "cache show", "cache ls": "cache show", "misses": "cache misses",
+    "compile-modes": "torch modes", "advise": "torch advise",
+    **{f"inductor {name}": f"torch {name}" for name in ("options", "backends", "cache", "log", "draw")},
+    **{name: f"explain {name}" for name in ("rank", "spills", "cliffs", "sensitivity")},
+    "profile read": "explain profile",
+    **{f"profile {name}": f"explain profile {name}" for name in ("ptxas", "command", "run", "flow", "call")},
+    "verify": "lock verify", "keys": "lock keys", "portfolio": "lock portfolio",
+}  # fmt: skip
 
 
-def _show_version(value: bool) -> None:
-    if value:
-        say(f"triton-ops {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool, option("--version", "Print the version and exit.", is_eager=True, callback=_show_version)
-    ] = False,
-    verbose: Verbose = False,  # its callback has acted
-) -> None:
-    """The options of the program itself; the help text is given to `app`."""
-
-
-@cache
-def _root() -> TyperGroup:
-    commands = unconverted(typer.main.get_command(app))
-    assert isinstance(commands, TyperGroup)
-    return commands
-
-
-def program() -> TyperGroup:
-    """The whole command line. A command's room is imported when the command is called."""
-    commands = _root()
-    for name, (_, short_help) in _COMMANDS.items():
-        commands.add_command(ImportedLater(name=name, short_help=short_help))
-    return commands
+PROGRAM = Program(
+    "triton-ops", "Autotune Triton kernels and any callable: measured, verified, remembered.", version=__version__,
+    epilog=_EPILOG, sections=_SECTIONS, groups=_GROUPS, former=_FORMER,
+    words=dict.fromkeys(("TARGET", "TARGET...", "A", "B", "KERNEL", "KERNEL|ID", "KERNELS"), ("kernels", "names")),
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; without `arguments` end the process with that code."""
     if arguments is None:
         end_at_once_when_interrupted()
-    code = run(program, sys.argv[1:] if arguments is None else arguments, __version__)
+    code = PROGRAM.run(sys.argv[1:] if arguments is None else arguments)
     if arguments is None:
         sys.exit(code)
     return code

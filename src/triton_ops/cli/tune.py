@@ -20,33 +20,23 @@ from triton_ops.kernels import load_target
 from triton_ops.many import ListedTune
 from triton_ops.records import Record
 from triton_ops.report import watched
-from triton_ops.request import Effort, TuneOptions, TuneProblem, named_object, operation_of, parse_shapes, parse_space
+from triton_ops.request import Effort, TuneOptions, TuneProblem, TypedProblem, named_object
 from triton_ops.ship import load_kernels, tune_from_misses
 from triton_ops.space import Config
 from triton_ops.terminal import (
-    INTERRUPTED,
     CacheDir,
     Device,
     Dtype,
-    Json,
+    ExitCode,
+    Facts,
     NoWait,
     Shape,
     Space,
-    bold,
-    fits,
     folder_of,
-    headed_table,
-    is_verbose,
     only_data_on_stdout,
     option,
-    paragraph,
-    say,
-    say_json,
     stderr,
-    table,
     tell,
-    tell_failures,
-    width,
 )
 from triton_ops.tuner import Listener, ProgressBar, RequestedTune, result_json
 from triton_ops.values import Tolerance, Trial, TuningResult, dtype_name
@@ -110,7 +100,7 @@ def tune_command(
         bool, option("--all", "Tune the named problems of each TARGET, or of all shipped kernels.")
     ] = False,
     from_misses: Annotated[
-        bool, option("--from-misses", "Tune what `triton-ops misses` lists; TARGET restricts it.")
+        bool, option("--from-misses", "Tune what `triton-ops cache misses` lists; TARGET restricts it.")
     ] = False,
     kernels: Annotated[
         list[str] | None, option("--kernels", "For a list, a file, module or TARGET to load; repeat it.", "KERNELS")
@@ -125,8 +115,7 @@ def tune_command(
     ] = False,
     watch_port: Annotated[int | None, option("--watch-port", "With --watch; default a free port.", "N")] = None,
     cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> int | None:
+) -> Facts:
     """Find the fastest configuration of TARGET for one problem, or recall it."""
     options = (("--problems", problems), ("--all", every), ("--from-misses", from_misses))
     lists = [name for name, value in options if value]
@@ -147,17 +136,17 @@ def tune_command(
             shared, engine=engine, gpus=gpus, budget_s=budget_s, device=device, warm=warm, tolerance=tolerance
         )
         if from_misses:
-            return tune_from_misses(run, targets or (), most, kernels or (), as_json=as_json)
+            return tune_from_misses(run, targets or (), most, kernels or ())
         with only_data_on_stdout():
             load = partial(load_target, among=None if problems is None else load_kernels(kernels or ()))
-        return run.tune(problems, targets or shipped.names(), load, as_json=as_json)
+        return run.tune(problems, targets or shipped.names(), load)
     target = _one_target(targets, typed)
-    shapes, values = parse_shapes(shape), parse_space(space)
+    typed_problem = TypedProblem.of(shape, dtype, space)
     _check(dtype, device, cache_dir)
     Tolerance.of(tolerance)
     try:
         with only_data_on_stdout(), _listener(watch, watch_port) as listener:
-            operation, own_space, extents, element = operation_of(load_target(target), values, shapes, dtype)
+            operation, own_space, extents, element = typed_problem.operation(load_target(target))
             problem = TuneProblem(
                 target=operation, space=own_space, shape=extents, dtype=element, device=device, cold=not warm,
                 tolerance=tolerance, check=None if check is None else _comparison(check),
@@ -165,12 +154,12 @@ def tune_command(
             result = _tuned(operation, problem, shared, listener)
     except KeyboardInterrupt:
         tell("interrupted before any config ran; the same command goes on where it stopped")
-        raise typer.Exit(INTERRUPTED) from None
-    _show(operation, result, as_json=as_json)
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    facts = _facts(operation, result)
     if result.stopped == "interrupted":
-        tell("interrupted: this is the best so far; the same command goes on where it stopped")
-        raise typer.Exit(INTERRUPTED)
-    return None
+        facts.code = ExitCode.INTERRUPTED
+        facts.tell("interrupted: this is the best so far; the same command goes on where it stopped")
+    return facts
 
 
 def _check_list(lists: Sequence[str], typed: Mapping[str, Any]) -> None:
@@ -187,17 +176,16 @@ def _comparison(text: str) -> Callable[..., Any]:
     raise TargetError(f"--check {text} is not callable", hint="name a function check(result, expected)")
 
 
-def _show(operation: Operation, result: TuningResult, *, as_json: bool) -> None:
+def _facts(operation: Operation, result: TuningResult) -> Facts:
     _tell_hints(operation, [trial.status.value for trial in result.failures])
-    tell_failures((str(trial.config), f"{trial.status}: {trial.error}", trial.trace) for trial in result.failures)
+    facts = Facts("tune", lambda: {**result_json(result), "trials": _trials_json(result.trials)})
+    facts.failed += [(str(trial.config), f"{trial.status}: {trial.error}", trial.trace) for trial in result.failures]
     if result.unproven and result.stopped != "interrupted":
         tell(f"unproven: {result.unproven}; {_next_step(result)}", "warning", "yellow")
     elif not result.unproven and result.confidence != "ok" and result.noise > 0:  # one config is compared with none
         tell(f"low confidence: {result.confidence}", "warning", "yellow")
-    if as_json:
-        say_json({**result_json(result), "trials": _trials_json(result.trials)})
-    else:
-        say(*_report(operation.name, result, width()))
+    _add_report(facts, operation.name, result)
+    return facts
 
 
 def _next_step(result: TuningResult) -> str:
@@ -257,29 +245,29 @@ def _check(dtype: str | None, device: str | None, cache_dir: str | None) -> None
     folder_of(cache_dir)
 
 
-def _report(name: str, result: TuningResult, columns: int | None) -> list[str]:
-    lines = [f"{name} {result.problem_size}".rstrip() + f" on {result.device}"]
+def _add_report(facts: Facts, name: str, result: TuningResult) -> None:
+    facts.lines(f"{name} {result.problem_size}".rstrip() + f" on {result.device}")
     if result.trials:
-        lines += [*_ranking(result, columns), _summary(result)]
-    lines += paragraph("", _manner(result), columns)
-    config, label = str(Config(result.best_config)), "winner  "
-    first, *rest = paragraph(label, config, columns)
-    return [*lines, bold(label) + first[len(label) :], *rest, *paragraph(" " * len(label), _speed(result), columns)]
+        _add_ranking(facts, result)
+        facts.lines(_summary(result) + facts.hint_of_failures)
+    facts.text(_manner(result)).text(str(Config(result.best_config)), "winner  ").text(_speed(result), " " * 8)
 
 
-def _ranking(result: TuningResult, columns: int | None) -> list[str]:
-    """The fastest trials, best first: winner, ties, others of the last comparison; below them some that failed."""
+def _add_ranking(facts: Facts, result: TuningResult) -> None:
+    """Add the fastest trials, best first: winner, ties, others of the last comparison; below them some that failed."""
     trials = sorted((t for t in result.trials if t.ok), key=lambda trial: _rank(trial, result))[:_SHOWN]
     rows = [_row(position, trial, result) for position, trial in enumerate(trials, 1)]
     failures = result.failures[:_SHOWN_FAILED]
     trials += failures
     rows += [[trial.status.value, "-", "-", "-", str(trial.config)] for trial in failures]
     common = _common([trial.config for trial in trials])
-    if not common or fits(table(_HEADER, rows, None, _NUMBERS), columns):
-        return headed_table(_HEADER, rows, columns, _NUMBERS)
-    for row, trial in zip(rows, trials, strict=True):
-        row[-1] = str(Config({name: value for name, value in trial.config.items() if name not in common}))
-    return [*paragraph("in all: ", str(common), columns), *headed_table(_HEADER, rows, columns, _NUMBERS)]
+
+    def narrow() -> Facts:
+        configs = [{name: v for name, v in trial.config.items() if name not in common} for trial in trials]
+        shorter = [[*row[:-1], str(Config(config))] for row, config in zip(rows, configs, strict=True)]
+        return Facts("tune").text(str(common), "in all: ").table(_HEADER, shorter, _NUMBERS)
+
+    facts.table(_HEADER, rows, _NUMBERS, narrow=narrow if common else None)
 
 
 def _common(configs: list[Config]) -> Config:
@@ -306,10 +294,17 @@ def _rank(trial: Trial, result: TuningResult) -> tuple[bool, bool, bool, float, 
 
 
 def _row(position: int, trial: Trial, result: TuningResult) -> list[str]:
-    default = result.default
-    versus = f"{default.median_ms / trial.median_ms:.2f}x" if default and default.ok and trial.median_ms else "-"
     spread = f"{trial.best_measurement.spread:.1%}"
-    return [f"{position}{_mark(trial, result)}", f"{trial.median_ms:.4g}", spread, versus, str(trial.config)]
+    gain = gain_text(_gain_of(trial, result))
+    return [f"{position}{_mark(trial, result)}", f"{trial.median_ms:.4g}", spread, gain, str(trial.config)]
+
+
+def _gain_of(trial: Trial, result: TuningResult) -> float | None:
+    """The default's time over a trial's; of the winner that is the gain of the result."""
+    if _won(trial, result) and result.gain is not None:
+        return result.gain
+    over = trial.over(result.default) if result.default is not None and result.default.ok else None
+    return 1 / over if over else None
 
 
 def _mark(trial: Trial, result: TuningResult) -> str:
@@ -323,8 +318,7 @@ def _mark(trial: Trial, result: TuningResult) -> str:
 def _summary(result: TuningResult) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in result.totals.items())
     end = Record.ENDS.get(result.stopped, result.stopped)
-    why = "; -v says why configs failed" if result.failures and not is_verbose() else ""
-    return f"{len(result.trials)} trials: {counts}; {end}, {result.elapsed_s:.1f} s{why}"
+    return f"{len(result.trials)} trials: {counts}; {end}, {result.elapsed_s:.1f} s"
 
 
 def _manner(result: TuningResult) -> str:

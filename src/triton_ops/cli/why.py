@@ -11,20 +11,8 @@ from triton_ops.base import counted
 from triton_ops.dispatch import Decision, LaunchedConfig, read_report, would_run
 from triton_ops.kernels import load_operation
 from triton_ops.records import read_lockfile
-from triton_ops.request import operation_of, parse_shapes
-from triton_ops.terminal import (
-    CacheDir,
-    Device,
-    Dtype,
-    Json,
-    OneShape,
-    listing,
-    only_data_on_stdout,
-    option,
-    say,
-    say_json,
-    width,
-)
+from triton_ops.request import TypedProblem
+from triton_ops.terminal import CacheDir, Device, Dtype, Facts, Shape, only_data_on_stdout, option
 
 _REPORT = ".json"
 
@@ -33,32 +21,27 @@ def why_command(
     target: Annotated[
         str, typer.Argument(metavar="TARGET", help="As for tune; or a FILE.json that TRITON_OPS_REPORT named.")
     ],
-    shape: OneShape = None,
+    shape: Shape = None,
     dtype: Dtype = None,
     device: Device = None,
     lockfile: Annotated[Path | None, option("--lockfile", "The lockfile that is asked first.", "FILE")] = None,
     cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """Say which config a call would run, from which rung of the ladder, and why every rung above did not answer.
 
     Nothing is run or compiled. For a report of a process, say what was launched, how often, and why.
     """
     if target.endswith(_REPORT):
-        _tell_report(target, as_json)
-        return
-    shapes = parse_shapes(shape)
+        return _report_facts(target)
+    typed = TypedProblem.of(shape, dtype)
     with only_data_on_stdout():
         target_operation = load_operation(target, ", whose calls nothing decides")
-        operation, _, extents, element = operation_of(target_operation, None, shapes, dtype)
+        operation, _, extents, element = typed.operation(target_operation)
     decision = would_run(
         operation, shape=extents, dtype=element, device=device, cache_dir=cache_dir,
         lockfile=None if lockfile is None else read_lockfile(lockfile),
     )  # fmt: skip
-    if as_json:
-        say_json(_document(decision))
-    else:
-        say(*listing(_facts(decision), width()))
+    return Facts("why", _document(decision)).listing(_facts(decision))
 
 
 def _document(decision: Decision) -> dict[str, Any]:
@@ -82,15 +65,11 @@ def _facts(decision: Decision) -> dict[str, str]:
     return {**facts, **{f"not from {rung}": why for rung, _, why in rungs}}
 
 
-def _tell_report(path: str, as_json: bool) -> None:
+def _report_facts(path: str) -> Facts:
     rows = read_report(path)
-    if as_json:
-        say_json({"launches": [_row(row) for row in rows]})
-        return
     total = sum(row.launches for row in rows)
-    say(f"{counted(total, 'launch')} in {counted(len(rows), 'problem')}")
-    for row in rows:
-        say(row.text)
+    facts = Facts("why", {"launches": list(map(_row, rows))})
+    return facts.lines(f"{counted(total, 'launch')} in {counted(len(rows), 'problem')}", *(row.text for row in rows))
 
 
 def _row(row: LaunchedConfig) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.backend import Compiler, CompilerNeeds, PackedCompiler
+from triton_ops.backend import Compiler, PackedCompiler
 from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
 from triton_ops.processes import ChildsEnd, ForkRequests, Surroundings
 from triton_ops.space import Config
@@ -54,7 +54,7 @@ def main() -> None:
     requests = ForkRequests()
     compiles_for.append(requests.parent)
     os.nice(_NICENESS)
-    needs: CompilerNeeds = pickle.loads(bytes.fromhex(sys.argv[4]))
+    needs = pickle.loads(bytes.fromhex(sys.argv[4]))
     needs.ready()
     gc.freeze()  # forked processes then do not copy the imported objects
     requests.answer(serve)

@@ -17,14 +17,14 @@ import signal
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
-from triton_ops.backend import Compiler, CompilerNeeds, compiler_environment
+from triton_ops.backend import Compiler, compiler_environment
 from triton_ops.base import Host
 from triton_ops.compilation.compiler import LaunchRequest, Start, WorkRequest, compiles_for
 from triton_ops.exceptions import CacheError, TargetError
@@ -210,7 +210,7 @@ class WaitingProcesses:
                 self._waiting.append(process)
 
 
-def compiler_server(needs: CompilerNeeds) -> ForkServer:
+def compiler_server(needs: Hashable) -> ForkServer:
     """A fork server of compiling processes with these needs."""
     words = pickle.dumps(needs).hex()
     return ForkServer("triton_ops.compilation.compiler", words, changes=compiler_environment())

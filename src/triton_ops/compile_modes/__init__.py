@@ -7,7 +7,11 @@ if TYPE_CHECKING:
     from triton_ops.compile_modes.call_profile import Advice as Advice
     from triton_ops.compile_modes.call_profile import advise as advise
     from triton_ops.compile_modes.call_profile import profiler as profiler
-    from triton_ops.compile_modes.command_inductor import inductor_group as inductor_group
+    from triton_ops.compile_modes.command_inductor import backends_command as backends_command
+    from triton_ops.compile_modes.command_inductor import draw_command as draw_command
+    from triton_ops.compile_modes.command_inductor import inductor_cache_command as inductor_cache_command
+    from triton_ops.compile_modes.command_inductor import log_command_with as log_command_with
+    from triton_ops.compile_modes.command_inductor import options_command as options_command
     from triton_ops.compile_modes.command_model import advise_command as advise_command
     from triton_ops.compile_modes.command_model import compile_modes_command as compile_modes_command
     from triton_ops.compile_modes.comparing_modes import tune_compile as tune_compile

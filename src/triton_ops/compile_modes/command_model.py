@@ -1,4 +1,4 @@
-"""Commands on a model: `triton-ops compile-modes` compares ways to compile it, `advise` judges its speed."""
+"""Commands on a model: `triton-ops torch modes` compares ways to compile it, `advise` judges its speed."""
 
 from __future__ import annotations
 
@@ -18,21 +18,8 @@ from triton_ops.compile_modes.comparing_modes import tune_compile
 from triton_ops.compile_modes.compile_mode import MODES
 from triton_ops.compile_modes.mode_report import CompileReport, ModeResult
 from triton_ops.exceptions import SettingsError, SpaceError, TargetError
-from triton_ops.request import named_object, parse_config
-from triton_ops.terminal import (
-    CacheDir,
-    Json,
-    NoWait,
-    bold,
-    folder_of,
-    headed_table,
-    only_data_on_stdout,
-    paragraph,
-    say,
-    say_json,
-    tell,
-    width,
-)
+from triton_ops.request import TypedProblem, named_object
+from triton_ops.terminal import CacheDir, Facts, NoWait, folder_of, only_data_on_stdout, option, tell
 
 _FOR = "making a model"
 _Module: Any = base_class("torch.nn", "Module", _FOR)
@@ -188,39 +175,30 @@ def compile_modes_command(
     ],
     mode: Annotated[
         list[str] | None,
-        typer.Option("--mode", metavar="NAME", help="A mode of torch.compile or an option set; repeat it."),
+        option("--mode", "A mode of torch.compile or an option set; repeat it.", "NAME"),
     ] = None,
     options: Annotated[
         list[str] | None,
-        typer.Option(
-            "--options", metavar="NAME=V,NAME=V", help="One more way: these options of Inductor, or JSON; repeat it."
-        ),
+        option("--options", "One more way: these options of Inductor, or JSON; repeat it.", "NAME=V,NAME=V"),
     ] = None,
-    training: Annotated[bool, typer.Option("--training", help="A call is forward and backward.")] = False,
-    why: Annotated[bool, typer.Option("--why", help="Vary slow modes to name what makes them slow.")] = False,
-    warm: Annotated[bool, typer.Option("--warm", help="Let compilers find what earlier ones made.")] = False,
-    warmup: Annotated[int, typer.Option("--warmup", metavar="N", help="Least calls before times count.")] = 3,
-    seconds: Annotated[float, typer.Option("--seconds", metavar="S", help="Seconds of the last comparison.")] = 20.0,
-    budget_s: Annotated[
-        float | None, typer.Option("--budget-s", metavar="S", help="No further mode is begun after this time.")
-    ] = None,
-    compile_s: Annotated[
-        float | None, typer.Option("--compile-s", metavar="S", help="Limit of one compilation.")
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Do not go on with an interrupted comparison.")] = False,
-    collect: Annotated[
-        Path | None, typer.Option("--collect", metavar="DIR", help="Keep each mode's log and traces here.")
-    ] = None,
+    training: Annotated[bool, option("--training", "A call is forward and backward.")] = False,
+    why: Annotated[bool, option("--why", "Vary slow modes to name what makes them slow.")] = False,
+    warm: Annotated[bool, option("--warm", "Let compilers find what earlier ones made.")] = False,
+    warmup: Annotated[int, option("--warmup", "Least calls before times count.", "N")] = 3,
+    seconds: Annotated[float, option("--seconds", "Seconds of the last comparison.", "S")] = 20.0,
+    budget_s: Annotated[float | None, option("--budget-s", "No further mode is begun after this time.", "S")] = None,
+    compile_s: Annotated[float | None, option("--compile-s", "Limit of one compilation.", "S")] = None,
+    fresh: Annotated[bool, option("--fresh", "Do not go on with an interrupted comparison.")] = False,
+    collect: Annotated[Path | None, option("--collect", "Keep each mode's log and traces here.", "DIR")] = None,
     log: Annotated[
         list[str] | None,
-        typer.Option("--log", metavar="NAME", help="Switch on a further log of torch, such as autotuning; repeat it."),
+        option("--log", "Switch on a further log of torch, such as autotuning; repeat it.", "NAME"),
     ] = None,
-    details: Annotated[bool, typer.Option("--details", help="With --json, add all that was found.")] = False,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the model and the orders.")] = 0,
+    details: Annotated[bool, option("--details", "With --json, add all that was found.")] = False,
+    seed: Annotated[int, option("--seed", "Of the model and the orders.", "N")] = 0,
     no_wait: NoWait = False,
     cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """Compile a model in every way, each in a process of its own, and say which is the fastest, and by how much."""
     modes: list[Any] = ["eager", *(mode or MODES), *(options_of(each) for each in options or [])]
     folder = folder_of(cache_dir)
@@ -230,10 +208,7 @@ def compile_modes_command(
             budget_s=budget_s, compile_s=compile_s, resume=not fresh, collect=collect, logs=log or [],
             cache_dir=folder, seed=seed, wait=not no_wait, follow=tell,
         )  # fmt: skip
-    if as_json:
-        say_json(report.as_json(details))
-    else:
-        say(*report_lines(report, width()))
+    return report_facts(report, lambda: report.as_json(details))
 
 
 def options_of(text: str) -> dict[str, Any]:
@@ -243,7 +218,7 @@ def options_of(text: str) -> dict[str, Any]:
     """
     try:
         if text.lstrip().startswith("{"):
-            return parse_config([text], "--options") or {}
+            return TypedProblem.config([text], "--options") or {}
         parts: list[list[str]] = []
         for part in text.split(","):
             if "=" in part:
@@ -268,7 +243,7 @@ def _option(parts: list[str]) -> dict[str, Any]:
     quotation = _QUOTED.fullmatch(value.strip())
     if len(parts) > 1 or quotation:
         return {name.strip(): quotation["text"] if quotation else value.strip()}
-    return parse_config(parts, "--options") or {}
+    return TypedProblem.config(parts, "--options") or {}
 
 
 def factory_of(target: str) -> Any:
@@ -290,15 +265,15 @@ def factory_of(target: str) -> Any:
     return factory
 
 
-def report_lines(report: CompileReport, columns: int | None) -> list[str]:
-    """The report for people: the table, the culprit, and what is recommended."""
-    lines = [f"{report.problem} on {report.device}"]
-    lines += headed_table(_HEADER, [_row(row) for row in report.modes], columns, _NUMBERS)
+def report_facts(report: CompileReport, data: Callable[[], dict[str, Any]]) -> Facts:
+    """The report: the table, the culprit, and what is recommended."""
+    facts = Facts("torch modes", data).lines(f"{report.problem} on {report.device}")
+    facts.table(_HEADER, list(map(_row, report.modes)), _NUMBERS)
     if report.culprit is not None:
-        lines += paragraph("culprit      ", report.culprit.text, columns)
+        facts.text(report.culprit.text, "culprit      ")
     for note in report.notes:
-        lines += paragraph("note         ", note, columns)
-    return [*lines, *map(bold, paragraph("recommended  ", _recommendation(report), columns))]
+        facts.text(note, "note         ")
+    return facts.text(_recommendation(report), "recommended  ", bold=True)
 
 
 def _recommendation(report: CompileReport) -> str:
@@ -334,22 +309,17 @@ def advise_command(
     ],
     tried: Annotated[
         list[str] | None,
-        typer.Option("--tried", metavar="WAY", help="library, torch.compile, Triton or CUDA, if tried; repeat it."),
+        option("--tried", "library, torch.compile, Triton or CUDA, if tried; repeat it.", "WAY"),
     ] = None,
-    training: Annotated[bool, typer.Option("--training", help="A call is forward and backward.")] = False,
-    as_json: Json = False,
-) -> None:
+    training: Annotated[bool, option("--training", "A call is forward and backward.")] = False,
+) -> Facts:
     """Profile a model, and say what is worth doing about its speed, and why."""
     with only_data_on_stdout():
         advice = advise(factory_of(target), training=training, tried=tried or [])
     profile = advice.profile
-    if as_json:
-        say_json({"way": advice.way, "reasons": list(advice.reasons), "profile": asdict(profile)})
-        return
+    facts = Facts("torch advise", {"way": advice.way, "reasons": list(advice.reasons), "profile": asdict(profile)})
     rows = [[op.name, f"{op.share:.1%}", str(op.calls), op.kind] for op in profile.ops[:_SHOWN]]
     idle = "" if profile.idle is None else f", the GPU idle in {profile.idle:.0%}"
-    say(
-        f"{profile.call_ms:.3f} ms a call{idle}",
-        *headed_table(("operator", "share", "calls", "kind"), rows, width(), ("share", "calls")),
-        *map(bold, paragraph(f"{advice.way}  ", "; ".join(advice.reasons), width())),
-    )
+    facts.lines(f"{profile.call_ms:.3f} ms a call{idle}")
+    facts.table(("operator", "share", "calls", "kind"), rows, ("share", "calls"))
+    return facts.text("; ".join(advice.reasons), f"{advice.way}  ", bold=True)

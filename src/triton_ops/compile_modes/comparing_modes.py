@@ -52,7 +52,7 @@ from triton_ops.compile_modes.mode_report import (
 from triton_ops.compile_modes.model_workload import Loss, check_factory, checked_loss, workload_by, workload_of
 from triton_ops.device import CpuLoad, DeviceSpec, Turns, probe
 from triton_ops.exceptions import CacheError, SettingsError, TuningFailedError
-from triton_ops.request import Patience, checked_seed
+from triton_ops.request import Patience, TuneOptions
 from triton_ops.values import Status, Tolerance
 
 _log = logging.getLogger("triton_ops")
@@ -122,8 +122,8 @@ def request_of(
     _check_numbers(warmup=warmup, seconds=seconds, budget_s=budget_s, compile_s=compile_s)
     _check_warmup(int(warmup), ways)
     manner = CallManner(
-        training=bool(training), tolerance=Tolerance.of(tolerance), seed=checked_seed(seed), warmup=int(warmup),
-        **_torch_settings(),
+        training=bool(training), tolerance=Tolerance.of(tolerance), seed=TuneOptions(seed=seed).seed,
+        warmup=int(warmup), **_torch_settings(),
     )  # fmt: skip
     device = ""
     folder = None if collect is None else _collecting(collect)

@@ -428,5 +428,5 @@ def _unknown(what: str, name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     listed = f"close are {', '.join(near)}" if near else f"known are {', '.join(names)}"
     if not near and what == "option":  # there are hundreds
-        listed = "`triton-ops inductor options` lists those of tuning"
+        listed = "`triton-ops torch options` lists those of tuning"
     return f"this torch has no {what} {name!r}; {listed}"

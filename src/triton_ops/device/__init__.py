@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from triton_ops.device.probing import Others as Others
     from triton_ops.device.probing import TorchDevice as TorchDevice
     from triton_ops.device.probing import Turns as Turns
+    from triton_ops.device.probing import device_spec as device_spec
     from triton_ops.device.probing import gpu_missing as gpu_missing
     from triton_ops.device.probing import probe as probe
     from triton_ops.device.vendors import VENDORS as VENDORS

@@ -235,11 +235,12 @@ class DeviceSpec:
         """As `named`, for what a person types: a model in any case, such as `a100` or `rtx 4090`, is enough.
 
         The spec has the driver's name of the device, under which records and calibrations are kept. A model with
-        several variants stands for the largest one of the fastest kind.
+        several variants stands for the largest one of the fastest kind, an architecture such as `sm_90` for the first
+        model that the table has of it.
         """
         words = " ".join(text.lower().split())
         for model, row in DATASHEETS.items():
-            if words in (model.lower(), row.name.lower(), *(alias.lower() for alias in row.aliases)):
+            if words in (model.lower(), row.name.lower(), row.arch, *(alias.lower() for alias in row.aliases)):
                 return _spec_from(row, row.name)
         return DeviceSpec.named(text)
 
@@ -282,8 +283,10 @@ class Target:
 
     @staticmethod
     def named(name: str) -> Target:
-        """The target called `name`, such as `sm_90` or `gfx942`; the `DeviceError` lists the known ones."""
+        """The target called `name`, such as `sm_90`, or that of a GPU such as `H200`; else a `DeviceError`."""
         target = TARGETS.get(name.strip().lower())
+        if target is None and (spec := DeviceSpec.called(name)) is not None:
+            return Target.of(spec)
         if target is None:
             raise DeviceError(
                 f"target {name!r} is not known; known are {', '.join(TARGETS)}", ", ".join(TARGETS), name,
@@ -302,7 +305,7 @@ class Target:
         if vendor is None:
             raise DeviceError(
                 f"{device.name} is no target for Triton kernels", ", ".join(TARGETS), device.arch,
-                hint="name a target: --target sm_90",
+                hint="name a target: --gpu sm_90",
             )  # fmt: skip
         row, shared = TARGETS.get(device.arch), device.shared_bytes_per_block
         if row is None and shared is None:

@@ -235,6 +235,24 @@ def _version_for_cpus() -> str | None:
     return match.group(1).decode() if match else None
 
 
+def device_spec(gpu: str | None) -> DeviceSpec:
+    """The GPU of a name, or the current one; `DeviceError` if there is none."""
+    if gpu is None:
+        if reason := gpu_missing():
+            raise DeviceError(
+                f"there is no GPU to explain a config for: {reason}", "cuda", hint="name one: --gpu 'NVIDIA H200'"
+            )
+        return probe("cuda")
+    spec = DeviceSpec.called(gpu)
+    if spec is None:
+        raise DeviceError(
+            f"no device {gpu!r} is in the table; it has {', '.join(DeviceSpec.names())}",
+            gpu,
+            hint="for example --gpu 'NVIDIA H200'",
+        )
+    return spec
+
+
 def probe(device: str | None = None) -> DeviceSpec:
     """The spec of `device`: `cpu`, `cuda`, `cuda:N`, or None for the current GPU, else the CPU.
 

@@ -1,72 +1,31 @@
-"""Problems of the calls of a decorated kernel: values that decide the config, and classes of the other arguments.
+"""Calls of a decorated kernel as problems, with their grids and the heuristics around the kernel.
 
 The key of a decorator says which values decide. Beside them a problem holds the dtypes of all tensors, and, under
 `NAME:class`, what Triton specialises code on: alignment, being 1 or a multiple of 16, and the values of other constexpr
 parameters. A winner may be borrowed over another class; it is never taken for an exact one.
+
+Facts used, from Triton 3.6 to 3.9: `Heuristics.run` calls each of `values` with the arguments that the call gives by
+name, what the config brings, `grid`, `warmup` and what came before it, and runs its `fn` with the value.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
-import math
-from collections.abc import Collection, Mapping, Sequence
+import operator
+import sys
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
-from triton_ops.backend import Arguments, parameters_of, unwrap
+from triton_ops.backend import Arguments, KernelSource, Layers, last_name
 from triton_ops.base import canonical_json
-from triton_ops.dispatch.fast_launch import FastLaunch
-from triton_ops.exceptions import ConfigCollisionError, DeviceError
+from triton_ops.exceptions import ConfigCollisionError, FixedGridWarning, KernelTypeError
 from triton_ops.request import spec_of
-from triton_ops.values import ALIGNMENT_BYTES, Argument, Key, Mapper, Problem, TensorSpec, is_fake
-
-FARTHEST = 1.0  # |log2| of the ratios of all extents together: a winner is borrowed over a factor of two
-OTHER_VERSIONS = FARTHEST / 1024  # of two winners for equal problems that of these versions is nearer
-
-
-def distance(key: Key, other: Key, loose: Collection[str], *, near: bool) -> float | None:
-    """Distance of the problem of `other` from that of `key`, a winner's; None if its winner cannot be borrowed.
-
-    It is |log2| of the ratios of all extents together: 1 for a factor of two. Problems may differ in the `loose` names,
-    and, if `near`, in extents and versions.
-    """
-    if other.device.get("name") != key.device.get("name") or other.device.get("arch") != key.device.get("arch"):
-        return None
-    if other.identity.get("source") != key.identity.get("source") or other.problem.keys() != key.problem.keys():
-        return None
-    strict = dict(other.identity) == dict(key.identity) and dict(other.device) == dict(key.device)
-    strict = strict and (other.cache_state, dict(other.held_to)) == (key.cache_state, dict(key.held_to))
-    if not (strict or near):
-        return None
-    pairs: set[tuple[int, int]] = set()  # equal pairs count once: M is an argument, and an extent of two tensors
-    for name, mine in key.problem.items():
-        numbers = set() if name in loose else _pairs(mine, other.problem[name])
-        if numbers is None or (numbers and not near):
-            return None
-        pairs |= numbers
-    total = sum(abs(math.log2(mine / theirs)) for mine, theirs in pairs)
-    total += 0.0 if strict else OTHER_VERSIONS
-    return total if total <= FARTHEST + 2 * OTHER_VERSIONS else None
-
-
-def _pairs(mine: Any, theirs: Any) -> set[tuple[int, int]] | None:
-    """The numbers in which two arguments differ; None if they differ in anything else, or in 0 or 1."""
-    if type(mine) is type(theirs) and mine == theirs:
-        return set()
-    if isinstance(mine, Mapping) and isinstance(theirs, Mapping) and mine.keys() == theirs.keys():
-        each = [_pairs(mine[name], theirs[name]) for name in mine if name != "stride"]
-        each.append(None if _steps(mine) != _steps(theirs) else set())
-    elif isinstance(mine, (list, tuple)) and isinstance(theirs, (list, tuple)) and len(mine) == len(theirs):
-        each = [_pairs(one, other) for one, other in zip(mine, theirs, strict=True)]
-    else:
-        numbers = all(type(value) is int and value > 1 for value in (mine, theirs))
-        return {(mine, theirs)} if numbers else None
-    return None if None in each else set().union(*(pairs for pairs in each if pairs is not None))
-
-
-def _steps(facts: Mapping[str, Any]) -> list[Any]:
-    return [step if step in (0, 1) else None for step in facts.get("stride", ())]
-
+from triton_ops.space import Config, ConfigSpace, checked_value
+from triton_ops.values import ALIGNMENT_BYTES, Argument, Mapper, Problem, TensorSpec, is_fake
 
 _STEP = 16  # Triton specialises integers on being a multiple of this
 _SHOWN = 6
@@ -103,21 +62,6 @@ class CalledWith:
             if Arguments.is_tensor(value):
                 checked(value, name)
 
-    def explain(self, error: Exception, launches: FastLaunch) -> None:
-        """Raise as `check` or DeviceError if the tensors of the call are why its launch failed.
-
-        Triton raises of a sparse tensor that it has no storage, of one on the CPU a `ValueError`, or without a GPU that
-        there is no driver.
-        """
-        self.check()
-        if launches.compiled:
-            Arguments.check_no_arrays(launches.name, self.given.keyword)
-        if launches.compiled and self.device == "cpu" and (isinstance(error, ValueError) or not launches.driven):
-            raise DeviceError(
-                "the tensors are on the CPU, and a Triton kernel runs on a GPU", "cuda", "cpu",
-                hint="move them to a GPU: tensor.cuda(); or run it as Python with TRITON_INTERPRET=1",
-            ) from error  # fmt: skip
-
     @property
     def device(self) -> str:
         """The torch name of the first tensor's device; empty without tensors."""
@@ -136,7 +80,7 @@ class Calls:
     @classmethod
     def of(cls, function: Any, keys: Sequence[str], mapper: Mapper) -> Calls:
         """The calls of a JIT function, or of one with heuristics around it."""
-        parameters = parameters_of(unwrap(function))
+        parameters = Layers.parameters_of(Layers.unwrap(function))
         constexprs = frozenset(name for name, each in parameters.items() if "constexpr" in _annotation(each))
         return cls(parameters, constexprs, tuple(name for name in keys if name in parameters), mapper)
 
@@ -216,3 +160,276 @@ def _class_of_integer(value: Any) -> str:
         return type(value).__name__
     wide = "" if -(1 << 31) <= value < 1 << 31 else " of 64 bits"
     return "1" if value == 1 else f"{'a multiple of 16' if value % _STEP == 0 else 'no multiple of 16'}{wide}"
+
+
+Heuristics = dict[str, Callable[[dict[str, Any]], Any]]
+
+
+def taken_apart(function: Any) -> tuple[Any, Heuristics]:
+    """The innermost kernel, and the heuristics around it in the order in which they are computed."""
+    heuristics: Heuristics = {}
+    while hasattr(function, "values") and hasattr(function, "fn"):
+        heuristics.update(function.values)
+        function = function.fn
+    return function, heuristics
+
+
+@dataclass
+class Variants:
+    """The launches of one key of a kernel with heuristics, by the values that these compute at each call."""
+
+    function: Any
+    config: Any
+    brings: Mapping[str, Any]
+    given: Sequence[str]
+    runs: list[Any]
+
+    def __post_init__(self) -> None:
+        self.entries: dict[tuple[Any, ...], Any] = {}
+
+    def of(self, grid: Any, values: Mapping[str, Any]) -> Any:
+        """The entry for these arguments; None if what heuristics compute was not seen."""
+        if self.runs != runs_of(self.function):
+            return None
+        arguments = {**{name: values[name] for name in self.given}, **self.brings}
+        results = computed(taken_apart(self.function)[1], arguments, grid)
+        return self.entries.get(tuple(results.items()))
+
+
+def runs_of(function: Any) -> list[Any]:
+    """The functions that run each of the heuristics and the kernel: the class's, and one in its place on the object."""
+    runs = [(function, type(function).run, vars(function).get("run"))]
+    return runs if not hasattr(function, "values") else runs + runs_of(function.fn)
+
+
+def computed(heuristics: Heuristics, arguments: Mapping[str, Any], grid: Any) -> dict[str, Any]:
+    """The values of heuristics for a launch, each of them told what Triton tells it."""
+    results: dict[str, Any] = {}
+    for name, heuristic in heuristics.items():
+        results[name] = heuristic({**arguments, "grid": grid, "warmup": False, **results})
+    return results
+
+
+_OURS = ("triton_ops", "triton")
+_AXES = 3
+_MOST = 4_096  # configs of a space for which the grid is evaluated ahead
+
+
+@dataclass(frozen=True)
+class GridByConfig:
+    """A grid that was evaluated for every config of a space: values to extents, or what the function raised."""
+
+    names: tuple[str, ...]
+    extents: Mapping[tuple[Any, ...], Any] = field(hash=False)
+
+    def __call__(self, meta: Mapping[str, Any]) -> tuple[int, ...]:
+        """The grid of the config whose values are in `meta`; raises ValueError if there is none."""
+        extents: tuple[int, ...] | str | None = self.extents.get(_values(meta, self.names))
+        if extents is None or isinstance(extents, str):
+            raise ValueError(extents or "the grid of this config is not known: it was no config when the call was made")
+        return extents
+
+
+def checked_grid(grid: Any, name: str, verb: str = "is") -> Any:
+    """`grid`, if it is what may stand in the brackets of a launch; raises KernelTypeError."""
+    if callable(grid) or (_of_extents(grid) and all(hasattr(extent, "__index__") for extent in grid)):
+        return grid
+    if _of_extents(grid):
+        raise KernelTypeError(
+            f"the grid of {name} {verb} {grid!r}; its extents must be integers",
+            hint="divide with triton.cdiv(n, block), which rounds up",
+        )
+    raise KernelTypeError(
+        f"the grid of {name} {verb} {grid!r}; it must be one to three extents, or a function that returns them",
+        hint=f"write kernel[({grid},)]" if isinstance(grid, int) else "write kernel[(programs,)]",
+    )
+
+
+def _of_extents(grid: Any) -> bool:
+    return isinstance(grid, Sequence) and not isinstance(grid, str) and 1 <= len(grid) <= _AXES
+
+
+def checked_when_called(grid: Any, name: str) -> Any:
+    """`grid`; a function is one whose result is checked as a grid is."""
+    if not callable(grid):
+        return grid
+    return lambda meta: checked_grid(grid(meta), name, "is a function that returned")
+
+
+def grid_of_call(grid: Any, function: Any, values: Mapping[str, Any], space: ConfigSpace) -> Callable[..., Any]:
+    """The grid of a call as a function that other processes can be sent; it stays as it is with too many configs."""
+    if callable(grid) and space.size.total > _MOST:
+        checked: Callable[..., Any] = grid
+        return checked
+    return grids_by_config(grid, function, values, space)
+
+
+def grids_by_config(grid: Any, function: Any, values: Mapping[str, Any], space: ConfigSpace) -> GridByConfig:
+    """The grid of a call for every config of a space."""
+    names = tuple(space.tunables)
+    configs = (config.with_members(space.members) for config in space)
+    return GridByConfig(names, {_values(config, names): _extents(grid, function, values, config) for config in configs})
+
+
+def _values(values: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
+    """The values of tunables in a launch or a config, members of an `Enum` and dtypes by name."""
+    return tuple(checked_value(name, values[name]) for name in names)
+
+
+def _extents(grid: Any, function: Any, values: Mapping[str, Any], config: Config) -> Any:
+    try:
+        if not callable(grid):
+            return tuple(int(extent) for extent in grid)
+        return tuple(operator.index(extent) for extent in grid(_meta(grid, function, values, config)))
+    except Exception as error:  # noqa: BLE001 - the user's own function; the launch of that config will say why
+        return f"the grid function raised {type(error).__name__}: {error}"
+
+
+def _meta(grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    inner, heuristics = taken_apart(function)
+    meta = {**values, **config}
+    meta.update(computed(heuristics, meta, grid))
+    defaults = inspect.signature(Layers.unwrap(inner)).parameters.values()
+    return {**{p.name: p.default for p in defaults if p.default is not p.empty}, **meta}
+
+
+class _Watched(dict[str, Any]):
+    """Values for a grid function, which remember those that were read."""
+
+    def __init__(self, meta: Mapping[str, Any]) -> None:
+        super().__init__(meta)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
+
+    def _all(self, method: str) -> Any:
+        self.read.update(super().keys())
+        return getattr(super(), method)()
+
+    def __iter__(self) -> Iterator[str]:
+        return cast(Iterator[str], self._all("__iter__"))
+
+    def keys(self) -> Any:
+        return self._all("keys")
+
+    def values(self) -> Any:
+        return self._all("values")
+
+    def items(self) -> Any:
+        return self._all("items")
+
+    def copy(self) -> dict[str, Any]:
+        return cast(dict[str, Any], self._all("copy"))
+
+
+class GridWatch:
+    """Looks at the grids of one kernel before they are used, and points out one that does not follow its blocks."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def look(
+        self, grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[str, Any], name: str,
+        tunables: Collection[str],
+    ) -> None:  # fmt: skip
+        """Issue a `FixedGridWarning` for a grid that stays as it is while block sizes are tuned.
+
+        Raises KernelTypeError if a grid function returned what is no grid; a tune would tell it after its last config.
+        """
+        extents = _constant(grid, function, values, config, name)
+        blocks = [] if extents is None or self._told else blocks_left_out(function, tunables)
+        if not blocks:
+            return
+        self._told = True
+        warnings.warn(
+            f"the grid {extents} of {name} stays as it is, and its programs are numbered by blocks that are tuned "
+            f"({', '.join(blocks)}): too many are launched where a block is larger, and too few where it is smaller; "
+            f"write it as a function of the block: lambda meta: (triton.cdiv(n, meta[{blocks[0]!r}]),)",
+            FixedGridWarning,
+            stacklevel=_caller(),
+        )
+
+
+def _constant(
+    grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[str, Any], name: str
+) -> tuple[int, ...] | None:
+    """The extents of a grid that is the same for every config of a call; None if it follows the config.
+
+    A function is called once. One that looks at neither a tunable nor a value of a heuristic gives every config the
+    same extents; equal extents alone tell nothing, since small problems are one program with any block.
+    """
+    if not callable(grid):
+        return tuple(grid)
+    try:
+        watched = _Watched(_meta(grid, function, values, config))
+        extents = grid(watched)
+    except Exception:  # noqa: BLE001 - the user's own function; the launch will say why
+        return None
+    checked_grid(extents, name, "is a function that returned")
+    return None if watched.read.intersection({*config, *taken_apart(function)[1]}) else tuple(extents)
+
+
+def _caller() -> int:
+    """Steps up the stack to the first frame outside of this package and of Triton, as `warnings.warn` counts it."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def blocks_left_out(function: Any, tunables: Collection[str]) -> list[str]:
+    """The tunables by which a kernel multiplies its program's number: a grid that does not follow them is wrong.
+
+    With larger blocks than it was written for, programs have nothing to do; with smaller ones, a part stays undone.
+    There are none where programs go on to further blocks, as persistent ones do: then any number of them does all.
+    """
+    source = KernelSource.of(function)
+    if source is None:
+        return []
+    tree = source.node
+    if _goes_on(tree):
+        return []
+    programs = _given_what(tree, _is_program)
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            for one, other in ((node.left, node.right), (node.right, node.left)):
+                numbered = _is_program(one) or (isinstance(one, ast.Name) and one.id in programs)
+                if numbered and isinstance(other, ast.Name) and other.id in tunables:
+                    names.append(other.id)
+    return sorted({*names})
+
+
+def _goes_on(tree: ast.AST) -> bool:
+    """Tell whether programs go on to further blocks: a loop steps on from what follows from a program's number."""
+    nodes = list(ast.walk(tree))
+    if any(isinstance(node, ast.Attribute) and node.attr == "num_programs" for node in nodes):
+        return True
+    numbered: set[str] = set()
+    while more := _given_what(tree, partial(_mentions, names=frozenset(numbered))) - numbered:
+        numbered |= more
+    steps = [node.args for node in nodes if isinstance(node, ast.Call) and last_name(node).endswith("range")]
+    moved = [node.target for loop in nodes if isinstance(loop, ast.While) for node in ast.walk(loop)
+             if isinstance(node, ast.AugAssign)]  # fmt: skip
+    return any(len(args) == _AXES and _mentions(args[0], numbered) for args in steps) or any(
+        isinstance(target, ast.Name) and target.id in numbered for target in moved
+    )
+
+
+def _given_what(tree: ast.AST, asked: Callable[[ast.AST], bool]) -> set[str]:
+    assignments = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and asked(node.value)]
+    return {target.id for node in assignments for target in node.targets if isinstance(target, ast.Name)}
+
+
+def _mentions(node: ast.AST, names: Collection[str]) -> bool:
+    return any(_is_program(one) or (isinstance(one, ast.Name) and one.id in names) for one in ast.walk(node))
+
+
+def _is_program(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "program_id"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import Arguments, FunctionKernel, Operation, is_found_again
+from triton_ops.backend import Arguments, FunctionKernel, Operation, Origin
 from triton_ops.dispatch.decision import FALLBACK, Decision, Found, register
 from triton_ops.dispatch.implementation import ChoiceKernel, ChoiceSpace, Implementation, as_implementation, in_order
 from triton_ops.dispatch.in_compile import ChoiceInCompile, described, without_memory
@@ -34,7 +34,7 @@ def by_variable(chooser: Any) -> tuple[Any, tuple[str, str]]:
     Raises KernelTypeError. Cost: a walk over the variables of all imported modules, some milliseconds.
     """
     for module, variable, value in _variables(chooser):
-        if value is chooser and module not in _PROGRAMS and is_found_again(module):
+        if value is chooser and module not in _PROGRAMS and Origin.is_found_again(module):
             return named, (module, variable)
     raise KernelTypeError(
         f"the chooser {chooser.name} cannot be pickled: it is no variable of a module that another process can import",

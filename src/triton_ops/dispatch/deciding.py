@@ -20,20 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import (
-    Arguments,
-    KernelSource,
-    Operation,
-    Packed,
-    TritonKernel,
-    is_interpreted,
-    kernel_and_space,
-    unwrap,
-)
+from triton_ops.backend import Arguments, KernelSource, Layers, Operation, Packed, TritonKernel, TritonProcess
 from triton_ops.base import canonical_json, require
-from triton_ops.dispatch.calls import CalledWith
+from triton_ops.dispatch.calls import CalledWith, grid_of_call, grids_by_config
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
-from triton_ops.dispatch.grid_functions import grid_of_call, grids_by_config
 from triton_ops.dispatch.ladder import Answer, Question, ladder_of, left_undecided
 from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.policy import (
@@ -207,7 +197,7 @@ class KernelCall:
     @property
     def name(self) -> str:
         """The kernel's name, for messages where it cannot be described."""
-        inner = unwrap(self.function)
+        inner = Layers.unwrap(self.function)
         return f"{inner.__module__}:{inner.__name__}"
 
     @cached_property
@@ -218,7 +208,7 @@ class KernelCall:
             restore_value=self.restore_value, grid_of_call=True,
         )  # fmt: skip
         part = self.options.space if self.configs is None else list(self.configs)
-        kernel, without_hooks = kernel_and_space(plain, part)
+        kernel, without_hooks = TritonKernel.kernel_and_space(plain, part)
         return kernel, ConfigSpace.from_user(without_hooks)
 
     @property
@@ -391,7 +381,9 @@ def _alone(call: KernelCall, question: Question, asked: str, policy: str, triton
     decision = _decision(call, answer, question.key)
     if not decision.missed:
         return decision
-    decision = replace(decision, policy=asked, within=within(), kept=asked == policy or is_interpreted(call.function))
+    decision = replace(
+        decision, policy=asked, within=within(), kept=asked == policy or TritonProcess.is_interpreted(call.function)
+    )
     if policy == TUNE and call.own_bench:
         return _undescribed(call, KernelTypeError(call.own_bench), policy, triton_tunes)
     return _missed(call, decision, policy, triton_tunes)
@@ -424,7 +416,7 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
             return _undescribed(call, error, policy, triton_tunes)
         except TritonKernelError as error:
             return _told(decision.because(f"tuning failed: {_first_line(error)}", policy, within()))
-    if decision.key is not None and not is_interpreted(call.function):
+    if decision.key is not None and not TritonProcess.is_interpreted(call.function):
         noted = None if isinstance(call.noted, str) else call.noted
         Misses(Path(cache_folder(call.options.tune.cache_dir))).note(decision.key, call=noted)
     return _told(replace(decision, found=replace(decision.found, why=_why(call, policy))))
@@ -465,15 +457,15 @@ def _possible(policy: str, call: KernelCall) -> bool:
     """
     if policy != TUNE or capturing():
         return policy != TUNE
-    return not is_interpreted(call.function) or policy_of(call.options.on_miss, DEFAULT) == TUNE
+    return not TritonProcess.is_interpreted(call.function) or policy_of(call.options.on_miss, DEFAULT) == TUNE
 
 
 def _why(call: KernelCall, policy: str) -> str:
-    if policy == QUEUE and not is_interpreted(call.function):
+    if policy == QUEUE and not TritonProcess.is_interpreted(call.function):
         return "no winner is known for this problem, which is queued for a later tune"
     if capturing():
         return "no winner is known for this problem, and nothing is measured while a CUDA graph is captured"
-    if is_interpreted(call.function):
+    if TritonProcess.is_interpreted(call.function):
         return (
             "no winner is known for this problem, and an interpreted kernel is tuned only where that is asked for, by "
             'on_miss="tune" or TRITON_OPS_ON_MISS=tune'

@@ -16,12 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import LAUNCH_OPTIONS, Operation, is_interpreted, unwrap
-from triton_ops.dispatch.calls import Calls
+from triton_ops.backend import Layers, Operation, TritonKernel, TritonProcess
+from triton_ops.dispatch.calls import Calls, GridByConfig
 from triton_ops.dispatch.deciding import KernelCall
 from triton_ops.dispatch.decision import Decision, register
 from triton_ops.dispatch.fast_launch import Entrance
-from triton_ops.dispatch.grid_functions import GridByConfig
 from triton_ops.dispatch.in_compile import KernelInCompile
 from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.options import Options, mapper_of
@@ -61,7 +60,7 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
                  options: Options, **more: Any) -> None:  # fmt: skip
         self.options, self._local = options, threading.local()
         calls = Calls.of(fn, list(key or ()), options.mapper)
-        self._in_compile = KernelInCompile(self, calls, interpreted=is_interpreted(fn))
+        self._in_compile = KernelInCompile(self, calls, interpreted=TritonProcess.is_interpreted(fn))
         super().__init__(fn, arg_names, configs, list(key or ()), *rest, **more)
         part: Any = self.configs_top_k
         if self.perf_model and isinstance(part, float):  # torch would take the part of the configs that are left
@@ -79,7 +78,9 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         kernel = type(self).__new__(type(self))
         kernel.__dict__.update(self.__dict__)
         kernel._local = threading.local()
-        kernel._in_compile = KernelInCompile(kernel, self._in_compile.calls, interpreted=is_interpreted(self.fn))
+        kernel._in_compile = KernelInCompile(
+            kernel, self._in_compile.calls, interpreted=TritonProcess.is_interpreted(self.fn)
+        )
         kernel._begin()
         kernel._cache.update(self.launches.shown.others)
         kernel.early_config_prune = self._in_compile.own
@@ -127,6 +128,11 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
     @nargs.setter
     def nargs(self, named: dict[str, Any] | None) -> None:
         self._local.nargs = named
+
+    @property
+    def own_pruning(self) -> Callable[..., Any] | None:
+        """The caller's own `early_config_prune`."""
+        return self._in_compile.own
 
     @property
     def early_config_prune(self) -> Callable[..., Any] | None:
@@ -282,7 +288,7 @@ def autotune(
     """
     if hasattr(configs, "arg_names"):
         raise SpaceError(
-            f"{unwrap(configs).__name__} stands in the place of the configs",
+            f"{Layers.unwrap(configs).__name__} stands in the place of the configs",
             hint="write @triton_ops.autotune(configs, key=[...]) above @triton.jit",
         )
     listed = isinstance(configs, (list, tuple)) or configs is None
@@ -341,10 +347,11 @@ def _parameters(kernel: Any) -> list[str]:
 
 
 def _check_tunables(kernel: Any, names: Iterable[str], parameters: Sequence[str]) -> None:
-    if strange := list(dict.fromkeys(name for name in names if name not in parameters and name not in LAUNCH_OPTIONS)):
+    options = TritonKernel.LAUNCH_OPTIONS
+    if strange := list(dict.fromkeys(name for name in names if name not in parameters and name not in options)):
         raise UnknownTunableError(
-            f"{unwrap(kernel).__name__} has no parameter {', '.join(map(repr, strange))} to be tuned; it has "
-            f"{', '.join(parameters)}, and there are the launch options {', '.join(sorted(LAUNCH_OPTIONS))}",
+            f"{Layers.unwrap(kernel).__name__} has no parameter {', '.join(map(repr, strange))} to be tuned; it has "
+            f"{', '.join(parameters)}, and there are the launch options {', '.join(sorted(options))}",
             hint="correct the tunable's name",
         )
 
@@ -356,8 +363,9 @@ def _check_names(kernel: Any, named: Mapping[str, Sequence[str] | None], paramet
         if not isinstance(names, (Iterable, type(None))):
             raise SettingsError(f"{what} is {names!r}; it is a list of names", hint='write ["n"]')
         if strange := [name for name in names or () if name not in parameters]:
+            name = Layers.unwrap(kernel).__name__
             raise SettingsError(
-                f"{what} names {', '.join(map(repr, strange))}, which is no argument of {unwrap(kernel).__name__}; "
+                f"{what} names {', '.join(map(repr, strange))}, which is no argument of {name}; "
                 f"it has {', '.join(parameters)}",
                 hint="correct the name, or leave it out",
             )

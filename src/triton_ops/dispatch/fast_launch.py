@@ -41,8 +41,8 @@ from types import CodeType, FunctionType
 from typing import Any, cast
 
 from triton_ops.backend import Arguments
+from triton_ops.dispatch.calls import Heuristics, Variants, computed, runs_of, taken_apart
 from triton_ops.dispatch.decision import LaunchCount, values_now
-from triton_ops.dispatch.grid_functions import Heuristics, Variants, computed, runs_of, taken_apart
 
 MISSING = type("Missing", (), {"__repr__": lambda _: "missing", "__slots__": ()})()
 """The place of a parameter for which a call gives no value."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from triton_ops.backend import layers
+from triton_ops.backend import Layers
 from triton_ops.base import require
 from triton_ops.dispatch import triton_autotuner as own_loop
 from triton_ops.dispatch.chooser import Chooser
@@ -183,7 +183,7 @@ def _put_run(installed: _Installed) -> None:
         if installed not in _installed or "grid" not in kwargs:  # somebody kept this function, or it launches nothing
             return before(self, *args, **kwargs)
         if launches is None:
-            if not hasattr(layers(self.fn)[-1], "arg_names"):  # it is no kernel of Triton's
+            if not hasattr(Layers.of(self.fn)[-1], "arg_names"):  # it is no kernel of Triton's
                 return before(self, *args, **kwargs)
             with _guard:
                 launches = installed.adopted.get(self) or Launches.adopting(self, installed.options)

@@ -10,9 +10,10 @@ what changed is said. Where a tune is asked for, only an entry of these very ver
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,6 @@ from typing import Any, TypeAlias
 
 from triton_ops import settings
 from triton_ops.base import ForkSafeLock
-from triton_ops.dispatch.calls import OTHER_VERSIONS, distance
 from triton_ops.dispatch.decision import (
     BORROWED,
     FALLBACK,
@@ -51,6 +51,8 @@ from triton_ops.values import Key
 
 Place: TypeAlias = tuple[float, bool, str]
 """Orders what may be taken: how far its problem is, whether a package brings it, and an id."""
+_FARTHEST = 1.0  # |log2| of the ratios of all extents together: a winner is borrowed over a factor of two
+_OTHER_VERSIONS = _FARTHEST / 1024  # of two winners for equal problems that of these versions is nearer
 
 
 def shipped(key: Key, passed: list[str], *, drifted: bool) -> Iterator[tuple[Place, Found]]:
@@ -65,7 +67,7 @@ def shipped(key: Key, passed: list[str], *, drifted: bool) -> Iterator[tuple[Pla
         elif pinned.drift and not drifted:
             _tell(passed, f"shipped: there is a winner, but of other versions: {'; '.join(pinned.drift)}")
         else:
-            entry, away = pinned.entry, pinned.entry.distance(key) + (OTHER_VERSIONS if pinned.drift else 0.0)
+            entry, away = pinned.entry, pinned.entry.distance(key) + (_OTHER_VERSIONS if pinned.drift else 0.0)
             why = "; ".join([f"shipped for {entry.label or 'this problem'}, {_shipped_measured(entry)}", *pinned.drift])
             yield (away, True, ""), Found(config=entry.config, rung=SHIPPED, why=why, record=entry.origin.record)
 
@@ -93,6 +95,50 @@ def _shipped_measured(entry: LockEntry) -> str:
     gain = None if entry.measured is None else entry.measured.gain
     worth = worth_text(gain, entry.config == entry.default, entry.origin.unproven)
     return f"measured {entry.origin.created or 'at a time that is not known'}{worth}"
+
+
+def _distance(key: Key, other: Key, loose: Collection[str], *, near: bool) -> float | None:
+    """Distance of the problem of `other` from that of `key`, a winner's; None if its winner cannot be borrowed.
+
+    It is |log2| of the ratios of all extents together: 1 for a factor of two. Problems may differ in the `loose` names,
+    and, if `near`, in extents and versions.
+    """
+    if other.device.get("name") != key.device.get("name") or other.device.get("arch") != key.device.get("arch"):
+        return None
+    if other.identity.get("source") != key.identity.get("source") or other.problem.keys() != key.problem.keys():
+        return None
+    strict = dict(other.identity) == dict(key.identity) and dict(other.device) == dict(key.device)
+    strict = strict and (other.cache_state, dict(other.held_to)) == (key.cache_state, dict(key.held_to))
+    if not (strict or near):
+        return None
+    pairs: set[tuple[int, int]] = set()  # equal pairs count once: M is an argument, and an extent of two tensors
+    for name, mine in key.problem.items():
+        numbers = set() if name in loose else _pairs(mine, other.problem[name])
+        if numbers is None or (numbers and not near):
+            return None
+        pairs |= numbers
+    total = sum(abs(math.log2(mine / theirs)) for mine, theirs in pairs)
+    total += 0.0 if strict else _OTHER_VERSIONS
+    return total if total <= _FARTHEST + 2 * _OTHER_VERSIONS else None
+
+
+def _pairs(mine: Any, theirs: Any) -> set[tuple[int, int]] | None:
+    """The numbers in which two arguments differ; None if they differ in anything else, or in 0 or 1."""
+    if type(mine) is type(theirs) and mine == theirs:
+        return set()
+    if isinstance(mine, Mapping) and isinstance(theirs, Mapping) and mine.keys() == theirs.keys():
+        each = [_pairs(mine[name], theirs[name]) for name in mine if name != "stride"]
+        each.append(None if _steps(mine) != _steps(theirs) else set())
+    elif isinstance(mine, (list, tuple)) and isinstance(theirs, (list, tuple)) and len(mine) == len(theirs):
+        each = [_pairs(one, other) for one, other in zip(mine, theirs, strict=True)]
+    else:
+        numbers = all(type(value) is int and value > 1 for value in (mine, theirs))
+        return {(mine, theirs)} if numbers else None
+    return None if None in each else set().union(*(pairs for pairs in each if pairs is not None))
+
+
+def _steps(facts: Mapping[str, Any]) -> list[Any]:
+    return [step if step in (0, 1) else None for step in facts.get("stride", ())]
 
 
 _SHOWN = 4
@@ -207,13 +253,13 @@ class Ladder:
         for record in self._records.of(key.kernel):
             if record.id == key.id or record.undecided:
                 continue
-            away = distance(key, record.key, question.loose, near=question.near)
+            away = _distance(key, record.key, question.loose, near=question.near)
             if away is not None and (question.enough is None or question.enough(record) is None):
                 place = (away, False, record.id)
                 yield place, _borrowed(key, record.key, record.winner, record.id, _measured(record))
         for entry in FollowedLockfile.shared_entries(question.asked) if question.near else ():
             other = _key_of(entry, question.asked)
-            away = distance(question.asked, other, question.loose, near=True)
+            away = _distance(question.asked, other, question.loose, near=True)
             if away is not None:
                 how = f"shipped, {_shipped_measured(entry)}"
                 place = (away, True, other.id)

@@ -20,14 +20,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import Arguments, Operation, launcher_of, layers, placed
+from triton_ops.backend import Arguments, Layers, Operation, TritonProcess
 from triton_ops.base import require
 from triton_ops.dispatch import triton_autotuner as own_loop
-from triton_ops.dispatch.calls import CalledWith, Calls, refuse_tuned
+from triton_ops.dispatch.calls import CalledWith, Calls, GridWatch, checked_grid, checked_when_called, refuse_tuned
 from triton_ops.dispatch.deciding import KernelCall, decide, foretold, known
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Found, register
 from triton_ops.dispatch.fast_launch import Entrance, FastLaunch, KnownLaunch
-from triton_ops.dispatch.grid_functions import GridWatch, checked_grid, checked_when_called
 from triton_ops.dispatch.ladder import ladder_of
 from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.policy import capturing
@@ -42,7 +41,7 @@ from triton_ops.dispatch.triton_autotuner import (
     to_triton,
     triton_key,
 )
-from triton_ops.exceptions import SpaceError, TritonKernelError
+from triton_ops.exceptions import DeviceError, SpaceError, TritonKernelError
 from triton_ops.request import KnownCalls
 from triton_ops.values import TuningResult
 
@@ -226,16 +225,32 @@ class Launches:
         grid = checked_when_called(launch.grid, self._name)
         args, named = self._passed(launch.args, launch.kwargs, config)
         try:
-            return launcher_of(autotuner.fn)(*args, grid=grid, warmup=False, **named)
+            return TritonProcess.launcher_of(autotuner.fn)(*args, grid=grid, warmup=False, **named)
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
-            self.calls.problem(launch.args, launch.kwargs).explain(error, self.fast)
+            self._explain(error, self.calls.problem(launch.args, launch.kwargs))
             raise
+
+    def _explain(self, error: Exception, called: CalledWith) -> None:
+        """Raise as `CalledWith.check`, or DeviceError, if the tensors of a call are why its launch failed.
+
+        Triton raises of a sparse tensor that it has no storage, of one on the CPU a `ValueError`, or without a GPU that
+        there is no driver.
+        """
+        called.check()
+        if not self.fast.compiled:
+            return
+        Arguments.check_no_arrays(self.fast.name, called.given.keyword)
+        if called.device == "cpu" and (isinstance(error, ValueError) or not self.fast.driven):
+            raise DeviceError(
+                "the tensors are on the CPU, and a Triton kernel runs on a GPU", "cuda", "cpu",
+                hint="move them to a GPU: tensor.cuda(); or run it as Python with TRITON_INTERPRET=1",
+            ) from error  # fmt: skip
 
     def _passed(self, args: Sequence[Any], kwargs: Mapping[str, Any], config: Any) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of a launch with this config; raises ConfigCollisionError."""
         values = config.all_kwargs()
         refuse_tuned(kwargs, values, self._name)
-        return placed(self.autotuner.fn, args, {**kwargs, **values})
+        return Layers.placed(self.autotuner.fn, args, {**kwargs, **values})
 
     def _decided(self, launch: Launch, without_launch: WithoutLaunch | None = None) -> Decision:
         """The decision for a call; that of an equal call before, if it still holds. Only that of a launch is kept."""
@@ -318,7 +333,7 @@ class Launches:
         if not launch.measured:
             autotuner.bench_time, autotuner.configs_timings = 0.0, {}
         own_loop.tell_listener(
-            autotuner, layers(autotuner.fn)[-1], launch.key, config, measured=launch.measured
+            autotuner, Layers.of(autotuner.fn)[-1], launch.key, config, measured=launch.measured
         )  # fmt: skip
 
     def _by_triton(self, launch: Launch) -> Any:
@@ -392,8 +407,10 @@ class Launches:
 
     def fitting(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The configs that are left for a call, after hooks that are given all that Triton gives; raises SpaceError."""
-        with self._with_nargs(args):
-            configs = tuple(self.autotuner.prune_configs({**kwargs, "grid": grid, "warmup": False}))
+        configs = tuple(self.autotuner.configs)
+        if own_loop.prunes(self.autotuner):
+            with self._with_nargs(args):
+                configs = tuple(self.autotuner.prune_configs({**kwargs, "grid": grid, "warmup": False}))
         if not configs:
             raise SpaceError(
                 f"no config of {self._name} is left after pruning: top_k is {self.autotuner.configs_top_k}",

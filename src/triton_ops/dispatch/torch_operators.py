@@ -22,7 +22,7 @@ from functools import cached_property, wraps
 from threading import RLock
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
-from triton_ops.backend import values_of
+from triton_ops.backend import TritonKernel
 from triton_ops.base import canonical_json, fingerprint, require
 from triton_ops.exceptions import SettingsError
 
@@ -159,7 +159,7 @@ def compilable(
 def _check_options(options: Mapping[str, Any]) -> None:
     """Check the two options that every public function with a config has; raises SettingsError."""
     config, tune = options.get("config"), options.get("tune", False)
-    if config is not None and not isinstance(values_of(config), Mapping):
+    if config is not None and not isinstance(TritonKernel.values_of(config), Mapping):
         raise SettingsError(
             f"config is {config!r}; it must map tunables to values", hint='such as {"BLOCK_SIZE": 1024, "num_warps": 4}'
         )
@@ -169,7 +169,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 def _plain(config: Any) -> Mapping[str, Any]:
     """A config as a mapping, a `triton.Config` too, without those of Triton's options that ask for nothing."""
-    values = values_of(config)
+    values = TritonKernel.values_of(config)
     left_open = {name for name, value in _OPEN.items() if name in values and values[name] == value}
     return {name: value for name, value in values.items() if name not in left_open} if left_open else values
 

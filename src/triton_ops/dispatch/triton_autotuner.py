@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from triton_ops.backend import values_of
+from triton_ops.backend import TritonKernel
 from triton_ops.base import escaped, require
 from triton_ops.exceptions import ConfigValueError, SettingsError
 from triton_ops.space import Config, Members, checked_value, given_back
@@ -63,6 +63,13 @@ def measures_itself(autotuner: Any) -> str:
 def _set_later(measure: Any) -> bool:
     """Tell whether this is neither Triton's nor its driver's, which are kept in the same place once they are used."""
     return measure is not None and str(getattr(measure, "__module__", "triton")).partition(".")[0] != "triton"
+
+
+def prunes(autotuner: Any) -> bool:
+    """Tell whether an `Autotuner` may leave out configs of a call: by a function of the caller's, or in a subclass."""
+    if autotuner.perf_model or "prune_configs" in vars(autotuner) or not is_tritons(type(autotuner).prune_configs):
+        return True
+    return bool(autotuner.own_pruning if hasattr(autotuner, "own_pruning") else autotuner.early_config_prune)
 
 
 def asks_its_own_disk(autotuner: Any) -> bool:
@@ -214,7 +221,7 @@ def to_triton(config: Mapping[str, Any], listed: Iterable[Any] = (), members: Me
     """
     wanted = dict(config.plain if isinstance(config, Config) else config)
     for one in listed:
-        values = values_of(one)
+        values = TritonKernel.values_of(one)
         alike = all(name in values or name in _OPTIONS for name in wanted) and _tuned(values) == _tuned(wanted)
         if alike and all(values.get(name) == wanted[name] for name in _OPTIONS if name in wanted):
             return one
@@ -226,14 +233,14 @@ def to_triton(config: Mapping[str, Any], listed: Iterable[Any] = (), members: Me
 
 def from_triton(config: Any) -> Config:
     """The values of a `triton.Config`, as they are shown; those that no config can hold appear as text."""
-    return Config({name: _shown(name, value) for name, value in values_of(config).items()})
+    return Config({name: _shown(name, value) for name, value in TritonKernel.values_of(config).items()})
 
 
 def timings(trials: Iterable[Trial], listed: Sequence[Any] = ()) -> dict[Any, list[float]]:
     """For each `triton.Config` that was tried median, 20 % and 80 % quantile in ms; infinite where it failed."""
     alike: dict[frozenset[Any], list[Any]] = {}  # all of a large list would be compared with each trial
     for one in listed:
-        alike.setdefault(_tuned(values_of(one)), []).append(one)
+        alike.setdefault(_tuned(TritonKernel.values_of(one)), []).append(one)
     measured = {to_triton(one.config, alike.get(_tuned(one.config), ())): one.measurement for one in trials}
     return {
         config: [math.inf] * 3 if times is None else [times.median_ms, times.p20_ms, times.p80_ms]

@@ -32,7 +32,7 @@ from triton_ops.backend import (
     Operation,
     PreparedCall,
     Protection,
-    nothing_compiled,
+    TritonProcess,
 )
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import Criteria, ExpectedResults, Standard, difference, expected, kept, same_bits
@@ -466,7 +466,7 @@ class Verifier:
         if not ragged.holds(executable.config):
             return False
         try:
-            with nothing_compiled():
+            with TritonProcess.nothing_compiled():
                 other = self.kernel.compile(executable.config, ragged.argument_set.arguments)
         except Exception:  # noqa: BLE001 - the kernel takes no such problem, or would be compiled for it
             return False

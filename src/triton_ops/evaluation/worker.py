@@ -35,7 +35,7 @@ from types import FrameType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from triton_ops import settings
-from triton_ops.backend import CandidateError, Packed, ScratchAllocator, is_installed, warm_up
+from triton_ops.backend import CandidateError, Origin, Packed, ScratchAllocator, TritonProcess
 from triton_ops.base import Host, require
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.finals import StationFacts
@@ -213,7 +213,7 @@ def replaced(before: dict[str, dict[str, Any]]) -> str:
 
 def _of_a_library(value: Any) -> bool:
     home = str(getattr(value, "__module__", None))
-    return home.partition(".")[0] not in sys.stdlib_module_names and is_installed(home)
+    return home.partition(".")[0] not in sys.stdlib_module_names and Origin.is_installed(home)
 
 
 _TORCH_SEED = 67280421310721  # of torch's generators in a new process
@@ -409,7 +409,7 @@ def _import(packages: Sequence[str], device: str) -> None:
     if device.startswith("cuda"):
         threading.Thread(target=TorchDevice(device).make_ready, daemon=True).start()
     if "triton" in packages:
-        warm_up(launches=True)
+        TritonProcess.warm_up(launches=True)
     import_heavy(packages, "what is going to be tuned")
     TorchDevice(device).stay()  # nothing that runs here makes a context on another GPU
 
@@ -438,7 +438,7 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
 
 def _give_up(own_modules: Collection[str]) -> None:
     """Free the GPU's memory, and forget the user's modules, so that the next task imports them as they are then."""
-    for name in [name for name in sys.modules if name not in own_modules and not is_installed(name)]:
+    for name in [name for name in sys.modules if name not in own_modules and not Origin.is_installed(name)]:
         del sys.modules[name]
     linecache.clearcache()
     gc.collect()

@@ -12,7 +12,7 @@ from typing import Any
 from triton_ops.backend import HasOperation, Operation
 from triton_ops.exceptions import NotLoadedError, TargetError
 from triton_ops.kernels import load, names
-from triton_ops.request import TARGET_FORMS, named_object
+from triton_ops.request import named_object
 
 
 def load_target(text: str, among: Mapping[str, Any] | None = None) -> Operation | Callable[..., Any]:
@@ -73,4 +73,4 @@ def _shipped(name: str) -> Operation:
         return load(name)
     if name.endswith(".py"):
         raise TargetError(f"{name} names a file, but nothing in it", hint=f"write {name}:NAME")
-    raise TargetError(f"there is no kernel {name!r}; shipped are {', '.join(names())}", hint=TARGET_FORMS)
+    raise TargetError(f"there is no kernel {name!r}; shipped are {', '.join(names())}", hint=TargetError.FORMS)

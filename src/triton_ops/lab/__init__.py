@@ -9,14 +9,18 @@ if TYPE_CHECKING:
     from triton_ops.lab.command_expectation import cliffs_command as cliffs_command
     from triton_ops.lab.command_expectation import explain_command as explain_command
     from triton_ops.lab.command_expectation import rank_command as rank_command
-    from triton_ops.lab.command_profile import profile_group as profile_group
+    from triton_ops.lab.command_profile import call_command as call_command
+    from triton_ops.lab.command_profile import command_command as command_command
+    from triton_ops.lab.command_profile import flow_command_with as flow_command_with
+    from triton_ops.lab.command_profile import ptxas_command as ptxas_command
+    from triton_ops.lab.command_profile import read_command as read_command
+    from triton_ops.lab.command_profile import run_command as run_command
     from triton_ops.lab.command_recording import record_command as record_command
     from triton_ops.lab.command_recording import replay_command as replay_command
     from triton_ops.lab.command_recording import sensitivity_command as sensitivity_command
     from triton_ops.lab.command_simulate import simulate_command as simulate_command
     from triton_ops.lab.kernel_verdicts import read_profile as read_profile
     from triton_ops.lab.ranking import RankedConfig as RankedConfig
-    from triton_ops.lab.ranking import device_spec as device_spec
     from triton_ops.lab.ranking import rank as rank
     from triton_ops.lab.sensitivities import Sensitivity as Sensitivity
     from triton_ops.lab.spills import cure_spills as cure_spills

@@ -13,32 +13,15 @@ from typing import Annotated, Any
 import typer
 from rich.progress import track
 
-from triton_ops.backend import Arguments, Operation, compiler_of
+from triton_ops.backend import Arguments, Compiler, Operation
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Target, probe
 from triton_ops.exceptions import EmptySpaceError, SettingsError, TargetError
 from triton_ops.kernels import load_operation, load_target
 from triton_ops.lab.spills import CureTrial, SpillEvidence, SpillReport, cure_spills
-from triton_ops.request import operation_of, parse_config, parse_shapes, parse_space
+from triton_ops.request import TypedProblem
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.terminal import (
-    Dtype,
-    Json,
-    OneShape,
-    Space,
-    bold,
-    headed_table,
-    listing,
-    only_data_on_stdout,
-    option,
-    paragraph,
-    say,
-    say_json,
-    stderr,
-    tell,
-    tell_failures,
-    width,
-)
+from triton_ops.terminal import Dtype, ExitCode, Facts, Gpu, Shape, Space, only_data_on_stdout, option, stderr, tell
 from triton_ops.values import Compiled, Problem, Resources, dtype_name
 
 _TIMEOUT_S = CompilePool.TIMEOUT_S
@@ -49,7 +32,6 @@ ConfigValues = Annotated[
     list[str] | None,
     option("--config", "Values of tunables; repeat it, or NAME=V,NAME=V. The rest as in the default.", "NAME=V"),
 ]
-Gpu = Annotated[str | None, option("--gpu", "A model that is not here, such as 'NVIDIA H200'.", "NAME")]
 
 
 def check_filled(space: ConfigSpace, values: Mapping[str, Any] | None) -> None:
@@ -80,26 +62,22 @@ def tell_left_out(space: ConfigSpace, values: Mapping[str, Any] | None, configs:
 
 _COMPILE_HEADER = ("status", "registers", "spilled", "shared", "mma", "load", "s", "config")
 _COMPILE_NUMBERS = ("registers", "spilled", "shared", "load", "s")
-_NONE_COMPILED = 1
 _SPILL_HEADER = ("change", "verdict", "registers", "spilled", "frame", "local", "shared", "ms", "config")
 _SPILL_NUMBERS = ("registers", "spilled", "frame", "local", "shared", "ms")
-_CANNOT_RUN = 1
 
 
-def side_by_side(
-    problem: str, by_arch: Mapping[str, Sequence[Compiled]], elapsed_s: float, columns: int | None
-) -> list[str]:
-    """The lines of a table with a column for each architecture, all with the same configs, and of their differences."""
+def side_by_side(facts: Facts, problem: str, by_arch: Mapping[str, Sequence[Compiled]], elapsed_s: float) -> Facts:
+    """Add a table with a column for each architecture, all with the same configs, and their differences."""
     rows = [[*map(_cell, each), str(each[0].config)] for each in zip(*by_arch.values(), strict=True)]
-    lines = [f"{problem} for {', '.join(by_arch)}: registers and spilled bytes per thread"]
-    lines += headed_table((*by_arch, "config"), rows, columns)
+    facts.lines(f"{problem} for {', '.join(by_arch)}: registers and spilled bytes per thread")
+    facts.table((*by_arch, "config"), rows)
     for arch, results in by_arch.items():
         clean, spilling = sum(map(_clean, results)), sum(_spills(result) > 0 for result in results)
         rest = len(results) - clean - spilling
-        lines += paragraph("", f"{arch}: {clean} without spills, {spilling} spill, {rest} cannot run", columns)
+        facts.text(f"{arch}: {clean} without spills, {spilling} spill, {rest} cannot run")
     for text in _differences(by_arch):
-        lines += paragraph("", text, columns)
-    return [*lines, f"{len(rows)} configs on {len(by_arch)} targets, {elapsed_s:.1f} s"]
+        facts.text(text)
+    return facts.lines(f"{len(rows)} configs on {len(by_arch)} targets, {elapsed_s:.1f} s")
 
 
 def _cell(result: Compiled) -> str:
@@ -131,48 +109,49 @@ def _differences(by_arch: Mapping[str, Sequence[Compiled]]) -> Iterator[str]:
 
 def compile_command(
     target: TargetName,
-    archs: Annotated[
+    gpus: Annotated[
         list[str] | None,
-        option("--target", "Such as sm_80, sm_90, gfx942; default the GPU. Repeat it to compare.", "ARCH"),
+        option("--gpu", "Such as sm_80, gfx942 or H200; default the GPU here. Repeat it to compare.", "NAME"),
     ] = None,
+    archs: Annotated[list[str] | None, option("--target", "As --gpu.", "ARCH", hidden=True)] = None,
     shape: Annotated[str | None, option("--shape", "The problem; default the operation's first.", "MxN")] = None,
     dtype: Dtype = None,
     space: Space = None,
     jobs: Annotated[int | None, option("--jobs", "Processes; default one for each CPU.", "N")] = None,
     timeout_s: Annotated[float, option("--timeout", "Most seconds for one config.", "S")] = _TIMEOUT_S,
-    as_json: Json = False,
-) -> int:
+) -> Facts:
     """Compile every config of TARGET and show what it takes: registers, spills, shared memory.
 
     For several architectures it shows them side by side. Needs no GPU and no driver. What was compiled is in Triton's
     disk cache.
     """
     _check(jobs, timeout_s, dtype)
-    goals = list({goal.arch: goal for goal in map(Target.named, archs or [])}.values()) or [Target.of(probe())]
-    shapes, values = parse_shapes(shape), parse_space(space)
+    named = {goal.arch: goal for goal in map(Target.named, [*(gpus or []), *(archs or [])])}
+    goals = list(named.values()) or [Target.of(probe())]
+    typed = TypedProblem.of(shape, dtype, space)
     with only_data_on_stdout():
         operation = _operation(target, goals[0])
         if shape is None:
-            shapes, dtype = _first_problem(operation, dtype)
-        operation, own_space, extents, element = operation_of(operation, values, shapes, dtype)
+            typed = TypedProblem(*_first_problem(operation, dtype), typed.space)
+        operation, own_space, extents, element = typed.operation(operation)
         problem = operation.problem(extents, element)
         if shape is None:
             tell(f"no --shape: compiling for {problem.label}")
         configs = own_space or operation.space_for(problem)
-        check_filled(configs, values)
+        check_filled(configs, typed.space)
         start = time.perf_counter()
         by_arch = {goal.arch: _compiled(operation, problem, configs, goal, jobs, timeout_s) for goal in goals}
         elapsed_s = time.perf_counter() - start
     first = by_arch[goals[0].arch]
-    tell_left_out(configs, values, [result.config for result in first])
-    tell_failures(_failures(by_arch))
-    if as_json:
-        say_json([_compiled_json(result, arch) for arch, results in by_arch.items() for result in results])
-    elif len(goals) == 1:
-        say(*_compile_report(problem, goals[0], first, elapsed_s, width()))
-    else:
-        say(*side_by_side(str(problem), by_arch, elapsed_s, width()))
-    return 0 if any(result.launchable for results in by_arch.values() for result in results) else _NONE_COMPILED
+    tell_left_out(configs, typed.space, [result.config for result in first])
+    results = [(arch, result) for arch, results in by_arch.items() for result in results]
+    facts = Facts("compile", [_compiled_json(result, arch) for arch, result in results])
+    facts.failed += _failures(by_arch)
+    if not any(result.launchable for _, result in results):
+        facts.code = ExitCode.NONE_RAN
+    if len(goals) > 1:
+        return side_by_side(facts, str(problem), by_arch, elapsed_s)
+    return _add_compiled(facts, problem, goals[0], first, elapsed_s)
 
 
 def _failures(by_arch: Mapping[str, Sequence[Compiled]]) -> Iterator[tuple[str, str, str]]:
@@ -197,7 +176,7 @@ def _check(jobs: int | None, timeout_s: float, dtype: str | None) -> None:
 
 def _operation(text: str, goal: Target) -> Operation:
     target = load_target(text)
-    if not isinstance(target, Operation) or compiler_of(target.kernel, Arguments(), goal, {}) is None:
+    if not isinstance(target, Operation) or Compiler.of(target.kernel, Arguments(), goal, {}) is None:
         raise TargetError(
             f"{text} is no operation with a Triton kernel, so there is nothing to compile",
             hint="name an Operation that holds a TritonKernel",
@@ -220,7 +199,7 @@ def _compiled(
 ) -> list[Compiled]:
     arguments = Arguments(keyword=dict(problem.arguments))
     operation.kernel.check(space.tunables, arguments)
-    compiler = compiler_of(operation.kernel, arguments, target, space.members)
+    compiler = Compiler.of(operation.kernel, arguments, target, space.members)
     assert compiler is not None  # of its kind, as `_operation` has seen
     with CompilePool(compiler, workers=jobs, timeout_s=timeout_s) as pool:
         futures = [pool.submit(config, anyway=True) for config in space]
@@ -244,13 +223,10 @@ def _compiled_json(result: Compiled, arch: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _compile_report(
-    problem: Problem, target: Target, results: list[Compiled], elapsed_s: float, columns: int | None
-) -> list[str]:
+def _add_compiled(facts: Facts, problem: Problem, target: Target, results: list[Compiled], elapsed_s: float) -> Facts:
     rows = [_compiled_row(result) for result in sorted(results, key=lambda result: result.status.facts.listed)]
-    head = f"{problem} for {target.arch}: {target.shared_bytes_per_block:,} bytes of shared memory per block"
-    table_lines = headed_table(_COMPILE_HEADER, rows, columns, _COMPILE_NUMBERS)
-    return [head, *table_lines, *paragraph("", _summary(results, elapsed_s), columns)]
+    facts.lines(f"{problem} for {target.arch}: {target.shared_bytes_per_block:,} bytes of shared memory per block")
+    return facts.table(_COMPILE_HEADER, rows, _COMPILE_NUMBERS).text(_summary(results, elapsed_s))
 
 
 def _compiled_row(result: Compiled) -> list[str]:
@@ -274,36 +250,29 @@ def _summary(results: list[Compiled], elapsed_s: float) -> str:
 
 def spills_command(
     target: TargetName,
-    shape: OneShape = None,
+    shape: Shape = None,
     dtype: Dtype = None,
     config: ConfigValues = None,
-    arch: Annotated[
-        str | None, option("--target", "Such as sm_90, gfx942, or a GPU's name; default the GPU.", "ARCH")
-    ] = None,
+    gpu: Gpu = None,
     measure: Annotated[
-        bool | None, option("--measure/--no-measure", "Time what helps on the GPU; default if --target is left out.")
+        bool | None, option("--measure/--no-measure", "Time what helps on the GPU; default if --gpu is left out.")
     ] = None,
-    as_json: Json = False,
-) -> int:
+    arch: Annotated[str | None, option("--target", "As --gpu.", "ARCH", hidden=True)] = None,
+) -> Facts:
     """Say what a config spills, and try what may cure it: a smaller tile, more warps, fewer stages.
 
-    Each change is compiled, and kept only if it helps. No GPU is needed with --target.
+    Each change is compiled, and kept only if it helps. No GPU is needed with --gpu.
     """
-    shapes, values = parse_shapes(shape), parse_config(config, "--config")
+    typed, values = TypedProblem.of(shape, dtype), TypedProblem.config(config, "--config")
     target_operation = load_operation(target, "; its problem is not known")
     with only_data_on_stdout():
-        operation, _, extents, element = operation_of(target_operation, None, shapes, dtype)
-        report = cure_spills(operation, config=values, shape=extents, dtype=element, arch=arch, measure=measure)
+        operation, _, extents, element = typed.operation(target_operation)
+        report = cure_spills(operation, config=values, shape=extents, dtype=element, arch=gpu or arch, measure=measure)
     problem = str(operation.problem(extents, element))
-    if as_json:
-        say_json(_spills_json(problem, report))
-    else:
-        say(*listing(spill_facts(problem, report), width()))
-        if report.tried:
-            rows = [row for cure in report.tried for row in cure_rows(cure)]
-            say(*headed_table(_SPILL_HEADER, rows, width(), _SPILL_NUMBERS))
-        say(*map(bold, paragraph("", report.advice, width())))
-    return 0 if report.before.compiled else _CANNOT_RUN
+    facts = Facts("explain spills", _spills_json(problem, report)).listing(spill_facts(problem, report))
+    facts.code = ExitCode.DONE if report.before.compiled else ExitCode.NONE_RAN
+    facts.table(_SPILL_HEADER, [row for cure in report.tried for row in cure_rows(cure)], _SPILL_NUMBERS)
+    return facts.text(report.advice, bold=True)
 
 
 def spill_facts(problem: str, report: SpillReport) -> dict[str, str]:

@@ -9,31 +9,16 @@ from typing import Annotated, Any
 
 from triton_ops.backend import Operation
 from triton_ops.cost_model import Readings
-from triton_ops.device import Calibration, Ceiling, DeviceSpec, Machine
+from triton_ops.device import Calibration, Ceiling, DeviceSpec, Machine, device_spec
 from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
 from triton_ops.kernels import load_operation
-from triton_ops.lab.command_compile import ConfigValues, Gpu, TargetName, check_filled, tell_left_out
+from triton_ops.lab.command_compile import ConfigValues, TargetName, check_filled, tell_left_out
 from triton_ops.lab.expectation import LEGEND, Explained, Portrait, drawn, explain, portrait
-from triton_ops.lab.ranking import RankedConfig, device_spec, expected_of, rank
+from triton_ops.lab.ranking import RankedConfig, expected_of, rank
 from triton_ops.lab.sensitivities import MOST_POINTS, ShapePoint, Sweep, sweep
-from triton_ops.request import operation_of, parse_config, parse_shapes, parse_space
+from triton_ops.request import TypedProblem
 from triton_ops.space import Config
-from triton_ops.terminal import (
-    CacheDir,
-    Dtype,
-    Json,
-    OneShape,
-    Space,
-    folder_of,
-    headed_table,
-    listing,
-    only_data_on_stdout,
-    option,
-    say,
-    say_json,
-    tell,
-    width,
-)
+from triton_ops.terminal import CacheDir, Dtype, Facts, Gpu, Shape, Space, folder_of, only_data_on_stdout, option, tell
 from triton_ops.values import Problem, Resources, Status
 
 _TERMS_SHOWN = 8
@@ -43,7 +28,6 @@ _SERIES = re.compile(r"(\w+)=(\d+):(\d+)(?::(\d+))?")
 _LACK = "; its problem is not known"
 _RANK_HEADER = ("expected", "lower bound", "limited by", "config")
 _CLIFF_HEADER = ("from", "waves", "used", "expected", "to", "waves", "used", "expected")
-_Dtype = Annotated[str | None, option("--dtype", "Such as bf16, fp16, fp8.", "DTYPE")]
 
 
 def _explained_rows(spec: DeviceSpec, explained: Explained, image: Portrait) -> dict[str, str]:
@@ -232,8 +216,8 @@ def _by_warps(image: Portrait) -> str:
 
 def explain_command(
     target: TargetName,
-    shape: OneShape = None,
-    dtype: _Dtype = None,
+    shape: Shape = None,
+    dtype: Dtype = None,
     config: ConfigValues = None,
     gpu: Gpu = None,
     measured_ms: Annotated[
@@ -241,8 +225,7 @@ def explain_command(
     ] = None,
     pipeline: Annotated[bool, option("--pipeline", "Draw the pipeline for one to five stages.")] = False,
     cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """Say what to expect of one config: time, occupancy, waves, shared memory, roofline, and what limits it.
 
     The work is the declared one, else it is read from the kernel. The config is compiled; nothing is run, and no GPU is
@@ -250,10 +233,10 @@ def explain_command(
     """
     if measured_ms is not None and not 0 < measured_ms < math.inf:
         raise SettingsError(f"--measured is {measured_ms:g}; it must be milliseconds over 0", hint="such as 0.21")
-    shapes, values = parse_shapes(shape), parse_config(config, "--config")
+    typed, values = TypedProblem.of(shape, dtype), TypedProblem.config(config, "--config")
     spec = device_spec(gpu)
     with only_data_on_stdout():
-        operation, _, extents, element = operation_of(load_operation(target, _LACK), None, shapes, dtype)
+        operation, _, extents, element = typed.operation(load_operation(target, _LACK))
         problem = operation.problem(extents, element)
         whole = _whole_config(operation, problem, values or {})
         expected = expected_of(operation, shape=extents, dtype=element)
@@ -265,15 +248,14 @@ def explain_command(
             hint="docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared",
         )
     image = portrait(explained, expected.work, whole, spec, calibration=calibration, measured_ms=measured_ms)
-    if as_json:
-        head = {"problem": str(problem), "device": spec.name, "config": dict(whole), "source": explained.source}
-        say_json({**head, "arch": spec.arch, "units": spec.units, **_explained_json(explained, image)})
-        return
+    data = {
+        "problem": str(problem), "device": spec.name, "config": dict(whole), "source": explained.source,
+        "arch": spec.arch, "units": spec.units, **_explained_json(explained, image),
+    }  # fmt: skip
     unit = spec.vendor.units if spec.vendor else "multiprocessors"
     rows = {"problem": str(problem), "device": f"{spec.name} {spec.arch}, {spec.units} {unit}", "config": str(whole)}
-    say(*listing({**rows, **_explained_rows(spec, explained, image)}, width()))
-    if pipeline:
-        say(*_pipeline_lines(image))
+    facts = Facts("explain", data).listing({**rows, **_explained_rows(spec, explained, image)})
+    return facts.lines(*_pipeline_lines(image)) if pipeline else facts
 
 
 def _whole_config(operation: Operation, problem: Problem, values: dict[str, Any]) -> Config:
@@ -293,37 +275,34 @@ def _whole_config(operation: Operation, problem: Problem, values: dict[str, Any]
 
 def rank_command(
     target: TargetName,
-    shape: OneShape = None,
+    shape: Shape = None,
     dtype: Dtype = None,
     space: Space = None,
     gpu: Gpu = None,
     top: Annotated[int | None, option("--top", "Configs to show; default 20, with --json all.", "N", min=1)] = None,
     jobs: Annotated[int | None, option("--jobs", "Processes that read; default one for each CPU.", "N", min=1)] = None,
     cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """Rank every config of TARGET by the time that the model expects, the shortest first.
 
     Nothing is run, and no GPU is needed with --gpu. Where the kernel declares no work, the work is read from it.
     """
-    shapes, values = parse_shapes(shape), parse_space(space)
+    typed = TypedProblem.of(shape, dtype, space)
     with only_data_on_stdout():
         whole = load_operation(target, "; its space and its problem are not known")
-        operation, own_space, extents, element = operation_of(whole, values, shapes, dtype)
+        operation, own_space, extents, element = typed.operation(whole)
         configs = own_space or operation.space_for(operation.problem(extents, element))
-        check_filled(configs, values)
+        check_filled(configs, typed.space)
         ranking = rank(
             operation, space=own_space, shape=extents, dtype=element, gpu=gpu, jobs=jobs, cache_dir=cache_dir
         )
     if len(ranking) < configs.size.valid:
         tell(f"{len(ranking)} of {configs.size.valid} configs are ranked")
     else:
-        tell_left_out(configs, values, [one.config for one in ranking])
-    if as_json:
-        say_json([{**vars(one), "config": dict(one.config)} for one in ranking[:top]])
-    else:
-        rows = [_ranked_row(one) for one in ranking[: top or _CONFIGS_SHOWN]]
-        say(*headed_table(_RANK_HEADER, rows, width(), _RANK_HEADER[:2]))
+        tell_left_out(configs, typed.space, [one.config for one in ranking])
+    facts = Facts("explain rank", lambda: [{**vars(one), "config": dict(one.config)} for one in ranking[:top]])
+    rows = [_ranked_row(one) for one in ranking[: top or _CONFIGS_SHOWN]]
+    return facts.table(_RANK_HEADER, rows, _RANK_HEADER[:2])
 
 
 def _ranked_row(one: RankedConfig) -> list[str]:
@@ -335,33 +314,28 @@ def cliffs_command(
     target: TargetName,
     vary: Annotated[str, option("--vary", "The extent to vary, and its values.", "NAME=LOW:HIGH[:STEP]")],
     shape: Annotated[str | None, option("--shape", "The other extents.", "MxN")] = None,
-    dtype: _Dtype = None,
-    config: Annotated[
-        list[str] | None, option("--config", "Values of tunables; the rest as in the default.", "NAME=V")
-    ] = None,
+    dtype: Dtype = None,
+    config: ConfigValues = None,
     gpu: Gpu = None,
     cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """Say at which shapes a config needs one more wave of blocks that is mostly empty.
 
     Nothing is run, and no GPU is needed with --gpu.
     """
     axis, series = _series(vary)
-    shapes, values, spec = parse_shapes(shape), parse_config(config, "--config"), device_spec(gpu)
+    typed, spec = TypedProblem.of(shape, dtype), device_spec(gpu)
+    values = TypedProblem.config(config, "--config")
     with only_data_on_stdout():
-        operation, _, extents, element = operation_of(load_operation(target, _LACK), None, shapes, dtype)
+        operation, _, extents, element = typed.operation(load_operation(target, _LACK))
         whole = operation.full_shape(extents)
         tile = _whole_config(operation, operation.problem(whole, element), values or {})
         calibration = Calibration.load(folder_of(cache_dir), spec.name)
         points = sweep(operation, tile, whole, element, axis, series, spec, calibration)
-    if as_json:
-        say_json(_sweep_json(operation.name, spec, points))
-        return
-    say(*listing(_sweep_facts(operation.name, whole, spec, points), width()))
-    if points.cliffs:
-        rows = [[*_point_row(axis, before), *_point_row(axis, after)] for before, after in points.cliffs]
-        say(*headed_table(_CLIFF_HEADER, rows, width(), _CLIFF_HEADER))
+    facts = Facts("explain cliffs", _sweep_json(operation.name, spec, points))
+    facts.listing(_sweep_facts(operation.name, whole, spec, points))
+    rows = [[*_point_row(axis, before), *_point_row(axis, after)] for before, after in points.cliffs]
+    return facts.table(_CLIFF_HEADER, rows, _CLIFF_HEADER)
 
 
 def _series(text: str) -> tuple[str, list[int]]:

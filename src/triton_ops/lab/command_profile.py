@@ -1,4 +1,4 @@
-"""`triton-ops profile`: what limits kernels by a profile of Nsight Compute, and the command that makes one.
+"""`triton-ops explain profile`: what limits kernels by a profile of Nsight Compute, and the command that makes one.
 
 Clocks are left alone (`--clock-control none`): locking them needs privileges, touches every user of the GPU, and the
 times would be those of another clock. Source: the documentation of the Nsight Compute CLI.
@@ -29,23 +29,8 @@ from triton_ops.exceptions import MissingDependencyError, ProfileError, Settings
 from triton_ops.kernels import load_target
 from triton_ops.lab.kernel_verdicts import Assembled, ProfiledKernel, ProfileReport, read_profile, read_ptxas
 from triton_ops.lab.profile_reading import KernelProfile
-from triton_ops.request import device_for, parse_shapes
-from triton_ops.terminal import (
-    Device,
-    Dtype,
-    Json,
-    Shape,
-    bold,
-    group,
-    headed_table,
-    only_data_on_stdout,
-    option,
-    paragraph,
-    say,
-    say_json,
-    tell,
-    width,
-)
+from triton_ops.request import TypedProblem, device_for
+from triton_ops.terminal import Device, Dtype, Facts, Gpu, Shape, only_data_on_stdout, option, tell
 from triton_ops.values import dtype_name
 
 CALLS = 5
@@ -172,7 +157,7 @@ def find_ncu() -> str:
     if program is None:
         raise MissingDependencyError(
             "Nsight Compute is not here: there is no `ncu` on the PATH, nor in a CUDA toolkit",
-            hint="it comes with CUDA's toolkit; `triton-ops profile command` prints the line for a machine that has it",
+            hint="it comes with CUDA's toolkit; `triton-ops explain profile command` prints the line to run elsewhere",
         )
     return program
 
@@ -187,7 +172,6 @@ Kernel = Annotated[str, option("--kernel", "Only kernels with this in their name
 Tried = Annotated[
     list[str] | None, option("--tried", "library, torch.compile, Triton or CUDA, if tried; repeat it.", "WAY")
 ]
-Gpu = Annotated[str | None, option("--gpu", "The GPU that was profiled, if the profile does not say.", "NAME")]
 Flops = Annotated[float, option("--flops", "Operations of one launch, if they were not counted.", "N", min=0.0)]
 FlopsDtype = Annotated[str | None, option("--dtype", "Of the operands of --flops.", "DTYPE")]
 Program = Annotated[list[str], typer.Argument(metavar="PROGRAM...", help="The program to profile, after `--`.")]
@@ -228,14 +212,14 @@ class Called:
         """The command line that calls it some times."""
         options = {"--shape": self.shape, "--dtype": self.dtype, "--device": self.device}
         words = [word for name, value in options.items() if value is not None for word in (name, value)]
-        return [sys.executable, "-m", "triton_ops", "profile", "call", self.target, *words]
+        return [sys.executable, "-m", "triton_ops", "explain", "profile", "call", self.target, *words]
 
     def loaded(self) -> tuple[Callable[..., Any], Mapping[str, Any], str]:
         """The function, its arguments, and torch's name of the device; `TargetError` where arguments are not known."""
         function = load_target(self.target)
         if isinstance(function, Operation):
             device = device_for(self.device, function.device, function.name)
-            shape = next(iter(parse_shapes(self.shape)), None)
+            shape = TypedProblem.of(self.shape).shape
             return function, function.materialise(function.problem(shape, self.dtype), device).keyword, device
         variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         parameters = inspect.signature(function).parameters.values()
@@ -285,10 +269,11 @@ class Flow:
         }  # fmt: skip
 
 
-def _say_plan(plan: list[dict[str, Any]]) -> None:
+def _add_plan(facts: Facts, plan: list[dict[str, Any]]) -> Facts:
     for number, step in enumerate(plan, start=1):
         command = [f"   {shlex.join(step['command'])}"] if step["command"] else []
-        say(f"{number}  {step['name']:<9} {step['what']}", *command)
+        facts.lines(f"{number}  {step['name']:<9} {step['what']}", *command)
+    return facts
 
 
 def _flow_of(called: Called, request: NcuRequest, time_ms: Callable[..., _Times]) -> Flow:
@@ -307,18 +292,18 @@ def _flow_of(called: Called, request: NcuRequest, time_ms: Callable[..., _Times]
         return replace(flow, missing=f"{error.message}; {error.hint}" if error.hint else error.message)
 
 
-def say_flow(flow: Flow) -> None:
-    """Print the first two steps, and why there is no third."""
+def add_flow(facts: Facts, flow: Flow) -> Facts:
+    """Add the first two steps, and why there is no third."""
     times, *notes = str(flow.times).splitlines()
-    say(bold("time      ") + times, *(f"          {note}" for note in notes))
+    facts.text(times, "time      ").lines(*(f"          {note}" for note in notes), "")
     rows = [
         [part.name[:_PART_NAME], f"{part.share:.1%}", f"{part.calls:g}", f"{part.mean_ms * 1e3:,.2f}"]
         for part in flow.parts[:_SHOWN]
     ]
-    waits = [] if flow.idle is None else [f"the GPU waits in {flow.idle:.0%} of a call"]
-    say("", *headed_table(("profiler", "share", "calls", "us"), rows, width(), ("share", "calls", "us")), *waits)
-    if flow.missing:
-        say("", bold("counters  ") + flow.missing)
+    facts.table(("profiler", "share", "calls", "us"), rows, ("share", "calls", "us"))
+    if flow.idle is not None:
+        facts.lines(f"the GPU waits in {flow.idle:.0%} of a call")
+    return facts.lines("").text(flow.missing, "counters  ") if flow.missing else facts
 
 
 @dataclass(frozen=True)
@@ -330,13 +315,9 @@ class _About:
     dtype: str
 
 
-def profile_group(time_ms: Callable[..., _Times]) -> typer.Typer:
-    """The group of commands; `time_ms` times calls of a function, for the first step of `flow`."""
-    commands = group("Say what limits kernels, from a profile of Nsight Compute.")
-    for function in (read, ptxas, command, run):
-        commands.command(function.__name__)(function)
+def flow_command_with(time_ms: Callable[..., _Times]) -> Callable[..., Facts]:
+    """The command that takes three steps; `time_ms` times calls of a function, for the first."""
 
-    @commands.command("flow")
     def flow(
         target: Target,
         shape: Shape = None,
@@ -347,8 +328,7 @@ def profile_group(time_ms: Callable[..., _Times]) -> typer.Typer:
         launches: FewLaunches = 20,
         out: Out = "profile.csv",
         dry_run: Annotated[bool, option("--dry-run", "Print the steps, and take none.")] = False,
-        as_json: Json = False,
-    ) -> None:
+    ) -> Facts:
         """Time TARGET, name its kernels, and say what limits each.
 
         Three steps: the time as do_bench takes it, torch.profiler, and Nsight Compute.
@@ -357,52 +337,44 @@ def profile_group(time_ms: Callable[..., _Times]) -> typer.Typer:
         request = replace(_request(called.program, metrics, kernel, 0, launches, out), from_start=False)
         if dry_run:
             plan = _steps(target, request.command())
-            say_json({"steps": plan}) if as_json else _say_plan(plan)
-            return
+            return _add_plan(Facts("explain profile flow", {"steps": plan}), plan)
         with only_data_on_stdout():
             result = _flow_of(called, request, time_ms)
-        report = None if result.profile is None else read_profile(result.profile, kernel=kernel)
         about = _About(None, 0.0, "")
-        if as_json:
-            say_json({**result.as_json(), "counters": None if report is None else _as_json(report, about)})
-            return
-        say_flow(result)
-        if report is not None:
-            say("")
-            _show(report, about, as_json=False)
+        report = None if result.profile is None else read_profile(result.profile, kernel=kernel)
+        counters = None if report is None else _as_json(report, about)
+        facts = add_flow(Facts("explain profile flow", {**result.as_json(), "counters": counters}), result)
+        return facts if report is None else _add_report(facts.lines(""), report, about)
 
-    commands.command("call")(call)
-    return commands
+    return flow
 
 
-def read(
+def read_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `ncu --csv` printed: page raw or details.")],
     kernel: Kernel = "",
     gpu: Gpu = None,
     flops: Flops = 0.0,
     dtype: FlopsDtype = None,
     tried: Tried = None,
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """Say of every kernel in a profile what limits it, with the numbers, and what to try next."""
     report = read_profile(file, kernel=kernel, tried=tried or [])
-    _show(report, _About(gpu, flops, dtype_name(dtype) if dtype else ""), as_json)
+    return _report_facts(report, _About(gpu, flops, dtype_name(dtype) if dtype else ""))
 
 
-def ptxas(
+def ptxas_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `ptxas -v` printed, perhaps among other lines.")],
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """Say which kernels spill or do not fit, from what NVIDIA's assembler printed."""
     kernels = read_ptxas(file)
-    if as_json:
-        say_json([{**asdict(one), "verdict": one.verdict, "next": one.next} for one in kernels])
-        return
-    say(*headed_table(_ASSEMBLED, [_assembled_row(one) for one in kernels], width(), _ASSEMBLED[2:6]))
+    data = [{**asdict(one), "verdict": one.verdict, "next": one.next} for one in kernels]
+    facts = Facts("explain profile ptxas", data)
+    facts.table(_ASSEMBLED, list(map(_assembled_row, kernels)), _ASSEMBLED[2:6])
     for one in kernels:
         if one.refused or one.next:
             text = ": ".join(filter(None, (one.refused.rstrip("."), one.next)))
-            say(*paragraph(f"{one.kernel}: ", text, width()))
+            facts.text(text, f"{one.kernel}: ")
+    return facts
 
 
 def _assembled_row(one: Assembled) -> list[str]:
@@ -412,24 +384,20 @@ def _assembled_row(one: Assembled) -> list[str]:
     return [one.kernel[:_KERNEL_NAME], one.arch or "-", registers, *sizes, one.verdict]
 
 
-def command(
+def command_command(
     program: Program,
     metrics: Metrics = "roofline",
     kernel: Kernel = "",
     skip: Skip = 0,
     launches: Launches = None,
     out: Out = "profile.csv",
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """Print the command that profiles a program, for a machine that has Nsight Compute."""
     words = _request(program, metrics, kernel, skip, launches, out).command()
-    if as_json:
-        say_json({"command": words})
-    else:
-        say(shlex.join(words))
+    return Facts("explain profile command", {"command": words}).lines(shlex.join(words))
 
 
-def run(
+def run_command(
     program: Program,
     metrics: Metrics = "roofline",
     kernel: Kernel = "",
@@ -440,42 +408,44 @@ def run(
     flops: Flops = 0.0,
     dtype: FlopsDtype = None,
     tried: Tried = None,
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """Profile a program here, and say what limits its kernels."""
     path = _request(program, metrics, kernel, skip, launches, out).run()
     tell(f"the profile is in {path}")
-    _show(read_profile(path, tried=tried or []), _About(gpu, flops, dtype_name(dtype) if dtype else ""), as_json)
+    report = read_profile(path, tried=tried or [])
+    return _report_facts(report, _About(gpu, flops, dtype_name(dtype) if dtype else ""))
 
 
-def call(
+def call_command(
     target: Target,
     shape: Shape = None,
     dtype: Dtype = None,
     device: Device = None,
     calls: Annotated[int, option("--calls", "How often.", "N", min=1)] = 3,
-) -> None:
+) -> Facts:
     """Call TARGET some times, for a profiler to look at."""
     with only_data_on_stdout():
         Called(target, shape, dtype, device).run(calls)
+    return Facts("explain profile call", {"target": target, "calls": calls})
 
 
 def _request(program: list[str], metrics: str, kernel: str, skip: int, launches: int | None, out: str) -> NcuRequest:
     return NcuRequest(program=program, metrics=metrics, kernel=kernel, skip=skip, launches=launches, out=out)
 
 
-def _show(report: ProfileReport, about: _About, as_json: bool) -> None:
+def _report_facts(report: ProfileReport, about: _About) -> Facts:
+    return _add_report(Facts("explain profile", _as_json(report, about)), report, about)
+
+
+def _add_report(facts: Facts, report: ProfileReport, about: _About) -> Facts:
     for note in report.notes:
         tell(note, "warning", "yellow")
-    if as_json:
-        say_json(_as_json(report, about))
-        return
-    blocks = [_words(one, about) for one in report.kernels]  # a GPU that is not known is refused before any line
-    say(*headed_table(_HEADER, [_row(one) for one in report.kernels], width(), _NUMBERS))
-    for lines in blocks:
-        say("", *lines)
+    facts.table(_HEADER, list(map(_row, report.kernels)), _NUMBERS)
+    for one in report.kernels:
+        _add_words(facts.lines(""), one, about)
     if report.advice is not None:
-        say("", *map(bold, paragraph(f"{report.advice.way}  ", "; ".join(report.advice.reasons), width())))
+        facts.lines("").text("; ".join(report.advice.reasons), f"{report.advice.way}  ", bold=True)
+    return facts
 
 
 def _row(one: ProfiledKernel) -> list[str]:
@@ -490,14 +460,13 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.0f}%"
 
 
-def _words(one: ProfiledKernel, about: _About) -> list[str]:
+def _add_words(facts: Facts, one: ProfiledKernel, about: _About) -> None:
     verdict = f"{one.judgement.verdict}: {'; '.join(one.judgement.reasons)}"
-    lines = paragraph(f"{one.judgement.profile.kernel[:_KERNEL_NAME]}: ", verdict, width())
+    facts.text(verdict, f"{one.judgement.profile.kernel[:_KERNEL_NAME]}: ")
     if place := _place_in_words(one.judgement.profile, about):
-        lines += paragraph("  ", place, width())
+        facts.text(place, "  ")
     for step in one.judgement.steps:
-        lines += paragraph("  next: ", f"{step.what} ({step.why})", width())
-    return lines
+        facts.text(f"{step.what} ({step.why})", "  next: ")
 
 
 def _place_in_words(profile: KernelProfile, about: _About) -> str:

@@ -25,25 +25,9 @@ from triton_ops.lab.replayed_search import (
     replay_live,
 )
 from triton_ops.lab.sensitivities import Cliff, Knob, Sensitivity, cliffs, sensitivity
-from triton_ops.request import Effort, operation_of, parse_shapes, parse_space
+from triton_ops.request import Effort, TypedProblem
 from triton_ops.search import Search
-from triton_ops.terminal import (
-    INTERRUPTED,
-    Device,
-    Dtype,
-    Json,
-    Shape,
-    Space,
-    headed_table,
-    listing,
-    only_data_on_stdout,
-    option,
-    say,
-    say_json,
-    stderr,
-    tell,
-    width,
-)
+from triton_ops.terminal import Device, Dtype, ExitCode, Facts, Shape, Space, only_data_on_stdout, option, stderr, tell
 from triton_ops.tuner import ProgressBar
 
 _MANY = "--records"
@@ -111,8 +95,7 @@ def _replay(
     compilers: Annotated[
         int, option("--compilers", "Processes that compile in simulated tunes.", "N", min=1)
     ] = LiveConditions.compilers,
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """Let a search loose on recorded spaces, where every time is known, and say how near it comes to the optimum.
 
     A fraction of 0.95 after 25 evaluations: the best of the first 25 configs asked for takes 1 / 0.95 of the time of
@@ -131,13 +114,10 @@ def _replay(
     )
     processes = min(jobs or Host.usable_cpus(), len(plan.recordings) * len(plan.searches) * seeds)
     if live:
-        _live(plan, Effort.named(effort), LiveConditions(noise=noise, compilers=compilers), processes, as_json)
-        return
+        return _live(plan, Effort.named(effort), LiveConditions(noise=noise, compilers=compilers), processes)
     summaries = list(_announce(replay_all(plan, processes)))
-    if as_json:
-        say_json({"spaces": [summary.as_json() for summary in summaries]})
-    else:
-        say(*_replay_lines(summaries, plan, width()))
+    facts = Facts("replay", {"spaces": [summary.as_json() for summary in summaries]})
+    return facts.table(*_replay_table(summaries, plan))
 
 
 def _announce(summaries: Iterable[_Summary]) -> Iterator[_Summary]:
@@ -147,13 +127,11 @@ def _announce(summaries: Iterable[_Summary]) -> Iterator[_Summary]:
         yield summary
 
 
-def _live(plan: ReplayPlan, effort: Effort, conditions: LiveConditions, processes: int, as_json: bool) -> None:
+def _live(plan: ReplayPlan, effort: Effort, conditions: LiveConditions, processes: int) -> Facts:
     summaries = list(_announce(replay_live(plan, effort, conditions, processes)))
-    if as_json:
-        say_json({"effort": effort.name, "spaces": [summary.as_json() for summary in summaries]})
-        return
+    facts = Facts("replay", {"effort": effort.name, "spaces": [summary.as_json() for summary in summaries]})
     header = ["search", "within 1%", "mean regret", "worst", "trials", "s", "ended", "recording"]
-    say(*headed_table(header, [_live_row(summary) for summary in summaries], width(), header[1:-2]))
+    return facts.table(header, list(map(_live_row, summaries)), header[1:-2])
 
 
 def _live_row(summary: LiveSummary) -> list[str]:
@@ -189,7 +167,8 @@ def _previews(text: str) -> PreviewAllowance:
     return PreviewAllowance(int(first), int(each))
 
 
-def _replay_lines(summaries: list[SpaceSummary], plan: ReplayPlan, columns: int | None) -> list[str]:
+def _replay_table(summaries: list[SpaceSummary], plan: ReplayPlan) -> tuple[list[str], list[list[str]], list[str]]:
+    """The header, the rows, and the columns of numbers."""
     header = ["search", *map(str, plan.budgets), "to 5%", "to 1%", "ms each", "recording"]
     rows = [_replay_row(summary) for summary in summaries]
     for name in plan.searches:
@@ -197,7 +176,7 @@ def _replay_lines(summaries: list[SpaceSummary], plan: ReplayPlan, columns: int 
         if len(same) > 1:
             means = [sum(s.budgets[budget].mean for s in same) / len(same) for budget in plan.budgets]
             rows.append([name, *(f"{mean:.3f}" for mean in means), "", "", "", f"mean of {len(same)}"])
-    return headed_table(header, rows, columns, header[1:-1])
+    return header, rows, header[1:-1]
 
 
 def _replay_row(summary: SpaceSummary) -> list[str]:
@@ -215,59 +194,55 @@ def record_command(
     passes: Annotated[int, option("--passes", "How often the whole space is measured.", "N", min=1)] = 2,
     device: Device = None,
     warm: Annotated[bool, option("--warm", "On a GPU, leave L2 as the launch before left it.")] = False,
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """Measure every config of TARGET's space for one problem, and write a recording for `triton-ops replay`."""
     if not out.name.endswith(".json.gz"):
         raise SettingsError(f"--out is {out}; a recording's name ends in .json.gz", hint=f"write {out}.json.gz")
     if not Folder(out.absolute().parent).exists:
         raise SettingsError(f"{out.absolute().parent} is no folder", hint="make it first")
-    shapes, values = parse_shapes(shape), parse_space(space)
+    typed = TypedProblem.of(shape, dtype, space)
     try:
         with only_data_on_stdout():
             content = record(
-                *operation_of(load_target(target), values, shapes, dtype),
+                *typed.operation(load_target(target)),
                 passes=passes, device=device, cold=not warm, listener=ProgressBar(stderr()),
             )  # fmt: skip
     except KeyboardInterrupt:
         tell(f"interrupted: {out} is not written, since a part of a recording is of no use")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     write_recording(out, content)
     ok = sum(row["status"] == "ok" for row in content["rows"])
-    if as_json:
-        say_json({"file": str(out), "configs": len(content["rows"]), "ok": ok, "passes": passes})
-    else:
-        say(f"{out}: {len(content['rows'])} configs, {ok} of them ran, {passes} passes")
+    data = {"file": str(out), "configs": len(content["rows"]), "ok": ok, "passes": passes}
+    return Facts("recording", data).lines(f"{out}: {len(content['rows'])} configs, {ok} of them ran, {passes} passes")
 
 
 def sensitivity_command(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Run logs, or recordings of whole spaces.")],
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """Say which tunables matter in a measured space, what each value costs, and at which steps times jump.
 
     Reads run logs of tunes, recordings of `triton-ops record`, and Kernel Tuner's cache files.
     """
     results = [(sensitivity(recording), cliffs(recording)) for recording in map(read_recording, files)]
-    if as_json:
-        say_json([_sensitivity_json(str(file), *result) for file, result in zip(files, results, strict=True)])
-        return
-    for number, result in enumerate(results):
-        say(*([""] if number else []), *_sensitivity_lines(*result))
+    facts = Facts(
+        "explain sensitivity",
+        [_sensitivity_json(str(file), *result) for file, result in zip(files, results, strict=True)],
+    )
+    for result in results:
+        _add_space(facts.heading(result[0].kernel), *result)
+    return facts
 
 
-def _sensitivity_lines(space: Sensitivity, jumps: list[Cliff]) -> list[str]:
-    facts = {
+def _add_space(facts: Facts, space: Sensitivity, jumps: list[Cliff]) -> None:
+    listed = {
         "space": f"{space.kernel}, {space.device or 'device not named'}",
         "configs": f"{space.configs} ran, {space.failed} failed",
         "fastest": f"{space.best_ms:.4g} ms: {space.best}",
         "explained": f"{space.explained:.0%} of the differences by tunables alone, the rest by tunables together",
     }
     rows = [_knob_row(knob) for knob in space.knobs]
-    lines = [*listing(facts, width()), *headed_table(_KNOBS, rows, width(), _KNOBS[1:4])]
-    if jumps:
-        lines += headed_table(_JUMPS, [_jump_row(one) for one in jumps[:_SHOWN]], width(), _JUMPS[1:])
-    return lines
+    facts.listing(listed).table(_KNOBS, rows, _KNOBS[1:4])
+    facts.table(_JUMPS, [_jump_row(one) for one in jumps[:_SHOWN]], _JUMPS[1:])
 
 
 def _knob_row(knob: Knob) -> list[str]:

@@ -44,24 +44,9 @@ from triton_ops.lab.simulation import (
     whole_space,
     workload_named,
 )
-from triton_ops.request import parse_config, parse_shapes, parse_space
+from triton_ops.request import TypedProblem
 from triton_ops.space import Config
-from triton_ops.terminal import (
-    Dtype,
-    Json,
-    OneShape,
-    PageServer,
-    Space,
-    listing,
-    option,
-    paragraph,
-    say,
-    say_json,
-    table,
-    tell,
-    width,
-    write_output,
-)
+from triton_ops.terminal import Dtype, Facts, Json, PageServer, Shape, Space, option, tell
 
 SHOWN = 50  # places of one ranking in a file, which has many rankings
 _TERMS = 8  # resources in the drawing of one config
@@ -273,25 +258,25 @@ _HEADER = ("place", "expected", "score", "waves", "occupancy", "shared", "limite
 _SHOWN = 20
 
 
-def simulation_lines(result: Simulation, columns: int | None, top: int, why: int, over: str | None) -> list[str]:
-    """The ranking, the advice, and the reasons of one place; then each knob of the winner turned alone."""
+def _add_simulation(facts: Facts, result: Simulation, top: int, why: int, over: str | None) -> None:
+    """Add the ranking, the advice, and the reasons of one place; then each knob of the winner turned alone."""
     shape = " ".join(f"{name}={extent}" for name, extent in zip(result.workload.extents, result.shape, strict=True))
     standings = result.standings
-    lines = paragraph("", f"{result.workload.title}: {shape} {result.dtype} on {result.device}", columns)
-    lines += paragraph("", f"{result.workload.sides}.", columns)
-    lines += ["", *table(_HEADER, [one.cells for one in standings[:top]], columns, _HEADER[:6])]
-    lines += paragraph("", f"{len(standings) - top} more, shown with --top", columns) if len(standings) > top else []
-    lines += ["", *paragraph("", result.advice, columns), ""]
+    facts.heading(result.workload.title).text(f"{result.workload.title}: {shape} {result.dtype} on {result.device}")
+    more = f"{len(standings) - top} more, shown with --top" if len(standings) > top else ""
+    facts.text(f"{result.workload.sides}.").lines("")
+    facts.table(_HEADER, [one.cells for one in standings[:top]], _HEADER[:6], note=more)
     standing = standings[min(why, len(standings)) - 1]
-    lines += paragraph("", f"Why {standing.text}:", columns)
-    lines += listing({f"  {name}": text for name, text in reasons(standing, result.machine)}, columns)
+    facts.lines("").text(result.advice).lines("").text(f"Why {standing.text}:")
+    facts.listing({f"  {name}": text for name, text in reasons(standing, result.machine)})
     if result.dials:
-        lines += ["", "The winner with one knob turned, in milliseconds:", *_dial_lines(result.dials, columns)]
-        lines += _pipeline_lines(standings[0])
-    return lines + (_over_lines(result, over, columns) if over else [])
+        _add_dials(facts.lines("", "The winner with one knob turned, in milliseconds:"), result.dials)
+        facts.lines(*_pipeline_lines(standings[0]))
+    if over:
+        _add_sizes(facts, result, over)
 
 
-def _dial_lines(dials: Sequence[Dial], columns: int | None) -> list[str]:
+def _add_dials(facts: Facts, dials: Sequence[Dial]) -> None:
     rows = []
     for dial in sorted(dials, key=lambda dial: -dial.range):
         turns = [
@@ -299,7 +284,7 @@ def _dial_lines(dials: Sequence[Dial], columns: int | None) -> list[str]:
             for turn in dial.turns
         ]
         rows.append([f"  {dial.name}", f"{dial.range:.2f} x", ", ".join(turns)])
-    return table(["  knob", "range", "expected at each value"], rows, columns)
+    facts.table(("  knob", "range", "expected at each value"), rows)
 
 
 def _pipeline_lines(winner: PlacedConfig) -> list[str]:
@@ -312,8 +297,8 @@ def _pipeline_lines(winner: PlacedConfig) -> list[str]:
     return ["", f"One block's loop by stages, a line for each buffer: {LEGEND}", *lines] if lines else []
 
 
-def _over_lines(result: Simulation, extent: str, columns: int | None) -> list[str]:
-    """The winner at each size of an extent, and how much slower each other config is there."""
+def _add_sizes(facts: Facts, result: Simulation, extent: str) -> None:
+    """Add the winner at each size of an extent, and how much slower each other config is there."""
     points, configs = result.over(extent), result.compared_texts
     header = [extent, "best", *(f"({at})" for at in range(1, len(configs) + 1)), "winner"]
     at = result.workload.extents.index(extent)
@@ -326,13 +311,13 @@ def _over_lines(result: Simulation, extent: str, columns: int | None) -> list[st
         ]
         for point in points
     ]
-    lines = ["", f"Time over the best, as {extent} grows; the configs by number are:"]
-    lines += [f"  ({number}) {text}" for number, text in enumerate(configs, 1)]
-    return lines + table(header, rows, columns, header[:-1])
+    facts.lines("", f"Time over the best, as {extent} grows; the configs by number are:")
+    facts.lines(*(f"  ({number}) {text}" for number, text in enumerate(configs, 1)))
+    facts.table(header, rows, header[:-1])
 
 
-def overlay_lines(overlay: Overlay, columns: int | None, top: int) -> list[str]:
-    """A recording beside the prediction: the correlation, and the first configs with both times and places."""
+def _add_overlay(facts: Facts, overlay: Overlay, top: int) -> None:
+    """Add a recording beside the prediction: the correlation, and the first configs with both times and places."""
     by_time = sorted(overlay.measured.values())
     header = ("place", "measured", "expected", "took", "limited by", "config")
     rows = []
@@ -341,15 +326,15 @@ def overlay_lines(overlay: Overlay, columns: int | None, top: int) -> list[str]:
         expected = "-" if one.forecast is None or one.why_not else f"{one.forecast.expected_ms:.4g} ms"
         places = [str(one.place) if one.place else "-", str(by_time.index(ms) + 1)]
         rows.append([*places, expected, f"{ms:.4g} ms", one.limited_by, one.text])
-    head = paragraph("", f"{overlay.title} on {overlay.device}, recorded in {overlay.file}", columns)
-    return [*head, "", *table(header, rows, columns, header[:4]), "", *paragraph("", overlay.agreement, columns)]
+    facts.heading(overlay.title).text(f"{overlay.title} on {overlay.device}, recorded in {overlay.file}").lines("")
+    facts.table(header, rows, header[:4]).lines("").text(overlay.agreement)
 
 
 def simulate_command(
     workload: Annotated[
         str | None, typer.Argument(metavar="WORKLOAD", help=f"{', '.join(WORKLOADS)}; all of them by default.")
     ] = None,
-    shape: OneShape = None,
+    shape: Shape = None,
     dtype: Dtype = None,
     gpu: Annotated[str, option("--gpu", "A device of the table.", "NAME")] = DEVICE,
     config: Annotated[
@@ -376,9 +361,9 @@ def simulate_command(
     ] = False,
     port: Annotated[int | None, option("--port", "With --serve; default a free port.", "N")] = None,
     as_json: Json = False,
-) -> None:
+) -> Facts:
     """Rank configs by the time that the model expects of them, and explain each place; nothing is run."""
-    shapes = parse_shapes(shape)
+    shapes = TypedProblem.of(shape).shapes
     if len(shapes) > 1:
         raise ShapeMismatchError("a workload takes one shape", hint="write it without commas: --shape 4096x4096x4096")
     if html is not None and as_json:
@@ -402,18 +387,19 @@ def simulate_command(
     ]  # fmt: skip
     if serve:
         PageServer.serve(answers_of(simulations[0], overlays), port or 0, tell)
-    elif html is not None:
-        write_output(html, page_of(simulations[0], overlays), "choose another --html")
-        tell(f"{html} is the page; open it in a browser")
-    elif as_json:
-        say_json({
-            "simulations": [one.as_json(over) for one in simulations],
-            "recordings": [one.as_json() for one in overlays],
-        })  # fmt: skip
-    else:
-        blocks = [simulation_lines(one, width(), top, why, over) for one in simulations]
-        blocks += [overlay_lines(one, width(), top) for one in overlays]
-        say(*(line for at, block in enumerate(blocks) for line in ([""] if at else []) + list(block)))
+        return Facts("simulate")
+    if html is not None:
+        Facts.save(html, page_of(simulations[0], overlays), "choose another --html")
+        return Facts("simulate").tell(f"{html} is the page; open it in a browser")
+    facts = Facts("simulate", lambda: {
+        "simulations": [one.as_json(over) for one in simulations],
+        "recordings": [one.as_json() for one in overlays],
+    })  # fmt: skip
+    for one in simulations:
+        _add_simulation(facts, one, top, why, over)
+    for overlay in overlays:
+        _add_overlay(facts, overlay, top)
+    return facts
 
 
 def _names(workload: str | None, overlays: Sequence[Overlay], *, page: bool, has_options: bool) -> list[str]:
@@ -432,6 +418,6 @@ def _configs(name: str, configs: Sequence[str], space: list[str], *, whole: bool
     if sum((bool(configs), bool(space), whole)) > 1:
         raise SettingsError("--config, --space and --whole exclude each other", hint="give one of them")
     if configs:
-        return [parse_config([text], "--config") or {} for text in configs]
-    values = parse_space(space)
+        return [TypedProblem.config([text], "--config") or {} for text in configs]
+    values = TypedProblem.of(None, space=space).space
     return whole_space({**workload_named(name).space, **(values or {})}) if whole or values else None

@@ -452,7 +452,7 @@ def _on_blocks(residents: Residents, resources: Resources | None, stages: int, s
     if wasteful or (spilled and residents.occupancy < _FEW):
         remarks.append(
             f"occupancy of {residents.occupancy:.0%} together with {spilled:,} spilled bytes per thread: "
-            "triton-ops spills tries cures"
+            "triton-ops explain spills tries cures"
         )
     if not wasteful and residents.limited_by == ("shared memory",) and stages > 1:
         remarks += _too_deep(residents, resources, stages, spec)

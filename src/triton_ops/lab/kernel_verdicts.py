@@ -70,7 +70,7 @@ class Assembled:
             return "a smaller tile, or fewer stages: what does not fit does not run"
         if self.verdict == SPILLS:
             full = ", all that there are" if self.registers == _PTXAS_LOG_MOST_REGISTERS else ""
-            return f"{self.registers} registers{full}: triton-ops spills TARGET tries tiles, warps and stages"
+            return f"{self.registers} registers{full}: triton-ops explain spills TARGET tries tiles, warps and stages"
         if self.verdict == FRAME:
             return "a local array with an index that is known at run time alone lies there; nothing is spilled"
         if self.serialised:
@@ -229,7 +229,7 @@ def _signs(profile: KernelProfile) -> list[NextStep]:
         low = profile.occupancy is not None and profile.occupancy < _FEW_WARPS
         also = f", with {profile.registers:.0f} registers per thread" if full and profile.registers else ""
         also += f" and occupancy of {profile.occupancy:.0f}%" if low else ""
-        what = "look for spilled registers: triton-ops spills TARGET --config …"
+        what = "look for spilled registers: triton-ops explain spills TARGET --config …"
         steps.append(NextStep(what, f"it uses local memory{also}"))
     if profile.conflicts is not None and profile.conflicts >= _MANY_CONFLICTS:
         what = "another tile or layout, so that lanes of a warp read different banks of shared memory"
@@ -303,7 +303,9 @@ def _launch_steps(profile: KernelProfile) -> list[NextStep]:
 
 
 def _undecided_steps(_: KernelProfile) -> list[NextStep]:
-    return [NextStep("profile again: triton-ops profile command -- PROGRAM", "what decides is not in this profile")]
+    return [
+        NextStep("profile again: triton-ops explain profile command -- PROGRAM", "what decides is not in this profile")
+    ]
 
 
 _NEXT = {

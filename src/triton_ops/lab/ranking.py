@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import Arguments, Compiler, Kernel, Operation, as_kernel, compiler_of
+from triton_ops.backend import Arguments, Compiler, FunctionKernel, Kernel, Operation
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Model, Readings
-from triton_ops.device import Calibration, DeviceSpec, Machine, Target, gpu_missing, probe
+from triton_ops.device import Calibration, DeviceSpec, Machine, Target, device_spec
 from triton_ops.exceptions import DeviceError, KernelTypeError, SpaceError, TargetError
 from triton_ops.records import cache_folder
 from triton_ops.request import TuneProblem
@@ -117,24 +117,6 @@ def rank(
     return forecasts_of(readings.model(machine), configs, INFERRED, refused)
 
 
-def device_spec(gpu: str | None) -> DeviceSpec:
-    """The GPU of a name, or the current one; `DeviceError` if there is none."""
-    if gpu is None:
-        if reason := gpu_missing():
-            raise DeviceError(
-                f"there is no GPU to explain a config for: {reason}", "cuda", hint="name one: --gpu 'NVIDIA H200'"
-            )
-        return probe("cuda")
-    spec = DeviceSpec.called(gpu)
-    if spec is None:
-        raise DeviceError(
-            f"no device {gpu!r} is in the table; it has {', '.join(DeviceSpec.names())}",
-            gpu,
-            hint="for example --gpu 'NVIDIA H200'",
-        )
-    return spec
-
-
 def expected_of(
     target: Operation | Kernel | Callable[..., Any],
     args: Sequence[Any] = (),
@@ -162,7 +144,7 @@ def expected_of(
         raise KernelTypeError("shape and dtype belong to an Operation", hint="pass the kernel's own arguments in args")
     if space is None:
         raise SpaceError("there is no space: the configs of a kernel are not known", hint="space={'BLOCK': [64, 128]}")
-    kernel = as_kernel(target)
+    kernel = FunctionKernel.as_kernel(target)
     return _check(
         ModelQuestion(
             name=kernel.name, kernel=kernel, arguments=Arguments(tuple(args), dict(kwargs or {})),
@@ -188,7 +170,7 @@ def read(
 def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> Compiler | str:
     """The compiler of the kernel's configs; or the reason why there is none."""
     target = None if spec.kind == "cpu" else Target.of(spec)
-    compiler = compiler_of(expected.kernel, expected.arguments, target, expected.space.members)
+    compiler = Compiler.of(expected.kernel, expected.arguments, target, expected.space.members)
     return compiler or f"{expected.name} is no kernel that Triton compiles, and declares no tiles"
 
 

@@ -392,7 +392,7 @@ def workload_named(name: str) -> TextbookWorkload:
     if name not in WORKLOADS:
         raise TargetError(
             f"no workload is called {name!r}; there are {', '.join(WORKLOADS)}",
-            hint="name one of them, or none for all; `triton-ops rank` ranks the configs of a kernel, of your own too",
+            hint="name one of them, or none for all; `triton-ops explain rank` ranks configs of any kernel",
         )
     return WORKLOADS[name]
 

@@ -13,9 +13,9 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from triton_ops.backend import Compiler, Kernel, Operation, compiler_of, values_of
+from triton_ops.backend import Compiler, Kernel, Operation, TritonKernel
 from triton_ops.compilation import CompilePool
-from triton_ops.device import DeviceSpec, Residents, Target, gpu_missing, probe
+from triton_ops.device import Residents, Target, gpu_missing, probe
 from triton_ops.exceptions import ConfigValueError, TargetError
 from triton_ops.kernel_ir import LocalTraffic
 from triton_ops.lab.expectation import ACCUMULATED_BYTES
@@ -335,7 +335,7 @@ def cure_spills(
     if space is None and config and not isinstance(target, Operation):
         space = {name: [value] for name, value in config.items()}
     expected = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
-    compiler = compiler_of(expected.kernel, expected.arguments, goal, expected.space.members)
+    compiler = Compiler.of(expected.kernel, expected.arguments, goal, expected.space.members)
     if compiler is None:
         raise TargetError(
             f"{expected.name} is no kernel that Triton compiles, so it spills nothing that can be seen",
@@ -350,7 +350,7 @@ def cure_spills(
 
 
 def _config_values(config: Any) -> Mapping[str, Any] | None:
-    values = None if config is None else values_of(config)
+    values = None if config is None else TritonKernel.values_of(config)
     if values is not None and not isinstance(values, Mapping):
         raise ConfigValueError(f"config is {config!r}; it must be a mapping", hint="config={'BM': 64, 'num_warps': 8}")
     return values
@@ -359,8 +359,6 @@ def _config_values(config: Any) -> Mapping[str, Any] | None:
 def _target(arch: str | None) -> Target:
     if arch is None:
         return Target.of(probe("cuda") if gpu_missing() is None else probe())
-    if (spec := DeviceSpec.called(arch)) is not None:
-        return Target.of(spec)
     return Target.named(arch)
 
 

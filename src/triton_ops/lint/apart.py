@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Packed, compiler_environment, is_interpreted
+from triton_ops.backend import Packed, TritonProcess, compiler_environment
 from triton_ops.base import require
 from triton_ops.exceptions import DeviceError, KernelTypeError, TritonKernelError
 from triton_ops.lint.findings import LintReport
@@ -62,7 +62,7 @@ class LintRequest:
 
 def triton_interprets() -> bool:
     """Check whether Triton's own functions are interpreted in this process."""
-    return is_interpreted(require("triton.language", "reading kernels").sum)
+    return TritonProcess.is_interpreted(require("triton.language", "reading kernels").sum)
 
 
 def lint_apart(target: Any, rules: Sequence[str] | None, gpu: str | None, run: bool) -> LintReport:

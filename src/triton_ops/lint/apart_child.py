@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import ArgumentSet, CandidateError, Operation, Packed, numpy_misfit
+from triton_ops.backend import ArgumentSet, CandidateError, Operation, Packed, TritonProcess
 from triton_ops.base import require
 from triton_ops.exceptions import MissingDependencyError, TargetError, TritonKernelError
 from triton_ops.lint.apart import STEPS, LintRequest
@@ -112,7 +112,7 @@ def run_here(request: WatchRequest) -> RunRecord:
     except TritonKernelError as error:
         failure = f"it cannot be run: {error.message}"
     except Exception as error:  # noqa: BLE001 - whatever the user's code and the interpreter raise
-        misfit = numpy_misfit(error)
+        misfit = TritonProcess.numpy_misfit(error)
         failure = f"the interpreter cannot run it: {CandidateError.one_line(error) if misfit is None else misfit}"
     finally:
         _limit(0.0)

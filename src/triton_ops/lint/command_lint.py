@@ -18,17 +18,7 @@ from triton_ops.lint.engine import BAD, RULES, lint
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
 from triton_ops.lint.rules.base import Rule
 from triton_ops.request import module_at, named_object
-from triton_ops.terminal import (
-    CHECK_FAILED,
-    Json,
-    bold,
-    is_verbose,
-    only_data_on_stdout,
-    program_version,
-    say,
-    say_json,
-    tell,
-)
+from triton_ops.terminal import ExitCode, Facts, Gpu, only_data_on_stdout, option
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -85,7 +75,6 @@ WRONG_RESULTS = (
 )  # fmt: skip
 _MOST_HINTS = 3
 _SHOWN = 12
-_BAD_INPUT = 2
 
 
 def lint_command(
@@ -96,21 +85,15 @@ def lint_command(
             metavar="TARGET...", help="FILE.py, a folder, package.module:kernel, FILE.py:kernel, or a shipped kernel."
         ),
     ],
-    rule: Annotated[
-        list[str] | None, typer.Option("--rule", metavar="RULE", help="Only this rule; may be given several times.")
-    ] = None,
+    rule: Annotated[list[str] | None, option("--rule", "Only this rule; may be given several times.", "RULE")] = None,
     sarif: Annotated[
-        Path | None, typer.Option("--sarif", metavar="FILE", help="Write the findings as SARIF 2.1.0, for code hosts.")
+        Path | None, option("--sarif", "Write the findings as SARIF 2.1.0, for code hosts.", "FILE")
     ] = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option("--gpu", metavar="NAME", help="Compile for this GPU or architecture, not here; default sm_90."),
-    ] = None,
+    gpu: Gpu = None,
     run: Annotated[
-        bool, typer.Option("--run", help="Import TARGET too, and run its operations once by Triton's interpreter.")
+        bool, option("--run", "Import TARGET too, and run its operations once by Triton's interpreter.")
     ] = False,
-    as_json: Json = False,
-) -> int:
+) -> Facts:
     """Look for pitfalls in Triton kernels, without a GPU and, without --run, without running them.
 
     Each finding has its line, what users see, what decided, and what to change. What a rule cannot decide is said.
@@ -125,12 +108,11 @@ def lint_command(
         raise next(iter(errors.values()))
     report = replace(report, unread={**report.unread, **{text: error.message for text, error in errors.items()}})
     if sarif is not None:
-        NamedFile(sarif).write(json.dumps(as_sarif(report, program_version(context)), indent=2) + "\n")
-    if as_json:
-        say_json(report.as_json())
-    else:
-        _say(report)
-    return CHECK_FAILED if report.findings else _BAD_INPUT if report.unread else 0
+        NamedFile(sarif).write(json.dumps(as_sarif(report, str(context.find_root().obj)), indent=2) + "\n")
+    facts = _facts(report)
+    if report.findings or report.unread:
+        facts.code = ExitCode.CHECK_FAILED if report.findings else ExitCode.BAD_INPUT
+    return facts
 
 
 def _linted(
@@ -163,28 +145,25 @@ def _operation(target: Any) -> Any:
     return target.operation if isinstance(target, HasOperation) else target
 
 
-def _say(report: LintReport) -> None:
+def _facts(report: LintReport) -> Facts:
+    facts = Facts("lint", report.as_json())
     for one in report.findings:
-        say(bold(f"{_short(one.file)}:{one.line}: {one.rule}") + (f" in {one.kernel}" if one.kernel else ""))
-        say(f"  symptom   {one.symptom}", f"  evidence  {one.evidence}", f"  fix       {one.fix}")
-    _tell_undecided(report.undecided, None if is_verbose() else _SHOWN)
+        facts.text(f" in {one.kernel}" if one.kernel else "", f"{_short(one.file)}:{one.line}: {one.rule}")
+        facts.lines(f"  symptom   {one.symptom}", f"  evidence  {one.evidence}", f"  fix       {one.fix}")
+    facts.tell_most(_undecided_lines(report.undecided), _SHOWN, "are undecided")
     for file, why in report.unread.items():
-        tell(f"{_short(file)} is not read: {why}", "error", "red")
+        facts.tell(f"{_short(file)} is not read: {why}", "error", "red")
     counts = f"{counted(len(report.findings), 'finding')} in {counted(len(report.kernels), 'kernel')}"
     answered = f", {len(report.suppressed)} answered by comments" if report.suppressed else ""
     unread = f", {counted(len(report.unread), 'file')} not read" if report.unread else ""
-    say(f"{counts}{answered}, {len(report.undecided)} undecided{unread}")
+    return facts.lines(f"{counts}{answered}, {len(report.undecided)} undecided{unread}")
 
 
-def _tell_undecided(undecided: tuple[Undecided, ...], most: int | None) -> None:
+def _undecided_lines(undecided: tuple[Undecided, ...]) -> list[str]:
     reasons: dict[tuple[str, str], list[str]] = {}
     for one in undecided:
         reasons.setdefault((one.kernel, one.why), []).append(one.rule)
-    lines = [f"undecided in {kernel}: {', '.join(rules)}: {why}" for (kernel, why), rules in reasons.items()]
-    for line in lines[:most]:
-        tell(line)
-    if most is not None and len(lines) > most:
-        tell(f"{len(lines) - most} more are undecided; -v shows them")
+    return [f"undecided in {kernel}: {', '.join(rules)}: {why}" for (kernel, why), rules in reasons.items()]
 
 
 def _short(file: str) -> str:

@@ -18,9 +18,9 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from triton_ops import settings
-from triton_ops.backend import CandidateError, HasOperation, KernelSource, Operation, is_interpreted
+from triton_ops.backend import CandidateError, HasOperation, KernelSource, Operation, TritonProcess
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, Target
+from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.lint.apart import STEPS, LostStepError, lint_apart, run_watched, triton_interprets
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
@@ -177,7 +177,7 @@ def lint(target: Any, *, rules: Sequence[str] | None = None, gpu: str | None = N
         return _lint_named(os.fspath(target), rules, gpu, run)
     require("triton", "reading kernels")
     inner = target.operation if isinstance(target, HasOperation) else target
-    if triton_interprets() or any(map(is_interpreted, map(innermost_kernel, _kernels_of(inner)))):
+    if triton_interprets() or any(map(TritonProcess.is_interpreted, map(innermost_kernel, _kernels_of(inner)))):
         return lint_apart(inner, rules, gpu, run)
     return lint_here(target, rules=rules, gpu=gpu, run=run)
 
@@ -229,7 +229,7 @@ def lint_here(target: Any, *, rules: Sequence[str] | None, gpu: str | None, run:
 
 def _from_file_if_interpreted(reading: KernelReading) -> KernelReading | None:
     """A kernel that was made to be interpreted, from its file instead; None if the file alone does not make it."""
-    if not is_interpreted(reading.function.function):
+    if not TritonProcess.is_interpreted(reading.function.function):
         return reading
     try:
         return next(iter(_readings_in(Path(reading.file), reading.name)[0]), None)
@@ -251,10 +251,7 @@ def _run_record(target: Any) -> RunRecord:
 
 def compile_target(gpu: str | None) -> Target:
     """The target of an architecture or of a GPU's name; raises DeviceError if neither is known."""
-    if gpu is None:
-        return Target.named(COMPILED_FOR)
-    spec = DeviceSpec.named(gpu)
-    return Target.named(gpu) if spec is None else Target.of(spec)
+    return Target.named(COMPILED_FOR if gpu is None else gpu)
 
 
 def _checked_rules(rules: Sequence[str] | None) -> tuple[Rule, ...]:

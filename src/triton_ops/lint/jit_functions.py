@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from triton_ops.backend import KernelSource, is_jit_function, last_name
+from triton_ops.backend import KernelSource, Layers, last_name
 from triton_ops.lint.island import Island, bound_names, used_names
 
 _MOST_LAYERS = 16
@@ -33,7 +33,7 @@ def decorator_layers(layer: Any) -> Iterator[Any]:
 
 
 def _is_bare(layer: Any) -> bool:
-    return is_jit_function(layer) and not hasattr(layer, "configs") and not hasattr(layer, "values")
+    return Layers.is_jit(layer) and not hasattr(layer, "configs") and not hasattr(layer, "values")
 
 
 def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.arg]:

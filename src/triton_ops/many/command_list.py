@@ -10,21 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import typer
-
 from triton_ops.backend import Operation
+from triton_ops.base import gain_text
 from triton_ops.device import probe
 from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.many.executor import Job
 from triton_ops.many.problem import ProblemLine, RunOptions, job_of, read_problems
 from triton_ops.many.session import ManyResult, ProblemOutcome, run_jobs, run_options
-from triton_ops.request import TuneOptions, TuneProblem, operation_of
+from triton_ops.request import TuneOptions, TuneProblem, TypedProblem
 from triton_ops.space import Config
-from triton_ops.terminal import INTERRUPTED, folder_of, headed_table, only_data_on_stdout, say, say_json, tell, width
+from triton_ops.terminal import ExitCode, Facts, folder_of, only_data_on_stdout
 from triton_ops.tuner import result_json
 from triton_ops.values import Tolerance
 
-_SOME_FAILED = 1
 _HEADER = ("", "kernel and problem", "median ms", "vs default", "config")
 _NUMBERS = ("median ms", "vs default")
 _ENDS = {
@@ -65,16 +63,17 @@ class ListedTune:
         Tolerance.of(tolerance)
         return cls(options=options, device=device, warm=warm, tolerance=tolerance)
 
-    def tune(self, problems: str | None, targets: Sequence[str], load: Loader, *, as_json: bool) -> int:
-        """Tune a file of problems, or for None the targets' named ones, print them, and return the exit code."""
+    def tune(self, problems: str | None, targets: Sequence[str], load: Loader) -> Facts:
+        """Tune a file of problems, or for None the targets' named ones."""
         with only_data_on_stdout():
             lines = _named_problems(targets, load) if problems is None else read_problems(Path(problems))
             result = run_jobs([_job(line, self, load) for line in lines], self.options)
-        _show(result, as_json=as_json)
+        facts = _facts(result)
         if result.stopped == "interrupted":
-            raise typer.Exit(INTERRUPTED)
-        nothing = not any(outcome.result for outcome in result.outcomes)
-        return _SOME_FAILED if result.failures or nothing else 0
+            facts.code = ExitCode.INTERRUPTED
+        elif result.failures or not any(outcome.result for outcome in result.outcomes):
+            facts.code = ExitCode.NONE_RAN
+        return facts
 
 
 def _named_problems(targets: Sequence[str], load: Loader) -> list[ProblemLine]:
@@ -110,21 +109,20 @@ def _problem(line: ProblemLine, run: ListedTune, load: Loader) -> TuneProblem:
                 hint="name one of these, or give a shape",
             )
         shape, dtype = problems[line.problem]
-    operation, space, extents, element = operation_of(target, line.space, [] if shape is None else [shape], dtype)
+    typed = TypedProblem([] if shape is None else [shape], dtype, line.space)
+    operation, space, extents, element = typed.operation(target)
     return TuneProblem(
         target=operation, space=space, shape=extents, dtype=element, device=line.device or run.device,
         cold=not (line.warm or run.warm), weight=line.weight, tolerance=run.tolerance,
     )  # fmt: skip
 
 
-def _show(result: ManyResult, *, as_json: bool) -> None:
-    if as_json:
-        document = {"stopped": result.stopped, "elapsed_s": result.elapsed_s, "totals": result.totals}
-        say_json({**document, "problems": [_outcome_json(outcome) for outcome in result.outcomes]})
-    else:
-        say(*headed_table(_HEADER, [_row(outcome) for outcome in result.outcomes], width(), _NUMBERS))
+def _facts(result: ManyResult) -> Facts:
+    document = {"stopped": result.stopped, "elapsed_s": result.elapsed_s, "totals": result.totals}
+    facts = Facts("tune list", {**document, "problems": list(map(_outcome_json, result.outcomes))})
+    facts.table(_HEADER, list(map(_row, result.outcomes)), _NUMBERS)
     counts = ", ".join(f"{count} {status}" for status, count in result.totals.items())
-    tell(f"{len(result.outcomes)} problems in {result.elapsed_s:.1f} s: {counts}{_ENDS[result.stopped]}")
+    return facts.tell(f"{len(result.outcomes)} problems in {result.elapsed_s:.1f} s: {counts}{_ENDS[result.stopped]}")
 
 
 def _outcome_json(outcome: ProblemOutcome) -> dict[str, Any]:
@@ -141,5 +139,5 @@ def _row(outcome: ProblemOutcome) -> list[str]:
     if result is None:
         reason = "" if outcome.error is None else f"{outcome.error}".partition("\n")[0]
         return [outcome.status, outcome.label, "-", "-", reason]
-    gain = "unproven" if result.unproven else "-" if result.gain is None else f"{result.gain:.2f}x"
+    gain = gain_text(result.gain, result.gain_interval, result.unproven)
     return [outcome.status, outcome.label, f"{result.metrics.latency_ms:.4g}", gain, str(Config(result.best_config))]

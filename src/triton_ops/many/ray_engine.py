@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import Packed, is_carried
+from triton_ops.backend import Origin, Packed
 from triton_ops.base import Folder, require
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
 from triton_ops.many.executor import Executor, ExecutorLostError, Job
@@ -292,7 +292,7 @@ def _modules_in(packed: Iterable[bytes]) -> list[Path]:
     paths = []
     for top in sorted(tops):
         file = getattr(sys.modules[top], "__file__", None)
-        if file is not None and is_carried(top, file):
+        if file is not None and Origin.is_carried(top, file):
             path = Path(file).resolve()
             paths.append(path.parent if path.name == "__init__.py" else path)
     return paths

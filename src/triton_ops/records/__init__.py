@@ -4,8 +4,11 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.records.command_cache import cache_command as cache_command
+    from triton_ops.records.command_cache import export_command as export_command
+    from triton_ops.records.command_cache import import_command as import_command
     from triton_ops.records.command_cache import misses_command as misses_command
+    from triton_ops.records.command_cache import path_command as path_command
+    from triton_ops.records.command_cache import remove_command as remove_command
     from triton_ops.records.command_lock import LockPlan as LockPlan
     from triton_ops.records.command_lock import lock_command as lock_command
     from triton_ops.records.command_lock import lock_of as lock_of

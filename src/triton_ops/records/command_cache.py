@@ -18,13 +18,13 @@ import typer
 
 from triton_ops import device
 from triton_ops._paths import expanded
-from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile
+from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, counted
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records.command_show import ID_SHOWN, Which, matching, nothing_found, show_command, tell_nothing
+from triton_ops.records.command_show import ID_SHOWN, Which, matching, nothing_found, tell_nothing
 from triton_ops.records.misses import Miss, Misses
 from triton_ops.records.record import Record
 from triton_ops.records.store import RECORDS, Store, open_store, parse_object
-from triton_ops.terminal import CacheDir, Json, folder_of, group, headed_table, say, say_json, tell, width
+from triton_ops.terminal import CacheDir, Facts, folder_of
 
 KIND = "triton-ops export"
 SCHEMA_VERSION = 1
@@ -128,88 +128,72 @@ def _contents(path: Path) -> list[dict[str, Any]]:
 
 _MISSES_HEADER = ("id", "count", "expected ms", "kernel", "device", "last", "problem")
 _MISSES_NUMBERS = ("count", "expected ms")
-cache_command = group("List, remove, locate, export and import records.")
-cache_command.command("ls", short_help="The same as `triton-ops show`.")(show_command)
 
 
-@cache_command.command("rm")
-def remove(
+def remove_command(
     which: Which = None,
     everything: Annotated[bool, typer.Option("--all", help="Remove every record.")] = False,
     cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """Remove records; files that are not ours stay."""
     records = _to_remove(which, everything, cache_dir)
     ids: list[str] = []
     if records:
         store = open_store(folder_of(cache_dir))
         ids = [record.id for record in records if store.remove(record.id)]
-    if as_json:
-        say_json({"removed": ids})
-        return
-    if not records:
-        tell_nothing(which, cache_dir)
-    say(f"{len(ids)} removed")
+    facts = Facts("removed records", {"removed": ids}).lines(f"{len(ids)} removed")
+    return facts if records else tell_nothing(facts, which, cache_dir)
 
 
-@cache_command.command("path")
-def path(cache_dir: CacheDir = None) -> None:
+def path_command(cache_dir: CacheDir = None) -> Facts:
     """Print the folder of records."""
     folder = folder_of(cache_dir)
     Folder(folder).check_home()
-    say(str(folder))
+    return Facts("folder of records", {"path": str(folder)}).lines(str(folder))
 
 
-@cache_command.command("export")
-def export(
+def export_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; an existing file is replaced.")],
     which: Which = None,
     cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """Write records to one file with a checksum."""
     records = matching(which, cache_dir)
     if not records:  # an export without records would replace a good file
-        raise CacheError(nothing_found(which, cache_dir), hint="`triton-ops show` lists what there is")
+        raise CacheError(nothing_found(which, cache_dir), hint="`triton-ops cache show` lists what there is")
     count = export_records(records, file)
-    if as_json:
-        say_json({"exported": count, "file": str(file)})
-    else:
-        write = say if StoredFile(file).exists else tell  # stdout may be where the records went
-        write(f"{_records(count)} to {file}")
+    facts = Facts("exported records", {"exported": count, "file": str(file)})
+    text = f"{counted(count, 'record')} to {file}"
+    return facts.lines(text) if StoredFile(file).exists else facts.tell(text)  # stdout may be where the records went
 
 
-@cache_command.command("import")
-def import_(
+def import_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `cache export`.")],
     replace: Annotated[
         bool, typer.Option("--replace", help="Let the file's records take the place of others.")
     ] = False,
     cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """Take in the records of an exported file."""
     store = open_store(folder_of(cache_dir))
     if not store.writable:
         raise CacheError(f"{folder_of(cache_dir)} cannot be written", hint="name another folder with --cache-dir")
     imported = import_records(file, store, replace=replace)
-    if as_json:
-        say_json({
-            "added": list(imported.added), "replaced": list(imported.replaced), "skipped": dict(imported.skipped),
-            "devices": dict(imported.devices),
-        })  # fmt: skip
-    else:
-        say(
-            str(imported),
-            *(f"  {entry}: {reason}" for entry, reason in imported.skipped.items()),
-            *_places(imported.devices.values()),
-        )
+    return Facts("imported records", {
+        "added": list(imported.added), "replaced": list(imported.replaced), "skipped": dict(imported.skipped),
+        "devices": dict(imported.devices),
+    }).lines(
+        str(imported),
+        *(f"  {entry}: {reason}" for entry, reason in imported.skipped.items()),
+        *_places(imported.devices.values()),
+    )  # fmt: skip
 
 
 def _to_remove(which: str | None, everything: bool, cache_dir: str | None) -> list[Record]:
     if (which is None) != everything:
-        raise SettingsError("cache rm takes either KERNEL|ID or --all", hint="`triton-ops show` lists the records")
+        raise SettingsError(
+            "cache rm takes either KERNEL|ID or --all", hint="`triton-ops cache show` lists the records"
+        )
     records = matching(which, cache_dir)
     by_id = which is not None and all(record.key.kernel != which for record in records)
     if by_id and len(records) > 1:
@@ -222,32 +206,24 @@ def _places(devices: Iterable[str]) -> list[str]:
     """For each device with records that were taken, how many these are, and whether the device is found here."""
     names = {device.probe("cpu").name, *(spec.name for spec in device.gpus_without_torch())}
     return [
-        f"  {_records(count)} for {name}" + ("" if name in names else ", which is not found here")
+        f"  {counted(count, 'record')} for {name}" + ("" if name in names else ", which is not found here")
         for name, count in Counter(devices).items()
     ]
-
-
-def _records(count: int) -> str:
-    return f"{count} record{'' if count == 1 else 's'}"
 
 
 def misses_command(
     clear: Annotated[bool, typer.Option("--clear", help="Empty the list.")] = False,
     cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """List the problems that nothing answered, those first that cost most; `tune --from-misses` tunes them."""
     folder = folder_of(cache_dir)
     Folder(folder).check_home()
     misses = Misses(folder).clear() if clear and folder.is_dir() else Misses(folder).read()
-    if as_json:
-        say_json([miss.as_json for miss in misses])
-    elif not misses:
-        tell(f"there are no misses in {folder}")
-    else:
-        say(*headed_table(_MISSES_HEADER, [_miss_row(miss) for miss in misses], width(), _MISSES_NUMBERS))
-    if clear:
-        tell(f"{len(misses)} removed")
+    facts = Facts("misses", [miss.as_json for miss in misses])
+    facts.table(_MISSES_HEADER, list(map(_miss_row, misses)), _MISSES_NUMBERS)
+    if not misses:
+        facts.tell(f"there are no misses in {folder}")
+    return facts.tell(f"{len(misses)} removed") if clear else facts
 
 
 def _miss_row(miss: Miss) -> list[str]:

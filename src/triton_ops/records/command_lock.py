@@ -21,8 +21,9 @@ from triton_ops.records.command_show import Which, matching, nothing_found
 from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
 from triton_ops.records.lockfile import Lockfile, read_lockfile
 from triton_ops.records.record import Record
+from triton_ops.request import TypedProblem
 from triton_ops.space import Config
-from triton_ops.terminal import CHECK_FAILED, CacheDir, Json, pairs, say, say_json, tell
+from triton_ops.terminal import CacheDir, ExitCode, Facts, tell
 from triton_ops.values import BucketRule, Mapper, Nearest
 
 _COMPARED = ("config", "ranges", "ignored", "default", "identity")  # not times and origins of equal winners
@@ -376,20 +377,20 @@ def lock_command(
         bool, typer.Option("--refresh", help="Accept edits by hand and merges: write the checksums anew.")
     ] = False,
     cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> int:
+) -> Facts:
     """Write the winners of records into a lockfile, from which programs can launch without ever tuning."""
     if refresh and (check or which or bucket or ignore or alias):
         raise SettingsError("--refresh stands alone", hint="refresh first, then lock")
     if against is not None and not check:
         raise SettingsError("--against is for --check", hint="add --check")
+    names = TypedProblem.pairs(alias, "--alias", '"NVIDIA H200=NVIDIA GH200"')
     plan = LockPlan(
-        buckets=pairs(bucket, "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
+        buckets=TypedProblem.pairs(bucket, "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
         unproven=allow_unproven,
-        also={name: [other] for name, other in pairs(alias, "--alias", '"NVIDIA H200=NVIDIA GH200"').items()},
+        also={name: [other] for name, other in names.items()},
     )  # fmt: skip
     if refresh:
-        return _refreshed(lockfile, as_json)
+        return _refreshed(lockfile)
     with nullcontext() if check else Lockfile.editing(lockfile):
         before = read_lockfile(lockfile, or_empty=not check)
         after = (
@@ -400,11 +401,9 @@ def lock_command(
         if not check:
             after.write(lockfile)
     differences = changes(before, after)
-    if as_json:
-        say_json(_as_json(after, differences, lockfile))
-    else:
-        say(*map(str, differences), _summary_line(differences, after, lockfile, check))
-    return CHECK_FAILED if check and differences else 0
+    facts = Facts("lock", _as_json(after, differences, lockfile))
+    facts.code = ExitCode.CHECK_FAILED if check and differences else ExitCode.DONE
+    return facts.lines(*map(str, differences), _summary_line(differences, after, lockfile, check))
 
 
 def _from_records(
@@ -415,7 +414,9 @@ def _from_records(
         records = [record for record in records if record.key.device.get("name") == device_name]
     if not records:  # a lockfile without entries would replace a good one
         of_device = f" of {device_name}" if device_name else ""
-        raise CacheError(f"{nothing_found(which, cache_dir)}{of_device}", hint="`triton-ops show` lists what there is")
+        raise CacheError(
+            f"{nothing_found(which, cache_dir)}{of_device}", hint="`triton-ops cache show` lists what there is"
+        )
     lock, rest = lock_of(records, plan)
     _tell_rest(rest, {entry.origin.tune for entry in before.entries})
     if not lock.entries and all(each.record.unproven for each in rest):
@@ -444,22 +445,19 @@ def _tell_rest(rest: Sequence[LeftOut], entries: Collection[tuple[str, str]]) ->
         tell(f"{number} of {kernel} left out: {reason}")
 
 
-def _refreshed(lockfile: Path, as_json: bool) -> int:
+def _refreshed(lockfile: Path) -> Facts:
     with Lockfile.editing(lockfile):
         lock, by_hand = Lockfile.accept_edits(lockfile)
         lock.write(lockfile)
-    if as_json:
-        say_json(
-            {"file": str(lockfile), "entries": len(lock.entries), "by_hand": [_entry_json(entry) for entry in by_hand]}
-        )
-    else:
-        edits = [f"by hand: {entry.kernel} {entry.label} on {entry.device}; ({entry.config})" for entry in by_hand]
-        say(*edits, f"{lockfile}: {_counted(lock)}, checksums written anew")
-    return 0
+    edits = [f"by hand: {entry.kernel} {entry.label} on {entry.device}; ({entry.config})" for entry in by_hand]
+    return Facts(
+        "lock",
+        {"file": str(lockfile), "entries": len(lock.entries), "by_hand": [_entry_json(entry) for entry in by_hand]},
+    ).lines(*edits, f"{lockfile}: {_counted(lock)}, checksums written anew")
 
 
 def _counted(lock: Lockfile) -> str:
-    return f"{len(lock.entries)} {'entry' if len(lock.entries) == 1 else 'entries'}"
+    return counted(len(lock.entries), "entry")
 
 
 def _summary_line(differences: tuple[LockChange, ...], after: Lockfile, lockfile: Path, check: bool) -> str:

@@ -1,4 +1,4 @@
-"""`triton-ops show`: records found by a kernel's name or the start of an id, with winner, gain, date and device."""
+"""`triton-ops cache show`: records by a kernel's name or the start of an id, with winner, gain, date and device."""
 
 from __future__ import annotations
 
@@ -13,21 +13,7 @@ from triton_ops.base import Folder, gain_text
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.record import Record
 from triton_ops.records.store import RECORDS, DirectoryStore
-from triton_ops.terminal import (
-    CacheDir,
-    Json,
-    bold,
-    fits,
-    folder_of,
-    headed_table,
-    listing,
-    paragraph,
-    say,
-    say_json,
-    table,
-    tell,
-    width,
-)
+from triton_ops.terminal import CacheDir, ExitCode, Facts, folder_of
 
 ID_SHOWN = 8  # hexadecimal digits; equal by chance in one of 10^5 folders of 300 records
 Which = Annotated[
@@ -38,27 +24,19 @@ _FAILURES_SHOWN = 3
 _NUMBERS = ("median ms", "spread", "vs default")
 
 
-def show_command(which: Which = None, cache_dir: CacheDir = None, as_json: Json = False) -> None:
+def show_command(which: Which = None, cache_dir: CacheDir = None) -> Facts:
     """Show the records: winner, gain over the default, spread, when, on what.
 
     One record is shown whole, several as a table.
     """
     records = matching(which, cache_dir)
-    if as_json:
-        say_json([RECORDS.contents(record) for record in records])
-    elif not records:
-        tell_nothing(which, cache_dir)
-    elif len(records) == 1:
-        say(*listing(_facts(records[0]), width()))
-    else:
-        say(*_overview(records, width()))
-
-
-def _overview(records: list[Record], columns: int | None) -> list[str]:
+    facts = Facts("records", lambda: [RECORDS.contents(record) for record in records])
+    if not records:
+        return tell_nothing(facts, which, cache_dir)
+    if len(records) == 1:
+        return facts.listing(_facts(records[0]))
     rows = [_row(record) for record in records]
-    if fits(table(_HEADER, rows, None, _NUMBERS), columns):
-        return headed_table(_HEADER, rows, None, _NUMBERS)
-    return [line for row in rows for line in _block(row, columns)]
+    return facts.table(_HEADER, rows, _NUMBERS, narrow=lambda: _blocks(rows))
 
 
 def _row(record: Record) -> list[str]:
@@ -68,23 +46,22 @@ def _row(record: Record) -> list[str]:
         record.key.label or "-",
         f"{record.timing.median_ms:.4g}",
         _spread(record),
-        "unproven" if record.unproven else "-" if record.gain is None else f"{record.gain:.2f}x",
+        gain_text(record.gain, record.gain_interval, record.unproven),
         str(record.key.device.get("name", "-")),
         _when(record),
         str(record.winner),
     ]
 
 
-def _block(row: list[str], columns: int | None) -> list[str]:
-    short_id, kernel, problem, median, spread, gain, device, when, config = row
-    indent = " " * (ID_SHOWN + 2)
-    over = {"-": "", "unproven": "unproven"}.get(gain, f"{gain} the default")
-    facts = [f"{median} ms", f"spread {spread}", over, device, when]
-    return [
-        *map(bold, paragraph(f"{short_id}  ", f"{kernel} {problem}".removesuffix(" -"), columns)),
-        *paragraph(indent, config, columns),
-        *paragraph(indent, ", ".join(filter(None, facts)), columns),
-    ]
+def _blocks(rows: list[list[str]]) -> Facts:
+    """A few lines for each record, where a window is too narrow for the table."""
+    indent, blocks = " " * (ID_SHOWN + 2), Facts("records")
+    for short_id, kernel, problem, median, spread, gain, device, when, config in rows:
+        over = {"-": "", "unproven": "unproven"}.get(gain, f"{gain} the default")
+        facts = [f"{median} ms", f"spread {spread}", over, device, when]
+        blocks.text(f"{kernel} {problem}".removesuffix(" -"), f"{short_id}  ", bold=True)
+        blocks.text(config, indent).text(", ".join(filter(None, facts)), indent)
+    return blocks
 
 
 def _facts(record: Record) -> dict[str, str]:
@@ -193,6 +170,7 @@ def nothing_found(which: str | None, cache_dir: str | None) -> str:
     return f"there are no records{f' of {which}' if which else ''} in {folder_of(cache_dir)}"
 
 
-def tell_nothing(which: str | None, cache_dir: str | None) -> None:
-    """Write that there are no records, and which command makes them."""
-    tell(f"{nothing_found(which, cache_dir)}; `triton-ops tune` makes them")
+def tell_nothing(facts: Facts, which: str | None, cache_dir: str | None) -> Facts:
+    """Facts that also say that there are no records, and which command makes them."""
+    facts.code = ExitCode.NO_RECORD
+    return facts.tell(f"{nothing_found(which, cache_dir)}; `triton-ops tune` makes them")

@@ -1,4 +1,4 @@
-"""Advice on keys, from records: the parts of a problem that change the winner, as `triton-ops keys` shows them.
+"""Advice on keys, from records: the parts of a problem that change the winner, as `triton-ops lock keys` shows them.
 
 Parts of a problem that always change together, such as `M`, `a[0]` and the stride that follows from it, count as one:
 no record can tell them apart. Two records that differ in one part only are compared: it did not matter if some config
@@ -16,14 +16,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 import typer
 
-from triton_ops.base import canonical_json
+from triton_ops.base import canonical_json, counted
 from triton_ops.exceptions import RunLogError, SettingsError
 from triton_ops.records.command_show import Which, matching, tell_nothing
 from triton_ops.records.record import Record
 from triton_ops.records.run_log import read_run
 from triton_ops.records.runs import Runs
 from triton_ops.space import Config
-from triton_ops.terminal import CacheDir, Json, bold, folder_of, headed_table, say, say_json, width
+from triton_ops.terminal import CacheDir, Facts, folder_of
 from triton_ops.values import Mapper
 
 TOLERANCE = 0.02
@@ -212,8 +212,7 @@ def keys_command(
         str | None, typer.Option("--key", metavar="NAMES", help="The key that is asked about, such as M,N.")
     ] = None,
     cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """Say from records which parts of a problem change the winner, and which only cost tunes."""
     names = None if key is None else [name.strip() for name in key.split(",")]
     if names is not None and not all(names):
@@ -221,13 +220,10 @@ def keys_command(
     records = matching(which, cache_dir)
     _check_names(names or [], records)
     kernels = advise(records, MeasuredRegret(folder_of(cache_dir)), key=names)
-    if as_json:
-        say_json([_as_json(advice) for advice in kernels])
-        return
-    if not kernels:
-        tell_nothing(which, cache_dir)
+    facts = Facts("keys", list(map(_as_json, kernels)))
     for advice in kernels:
-        say(*_report(advice, width()))
+        _add_report(facts, advice)
+    return facts if kernels else tell_nothing(facts, which, cache_dir)
 
 
 def _check_names(names: Sequence[str], records: Sequence[Record]) -> None:
@@ -238,21 +234,18 @@ def _check_names(names: Sequence[str], records: Sequence[Record]) -> None:
         )
 
 
-def _report(advice: KernelAdvice, columns: int | None) -> list[str]:
+def _add_report(facts: Facts, advice: KernelAdvice) -> None:
     head = (
-        f"{advice.kernel} on {advice.device}: {_counted(advice.records, 'problem')}, "
-        f"{_counted(advice.winners, 'winner')}, {advice.elapsed_s:.1f} s of tuning"
+        f"{advice.kernel} on {advice.device}: {counted(advice.records, 'problem')}, "
+        f"{counted(advice.winners, 'winner')}, {advice.elapsed_s:.1f} s of tuning"
     )
     if advice.unproven:
         head += f"; {advice.unproven} left out, whose winners are unproven"
     if not advice.parts:
         reason = "no part of the problem changed" if advice.records > 1 else "of no two problems a winner is proven"
-        return [bold(head), f"nothing to compare: {reason}"]
-    return [bold(head), *headed_table(_HEADER, [_row(part) for part in advice.parts], columns, _NUMBERS)]
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+        facts.text(head, bold=True).text(f"nothing to compare: {reason}")
+    else:
+        facts.text(head, bold=True).table(_HEADER, list(map(_row, advice.parts)), _NUMBERS)
 
 
 def _row(part: PartAdvice) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from triton_ops import settings
 from triton_ops._paths import expanded
-from triton_ops.backend import Kernel, Operation, source_of
+from triton_ops.backend import Kernel, Operation, Source
 from triton_ops.exceptions import CacheError
 from triton_ops.records.record import Record
 from triton_ops.records.store import Store, open_store, shared_folders
@@ -113,7 +113,7 @@ def reference_fingerprint(reference: Callable[..., Any] | None) -> str | None:
     """The fingerprint of a reference's source; an empty text, which no record has, if it cannot be told from others."""
     if reference is None:
         return None
-    source = source_of(reference)
+    source = Source.of(reference)
     return source.fingerprint if source.unknown is None else ""
 
 

@@ -24,7 +24,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from triton_ops.backend import source_of
+from triton_ops.backend import Source
 from triton_ops.base import AppendedFile, Count, DamagedError, Extent, Host, Nested, NotNegative, Sealed, StoredFile
 from triton_ops.device import Calibration, Ceiling, Roofline
 from triton_ops.exceptions import RunLogError
@@ -173,7 +173,7 @@ def _constraint(constraint: Constraint) -> ConstraintFacts:
         name=constraint.name,
         reason=constraint.reason,
         names=constraint.names,
-        source=source_of(constraint.predicate).fingerprint,
+        source=Source.of(constraint.predicate).fingerprint,
     )
 
 

@@ -266,7 +266,7 @@ def _warn_of_older_logs(folder: Path) -> None:
 def _none(text: str, folder: Path) -> RunLogError:
     return RunLogError(
         f"{folder / Runs.FOLDER} has no run of {text}",
-        hint="`triton-ops show` lists kernels; `triton-ops tune` runs one",
+        hint="`triton-ops cache show` lists kernels; `triton-ops tune` runs one",
     )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,85 +14,12 @@ from triton_ops.base import StoredFile
 from triton_ops.exceptions import SettingsError
 from triton_ops.records import Runs, read_run
 from triton_ops.report.report_page import page_of
-from triton_ops.report.report_tables import (
-    SHOWN,
-    PasteText,
-    ReportTable,
-    RunComparison,
-    comparisons_of,
-    further_parts,
-    parts_of,
-    problem_map,
-)
+from triton_ops.report.report_tables import SHOWN, RunComparison, add_comparisons, add_run, comparisons_of, problem_map
 from triton_ops.report.run_facts import RaceEntry, Report
 from triton_ops.request import named_object
 from triton_ops.ship import as_target
-from triton_ops.terminal import (
-    CacheDir,
-    Json,
-    bold,
-    folder_of,
-    option,
-    paragraph,
-    say,
-    say_json,
-    table,
-    tell,
-    width,
-    write_output,
-)
+from triton_ops.terminal import CacheDir, Facts, Json, folder_of, option
 from triton_ops.values import Trial
-
-_PLAIN = re.compile(r"[A-Za-z0-9 =%,.+()/'-]*")
-_CODE = re.compile(r"[A-Za-z0-9_:=%,.+()/' -]*")
-_LINK = re.compile(r"//|www\.", re.IGNORECASE)  # what a reader of Markdown makes a link of by itself
-_OTHER = re.compile(r"[^A-Za-z0-9 ]")
-
-
-def markdown_of(reports: Sequence[Report], top: int = SHOWN) -> str:
-    """The reports, and the comparison of the first with each other, as Markdown."""
-    lines: list[str] = []
-    for report in reports:
-        lines += [f"# {escape(report.title)}", ""]
-        for part in parts_of(report, top):
-            lines += _markdown_block(part) if isinstance(part, PasteText) else _markdown_part(part)
-    for part in further_parts(reports):
-        lines += _markdown_part(part)
-    return "\n".join(lines)
-
-
-def escape(text: str) -> str:
-    """A text of somebody as Markdown that shows it as it is: never a link, a mention, another cell or a line's end."""
-    text = " ".join(text.split())
-    if _LINK.search(text) is None:
-        if _PLAIN.fullmatch(text):
-            return text
-        if _CODE.fullmatch(text):
-            return f"`{text}`"
-    return f"<code>{_OTHER.sub(lambda match: f'&#{ord(match[0])};', text)}</code>"
-
-
-def _markdown_part(part: ReportTable) -> Iterator[str]:
-    if part.title:
-        yield from (f"## {part.title}", "")
-    if part.rows:
-        header = part.header if any(part.header) else ("what", "value")
-        yield _markdown_row(header)
-        yield "|" + "|".join(" ---: " if name in part.right else " --- " for name in header) + "|"
-        yield from map(_markdown_row, part.rows)
-        yield ""
-    if part.note:
-        yield from (escape(part.note), "")
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(escape, cells))} |"
-
-
-def _markdown_block(block: PasteText) -> list[str]:
-    longest = max((len(run) for run in re.findall("`+", block.text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return [f"{block.title}:", "", f"{fence}python", *block.text.splitlines(), fence, ""]
 
 
 def reports_json(reports: Sequence[Report]) -> dict[str, Any]:
@@ -205,7 +131,7 @@ def report_command(
     ] = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-) -> None:
+) -> Facts:
     """Show what run logs say: every trial, ties, failures, which tunables matter, and the line to paste.
 
     Several runs are compared with the first. Nothing is run; a run that goes on is shown as far as it is.
@@ -214,15 +140,19 @@ def report_command(
         raise SettingsError("--text, --markdown, --json and a page exclude each other", hint="give one of them")
     folder = folder_of(cache_dir)
     reports = [Report(read_run(path)) for path in _paths(runs, folder, every=problems)]
-    if as_json:
-        say_json(reports_json(reports))
-    elif as_markdown:
-        _put(out, markdown_of(reports, top).splitlines())
-    elif as_text or out is None:
-        _put(out, list(_lines(reports, top, width() if out is None else None)))
-    else:
-        write_output(out, page_of(reports), _HINT)
-        tell(f"{out} is the page; open it in a browser")
+    if out is not None and not (as_text or as_markdown):
+        Facts.save(out, page_of(reports), _HINT)
+        return Facts("report").tell(f"{out} is the page; open it in a browser")
+    facts = Facts("report", lambda: reports_json(reports))
+    for report in reports:
+        add_run(facts, report, top)
+    add_comparisons(facts, reports)
+    if as_markdown:
+        facts = Facts("report").lines(*facts.markdown().splitlines())
+    if out is None:
+        return facts
+    Facts.save(out, facts.printed(None), _HINT)
+    return Facts("report")
 
 
 def _paths(texts: Sequence[str], folder: Path, *, every: bool) -> list[Path]:
@@ -233,34 +163,3 @@ def _paths(texts: Sequence[str], folder: Path, *, every: bool) -> list[Path]:
         name = as_target(named_object(text)).name if is_target else text
         paths += Runs.newest_of(name, folder) if every else [Runs.find(name, folder)]
     return paths
-
-
-def _put(out: Path | None, lines: Sequence[str]) -> None:
-    if out is None:
-        say(*lines)
-    else:
-        write_output(out, lines, _HINT)
-
-
-def _lines(reports: Sequence[Report], top: int, columns: int | None) -> Iterator[str]:
-    for number, report in enumerate(reports):
-        if number:
-            yield ""
-        for part in parts_of(report, top):
-            yield from _block(part, columns) if isinstance(part, PasteText) else _part(part, columns)
-    for part in further_parts(reports):
-        yield from _part(part, columns)
-
-
-def _part(part: ReportTable, columns: int | None) -> Iterator[str]:
-    if part.title:
-        yield from ("", bold(part.title))
-    if part.rows:
-        yield from table(part.header, part.rows, columns, part.right)
-    if part.note:
-        yield from paragraph("", part.note, columns)
-
-
-def _block(block: PasteText, columns: int | None) -> Iterator[str]:
-    for line in block.text.splitlines():
-        yield from paragraph(f"{block.title}: ", line, columns)

@@ -6,7 +6,7 @@ Its charts are plain SVG made by its own script, as those of the simulator's pag
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def run_data(report: Report) -> dict[str, Any]:
 def _run(report: Report) -> dict[str, Any]:
     knobs = report.sensitivity
     rows = report.fastest_first[:MOST_ROWS]
-    table = _TrialRows(report.run.head.space.tunables, rows)
+    table = _TrialRows(report, rows)
     return {
         "id": report.run.head.id, "title": report.title, "device": report.device,
         "facts": headline(report), "paste": report.paste, "environment": report.environment,
@@ -122,7 +122,8 @@ def _map(reports: Sequence[Report]) -> dict[str, Any] | None:
 class _TrialRows:
     """Rows of numbers: texts that repeat stand in lists once, and rows name their places in them."""
 
-    def __init__(self, tunables: Mapping[str, Sequence[Any]], rows: Sequence[TrialRow]) -> None:
+    def __init__(self, report: Report, rows: Sequence[TrialRow]) -> None:
+        self._report, tunables = report, report.run.head.space.tunables
         configs = [dict(row.trial.config.plain) for row in rows]
         self.names = list(dict.fromkeys((*tunables, *(name for config in configs for name in config))))
         places: dict[str, dict[str, int]] = {name: {} for name in self.names}
@@ -147,7 +148,7 @@ class _TrialRows:
         return [
             row.number, _brief(row.at_s), _place(self._fates, row.fate), _place(self._errors, error),
             _brief(trial.median_ms) if trial.ok else None,
-            _brief(trial.relative) if trial.ok else None,
+            _brief(self._report.over_default(trial)),
             _brief(trial.best_measurement.spread) if trial.ok else None,
             _brief(trial.compile_s),
             *(None if resources is None else getattr(resources, name) for name in _RESOURCES),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import expm1
 from statistics import quantiles
@@ -13,6 +13,7 @@ from triton_ops.base import gain_text
 from triton_ops.cost_model import Model
 from triton_ops.report.run_facts import RaceEntry, Report, TrialRow
 from triton_ops.space import Config
+from triton_ops.terminal import Facts
 from triton_ops.timing import Interval
 from triton_ops.values import Trial
 
@@ -56,18 +57,7 @@ def _slower(report: Report, config: Config) -> float | str | None:
     trial, best = report.run.trials.get(config), report.best
     if trial is None or best is None or not (trial.ok or trial.failed):
         return None
-    return FAILED if trial.failed else _over(trial, best)
-
-
-def _over(trial: Trial, best: Trial) -> float | None:
-    """A time over another one, by times that were taken alike: the last comparison's, else the screening's."""
-    if trial.final is not None and best.final is not None:
-        low, high = best.final.median_ms, trial.final.median_ms
-    elif trial.relative is not None and best.relative is not None:
-        low, high = best.relative, trial.relative
-    elif trial.measurement is not None and best.measurement is not None:
-        low, high = best.measurement.median_ms, trial.measurement.median_ms
-    return high / low if low > 0 else None
+    return FAILED if trial.failed else trial.over(best)
 
 
 def ms_text(trial: Trial) -> str:
@@ -83,11 +73,10 @@ def gap_text(gap: Interval | None) -> str:
     return f"{centre:+.2%} ({low:+.2%} to {high:+.2%})"
 
 
-def place_cells(row: TrialRow) -> list[str]:
-    """One line of the list of trials: time, time over the baseline's, what became of it, config."""
-    trial = row.trial
-    over_default = f"{trial.relative:.3f}x" if trial.ok and trial.relative is not None else "-"
-    return [ms_text(trial), over_default, row.fate, str(trial.config)]
+def place_cells(report: Report, row: TrialRow) -> list[str]:
+    """One line of the list of trials: time, gain over the default, what became of it, config."""
+    trial, over = row.trial, report.over_default(row.trial)
+    return [ms_text(trial), gain_text(1 / over if over else None), row.fate, str(trial.config)]
 
 
 def contender_cells(one: RaceEntry) -> list[str]:
@@ -145,7 +134,7 @@ def roof_facts(report: Report) -> dict[str, str]:
 def map_cells(row: ProblemRow) -> list[str]:
     """One line of the map over problems: problem, time, share of the limit, gain, then what each config costs."""
     best, gain, record = row.report.best, row.report.gain, row.report.record
-    over = "-" if gain is None else "unproven" if record is not None and record.unproven else f"{gain:.2f}x"
+    over = gain_text(gain, None if record is None else record.gain_interval, "" if record is None else record.unproven)
     return [
         row.label, "-" if best is None else ms_text(best), "-" if row.of_limit is None else f"{row.of_limit:.0%}",
         over, *(f"{slower:.2f}x" if isinstance(slower, float) else slower or "-" for slower in row.slower.values()),
@@ -287,95 +276,77 @@ _MAPPED = 4  # cells of a line of the map before those of the configs
 _MOST_CONFIGS = 10  # of a map over problems that a terminal has room for
 
 
-@dataclass(frozen=True)
-class ReportTable:
-    """A part of a report, with one text per column of a row."""
-
-    title: str
-    header: Sequence[str]  # empty strings for a list of names and facts
-    rows: Sequence[Sequence[str]]
-    right: Sequence[str] = ()  # the columns that hold numbers
-    note: str = ""  # below it
-
-
-@dataclass(frozen=True)
-class PasteText:
-    """A text to paste."""
-
-    title: str
-    text: str
-
-
-def parts_of(report: Report, top: int = SHOWN) -> Iterator[ReportTable | PasteText]:
-    """The parts of a run's report; those of which the run log has nothing are left out."""
-    yield ReportTable("", ("", ""), list(headline(report).items()))
-    yield from (PasteText(name, text) for name, text in report.paste.items() if name != "lockfile")
-    if report.contenders:
-        yield ReportTable("Last comparison", _COMPARED, list(map(contender_cells, report.contenders)), ("ms", "rounds"))
-    for process, contenders in report.confirmations.items():
-        title = f"Compared again, in fresh process {process}"
-        yield ReportTable(title, _COMPARED, list(map(contender_cells, contenders)), ("ms", "rounds"))
-    if rows := list(roof_facts(report).items()):
-        yield ReportTable("Roofline", ("", ""), rows)
-    yield from _trials(report, top)
-    yield from _curve(report)
+def add_run(facts: Facts, report: Report, top: int = SHOWN) -> None:
+    """Add the parts of a run's report; those of which the run log has nothing are left out."""
+    facts.heading(report.title).listing(headline(report))
+    for name, text in report.paste.items():
+        if name != "lockfile":
+            facts.paste(name, text)
+    compared = {"Last comparison": report.contenders} | {
+        f"Compared again, in fresh process {process}": entries for process, entries in report.confirmations.items()
+    }
+    for title, entries in compared.items():
+        if entries:
+            facts.table(_COMPARED, list(map(contender_cells, entries)), ("ms", "rounds"), title=title)
+    if roof := roof_facts(report):
+        facts.listing(roof, "Roofline")
+    _add_trials(facts, report, top)
+    _add_curve(facts, report)
     if report.dropped:
         dropped = [[str(count), by] for by, count in report.dropped.items()]
-        yield ReportTable("Dropped by", ("configs", "by"), dropped, ("configs",))
+        facts.table(("configs", "by"), dropped, ("configs",), title="Dropped by")
     if report.failures:
         failed = [[str(one.configs), str(one.status), str(one.first), one.reason] for one in report.failures[:top]]
         more = len(report.failures) - top
-        note = f"{more} more reasons" if more > 0 else ""
-        yield ReportTable("Failures", ("configs", "status", "the first", "its reason"), failed, ("configs",), note)
-    yield from _sensitivity(report)
-    yield ReportTable("Environment", ("", ""), list(report.environment.items()))
+        header = ("configs", "status", "the first", "its reason")
+        facts.table(header, failed, ("configs",), title="Failures", note=f"{more} more reasons" if more > 0 else "")
+    _add_sensitivity(facts, report)
+    facts.listing(report.environment, "Environment")
 
 
-def further_parts(reports: Sequence[Report]) -> Iterator[ReportTable]:
-    """The parts of several runs together: the kernel over its problems, and the comparisons with the first run."""
+def add_comparisons(facts: Facts, reports: Sequence[Report]) -> None:
+    """Add the parts of several runs together: the kernel over its problems, and the comparisons with the first run."""
     if problems := problem_map(reports):
-        yield from _map_parts(problems)
+        _add_map(facts, problems)
     for comparison in comparisons_of(reports):
         rows = [[name, *both] for name, both in comparison.differences.items()]
         header = ("", comparison.first.run.head.id, comparison.second.run.head.id)
-        yield ReportTable("What differs", header, rows, note=comparison_text(comparison))
+        facts.table(header, rows, title="What differs", note=comparison_text(comparison))
 
 
-def _map_parts(problems: Sequence[ProblemRow]) -> Iterator[ReportTable]:
+def _add_map(facts: Facts, problems: Sequence[ProblemRow]) -> None:
     configs = list(problems[0].slower)[:_MOST_CONFIGS]
     names = [letter(number) for number in range(len(configs))]
     rows = [map_cells(row)[: _MAPPED + len(names)] for row in problems]
     more = len(problems[0].slower) - len(configs)
     note = "each best config's time over that of the problem's own" + (f"; {more} configs more" if more > 0 else "")
-    header = ("problem", "ms", "of limit", "over default", *names)
-    yield ReportTable("Over problems", header, rows, header[1:], note)
-    yield ReportTable(
-        "Their best configs", ("", "config"), [[name, str(one)] for name, one in zip(names, configs, strict=True)]
-    )
+    header = ("problem", "ms", "of limit", "vs default", *names)
+    facts.table(header, rows, header[1:], title="Over problems", note=note)
+    facts.table(("", "config"), list(zip(names, map(str, configs), strict=True)), title="Their best configs")
 
 
-def _trials(report: Report, top: int) -> Iterator[ReportTable]:
-    rows = report.fastest_first
-    if rows:
+def _add_trials(facts: Facts, report: Report, top: int) -> None:
+    if rows := report.fastest_first:
+        header = ("ms", "vs default", "became, or was dropped by", "config")
+        cells = [place_cells(report, row) for row in rows[:top]]
         more = f"{len(rows) - top} more" if len(rows) > top else ""
-        header = ("ms", "over default", "became, or was dropped by", "config")
-        yield ReportTable("Trials", header, list(map(place_cells, rows[:top])), header[:2], more)
+        facts.table(header, cells, header[:2], title="Trials", note=more)
 
 
-def _curve(report: Report) -> Iterator[ReportTable]:
+def _add_curve(facts: Facts, report: Report) -> None:
     points = report.run.best_so_far
-    if not points:
-        return
     shown_points = points if len(points) <= _MARKS else [*points[: _MARKS // 2], *points[-_MARKS // 2 :]]
     rows = [[f"{at_s:.1f}", f"{trial.median_ms:.4g}", str(trial.config)] for at_s, trial in shown_points]
-    note = f"{len(points) - len(shown_points)} in between are left out" if len(shown_points) < len(points) else ""
-    yield ReportTable("Best so far, by screening", ("after s", "ms", "config"), rows, ("after s", "ms"), note)
+    left_out = len(points) - len(shown_points)
+    header, note = ("after s", "ms", "config"), f"{left_out} in between are left out" if left_out else ""
+    if rows:
+        facts.table(header, rows, header[:2], title="Best so far, by screening", note=note)
 
 
-def _sensitivity(report: Report) -> Iterator[ReportTable]:
+def _add_sensitivity(facts: Facts, report: Report) -> None:
     sensitivity = report.sensitivity
     if isinstance(sensitivity, str) or not sensitivity.knobs:
         return
     rows = [[knob.name, f"{knob.share:.0%}", f"+{knob.span:.0%}", str(knob.best.value)] for knob in sensitivity.knobs]
     header = ("tunable", "share", "span", "best")
-    yield ReportTable("Which tunables matter", header, rows, header[1:3])
+    facts.table(header, rows, header[1:3], title="Which tunables matter")

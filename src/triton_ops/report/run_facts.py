@@ -145,6 +145,12 @@ class Report:
         relative = None if self.best is None else self.best.relative
         return 1 / relative if relative else None
 
+    def over_default(self, trial: Trial) -> float | None:
+        """A trial's time over the default's, of the best one by the gain of the run; None where it is not known."""
+        if self.best is not None and trial.config == self.best.config:
+            return 1 / self.gain if self.gain else None
+        return trial.over(self.default) if trial.ok and self.default is not None and self.default.ok else None
+
     @cached_property
     def totals(self) -> dict[str, int]:
         """The number of configs that ended in each status that occurred."""

@@ -14,17 +14,11 @@ if TYPE_CHECKING:
     from triton_ops.request.request import TuneOptions as TuneOptions
     from triton_ops.request.request import TuneProblem as TuneProblem
     from triton_ops.request.request import TuneRequest as TuneRequest
-    from triton_ops.request.request import checked_seed as checked_seed
     from triton_ops.request.request import device_for as device_for
     from triton_ops.request.request import device_of as device_of
     from triton_ops.request.request import spec_of as spec_of
-    from triton_ops.request.typed import TARGET_FORMS as TARGET_FORMS
+    from triton_ops.request.typed import TypedProblem as TypedProblem
     from triton_ops.request.typed import module_at as module_at
     from triton_ops.request.typed import named_object as named_object
-    from triton_ops.request.typed import operation_of as operation_of
-    from triton_ops.request.typed import parse_config as parse_config
-    from triton_ops.request.typed import parse_shapes as parse_shapes
-    from triton_ops.request.typed import parse_space as parse_space
-    from triton_ops.request.typed import tensors_of as tensors_of
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from triton_ops.backend import (
     Arguments,
     Compiler,
+    FunctionKernel,
     Kernel,
     Operation,
     Packed,
     Protection,
-    as_kernel,
-    compiler_of,
-    kernel_and_space,
-    source_of,
+    Source,
+    TritonKernel,
 )
 from triton_ops.base import canonical_json, is_positive
 from triton_ops.device import DeviceSpec, Target, TorchDevice, gpu_missing, probe
@@ -138,7 +137,7 @@ class Task(KernelProblem):
     def compiler(self) -> Compiler | None:
         """The compiler of the kernel's configs, for processes without the device; None if nothing is compiled."""
         target = None if self.device.kind == "cpu" else Target.of(self.device)
-        return compiler_of(self.kernel, self.arguments_or_specs, target, self.space.members)
+        return Compiler.of(self.kernel, self.arguments_or_specs, target, self.space.members)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,7 +329,7 @@ def _by_shape(named: NamedProblem, device: str | None, seed: int) -> _Parts:
 
 
 def _by_arguments(target: Operation | Kernel | Callable[..., Any], arguments: Arguments, device: str | None) -> _Parts:
-    kernel = target.kernel if isinstance(target, Operation) else as_kernel(target)
+    kernel = target.kernel if isinstance(target, Operation) else FunctionKernel.as_kernel(target)
     arguments = arguments.by_name(kernel)  # an output is named by its argument
     if missing := [name for name in kernel.outputs if name not in arguments.keyword]:
         raise KernelTypeError(
@@ -347,11 +346,11 @@ def with_configs(
 ) -> tuple[Operation | Kernel | Callable[..., Any], Any]:
     """`target` with what the configs of `space` bring, hooks and files, and the space without hooks."""
     if isinstance(target, Operation):
-        kernel, plain = kernel_and_space(target.kernel, space)
+        kernel, plain = TritonKernel.kernel_and_space(target.kernel, space)
         return target if kernel is target.kernel else replace(target, kernel=kernel), plain
     if space is None or isinstance(space, ConfigSpace):
         return target, space
-    return kernel_and_space(as_kernel(target), space)
+    return TritonKernel.kernel_and_space(FunctionKernel.as_kernel(target), space)
 
 
 def device_for(device: str | None, runs_on: str, who: str) -> str:
@@ -436,7 +435,7 @@ def _descriptor(value: Any) -> str:
 
 def _object(value: Any) -> str:
     """The identity of an argument that is neither tensor nor scalar, as text; if it has none, the reason."""
-    source = source_of(value)
+    source = Source.of(value)
     if source.unknown is not None:
         return f"{Key.UNKNOWN}: {source.unknown}"
     return f"{type(value).__module__}.{type(value).__qualname__} {source.fingerprint}"

@@ -12,6 +12,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from triton_ops import settings
 from triton_ops.backend import FunctionKernel, Operation
 from triton_ops.base import NamedFile, fingerprint
 from triton_ops.exceptions import (
+    SettingsError,
     ShapeMismatchError,
     SpaceError,
     TargetError,
@@ -32,7 +34,6 @@ from triton_ops.values import TensorSpec, dtype_name
 
 T = TypeVar("T")
 
-TARGET_FORMS = "TARGET is a shipped kernel's name, package.module:object, or path/file.py:object"
 _WORDS = {"true": True, "false": False, "none": None}
 _SPACE_HINT = "for example --space BM=64,128"
 _LARGEST_BYTES = 64 << 20
@@ -55,6 +56,17 @@ def parse_space(texts: list[str] | None) -> dict[str, Any] | None:
             raise SpaceError(f"--space names {name} twice", hint=f"write one --space {name}=value,value")
         space[name] = values
     return space
+
+
+def parse_pairs(texts: list[str] | None, option: str, example: str) -> dict[str, str]:
+    """The values of an option that is NAME=VALUE; `SettingsError` if one is not, or names a name again."""
+    values: dict[str, str] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not (name.strip() and equals and value.strip()) or name.strip() in values:
+            raise SettingsError(f"{option} {text!r} is not NAME=VALUE with each name once", hint=f"{option} {example}")
+        values[name.strip()] = value.strip()
+    return values
 
 
 def parse_config(texts: list[str] | None, option: str) -> dict[str, Any] | None:
@@ -94,26 +106,66 @@ def parse_shapes(text: str | None) -> list[tuple[int, ...]]:
     return shapes
 
 
-def operation_of(
-    target: Operation | Callable[..., Any],
-    space: Mapping[str, Any] | None,
-    shapes: list[tuple[int, ...]],
-    dtype: str | None,
-) -> tuple[Operation, Any, tuple[int, ...] | None, str | None]:
-    """The arguments of `tune`: the operation, the space that replaces its own if any, the shape and the dtype."""
-    if not isinstance(target, Operation):
-        return _from_callable(target, space, shapes, dtype), None, None, None
-    if len(shapes) > 1:
-        raise ShapeMismatchError(
-            f"{target.name} takes one shape, {'x'.join(target.extents)}, not {len(shapes)}",
-            hint="write it without commas",
-        )
-    shape = shapes[0] if shapes else None
-    problem = _own_result(target.name, "arguments", lambda: target.problem(shape, dtype))
-    whole = _own_result(target.name, "space", lambda: target.space_for(problem))
-    if target.work is not None:
-        _own_result(target.name, "work", lambda: target.work(problem))  # type: ignore[misc]
-    return target, None if space is None else _narrowed(target.name, whole, space), shape, dtype
+@dataclass(frozen=True)
+class TypedProblem:
+    """A problem as it is typed for a TARGET: its shapes, one for each argument of a function, dtype, and space."""
+
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
+    dtype: str | None = None
+    space: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, shape: str | None, dtype: str | None = None, space: list[str] | None = None) -> TypedProblem:
+        """The problem of `--shape`, `--dtype` and `--space`; None where one is not given."""
+        return cls(parse_shapes(shape), dtype, parse_space(space))
+
+    config = staticmethod(parse_config)
+    pairs = staticmethod(parse_pairs)
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The first shape; None if none is given."""
+        return next(iter(self.shapes), None)
+
+    def operation(
+        self, target: Operation | Callable[..., Any]
+    ) -> tuple[Operation, Any, tuple[int, ...] | None, str | None]:
+        """The arguments of `tune`: operation, the space that replaces its own if any, shape and dtype."""
+        if not isinstance(target, Operation):
+            return self._of_function(target), None, None, None
+        if len(self.shapes) > 1:
+            raise ShapeMismatchError(
+                f"{target.name} takes one shape, {'x'.join(target.extents)}, not {len(self.shapes)}",
+                hint="write it without commas",
+            )
+        problem = _own_result(target.name, "arguments", lambda: target.problem(self.shape, self.dtype))
+        whole = _own_result(target.name, "space", lambda: target.space_for(problem))
+        if target.work is not None:
+            _own_result(target.name, "work", lambda: target.work(problem))  # type: ignore[misc]
+        space = None if self.space is None else _narrowed(target.name, whole, self.space)
+        return target, space, self.shape, self.dtype
+
+    def _of_function(self, function: Callable[..., Any]) -> Operation:
+        kernel = FunctionKernel(function)
+        if self.space is None:
+            raise SpaceError(
+                f"{kernel.name} is a plain function, so its space must be given",
+                hint="add --space NAME=v1,v2 for every tunable",
+            )
+        specs = self.tensors(kernel, self.space)
+        return Operation(kernel.name, kernel, ConfigSpace.from_user(dict(self.space)), lambda: specs)
+
+    def tensors(self, kernel: FunctionKernel, tunables: Collection[str]) -> dict[str, TensorSpec]:
+        """A function's tensors by name: its parameters without a default that are no tunables, in their order."""
+        names = [name for name in _required(kernel) if name not in tunables]
+        if len(names) != len(self.shapes):
+            raise _wrong_number(kernel.name, names, self.shapes)
+        if self.dtype is not None and not names:
+            raise UnsupportedDtypeError(
+                f"{kernel.name} has no tensor argument to be of {self.dtype}", self.dtype, [], hint="leave --dtype out"
+            )
+        element = dtype_name(self.dtype or "float32")
+        return {name: TensorSpec(shape, element) for name, shape in zip(names, self.shapes, strict=True)}
 
 
 def _own_result(name: str, what: str, ask: Callable[[], T]) -> T:
@@ -136,34 +188,6 @@ def _narrowed(name: str, space: ConfigSpace, values: Mapping[str, Any]) -> Confi
             hint="correct the name in --space",
         )
     return space.with_values(values)
-
-
-def _from_callable(
-    function: Callable[..., Any], space: Mapping[str, Any] | None, shapes: list[tuple[int, ...]], dtype: str | None
-) -> Operation:
-    kernel = FunctionKernel(function)
-    if space is None:
-        raise SpaceError(
-            f"{kernel.name} is a plain function, so its space must be given",
-            hint="add --space NAME=v1,v2 for every tunable",
-        )
-    specs = tensors_of(kernel, space, shapes, dtype)
-    return Operation(kernel.name, kernel, ConfigSpace.from_user(dict(space)), lambda: specs)
-
-
-def tensors_of(
-    kernel: FunctionKernel, tunables: Collection[str], shapes: list[tuple[int, ...]], dtype: str | None
-) -> dict[str, TensorSpec]:
-    """A function's tensor arguments by name: its parameters without a default that are no tunables, in their order."""
-    names = [name for name in _required(kernel) if name not in tunables]
-    if len(names) != len(shapes):
-        raise _wrong_number(kernel.name, names, shapes)
-    if dtype is not None and not names:
-        raise UnsupportedDtypeError(
-            f"{kernel.name} has no tensor argument to be of {dtype}", dtype, [], hint="leave --dtype out"
-        )
-    element = dtype_name(dtype or "float32")
-    return {name: TensorSpec(shape, element) for name, shape in zip(names, shapes, strict=True)}
 
 
 def _required(kernel: FunctionKernel) -> list[str]:
@@ -249,7 +273,7 @@ def named_object(text: str) -> Any:
     place, _, name = text.rpartition(":")
     if not place or not name:
         raise TargetError(
-            f"TARGET {text!r} lacks what stands {'after' if place else 'before'} the colon", hint=TARGET_FORMS
+            f"TARGET {text!r} lacks what stands {'after' if place else 'before'} the colon", hint=TargetError.FORMS
         )
     if place == "__main__":  # as records and misses name what a script or a notebook has defined
         raise TargetError(
@@ -274,12 +298,12 @@ def module_at(place: str) -> ModuleType:
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise TargetError(f"there is no file {path}", hint=TARGET_FORMS)
+        raise TargetError(f"there is no file {path}", hint=TargetError.FORMS)
     _importable_from(path.resolve().parent)
     name = _free_name(path.resolve())
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
-        raise TargetError(f"{path} cannot be loaded as Python", hint=TARGET_FORMS)
+        raise TargetError(f"{path} cannot be loaded as Python", hint=TargetError.FORMS)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     _imported(str(path), lambda: spec.loader.exec_module(module))  # type: ignore[union-attr]
     return module
@@ -313,7 +337,7 @@ def _imported(name: str, load: Callable[[], Any]) -> Any:
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if name == missing or name.startswith(f"{missing}."):
-            raise TargetError(f"there is no module {missing}", hint=TARGET_FORMS) from error
+            raise TargetError(f"there is no module {missing}", hint=TargetError.FORMS) from error
         raise TargetError(f"{name} needs {missing}, which is not installed", hint=f"install {missing}") from error
     except (Exception, SystemExit) as error:
         package = _in_package(Path(name)) if "no known parent package" in str(error) else None

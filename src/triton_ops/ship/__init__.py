@@ -4,7 +4,9 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.ship.command_exchange import exchange_command as exchange_command
+    from triton_ops.ship.command_exchange import export_command as export_command
+    from triton_ops.ship.command_exchange import import_command as import_command
+    from triton_ops.ship.command_exchange import look_up_command as look_up_command
     from triton_ops.ship.command_loading import load_kernels as load_kernels
     from triton_ops.ship.command_loading import tune_from_misses as tune_from_misses
     from triton_ops.ship.command_loading import verify_command as verify_command

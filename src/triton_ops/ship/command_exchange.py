@@ -10,44 +10,30 @@ import typer
 
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import Lockfile, LockPlan, read_lockfile
+from triton_ops.request import TypedProblem
 from triton_ops.ship.formats import FORMATS, format_named
 from triton_ops.ship.table import Names, Table
-from triton_ops.terminal import Json, group, pairs, say, say_json, tell
+from triton_ops.terminal import Facts, option, tell
 
-exchange_command = group("Carry winners between lockfiles and the tables of other engines.")
 FormatName = Annotated[str, typer.Argument(metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")]
-Kernel = Annotated[str, typer.Option("--kernel", metavar="NAME", help="The kernel's name in records.")]
-Rows = Annotated[
-    list[str] | None, typer.Option("--row", metavar="EXTENT", help="What names a row, such as M; repeat it.")
-]
-Facts = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="What the engine looks a table up by.")
-]
-Renamed = Annotated[
-    list[str] | None, typer.Option("--rename", metavar="OURS=THEIRS", help="What the engine calls a tunable.")
-]
-LockOption = Annotated[Path, typer.Option("--lockfile", metavar="FILE", help="The lockfile.")]
+Kernel = Annotated[str, option("--kernel", "The kernel's name in records.", "NAME")]
+Rows = Annotated[list[str] | None, option("--row", "What names a row, such as M; repeat it.", "EXTENT")]
+TableFacts = Annotated[list[str] | None, option("--set", "What the engine looks a table up by.", "NAME=VALUE")]
+Renamed = Annotated[list[str] | None, option("--rename", "What the engine calls a tunable.", "OURS=THEIRS")]
+LockOption = Annotated[Path, option("--lockfile", "The lockfile.", "FILE")]
 
 
-@exchange_command.command("export")
-def export(
+def export_command(
     format_name: FormatName,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the engine looks for its tables.")],
-    kernel: Annotated[
-        str | None, typer.Option("--kernel", metavar="NAME", help="The kernel's name in records.")
-    ] = None,
+    kernel: Annotated[str | None, option("--kernel", "The kernel's name in records.", "NAME")] = None,
     lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
-    run: Annotated[
-        Path | None, typer.Option("--run", metavar="FILE", help="A run log, all of whose configs are written.")
-    ] = None,
+    run: Annotated[Path | None, option("--run", "A run log, all of whose configs are written.", "FILE")] = None,
     row: Rows = None,
-    facts: Facts = None,
+    facts: TableFacts = None,
     rename: Renamed = None,
-    device_alias: Annotated[
-        str | None, typer.Option("--device-alias", metavar="NAME", help="The device's alias in the lockfile.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
+    device_alias: Annotated[str | None, option("--device-alias", "The device's alias in the lockfile.", "NAME")] = None,
+) -> Facts:
     """Write the entries of a kernel as a table, and check that the engine would find each of them."""
     if (kernel is None) == (run is None):
         raise SettingsError("export takes either --kernel or --run", hint="triton-ops exchange export --help")
@@ -62,63 +48,50 @@ def export(
     faults = [each.at for each in best if not each.launches_as(form.look_up(folder, table.facts, each.at))]
     if faults:
         raise CacheError(f"{path} is written, and the engine would not find {faults[0]} in it", hint="check the facts")
-    if as_json:
-        say_json({"file": str(path), "rows": len(best), "facts": dict(table.facts)})
-    else:
-        say(f"{len(best)} rows to {path}, each found by the engine's own rule")
+    data = {"file": str(path), "rows": len(best), "facts": dict(table.facts)}
+    return Facts("exported table", data).lines(f"{len(best)} rows to {path}, each found by the engine's own rule")
 
 
-@exchange_command.command("import")
-def import_(
+def import_command(
     format_name: FormatName,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A table.")],
     kernel: Kernel,
     lockfile: LockOption = Path(Lockfile.DEFAULT_NAME),
     row: Rows = None,
-    facts: Facts = None,
+    facts: TableFacts = None,
     rename: Renamed = None,
     argument: Annotated[
-        list[str] | None, typer.Option("--argument", metavar="NAME=VALUE", help="A further argument of each problem.")
+        list[str] | None, option("--argument", "A further argument of each problem.", "NAME=VALUE")
     ] = None,
-    bucket: Annotated[
-        list[str] | None, typer.Option("--bucket", metavar="EXTENT=RULE", help="As of `triton-ops lock`.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
+    bucket: Annotated[list[str] | None, option("--bucket", "As of `triton-ops lock`.", "EXTENT=RULE")] = None,
+) -> Facts:
     """Take the fastest configs of a table into a lockfile; entries that are there already stay."""
     names = _names(row, rename)
-    plan = LockPlan(buckets=pairs(bucket, "--bucket", "M=measured@2"))
+    plan = LockPlan(buckets=TypedProblem.pairs(bucket, "--bucket", "M=measured@2"))
     table = _with_extents(format_named(format_name).read(file), names, file)
     table = replace(table, facts={**table.facts, **_values(facts, "--set")})
     source = f"{format_name}: {file.name}"
     new = table.lockfile(kernel, names, _values(argument, "--argument"), source, plan)
     count = new.add_to(lockfile)
-    if as_json:
-        say_json({"file": str(lockfile), "rows": len(new.entries), "added": count, "facts": dict(table.facts)})
-    else:
-        say(f"{len(new.entries)} rows read, {count} added to {lockfile}")
+    data = {"file": str(lockfile), "rows": len(new.entries), "added": count, "facts": dict(table.facts)}
+    return Facts("imported table", data).lines(f"{len(new.entries)} rows read, {count} added to {lockfile}")
 
 
-@exchange_command.command("look-up")
-def look_up(
+def look_up_command(
     format_name: FormatName,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the engine looks for its tables.")],
-    at: Annotated[list[str] | None, typer.Option("--at", metavar="VALUE", help="The row, in order; repeat it.")] = None,
-    facts: Facts = None,
-    as_json: Json = False,
-) -> None:
+    at: Annotated[list[str] | None, option("--at", "The row, in order; repeat it.", "VALUE")] = None,
+    facts: TableFacts = None,
+) -> Facts:
     """Print the config that the engine would take, by its own rule."""
     config = format_named(format_name).look_up(folder, _values(facts, "--set"), [_value(text) for text in at or []])
     if config is None:
         raise CacheError(f"{format_name} finds nothing in {folder}", hint="check the facts: --set NAME=VALUE")
-    if as_json:
-        say_json(dict(config))
-    else:
-        say(str(config))
+    return Facts("looked up", {"config": dict(config)}).lines(str(config))
 
 
 def _names(row: list[str] | None, rename: list[str] | None) -> Names:
-    return Names(tuple(row or ()), pairs(rename, "--rename", "BM=BLOCK_SIZE_M"))
+    return Names(tuple(row or ()), TypedProblem.pairs(rename, "--rename", "BM=BLOCK_SIZE_M"))
 
 
 def _with_extents(table: Table, names: Names, file: Path) -> Table:
@@ -131,7 +104,7 @@ def _with_extents(table: Table, names: Names, file: Path) -> Table:
 
 
 def _values(texts: list[str] | None, option: str) -> dict[str, Any]:
-    return {name: _value(text) for name, text in pairs(texts, option, "E=8").items()}
+    return {name: _value(text) for name, text in TypedProblem.pairs(texts, option, "E=8").items()}
 
 
 def _value(text: str) -> Any:

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from triton_ops.base import counted, gain_text
 from triton_ops.device import probe
-from triton_ops.exceptions import DeviceError, SettingsError, TargetError
+from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.kernels import load_object
 from triton_ops.kernels import names as kernel_names
 from triton_ops.many import ListedTune
@@ -22,28 +23,16 @@ from triton_ops.ship.from_misses import MissOutcome, tune_misses
 from triton_ops.ship.targets import Targets, as_target, is_declared
 from triton_ops.ship.verification import Verdict, verify
 from triton_ops.space import Config
-from triton_ops.terminal import (
-    CHECK_FAILED,
-    INTERRUPTED,
-    NOT_LOADED,
-    Device,
-    Json,
-    folder_of,
-    headed_table,
-    only_data_on_stdout,
-    say,
-    say_json,
-    stderr,
-    tell,
-    width,
-)
+from triton_ops.terminal import Device, ExitCode, Facts, folder_of, only_data_on_stdout, option, stderr
 from triton_ops.tuner import ProgressBar, result_json
 
 _VERDICT_HEADER = ("outcome", "kernel", "problem", "device", "config")
-_NOTHING = "no entry could be measured, for the reasons above"
+_NOTHING = (
+    "no entry could be measured, for the reasons above "
+    "(hint: run it where the device is and has room, or with --static)"
+)
 _MISS_HEADER = ("count", "kernel", "problem", "median ms", "vs default", "what became of it")
 _MISS_NUMBERS = ("count", "median ms", "vs default")
-_NONE_TUNED = 1
 
 
 def load_kernels(texts: Iterable[str]) -> dict[str, Any]:
@@ -71,20 +60,15 @@ def verify_command(
         list[str] | None,
         typer.Option("--kernels", "--target", metavar="KERNELS", help="A file, module or TARGET to load; repeat it."),
     ] = None,
-    kernel: Annotated[str | None, typer.Option("--kernel", metavar="NAME", help="Only entries of this kernel.")] = None,
+    kernel: Annotated[str | None, option("--kernel", "Only entries of this kernel.", "NAME")] = None,
     static: Annotated[
-        bool, typer.Option("--static", help="Only what needs no device: parsed, found, in its space, compiled.")
+        bool, option("--static", "Only what needs no device: parsed, found, in its space, compiled.")
     ] = False,
-    most_neighbours: Annotated[
-        int, typer.Option("--neighbours", metavar="N", help="Neighbours that are measured beside each entry.")
-    ] = 8,
-    held_out: Annotated[
-        int, typer.Option("--held-out", metavar="N", help="Measure at N further values of each range, too.")
-    ] = 0,
+    most_neighbours: Annotated[int, option("--neighbours", "Neighbours that are measured beside each entry.", "N")] = 8,
+    held_out: Annotated[int, option("--held-out", "Measure at N further values of each range, too.", "N")] = 0,
     device: Device = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the order and the inputs.")] = 0,
-    as_json: Json = False,
-) -> int:
+    seed: Annotated[int, option("--seed", "Of the order and the inputs.", "N")] = 0,
+) -> Facts:
     """Check every entry of LOCKFILE, and measure it against the default and its neighbours; exit 5 if one fails."""
     if most_neighbours < 0:
         raise SettingsError(
@@ -104,28 +88,27 @@ def verify_command(
         )  # fmt: skip
     if kernel is not None and not verdicts:
         raise SettingsError(f"{lockfile} has no entry of {kernel}", hint="`triton-ops lock --check` lists what differs")
-    if as_json:
-        say_json([_verdict_json(verdict) for verdict in verdicts])
-    else:
-        say(*_verdict_lines(verdicts, width()))
+    facts = _verdict_facts(verdicts)
     if any(verdict.failed for verdict in verdicts):
-        return CHECK_FAILED
-    if any(verdict.outcome == "not loaded" for verdict in verdicts):
-        return NOT_LOADED
-    if not static and verdicts and all(verdict.outcome == "not measured" for verdict in verdicts):
-        raise DeviceError(_NOTHING, hint="run it where the device is and has room, or with --static")
-    return 0
+        facts.code = ExitCode.CHECK_FAILED
+    elif any(verdict.outcome == "not loaded" for verdict in verdicts):
+        facts.code = ExitCode.NOT_LOADED
+    elif not static and verdicts and all(verdict.outcome == "not measured" for verdict in verdicts):
+        facts.code = ExitCode.NO_DEVICE
+        facts.tell(_NOTHING, "error", "red")
+    return facts
 
 
-def _verdict_lines(verdicts: list[Verdict], columns: int | None) -> list[str]:
+def _verdict_facts(verdicts: list[Verdict]) -> Facts:
+    facts = Facts("verify", list(map(_verdict_json, verdicts)))
     if not verdicts:
-        return ["0 entries"]
+        return facts.lines("0 entries")
     outcomes = Counter(verdict.outcome for verdict in verdicts)
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
-    summary = f"{len(verdicts)} {'entry' if len(verdicts) == 1 else 'entries'}: {counts}"
+    summary = f"{counted(len(verdicts), 'entry')}: {counts}"
     regrets = [verdict.regret for verdict in verdicts if verdict.at and verdict.regret is not None]
     held_out = [f"largest regret at {len(regrets)} held-out sizes: {max(regrets):.1%}"] if regrets else []
-    return [*headed_table(_VERDICT_HEADER, [_verdict_row(one) for one in verdicts], columns), summary, *held_out]
+    return facts.table(_VERDICT_HEADER, list(map(_verdict_row, verdicts))).lines(summary, *held_out)
 
 
 def _verdict_row(verdict: Verdict) -> list[str]:
@@ -143,14 +126,12 @@ def _verdict_json(verdict: Verdict) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def tune_from_misses(
-    run: ListedTune, targets: Sequence[str], most: int | None, kernels: Sequence[str], *, as_json: bool
-) -> int:
-    """Tune the misses of a cache folder, at most so many, and return the exit code.
+def tune_from_misses(run: ListedTune, targets: Sequence[str], most: int | None, kernels: Sequence[str]) -> Facts:
+    """Tune the misses of a cache folder, at most so many.
 
-    It is 6 if a kernel that a miss names is not loaded, and 1 if there are misses and none was tuned. The run is what
-    the tunes have in common; a miss has its own device and state of the cache. Only misses of the TARGETs are tuned,
-    where there are some; KERNELS are loaded, and restrict nothing.
+    The exit code is 6 if a kernel that a miss names is not loaded, and 1 if there are misses and none was tuned. The
+    run is what the tunes have in common; a miss has its own device and state of the cache. Only misses of the TARGETs
+    are tuned, where there are some; KERNELS are loaded, and restrict nothing.
     """
     if most is not None and most < 1:
         raise SettingsError(f"--most is {most}; it must be 1 or more", hint="leave it out for all")
@@ -162,18 +143,18 @@ def tune_from_misses(
         objects += load_kernels(kernels).values()
         misses = [miss for miss in Misses(folder).read() if not names or miss.key.kernel in names]
         outcomes, result = tune_misses(misses[:most], Targets(objects), options, tolerance=run.tolerance)
-    if as_json:
-        say_json([_miss_outcome_json(each) for each in outcomes])
-    elif not outcomes:
-        tell(f"there are no misses{f' of {names[0]}' if names else ''} in {folder}")
-    else:
-        say(*headed_table(_MISS_HEADER, [_miss_row(each) for each in outcomes], width(), _MISS_NUMBERS))
+    facts = Facts("tune misses", list(map(_miss_outcome_json, outcomes)))
+    facts.table(_MISS_HEADER, list(map(_miss_row, outcomes)), _MISS_NUMBERS)
+    if not outcomes:
+        facts.tell(f"there are no misses{f' of {names[0]}' if names else ''} in {folder}")
     if result.stopped == "interrupted":
-        tell("interrupted: the same command goes on where it stopped")
-        raise typer.Exit(INTERRUPTED)
-    if not all(each.loaded for each in outcomes):
-        return NOT_LOADED
-    return _NONE_TUNED if outcomes and not any(each.result for each in outcomes) else 0
+        facts.code = ExitCode.INTERRUPTED
+        facts.tell("interrupted: the same command goes on where it stopped")
+    elif not all(each.loaded for each in outcomes):
+        facts.code = ExitCode.NOT_LOADED
+    elif outcomes and not any(each.result for each in outcomes):
+        facts.code = ExitCode.NONE_RAN
+    return facts
 
 
 def _miss_outcome_json(outcome: MissOutcome) -> dict[str, Any]:
@@ -193,6 +174,6 @@ def _miss_row(outcome: MissOutcome) -> list[str]:
     head = [str(outcome.miss.count), key.kernel, key.label or "-"]
     if result is None:
         return [*head, "-", "-", f"{_word(outcome)}: {outcome.reason}"]
-    gain = "unproven" if result.unproven else "-" if result.gain is None else f"{result.gain:.2f}x"
+    gain = gain_text(result.gain, result.gain_interval, result.unproven)
     config = str(Config(result.best_config)) + (f"; {outcome.reason}" if outcome.reason else "")
     return [*head, f"{result.metrics.latency_ms:.4g}", gain, config]

@@ -1,4 +1,4 @@
-"""`triton-ops portfolio`: at most k configs for all problems of a kernel that were tuned."""
+"""`triton-ops lock portfolio`: at most k configs for all problems of a kernel that were tuned."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops.base import counted
+from triton_ops.base import counted, gain_text
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import named_object
 from triton_ops.ship.portfolio import Portfolio, choose_portfolio
 from triton_ops.ship.targets import as_target
-from triton_ops.terminal import CacheDir, Json, folder_of, headed_table, only_data_on_stdout, say, say_json, tell, width
+from triton_ops.terminal import CacheDir, ExitCode, Facts, folder_of, only_data_on_stdout, option
 
-_UNSERVED = 5
 _CONFIGS = ("", "serves", "config")
 _PROBLEMS = ("problem", "config", "regret", "vs default", "best there")
 _NUMBERS = ("regret", "vs default", "serves")
@@ -25,18 +24,11 @@ def portfolio_command(
         str, typer.Argument(metavar="KERNEL", help="A kernel's name in records, or a TARGET.", show_default=False)
     ],
     most: Annotated[int, typer.Option("--most", "-k", metavar="K", help="The most configs; default 4.")] = 4,
-    objective: Annotated[
-        str, typer.Option("--objective", metavar="WORD", help="worst or mean: which regret is to be small.")
-    ] = "worst",
-    device: Annotated[
-        str | None, typer.Option("--device", metavar="NAME", help="A device's name; default that of the records.")
-    ] = None,
-    weight: Annotated[
-        list[str] | None, typer.Option("--weight", metavar="LABEL=W", help="What a problem counts in the mean.")
-    ] = None,
+    objective: Annotated[str, option("--objective", "worst or mean: which regret is to be small.", "WORD")] = "worst",
+    device: Annotated[str | None, option("--device", "A device's name; default that of the records.", "NAME")] = None,
+    weight: Annotated[list[str] | None, option("--weight", "What a problem counts in the mean.", "LABEL=W")] = None,
     cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> int:
+) -> Facts:
     """Choose at most K configs for all problems of KERNEL that were tuned, from what was measured.
 
     Nothing is run. The exit code is 5 if a problem is not served.
@@ -47,12 +39,11 @@ def portfolio_command(
     portfolio = choose_portfolio(
         name, most, objective=objective, device=device, weights=weights, cache_dir=folder_of(cache_dir)
     )
-    if as_json:
-        say_json(_as_json(portfolio))
-    else:
-        _show(portfolio)
-    _tell(portfolio)
-    return _UNSERVED if portfolio.unserved else 0
+    facts = Facts("portfolio", _as_json(portfolio))
+    facts.code = ExitCode.CHECK_FAILED if portfolio.unserved else ExitCode.DONE
+    _add_tables(facts, portfolio)
+    _tell(facts, portfolio)
+    return facts
 
 
 def _weight(text: str) -> tuple[str, float]:
@@ -68,45 +59,45 @@ def _weight(text: str) -> tuple[str, float]:
     return label, value
 
 
-def _show(portfolio: Portfolio) -> None:
+def _add_tables(facts: Facts, portfolio: Portfolio) -> None:
     numbers = {config: str(number) for number, config in enumerate(portfolio.configs, 1)}
     rows = [
         [number, str(sum(each.config == config for each in portfolio.served)), str(config)]
         for config, number in numbers.items()
     ]
-    say(*headed_table(_CONFIGS, rows, width(), _NUMBERS), "")
+    facts.table(_CONFIGS, rows, _NUMBERS).lines("")
     rows = [
         [
             each.label,
             *(["-", "-"] if each.config is None else [numbers[each.config], f"{each.regret:.1%}"]),
-            "-" if each.gain is None else f"{each.gain:.2f}x",
+            gain_text(each.gain),
             str(each.best),
         ]
         for each in portfolio.served
     ]
-    say(*headed_table(_PROBLEMS, rows, width(), _NUMBERS))
+    facts.table(_PROBLEMS, rows, _NUMBERS)
 
 
-def _tell(portfolio: Portfolio) -> None:
+def _tell(facts: Facts, portfolio: Portfolio) -> None:
     proof = "none is better" if portfolio.exact else f"none has less than {portfolio.bound:.1%}"
     regrets = (
         "not all are served" if portfolio.unserved else f"worst regret {portfolio.worst:.1%}, mean {portfolio.mean:.1%}"
     )
     configs, problems = counted(len(portfolio.configs), "config"), counted(len(portfolio.served), "problem")
-    tell(
+    facts.tell(
         f"{configs} for {problems} of {portfolio.kernel} on {portfolio.device}: "
         f"{regrets}; of the {portfolio.objective}, {proof} among "
         f"{portfolio.measured} of {portfolio.cells} pairs that were measured; configs within {portfolio.noise:.1%} "
         "count as equal"
     )
     for each in portfolio.unserved:
-        tell(
+        facts.tell(
             f"{each.label}: none of these configs is known to run there; its best is ({each.best})", "warning", "yellow"
         )
     for config, labels in portfolio.unmeasured.items():
-        tell(f"({config}) was never tried on {len(labels)} problems, such as {labels[0]}")
+        facts.tell(f"({config}) was never tried on {len(labels)} problems, such as {labels[0]}")
     for why, count in portfolio.left_out.items():
-        tell(f"{count} records do not count: {why}")
+        facts.tell(f"{count} records do not count: {why}")
 
 
 def _as_json(portfolio: Portfolio) -> dict[str, Any]:

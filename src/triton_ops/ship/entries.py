@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from itertools import product
 from typing import Any
 
-from triton_ops.backend import Arguments, Compiler, Executable, Kernel, Operation, StandIn, compiler_of
+from triton_ops.backend import Arguments, Compiler, Executable, Kernel, Operation, StandIn
 from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import KernelTypeError, SpaceError, TritonKernelError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
@@ -162,7 +162,7 @@ class BoundEntry:
         kinds = set()
         for problem in specialised(self.entry.problem, self.entry.ranges):
             arguments = stand_ins(problem)
-            compiler = compiler_of(self.kernel, arguments, target, members)
+            compiler = Compiler.of(self.kernel, arguments, target, members)
             if compiler is not None and compiler.kind not in kinds:
                 kinds.add(compiler.kind)
                 yield compiler, partial(self._load, arguments)

@@ -20,7 +20,7 @@ from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.records import Record, Run, Runs, cache_folder, may_have_records, store_in
 from triton_ops.ship.cover import Choice, least_mean, least_worst, mean, worst
 from triton_ops.space import Config
-from triton_ops.values import Key, Trial
+from triton_ops.values import Key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,22 +69,8 @@ def _ratios(run: Run, default: Config | None) -> dict[Config, float]:
     beside = None if default is None else run.trials.get(default)
     if beside is None or not beside.ok:
         return {}
-    ratios = {trial.config: _ratio(trial, beside) for trial in run.trials.values() if trial.ok}
-    return {config: ratio for config, ratio in ratios.items() if math.isfinite(ratio) and ratio > 0}
-
-
-def _ratio(trial: Trial, beside: Trial) -> float:
-    if trial.final is not None and beside.final is not None:
-        return _over(trial.final.median_ms, beside.final.median_ms)
-    if trial.relative is not None and beside.relative is not None:
-        return _over(trial.relative, beside.relative)
-    if trial.measurement is None or beside.measurement is None or trial.measurement.mode != beside.measurement.mode:
-        return math.nan
-    return _over(trial.measurement.median_ms, beside.measurement.median_ms)
-
-
-def _over(time: float, default: float) -> float:
-    return time / default if default > 0 else math.nan
+    ratios = {trial.config: trial.over(beside) for trial in run.trials.values() if trial.ok}
+    return {config: ratio for config, ratio in ratios.items() if ratio}
 
 
 def _of_record(record: Record) -> dict[Config, float]:

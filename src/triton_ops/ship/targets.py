@@ -12,7 +12,7 @@ from inspect import getattr_static
 from typing import Any
 
 from triton_ops import dispatch, kernels
-from triton_ops.backend import FunctionKernel, HasOperation, Kernel, Operation, as_kernel
+from triton_ops.backend import FunctionKernel, HasOperation, Kernel, Operation
 from triton_ops.exceptions import KernelTypeError, NotLoadedError, TargetError, TritonKernelError
 from triton_ops.values import Problem, TensorSpec
 
@@ -78,7 +78,7 @@ def as_target(source: Any) -> Target:
         return source.operation
     # Triton's own objects have `fn`, and have imported Triton, as what knows them does.
     operation = dispatch.operation_of(source) if hasattr(source, "fn") else None
-    return as_kernel(source) if operation is None else operation
+    return FunctionKernel.as_kernel(source) if operation is None else operation
 
 
 def kernel_in(target: Target) -> Kernel:

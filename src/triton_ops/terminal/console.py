@@ -6,68 +6,28 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import sys
-import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from triton_ops import settings
-from triton_ops.base import CodeFolder, NamedFile, escaped, storable
-from triton_ops.exceptions import SettingsError
+from triton_ops.base import CodeFolder, escaped, storable
 
-_GAP = "  "
 _BOLD = re.compile(r"(\x1b\[[01]m)")
-_LEAST = 24  # columns for text in a narrow window, since one or two words per line cannot be read
 
 
-def paragraph(head: str, text: str, width: int | None) -> list[str]:
-    """`head` and `text`, wrapped between words below its first line to `width` columns; None is no limit."""
-    if width is None:
-        return [(head + text).rstrip()]
-    room = max(width - len(head), _LEAST)
-    lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
-    indent = " " * len(head)
-    return [((indent if number else head) + line).rstrip() for number, line in enumerate(lines)]
+class State:
+    """What holds for the whole command: options that all commands have, and what names the new name of a former one.
 
-
-def table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, right: Collection[str] = ()
-) -> list[str]:
-    """The lines of a table, of which only the last column is wrapped; `right` names columns aligned to the right.
-
-    Empty strings as a header make a table without one; a width of None is no limit.
+    `verbose` has every failure told, `as_json` one JSON document printed.
     """
-    sizes = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = []
-    for row in [header, *rows] if any(header) else rows:
-        cells = [
-            cell.rjust(size) if name in right else cell.ljust(size)
-            for cell, size, name in zip(row[:-1], sizes, header, strict=False)
-        ]
-        lines += paragraph("".join(cell + _GAP for cell in cells), row[-1], width)
-    return lines
 
-
-def fits(lines: Sequence[str], width: int | None) -> bool:
-    """Tell whether no line is wider than `width`."""
-    return width is None or all(len(line) <= width for line in lines)
-
-
-def listing(facts: Mapping[str, str], width: int | None) -> list[str]:
-    """A table of two columns without header: names on the left, facts on the right."""
-    return table(["", ""], list(facts.items()), width)
-
-
-def headed_table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], columns: int | None, right: Collection[str] = ()
-) -> list[str]:
-    """The lines of `table`, the header in bold."""
-    first, *lines = table(header, rows, columns, right)
-    return [bold(first), *lines]
+    verbose = False
+    as_json = False
+    renamed = ""
 
 
 def with_open_streams() -> None:
@@ -110,16 +70,9 @@ def printable(text: str) -> str:
     return "".join(parts)
 
 
-def bold(text: str) -> str:
-    """`text` for stdout: bold on a terminal, plain in files and pipes and if `NO_COLOR` is set."""
-    return typer.style(text, bold=True) if sys.stdout.isatty() and settings.colours() else text
-
-
-def width() -> int | None:
-    """The columns of stdout; None for a file or a pipe, in which lines are not wrapped."""
-    if sys.stdout.isatty() or settings.columns() is not None:
-        return settings.columns() or shutil.get_terminal_size().columns
-    return None
+def unstyled(text: str) -> str:
+    """`text` without bold, for a file."""
+    return _BOLD.sub("", text)
 
 
 def tell(message: str, head: str = "", colour: str = "") -> None:
@@ -135,13 +88,6 @@ def write_to_stderr(text: str) -> None:
     """Write to the current `sys.stderr`: a progress bar replaces it, and prints messages above the bar."""
     sys.stderr.write(text)
     sys.stderr.flush()
-
-
-def agrees(question: str, hint: str) -> bool:
-    """Ask the user on the terminal; `SettingsError` without one, whose `hint` names the option that does without."""
-    if not sys.stdin.isatty():
-        raise SettingsError(f"stdin is no terminal to ask on: {question}", hint=hint)
-    return typer.confirm(escaped(question), err=True)
 
 
 @contextlib.contextmanager
@@ -162,12 +108,3 @@ def only_data_on_stdout() -> Iterator[None]:
             stack.callback(os.dup2, stdout, 1)
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         yield
-
-
-def write_output(path: Path, content: str | Sequence[str], hint: str) -> None:
-    """Write a file that an option names, lines as `say` does; `SettingsError` if it cannot be written."""
-    try:
-        text = content if isinstance(content, str) else "".join(f"{printable(line)}\n" for line in content)
-        NamedFile(path).write(text)
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be written: {error.strerror or error}", hint=hint) from error

@@ -1,16 +1,4 @@
-"""The run of a command, whose errors become lines on stderr and exit codes.
-
-Exit codes:
-    0    done
-    1    no configuration ran
-    2    bad input: usage, TARGET, space, shape, dtype, setting
-    3    a device or a package that is needed is not there
-    4    the cache, a lockfile or a run log cannot be used
-    5    a check found something: a lockfile that would change, or an entry that fails
-    6    a kernel that a file names is not loaded
-    70   an error of this program; `-v` shows the trace
-    130  interrupted; the best so far was printed, and the same command goes on
-"""
+"""The run of a command, whose errors become lines on stderr and exit codes."""
 
 from __future__ import annotations
 
@@ -19,6 +7,7 @@ import logging
 import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import IntEnum
 
 import typer
 from typer.core import TyperGroup
@@ -34,38 +23,43 @@ from triton_ops.exceptions import (
     TritonKernelError,
     TuningFailedError,
 )
-from triton_ops.terminal.console import tell, with_open_streams, write_to_stderr
+from triton_ops.terminal.console import State, say, say_json, tell, with_open_streams, write_to_stderr
+from triton_ops.terminal.facts import Facts, width
 from triton_ops.terminal.interrupts import INTERRUPTED, raised_when_interrupted, was_interrupted
 
-CHECK_FAILED = 5
-NOT_LOADED = 6
-_INTERNAL_ERROR = 70
+
+class ExitCode(IntEnum):
+    """What a command ends with."""
+
+    DONE = 0
+    NONE_RAN = 1  # no configuration ran
+    BAD_INPUT = 2  # usage, TARGET, space, shape, dtype, setting
+    NO_DEVICE = 3  # or a package that is needed is not there
+    NO_RECORD = 4  # the cache, a lockfile or a run log cannot be used, or holds nothing of what was asked for
+    CHECK_FAILED = 5  # a lockfile that would change, or an entry that fails
+    NOT_LOADED = 6  # a kernel that a file names
+    INTERNAL_ERROR = 70  # an error of this program; `-v` shows the trace
+    INTERRUPTED = 130  # the best so far was printed, and the same command goes on
+
+
 _USAGE_ERROR = typer.BadParameter.__mro__[1]  # typer keeps click's class in different places from version to version
 
 
-class _State:
-    verbose = False
-
-
-def be_verbose(value: bool) -> None:
-    """Note that `-v` is given."""
-    _State.verbose = _State.verbose or value
-
-
-def run(program: Callable[[], TyperGroup], arguments: Sequence[str], version: str) -> int:
-    """Run one of the program's commands by the words after its name, and return the exit code."""
+def run(program: Callable[[], TyperGroup], arguments: Sequence[str], name: str, version: str) -> int:
+    """Run one of the program's commands by the words after its name, write what it says, and return the exit code."""
     with_open_streams()
     with _messages():
-        return _run(program, list(arguments), version)
+        return _run(program, list(arguments), name, version)
 
 
-def _run(program: Callable[[], TyperGroup], arguments: list[str], version: str) -> int:
+def _run(program: Callable[[], TyperGroup], arguments: list[str], name: str, version: str) -> int:
     try:
         with raised_when_interrupted(__file__):
             commands = program()
             # Its `main` would end on Ctrl-C in silence.
-            with commands.make_context("triton-ops", arguments, obj=version) as context:
-                code = commands.invoke(context)
+            with commands.make_context(name, arguments, obj=version) as context:
+                said = commands.invoke(context)
+            code = _written(said) if isinstance(said, Facts) else 0
         if was_interrupted() and code != INTERRUPTED:  # a candidate has caught it, and what ran it went on
             raise KeyboardInterrupt
     except typer.Exit as end:
@@ -80,13 +74,30 @@ def _run(program: Callable[[], TyperGroup], arguments: list[str], version: str) 
         if type(error).__name__ != "NoArgsIsHelpError":
             return _report(error)
         error.show()  # type: ignore[attr-defined]
-        return 2
-    return code if isinstance(code, int) else 0
+        return ExitCode.BAD_INPUT
+    return code
+
+
+def _written(facts: Facts) -> int:
+    """The exit code of a command whose facts are written; a reader of stdout that has gone away changes none."""
+    _tell_failures(facts.failed)
+    with contextlib.suppress(typer.Exit):
+        if State.as_json:
+            say_json(facts.document)
+        else:
+            say(*facts.printed(width()))
+    for message in facts.messages:
+        tell(*message)
+    if not State.renamed:
+        return facts.code
+    tell(State.renamed)
+    return ExitCode.DONE if facts.code == ExitCode.NO_RECORD else facts.code  # as it was under the former name
 
 
 @contextlib.contextmanager
 def _messages() -> Iterator[None]:
-    _State.verbose = False
+    State.verbose = State.as_json = False
+    State.renamed = ""
     log, handler = logging.getLogger("triton_ops"), _ToStderr()
     before = log.propagate
     log.addHandler(handler)
@@ -100,15 +111,15 @@ def _messages() -> Iterator[None]:
 
 def _exit_code(error: BaseException) -> int:
     if isinstance(error, TuningFailedError):
-        return 1
+        return ExitCode.NONE_RAN
     if isinstance(error, (DeviceError, MissingDependencyError)):
-        return 3
+        return ExitCode.NO_DEVICE
     if isinstance(error, (CacheError, RunLogError)):
-        return 4
+        return ExitCode.NO_RECORD
     if isinstance(error, NotLoadedError):
-        return NOT_LOADED
+        return ExitCode.NOT_LOADED
     bad_input = isinstance(error, (TritonKernelError, _USAGE_ERROR)) or _folder_is_gone(error)
-    return 2 if bad_input else _INTERNAL_ERROR
+    return ExitCode.BAD_INPUT if bad_input else ExitCode.INTERNAL_ERROR
 
 
 def _folder_is_gone(error: BaseException) -> bool:
@@ -121,24 +132,19 @@ def _report(error: Exception) -> int:
     code = _exit_code(error)
     if isinstance(error, TuningFailedError):
         failures = zip(error.failures, error.traces, strict=True)
-        tell_failures(
+        _tell_failures(
             (" ".join(f"{name}={value}" for name, value in config.items()) or "(empty)", reason, trace)
             for (config, reason), trace in failures
         )
-    elif _State.verbose and not isinstance(error, _USAGE_ERROR):
+    elif State.verbose and not isinstance(error, _USAGE_ERROR):
         _tell_trace("".join(traceback.format_exception(error)))
     tell(_text(error, code), "error", "red")
     return code
 
 
-def is_verbose() -> bool:
-    """Tell whether `-v` is given."""
-    return _State.verbose
-
-
-def tell_failures(failures: Iterable[tuple[str, str, str]]) -> None:
+def _tell_failures(failures: Iterable[tuple[str, str, str]]) -> None:
     """Write every failed config with its reason, and below it where that was raised, if `-v` is given."""
-    if _State.verbose:
+    if State.verbose:
         for config, reason, trace in failures:
             tell(f"({config}) {reason}")
             _tell_trace(textwrap.indent(trace, "    "))
@@ -157,7 +163,7 @@ def _text(error: Exception, code: int) -> str:
         return f"{message} (hint: {context.command_path if context else 'triton-ops'} --help)"
     if _folder_is_gone(error):
         return "the current folder was deleted, and a relative path begins there (hint: go to another folder)"
-    if code != _INTERNAL_ERROR:
+    if code != ExitCode.INTERNAL_ERROR:
         return str(error)
     return f"unexpected {type(error).__name__}: {error} (hint: -v shows the trace)"
 

@@ -14,12 +14,10 @@ from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any
 
-import typer
-
 from triton_ops.base import require
 from triton_ops.device import Calibration, gpu_missing, probe
 from triton_ops.exceptions import DeviceError
-from triton_ops.terminal import CacheDir, Json, folder_of, listing, say, say_json, tell, width
+from triton_ops.terminal import CacheDir, Facts, folder_of, option
 
 _LOG = logging.getLogger("triton_ops.timing")
 _REPEATS = 5
@@ -172,10 +170,9 @@ def _best_ms(torch: Any, launch: Callable[[], Any], launches: int) -> float:
 
 
 def calibrate_command(
-    device: Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cuda or cuda:N.")] = None,
+    device: Annotated[str | None, option("--device", "cuda or cuda:N.", "DEVICE")] = None,
     cache_dir: CacheDir = None,
-    as_json: Json = False,
-) -> None:
+) -> Facts:
     """Measure this GPU for the ranking model: bandwidths, launch, matrix rates; a few seconds.
 
     The figures are kept in the cache folder, one file per device, and used from then on.
@@ -183,11 +180,7 @@ def calibrate_command(
     folder = folder_of(cache_dir)
     calibration = calibrate(device)
     path = calibration.save(folder)
-    if as_json:
-        say_json(asdict(calibration))
-    else:
-        say(*listing(_facts(calibration), width()))
-    tell(f"kept in {path}")
+    return Facts("calibration", asdict(calibration)).listing(_facts(calibration)).tell(f"kept in {path}")
 
 
 def _facts(calibration: Calibration) -> dict[str, str]:

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from triton_ops.backend import LAUNCH_OPTIONS, Arguments
+from triton_ops.backend import Arguments, TritonKernel
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Model, Readings
 from triton_ops.device import Calibration, Machine
@@ -311,7 +311,7 @@ class _SurveyReader:
 
     def begun(self, configs: Sequence[Config], contents: Callable[[], Contents]) -> Readings:
         """Readings of a first config, which know on which tunables TTIR depends; without works if that is in vain."""
-        names = tuple(name for name in configs[0] if name not in LAUNCH_OPTIONS)
+        names = tuple(name for name in configs[0] if name not in TritonKernel.LAUNCH_OPTIONS)
         probes = [
             probe
             for config in dict.fromkeys((configs[0], configs[-1]))
@@ -361,7 +361,7 @@ def _with_other_options(config: Config, configs: Sequence[Config]) -> list[tuple
     """For each launch option that varies: its name, a config, and the config with another value of it."""
     variants: list[tuple[str, Config, Config]] = []
     for name in config:
-        if name in LAUNCH_OPTIONS:
+        if name in TritonKernel.LAUNCH_OPTIONS:
             other: Any = next((one[name] for one in configs if one[name] != config[name]), config[name])
             if other != config[name]:
                 variants.append((name, config, Config({**config, name: other})))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import Kernel, Operation, is_kept, source_of
+from triton_ops.backend import Kernel, Operation, Source
 from triton_ops.base import Host
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation import Stations
@@ -71,7 +71,7 @@ def hit(call: Any, start: float) -> TuningResult | None:
     if (
         _stamp(entry.path) != entry.stamp
         or entry.kernel.identity != entry.identity
-        or any(source_of(check).fingerprint != fingerprint for check, fingerprint in entry.checks)
+        or any(Source.of(check).fingerprint != fingerprint for check, fingerprint in entry.checks)
         or Host.cpu_threads() != entry.threads
         or not entry.makes_the_same()
     ):
@@ -105,8 +105,8 @@ def remember(
         return
     if call in _refused:
         return
-    sources = [(check, source_of(check)) for check in checks]
-    if not all(map(is_kept, checks)):  # to read them again at each call takes longer than the whole way
+    sources = [(check, Source.of(check)) for check in checks]
+    if not all(map(Source.is_kept, checks)):  # to read them again at each call takes longer than the whole way
         if len(_refused) >= _MOST:
             _refused.clear()
         _refused.add(call)

@@ -138,7 +138,7 @@ def _of_space(compiled: Sequence[Resources], work: Work | None) -> Iterable[str]
     if min(spills) > 0:
         yield (
             f"each of {len(compiled)} compiled configs spills registers, the least {min(spills):,} bytes per thread: "
-            "the space is held back by register-spill; `triton-ops spills` tries the cures"
+            "the space is held back by register-spill; `triton-ops explain spills` tries the cures"
         )
     intense = work is not None and work.bytes > 0 and work.flops / work.bytes > _INTENSE
     if intense and all(resources.mma == "none" for resources in compiled):

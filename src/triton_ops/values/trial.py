@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from triton_ops.base import Count, NotNegative, escaped, gain_text
-from triton_ops.device import Machine
 from triton_ops.space import Config
+
+if TYPE_CHECKING:
+    from triton_ops.device import Machine
 
 _WARPS = 4  # Triton's default for a config that names none
 
@@ -268,6 +270,20 @@ class Trial:
     def failed(self) -> bool:
         """True if the config failed; a deferred one was not run, and has not failed."""
         return not self.status.facts.launchable
+
+    def over(self, other: Trial) -> float | None:
+        """This trial's time over another's, by times that were taken alike; None where there are none.
+
+        These are times of the last comparison, else those relative to the baseline, else screenings in one mode.
+        """
+        own_ms = other_ms = 0.0
+        if self.final is not None and other.final is not None:
+            own_ms, other_ms = self.final.median_ms, other.final.median_ms
+        elif self.relative is not None and other.relative is not None:
+            own_ms, other_ms = self.relative, other.relative
+        elif self.measurement and other.measurement and self.measurement.mode == other.measurement.mode:
+            own_ms, other_ms = self.measurement.median_ms, other.measurement.median_ms
+        return own_ms / other_ms if other_ms > 0 else None
 
     @property
     def best_measurement(self) -> Measurement:

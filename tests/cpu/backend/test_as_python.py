@@ -9,7 +9,7 @@ import torch
 
 import triton_ops
 from tests.tuned_kernels import add, grid
-from triton_ops.backend import numpy_misfit
+from triton_ops.backend import TritonProcess
 from triton_ops.backend import triton_process as as_python
 
 
@@ -69,12 +69,12 @@ def test_what_numpy_refuses_the_interpreter_is_told_with_the_versions(monkeypatc
     error = RuntimeError("TypeError('only 0-dimensional arrays can be converted to Python scalars')")
     versions = {"triton": "3.6.0", "numpy": "2.4.6"}
     monkeypatch.setattr(as_python, "_version", versions.__getitem__)
-    assert numpy_misfit(ValueError("another error")) is None
-    told = str(numpy_misfit(error))
+    assert TritonProcess.numpy_misfit(ValueError("another error")) is None
+    told = str(TritonProcess.numpy_misfit(error))
     assert "Triton 3.6.0 does not run this kernel with NumPy 2.4.6" in told
     assert "pip install 'numpy<2.4'" in told
     monkeypatch.setitem(versions, "triton", "3.10.0")
-    assert numpy_misfit(error) is None
+    assert TritonProcess.numpy_misfit(error) is None
 
 
 class Kernel:
@@ -84,6 +84,6 @@ class Kernel:
 
 def test_a_launch_that_numpy_refuses_says_so(monkeypatch):
     monkeypatch.setattr(as_python, "_version", {"triton": "3.6.0", "numpy": "2.4.0"}.__getitem__)
-    monkeypatch.setattr(as_python, "is_interpreted", lambda _: True)
+    monkeypatch.setattr(TritonProcess, "is_interpreted", lambda _: True)
     with pytest.raises(triton_ops.MissingDependencyError, match="does not run this kernel with NumPy"):
-        as_python.launcher_of(Kernel())(1)
+        TritonProcess.launcher_of(Kernel())(1)

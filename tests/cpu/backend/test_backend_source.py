@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from triton_ops.backend import source_of, unwrap
+from triton_ops.backend import Layers, Source
 from triton_ops.backend.origins import is_users
 
 BASE = """
@@ -39,7 +39,7 @@ _count = itertools.count()
 
 
 def source_fingerprint(function):
-    return source_of(function).fingerprint
+    return Source.of(function).fingerprint
 
 
 @pytest.fixture
@@ -251,9 +251,9 @@ def test_wrappers_are_looked_through(load):
     def wrapper(x):
         return f(x)
 
-    assert unwrap(wrapper) is f
-    assert unwrap(functools.lru_cache(f)) is f
-    assert unwrap(len) is len
+    assert Layers.unwrap(wrapper) is f
+    assert Layers.unwrap(functools.lru_cache(f)) is f
+    assert Layers.unwrap(len) is len
     assert source_fingerprint(functools.lru_cache(f)) == source_fingerprint(f)
 
 
@@ -359,7 +359,7 @@ def test_the_fingerprint_is_the_same_in_every_process(tmp_path):
                 return [kernel(pick(f(x))) for f in more]
         """)
     )
-    code = "import mod\nfrom triton_ops.backend import source_of\nprint(source_of(mod.kernel_2).fingerprint)"
+    code = "import mod\nfrom triton_ops.backend import Source\nprint(Source.of(mod.kernel_2).fingerprint)"
     found = {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -22,14 +22,14 @@ from hypothesis import strategies as st
 
 from tests.cpu.backend.test_backend_source import TRITON, load  # noqa: F401 - a fixture
 from triton_ops import FunctionKernel, TritonKernel, settings, use_ptxas
-from triton_ops.backend import source_of
+from triton_ops.backend import Source
 from triton_ops.backend.identity import toolchain
 from triton_ops.backend.origins import is_users_path
 from triton_ops.backend.reader import MOST_VALUES
 
 
 def source_fingerprint(function):
-    return source_of(function).fingerprint
+    return Source.of(function).fingerprint
 
 
 class Net(torch.nn.Module):
@@ -120,7 +120,7 @@ def test_what_is_held_counts(pair, place):
     one, other = map(place, pair)
     assert source_fingerprint(one) != source_fingerprint(other)
     assert source_fingerprint(one) == source_fingerprint(place(pair[0]))
-    assert source_of(one).unknown is None
+    assert Source.of(one).unknown is None
 
 
 def test_what_a_tensor_contains_does_not_count_as_that_of_an_argument_does_not():
@@ -136,12 +136,12 @@ def test_values_that_refer_to_themselves_are_read_once():
     one, other = Scale(1), Scale(1)
     one.inner, other.inner = [one], [other, 2]
     assert source_fingerprint(one.apply) != source_fingerprint(other.apply)
-    assert source_of(one.apply).unknown is None
+    assert Source.of(one.apply).unknown is None
 
 
 @pytest.mark.parametrize("made", [threading.Lock, np.random.default_rng, lambda: torch.Generator()])
 def test_the_state_of_locks_and_random_generators_does_not_count(made):
-    assert source_of(holding(made())).unknown is None
+    assert Source.of(holding(made())).unknown is None
     assert source_fingerprint(holding(made())) == source_fingerprint(holding(made()))
 
 
@@ -232,7 +232,7 @@ class Secretive:
 
 def test_an_open_file_is_not_known(tmp_path):
     with (tmp_path / "x").open("w") as file:
-        unknown = source_of(holding(file)).unknown
+        unknown = Source.of(holding(file)).unknown
     assert unknown is not None
     assert "TextIOWrapper gives no account of its state" in unknown
 
@@ -241,7 +241,7 @@ def test_an_open_file_is_not_known(tmp_path):
     "value", [Secretive(), (i for i in ()), list(range(MOST_VALUES + 2)), [[1]] * 3 + [Secretive()]]
 )
 def test_what_gives_no_account_of_itself_is_not_known(value):
-    assert source_of(holding(value)).unknown
+    assert Source.of(holding(value)).unknown
     assert "unknown" in FunctionKernel(holding(value)).identity
     assert "unknown" not in FunctionKernel(holding(1)).identity
 
@@ -398,8 +398,8 @@ imports_inductor = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarn
     "target", [double, torch.nn.Linear(2, 2), Scale(2).apply], ids=["function", "module", "method"]
 )
 def test_how_torch_was_asked_to_compile_counts(target):
-    found = {name: source_of(torch.compile(target, **asked)) for name, asked in ASKED.items()}
-    again = {name: source_of(torch.compile(target, **asked)) for name, asked in ASKED.items()}
+    found = {name: Source.of(torch.compile(target, **asked)) for name, asked in ASKED.items()}
+    again = {name: Source.of(torch.compile(target, **asked)) for name, asked in ASKED.items()}
     assert found == again
     assert all(source.unknown is None for source in found.values())
     assert len({source_fingerprint(target), *(source.fingerprint for source in found.values())}) == len(ASKED) + 1
@@ -424,7 +424,7 @@ def test_changed_settings_of_inductor_count_for_what_it_compiles_and_for_nothing
         assert source_fingerprint(double) == before[1]
     with settings.patch(max_autotune=settings.max_autotune):
         assert source_fingerprint(compiled) == before[0], "a setting that was set to its default is not changed"
-    assert source_of(compiled).unknown is None
+    assert Source.of(compiled).unknown is None
 
 
 def test_a_compiled_function_is_the_same_before_and_after_its_first_call():
@@ -440,7 +440,7 @@ def test_a_compiled_function_whose_settings_torch_hides_is_not_known():
     compiled = torch.compile(double)
     cells = dict(zip(compiled.__code__.co_freevars, compiled.__closure__, strict=True))
     cells["self"].cell_contents = object()
-    assert "torch.compile" in source_of(compiled).unknown
+    assert "torch.compile" in Source.of(compiled).unknown
 
 
 # Elsewhere
@@ -490,7 +490,7 @@ def test_what_is_held_is_the_same_in_every_process(tmp_path):
             def kernel(x): return HELD, Held().apply(x)
         """)
     )
-    code = "import mod\nfrom triton_ops.backend import source_of\nprint(source_of(mod.kernel))"
+    code = "import mod\nfrom triton_ops.backend import Source\nprint(Source.of(mod.kernel))"
     found = set()
     for seed in ("1", "2", "3"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}

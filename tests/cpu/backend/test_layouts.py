@@ -16,7 +16,7 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from triton_ops.backend import Packed, is_found_again, is_installed
+from triton_ops.backend import Origin, Packed
 from triton_ops.backend import identity as toolchain
 from triton_ops.backend.origins import NEEDS, is_users_path
 from triton_ops.many.ray_engine import _modules_in
@@ -264,7 +264,7 @@ def test_hosts_of_a_cluster_are_sent_what_only_this_one_lists(tmp_path, monkeypa
     monkeypatch.syspath_prepend(str(folder))
     library = importlib.import_module("library")
     packed = Packed.of((library.blocks, cloudpickle.dumps, json.dumps)).content
-    assert is_installed("library")
+    assert Origin.is_installed("library")
     assert _modules_in([packed]) == [folder / "library.py"]
     del sys.modules["library"]
 
@@ -274,7 +274,7 @@ def test_all_that_the_package_declares_to_need_goes_by_name():
     names = re.findall(r'^  "([a-z]+)', declared.partition("]")[0], flags=re.MULTILINE)
     assert names
     assert {*names, "torch", "triton"} == NEEDS
-    assert all(is_installed(name) and is_found_again(name) for name in names)
+    assert all(Origin.is_installed(name) and Origin.is_found_again(name) for name in names)
 
 
 @pytest.mark.parametrize("layout", COMPILED, ids=lambda layout: layout.__name__)

@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from triton_ops.backend import Arguments, StandIn, TritonCompiler, TritonKernel, nothing_compiled  # noqa: E402
+from triton_ops.backend import Arguments, StandIn, TritonCompiler, TritonKernel, TritonProcess  # noqa: E402
 from triton_ops.backend.offline import option_names, pretending  # noqa: E402
 from triton_ops.backend.triton_process import assembler_in_use, traits_of  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
@@ -98,7 +98,7 @@ def test_what_is_not_compiled_in_this_process_can_be_asked_for_without_a_compila
         before, asked = knobs.jit_cache_hook, []
         knobs.jit_cache_hook = lambda **facts: bool(asked.append(facts))
         try:
-            with nothing_compiled():
+            with TritonProcess.nothing_compiled():
                 assert kernel.lowered(TILE, matmul((496, 496, 496))[1]) == [made]
                 assert kernel.lowered(TILE, matmul((500, 259, 77))[1]) == [None]
                 assert kernel.lowered(Config({**TILE, "GROUP_M": 4}), arguments) == [None]
@@ -120,7 +120,7 @@ def test_only_the_thread_that_asks_for_it_compiles_nothing_and_blocks_may_overla
 
     before = knobs.jit_cache_hook
     with pretending(Target.named("sm_90"), "two threads"), other:
-        here, there = nothing_compiled(), nothing_compiled()
+        here, there = TritonProcess.nothing_compiled(), TritonProcess.nothing_compiled()
         here.__enter__()
         assert not compiled(GROUP_M=3)
         assert other.submit(compiled, GROUP_M=3).result()
@@ -136,7 +136,7 @@ def test_a_hook_that_is_set_meanwhile_stays():
     knobs, before = triton.knobs.runtime, triton.knobs.runtime.jit_cache_hook
     mine = lambda **facts: None  # noqa: E731 - it is compared by identity
     try:
-        with nothing_compiled(), nothing_compiled():
+        with TritonProcess.nothing_compiled(), TritonProcess.nothing_compiled():
             knobs.jit_cache_hook = mine
         assert knobs.jit_cache_hook is mine
     finally:

@@ -76,6 +76,25 @@ def helpers(x, n, scale, BLOCK: tl.constexpr, KIND: tl.constexpr, TIMES: tl.cons
     never_ends(x, n, 2)
 
 
+@triton.jit
+def added_with_sums(total, sums, left):
+    total = tl.dot(left, left.T, total)
+    return total, sums + tl.sum(total, 1)
+
+
+@triton.jit
+def handed_back(x, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    left = tl.load(x + i[:, None] + i[None, :])
+    total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    sums = tl.zeros((BLOCK,), dtype=tl.float32)
+    other = tl.zeros((BLOCK, BLOCK // 2), dtype=tl.float32)
+    for _ in range(n):
+        total, sums = added_with_sums(total, sums, left)
+        other += tl.dot(left, left)
+    tl.store(x + i, sums + tl.sum(total, 1) + tl.sum(other, 1))
+
+
 def verdict(config, arguments=SQUARE, arch="sm_90", kernel=PRODUCT):
     return TritonCompiler(kernel, arguments, Target.named(arch)).objection(config)
 
@@ -143,6 +162,11 @@ def test_helpers_count_with_what_they_are_called_with():
     assert SteppedDimension("n", 100, "BLOCK", 64) in blocks.stepped, "by the names of the caller"
     assert not any(stepped.size == 64 for stepped in blocks.stepped), "no default of a call that is not known"
     assert blocks_of(helpers, {"n": 100, "scale": None, "BLOCK": 32, "KIND": "wide"}).warp_specialized
+
+
+def test_accumulators_that_are_added_to_in_place_or_handed_back_by_a_helper_count():
+    blocks = blocks_of(handed_back, {"n": 100, "BLOCK": 64})
+    assert blocks.accumulators == ((64, 64), (64, 32)), "no row of sums beside them"
 
 
 def test_conditions_that_arguments_decide_take_one_side():

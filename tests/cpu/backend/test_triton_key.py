@@ -47,7 +47,7 @@ def test_a_process_that_compiles_takes_the_key_that_is_kept(kept, cache):
     ready_key()
     program = (
         "import triton.runtime.cache as cache; own = cache.triton_key\n"
-        "from triton_ops.backend import warm_up; warm_up(launches=False).join()\n"
+        "from triton_ops.backend import TritonProcess; TritonProcess.warm_up(launches=False).join()\n"
         "assert cache.triton_key is not own\n"
         "print(cache.triton_key())"
     )

@@ -8,7 +8,7 @@ triton = pytest.importorskip("triton")
 
 import triton.language as tl  # noqa: E402
 
-from triton_ops.backend import KernelSource  # noqa: E402
+from triton_ops.backend import KernelSource, last_name  # noqa: E402
 
 pytestmark = pytest.mark.triton
 
@@ -66,17 +66,51 @@ def by_descriptors(x, y, N, BLOCK: tl.constexpr):
     b.store([0], a.load([0]))
 
 
+@triton.jit
+def moved(p, by):
+    return p + by
+
+
+@triton.jit
+def of_its_dtype(x, y, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    value = tl.load(x + i).to(y.dtype.element_ty)
+    tl.store(y + i, value)
+
+
+@triton.jit
+def chosen(x, y, last, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    target = tl.where(i < n, y + i, last + i)
+    tl.store(tl.broadcast_to(target, (BLOCK,)), tl.load(x + i))
+
+
+@triton.jit
+def by_function(x, y, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    source, first = moved(x, i), 0
+    tl.store(moved(y, i) + first, tl.load(source))
+
+
 @pytest.mark.parametrize(
     ("kernel", "outputs"),
     [
         (plain, {"y"}), (in_place, set()), (summed, set()), (by_helper, {"x"}), (carried, {"y"}),
-        (by_blocks, {"y", "last"}), (by_descriptors, {"y"}),
+        (by_blocks, {"y", "last"}), (by_descriptors, {"y"}), (of_its_dtype, {"y"}), (chosen, {"y", "last"}),
+        (by_function, set()),
     ],
 )  # fmt: skip
 def test_outputs_are_what_is_stored_to_and_nothing_else(kernel, outputs):
     tensors = {"x", "y", "total", "last"}
     for one in (kernel, triton.heuristics({"BLOCK": lambda _: 4})(kernel)):
         assert tensors.intersection(KernelSource.read(one).written_only) == outputs
+
+
+def test_a_pointer_is_followed_through_functions_that_return_it():
+    source = KernelSource.read(by_function)
+    (stored,) = (call for call in source.calls if last_name(call) == "store")
+    assert source.pointers(stored.args[0]) == ["y"]
+    assert KernelSource.read(moved).returned == ("p", "by")
 
 
 def test_what_has_no_source_has_no_outputs():

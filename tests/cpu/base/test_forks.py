@@ -17,7 +17,7 @@ from triton_ops.base import ForkSafeLock as Guard
 SET_AND_FORK = """
 import os, sys, threading, time
 from triton_ops.benchmark import ConfigCache
-from triton_ops.records import directory, store as memory
+from triton_ops.records import store as directory, store as memory
 
 where, folder = sys.argv[1:3]
 cache = ConfigCache(None if where == "memory" else folder)

@@ -426,7 +426,7 @@ def test_arguments_that_do_not_fit_in_memory_are_refused(monkeypatch):
     def full(arguments):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr(contestant_module, "private_copy", full)
+    monkeypatch.setattr(contestant_module.Protection, "private_copy", full)
     with pytest.raises(ShapeMismatchError, match=r"the arguments cannot be copied on cpu: RuntimeError: .*allocate"):
         compare(torch.sin, torch.cos, args=(torch.rand(3),))
 

@@ -10,7 +10,7 @@ import pytest
 from triton_ops.benchmark.command_bench import label
 from triton_ops.device import gpu_missing, probe
 from triton_ops.exceptions import SpaceError
-from triton_ops.request import parse_config
+from triton_ops.request.typed import parse_config
 from triton_ops.space import Config
 
 TARGETS = """

@@ -14,7 +14,7 @@ import pytest
 
 import triton_ops
 from triton_ops.backend import command_doctor
-from triton_ops.cli.app import imported, program
+from triton_ops.cli.app import PROGRAM
 from triton_ops.device import probe
 from triton_ops.exceptions import MissingDependencyError
 from triton_ops.records import Record, Timing
@@ -23,17 +23,28 @@ from triton_ops.records.record import Verified
 from triton_ops.records.store import open_store
 from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config
+from triton_ops.terminal.program import imported
 from triton_ops.values import Key, Resources
 
 PROJECT = Path(__file__).parents[3]
 REFERENCE = PROJECT / "docs" / "reference" / "cli.md"
 PINNED = PROJECT / "constraints.txt"
+NAMES = [
+    "tune", "bench", "torch", "torch modes", "torch advise", "torch options", "torch backends", "torch cache",
+    "torch log", "torch draw", "cache", "cache show", "cache misses", "cache rm", "cache path", "cache export",
+    "cache import", "report", "why", "explain", "explain rank", "explain spills", "explain cliffs",
+    "explain sensitivity", "explain profile", "explain profile run", "explain profile flow",
+    "explain profile command", "explain profile ptxas", "explain profile call", "compile", "lint", "doctor", "lock",
+    "lock verify", "lock keys", "lock portfolio", "exchange", "exchange export", "exchange import",
+    "exchange look-up", "simulate", "record", "replay", "calibrate", "completion",
+]  # fmt: skip
 COMMANDS = [
     "", "tune", "show", "compile", "compile-modes", "advise", "inductor", "inductor options", "inductor cache",
     "inductor backends", "inductor log", "inductor draw", "rank", "explain", "simulate", "spills", "profile",
     "profile read", "profile command", "profile run", "sensitivity", "report", "cliffs", "calibrate", "record",
     "replay", "doctor", "keys", "lock", "verify", "exchange", "exchange export", "exchange import", "exchange look-up",
     "why", "misses", "cache", "cache ls", "cache rm", "cache path", "cache export", "cache import",
+    "torch", "explain profile", "cache show", "lock verify", "completion",
 ]  # fmt: skip
 
 H200 = {"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132, "driver": "580.95.05"}
@@ -113,6 +124,8 @@ LONG = replace(
     confidence="the GPU was throttled in 3 of 8 rounds",
     created="2026-01-03T00:00:00+00:00",
 )
+ENVELOPE = {"kind": "triton-ops records", "schema_version": 1}
+REMOVED = {"kind": "triton-ops removed records", "schema_version": 1}
 SLEEPY = """
 import os, time
 from pathlib import Path
@@ -178,15 +191,77 @@ def test_help(cli, golden, command):
     golden(f"help{command and '-'}{command.replace(' ', '-')}.txt", ran.out)
 
 
+def parsed(group):
+    """A group, and every command in it, however deep, as its room has it."""
+    yield group
+    for command in group.commands.values():
+        if hasattr(command, "commands"):
+            yield from parsed(command)
+        if not hasattr(command, "commands") or hasattr(command, "itself"):
+            yield imported(getattr(command, "itself", command))
+
+
+@pytest.mark.parametrize(("former", "name"), PROGRAM.former.items())
+def test_a_former_name_is_the_same_command_and_says_the_new_one(former, name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert PROGRAM.run([*former.split(), "--help"]) == 0
+    before = capsys.readouterr()
+    assert PROGRAM.run([*name.split(), "--help"]) == 0
+    now = capsys.readouterr().out
+    used = [text.replace(f"triton-ops {word}", "") for text, word in ((before.out, former), (now, name))]
+    assert "".join(used[0].split()) in "".join(used[1].split())  # but for where the usage goes on, and views
+    assert before.err == ""
+    assert f"  {former.split()[0]} " not in cli_help(capsys) or former.split()[0] == "cache"
+
+
+def cli_help(capsys):
+    assert PROGRAM.run(["--help"]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_former_name_works_as_it_did(capsys, store):
+    store.put(MATMUL)
+    assert PROGRAM.run(["cache", "show"]) == 0
+    now = capsys.readouterr()
+    assert PROGRAM.run(["show"]) == 0
+    before = capsys.readouterr()
+    assert before.out == now.out
+    assert (now.err, before.err) == ("", "`triton-ops show` is now `triton-ops cache show`\n")
+    codes = [PROGRAM.run([*words.split(), "nothing"]) for words in ("show", "keys", "cache show", "lock keys", "lock")]
+    assert codes == [0, 0, 4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("words", "candidates", "files"),
+    [
+        (["ca"], ["cache", "calibrate"], False), (["cache", ""], ["show", "misses", "rm"], False),
+        (["explain", "sp"], ["spills"], True), (["explain", "ma"], ["matmul"], True),
+        (["tune", "soft"], ["softmax"], True), (["tune", "--eff"], ["--effort"], False),
+        (["explain", "spills", "--me"], ["--measure"], False), (["tune", "matmul", "--gpu", ""], [], True),
+        (["sho"], [], False),
+    ],
+)  # fmt: skip
+def test_completion(words, candidates, files):
+    *lines, last = [*PROGRAM.candidates(words), ""] if files else PROGRAM.candidates(words)
+    assert [line.split("\t")[0] for line in lines[: len(candidates)]] == candidates
+    assert last == ("" if files else "no files")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_of_a_shell(cli, shell):
+    ran = cli("completion", shell)
+    assert (ran.code, ran.err) == (0, "")
+    assert "triton-ops __complete" in ran.out
+    assert cli("completion", "tcsh").code == 2
+
+
 def test_the_reference_names_every_command_and_option():
     text = REFERENCE.read_text(encoding="utf-8")
-    group, parts = program(), [imported(name) for name in ("cache", "exchange", "inductor", "profile")]
-    commands = (group, *map(imported, group.commands), *(each for part in parts for each in part.commands.values()))
-    for command in commands:
+    for command in parsed(PROGRAM.root):
         for parameter in command.params:
-            for option in (*parameter.opts, *parameter.secondary_opts):
+            for option in () if getattr(parameter, "hidden", False) else (*parameter.opts, *parameter.secondary_opts):
                 assert not option.startswith("--") or f"`{option}" in text, f"{command.name} {option}"
-    for name in COMMANDS[1:]:
+    for name in (*NAMES, *PROGRAM.former):
         assert f"triton-ops {name}" in text
     for name in ("quick", "full"):
         budget = PRESETS[name].budget
@@ -210,8 +285,9 @@ print(json.dumps(sorted(sys.modules)))
     packages = "device", "backend", "timing", "search", "request", "tuner", "evaluation", "lab"
     own = tuple(f"triton_ops.{package}." for package in packages)  # a face by itself imports nothing
     assert [name for name in loaded if name.startswith(own)] == []
-    commands = {name for name in loaded if re.search(r"\.command_\w+$|\.cli\.(tune|why|profile|inductor)$", name)}
-    quick = {"show": ["show"], "cache": ["cache", "show"]}.get(words.split()[0], [])
+    commands = {name for name in loaded if re.search(r"\.command_\w+$|\.cli\.(tune|why|clocked)$", name)}
+    quick = ["show"] if words.split()[:2] in (["show"], ["show", "nothing"], ["cache", "ls"]) else []
+    quick = ["cache", "show"] if words.split()[:2] in (["cache", "path"], ["cache", "rm"]) else quick
     assert commands == {f"triton_ops.records.command_{name}" for name in quick}
 
 
@@ -252,7 +328,7 @@ def test_no_value_is_lost_at_any_width(cli, filled, columns, which):
 
 
 def test_show_several_as_json_is_a_list_of_what_the_files_hold(cli, filled):
-    shown = json.loads(cli("show", "--json").out)
+    shown = json.loads(cli("show", "--json").out)["items"]
     assert [entry["key"]["kernel"] for entry in shown] == [LONG.key.kernel, "matmul", FUNCTION.key.kernel]
     for entry in shown:
         path = filled.directory.path_of(entry["id"])
@@ -272,7 +348,7 @@ def test_nothing_to_show(cli, tmp_path):
         ran = cli("show", *words, "--cache-dir", folder)
         of = " of matmul" if words else ""
         assert ran == (0, "", f"there are no records{of} in {folder}; `triton-ops tune` makes them\n")
-        assert cli("show", *words, "--cache-dir", folder, "--json") == (0, "[]\n", "")
+        assert cli("show", *words, "--cache-dir", folder, "--json").out == as_json({**ENVELOPE, "items": []})
     assert not folder.exists(), "looking at a cache makes none"
 
 
@@ -289,10 +365,10 @@ def test_cache_rm(cli, golden, filled):
     assert cli("cache", "rm", "matmul") == (0, "1 removed\n", "")
     golden("cache-rm.json", cli("cache", "rm", FUNCTION.id[:6], "--json").out)
     missing = cli("cache", "rm", "matmul")
-    assert (missing.code, missing.out) == (0, "0 removed\n")
+    assert (missing.code, missing.out) == (4, "0 removed\n")
     assert "no records of matmul" in missing.err
     assert [record.id for record in filled] == [LONG.id]
-    assert cli("cache", "rm", "--all", "--json") == (0, as_json({"removed": [LONG.id]}), "")
+    assert cli("cache", "rm", "--all", "--json") == (0, as_json({**REMOVED, "removed": [LONG.id]}), "")
     assert list(filled) == []
     assert foreign.exists()
 
@@ -364,7 +440,7 @@ def test_doctor(cli, golden, store):
     ran = cli("doctor")
     assert (ran.code, ran.err) == (0, "")
     golden("doctor.txt", re.sub(r"^(ok|--)( +\w+) .*$", r"STATE\2  ...", ran.out, flags=re.MULTILINE))
-    found = json.loads(cli("doctor", "--json").out)
+    found = json.loads(cli("doctor", "--json").out)["items"]
     golden("doctor-schema.json", as_json(typed(found)))
     assert [entry["name"] for entry in found] == ["Python", "torch", "Triton", "ptxas", "GPU", "driver", "cache"]
     assert all(entry["found"] in ran.out for entry in found)
@@ -378,7 +454,8 @@ def test_doctor(cli, golden, store):
 
 def test_the_reference_lists_every_command():
     text = REFERENCE.read_text(encoding="utf-8").partition("## What holds for every command")[0]
-    assert [name for name in program().commands if f"| [`triton-ops {name}" not in text] == []
+    listed = {path.split()[0] for section in PROGRAM.sections.values() for path in section}
+    assert [name for name in listed if f"| [`triton-ops {name}" not in text] == []
 
 
 def test_a_user_without_a_home_folder_is_told_what_to_set(cli, monkeypatch, tmp_path):
@@ -388,24 +465,25 @@ def test_a_user_without_a_home_folder_is_told_what_to_set(cli, monkeypatch, tmp_
         assert (ran.code, ran.out) == (4, ""), command
         assert "there is no home folder to keep records in" in ran.err, command
         assert "set TRITON_OPS_CACHE_DIR, XDG_CACHE_HOME or HOME" in ran.err, command
-    assert "there is no home folder" in json.loads(cli("doctor", "--json").out)[-1]["means"]
+    assert "there is no home folder" in json.loads(cli("doctor", "--json").out)["items"][-1]["means"]
 
 
 def test_doctor_tells_of_a_numpy_with_which_kernels_do_not_run_as_python(cli, monkeypatch):
     pytest.importorskip("triton")
-    monkeypatch.setattr(command_doctor, "numpy_misfit", lambda: MissingDependencyError("NumPy is too new"))
-    means = {part["name"]: part["means"] for part in json.loads(cli("doctor", "--json").out)}
+    misfit = MissingDependencyError("NumPy is too new")
+    monkeypatch.setattr(command_doctor.TritonProcess, "numpy_misfit", lambda: misfit)
+    means = {part["name"]: part["means"] for part in json.loads(cli("doctor", "--json").out)["items"]}
     assert "pip install 'numpy<2.4'" in means["Triton"]
 
 
 def test_doctor_makes_no_folder(cli, tmp_path):
     folder = tmp_path / "a" / "b"
-    cache = json.loads(cli("doctor", "--cache-dir", folder, "--json").out)[-1]
+    cache = json.loads(cli("doctor", "--cache-dir", folder, "--json").out)["items"][-1]
     assert cache["ok"]
     assert cache["means"] == "it is not there yet: the first tune makes it"
     assert not (tmp_path / "a").exists()
     (tmp_path / "file").touch()
-    cache = json.loads(cli("doctor", "--cache-dir", tmp_path / "file", "--json").out)[-1]
+    cache = json.loads(cli("doctor", "--cache-dir", tmp_path / "file", "--json").out)["items"][-1]
     assert not cache["ok"]
 
 

@@ -139,7 +139,7 @@ def interrupted(process):
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (0, ["show"]),
+        (4, ["cache", "show"]),
         (1, ["tune", "{target}:broken", "--space", "a=1", "--device", "cpu"]),
         (2, ["tune", "{target}:nothing", "--space", "a=1"]),
         (3, ["tune", "{target}:short", "--space", "a=1", "--device", "tpu"]),
@@ -171,7 +171,7 @@ def test_packages_that_cannot_be_imported_are_reported_and_plain_functions_are_t
     broken["PYTHONPATH"] = f"{place / 'broken'}{os.pathsep}{broken['PYTHONPATH']}"
     code, out, err = run(place, "doctor", "--json", env=broken)
     assert (code, err) == (0, "")
-    parts = {part["name"]: part for part in json.loads(out)}
+    parts = {part["name"]: part for part in json.loads(out)["items"]}
     for name, part in (("torch", parts["torch"]), ("triton", parts["Triton"])):
         assert not part["ok"]
         assert f"cannot be imported: OSError: lib{name}.so is missing" in part["found"]
@@ -187,7 +187,7 @@ def test_packages_that_cannot_be_imported_are_reported_and_plain_functions_are_t
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_standard_streams_do_no_harm(place, closed):
     open_store(place / "cache").put(record())
-    command = f"exec {shlex.quote(sys.executable)} -m triton_ops show {closed}"
+    command = f"exec {shlex.quote(sys.executable)} -m triton_ops cache show {closed}"
     ran = subprocess.run(["sh", "-c", command], env=environment(place), capture_output=True, timeout=60, check=False)
     assert (ran.returncode, ran.stderr) == (0, b"")
 
@@ -371,9 +371,11 @@ def test_a_reader_that_goes_away_is_no_error(place):
     open_store(place / "cache").put(record())
     read, write = os.pipe()
     os.close(read)
-    for words in (["show"], ["show", "--json"], ["cache", "ls"]):
+    for words in (["cache", "show"], ["cache", "show", "--json"]):
         code, _, err = run(place, *words, stdout=write)
         assert (code, err) == (0, ""), words
+    code, _, err = run(place, "show", stdout=write)
+    assert (code, err) == (0, "`triton-ops show` is now `triton-ops cache show`\n")
     os.close(write)
 
 

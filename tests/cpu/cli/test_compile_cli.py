@@ -15,6 +15,7 @@ from triton_ops import Config, Status
 from triton_ops.device import gpu_missing
 from triton_ops.kernels import load
 from triton_ops.lab.command_compile import _first_problem, side_by_side
+from triton_ops.terminal import Facts
 from triton_ops.values import Compiled, Resources
 
 pytest.importorskip("triton")
@@ -76,7 +77,7 @@ def test_table(cli, golden):
 def test_json_has_every_config_of_the_space(cli):
     ran = cli("compile", PRODUCT, "--target", "sm_90", "--shape", "4096x4096x4096", *SPACE, "--json")
     assert (ran.code, ran.err) == (0, "")
-    found = json.loads(ran.out)
+    found = json.loads(ran.out)["items"]
     assert all(list(entry) == FIELDS for entry in found)
     configs = [(e["config"]["BM"], e["config"]["num_stages"]) for e in found]
     assert configs == [(64, 2), (64, 10), (128, 2), (128, 10)]
@@ -104,7 +105,7 @@ def test_several_targets_stand_side_by_side():
         "sm_90": [row(0), row(1), row(2)],
         "sm_80": [row(0), row(1, spilled=1480), row(2, status=Status.RESOURCES)],
     }
-    assert side_by_side("a product", found, 1.25, None) == [
+    assert side_by_side(Facts("compile"), "a product", found, 1.25).printed(None) == [
         "a product for sm_90, sm_80: registers and spilled bytes per thread",
         "sm_90  sm_80             config",
         "99     99                BLOCK=64",
@@ -123,7 +124,7 @@ def test_every_target_that_is_named_is_compiled_for(cli):
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("rmsnorm_rope 1x64x128x64 float32 for sm_90, gfx942: registers")
     ran = cli("compile", "rmsnorm_rope", "--target", "sm_90", "--target", "gfx942", *asked, "--json")
-    assert [entry["target"] for entry in json.loads(ran.out)] == ["sm_90", "sm_90", "gfx942", "gfx942"]
+    assert [entry["target"] for entry in json.loads(ran.out)["items"]] == ["sm_90", "sm_90", "gfx942", "gfx942"]
     ran = cli("compile", "rmsnorm_rope", "--target", "sm_90", "--target", "sm_9", *asked)
     assert (ran.code, ran.out) == (3, "")
 
@@ -183,7 +184,7 @@ def test_bad_input(cli, tmp_path):
         ([f"{target}:plain", "--target", "sm_90"], 2, "is no operation with a Triton kernel"),
     ]
     if gpu_missing():
-        refused.append((["matmul"], 3, "name a target: --target sm_90"))
+        refused.append((["matmul"], 3, "name a target: --gpu sm_90"))
     for words, code, said in refused:
         ran = cli("compile", *words)
         assert (ran.code, ran.out) == (code, ""), words

@@ -55,7 +55,7 @@ def test_misses_are_tuned_in_the_order_of_their_cost_and_taken_off_the_list(tmp_
     note(tmp_path, (keys(8), 1, 0.1), (keys(64), 3, 0.1), (elsewhere, 1, 9.0), (unknown, 1, 8.0))
 
     assert main(["tune", "--from-misses", "--kernels", "missed_work", "--json"]) == 6
-    served = json.loads(capsys.readouterr().out)
+    served = json.loads(capsys.readouterr().out)["items"]
     assert [each["key"]["problem"] for each in served] == [{"n": 8}, {"n": 8}, {"n": 64}, {"n": 8}]
     assert [each["stored"] for each in served] == [False, False, True, True]
     assert "MOS 6502" in served[0]["reason"]
@@ -64,7 +64,7 @@ def test_misses_are_tuned_in_the_order_of_their_cost_and_taken_off_the_list(tmp_
     assert {miss.key.id for miss in Misses(tmp_path / "cache").read()} == {elsewhere.id, unknown.id}
 
     assert main(["show", "--json"]) == 0
-    assert {record["id"] for record in json.loads(capsys.readouterr().out)} == {keys(8).id, keys(64).id}
+    assert {record["id"] for record in json.loads(capsys.readouterr().out)["items"]} == {keys(8).id, keys(64).id}
 
 
 def test_a_target_and_a_number_restrict_what_is_tuned(tmp_path, keys, capsys):
@@ -85,7 +85,7 @@ def test_misses_of_the_cpu_are_tuned_beside_the_gpus_of_a_run(tmp_path, keys, ca
     monkeypatch.setattr(TorchDevice, "gpus", lambda: two)
     note(tmp_path, (keys(8), 1, None))
     assert main(["tune", "--from-misses", "--gpus", "all", "--json"]) == 0
-    (served,) = json.loads(capsys.readouterr().out)
+    (served,) = json.loads(capsys.readouterr().out)["items"]
     assert served["stored"]
 
 
@@ -98,7 +98,7 @@ def test_misses_are_listed_and_cleared(tmp_path, keys, capsys):
     assert "missed_work:add_up" in shown.out
     assert "1 removed" in shown.err
     assert main(["misses", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == []
+    assert json.loads(capsys.readouterr().out)["items"] == []
 
 
 @pytest.mark.parametrize(

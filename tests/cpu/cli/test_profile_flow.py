@@ -9,7 +9,8 @@ import pytest
 from triton_ops.benchmark import Times
 from triton_ops.cli.app import main
 from triton_ops.lab.command_profile import CallPart as Part
-from triton_ops.lab.command_profile import Flow, idle_share, say_flow
+from triton_ops.lab.command_profile import Flow, add_flow, idle_share
+from triton_ops.terminal import Facts
 
 pytestmark = pytest.mark.triton
 WORK = """
@@ -60,13 +61,12 @@ def test_on_a_cpu_the_time_and_the_operators_are_reported_and_why_there_are_no_c
     assert main(["profile", "call", f"{work}:product", "--device", "cpu", "--calls", "2"]) == 0
 
 
-def test_notes_of_the_time_have_lines_of_their_own(capsys):
+def test_notes_of_the_time_have_lines_of_their_own():
     times = Times(
         quantiles=(0.5, 0.2, 0.8), quantiles_ms=(1.0, 1.0, 1.0), samples_ms=(1.0,), launches=1, warmup_launches=0,
         launches_per_sample=1, mode="host", notes=("other programs used the CPUs",),
     )  # fmt: skip
-    say_flow(Flow(times=times, parts=(), idle=None))
-    first, note, *_ = capsys.readouterr().out.splitlines()
+    first, note, *_ = add_flow(Facts("flow"), Flow(times=times, parts=(), idle=None)).printed(None)
     assert first == "time      1 ms (p20 1, p80 1 ms), 1 launches, host"
     assert note == "          Note: other programs used the CPUs"
 

@@ -158,14 +158,14 @@ def test_no_command_runs_what_a_file_names(command):
 @pytest.mark.usefixtures("planted")
 def test_each_entry_that_is_not_loaded_is_told(capsys):
     assert main(["verify", "lock.json", "--static", "--json"]) == 6
-    told = json.loads(capsys.readouterr().out)
+    told = json.loads(capsys.readouterr().out)["items"]
     assert [(each["entry"]["kernel"], each["outcome"]) for each in told] == [
         (name, "not loaded") for name in sorted(name for name, _, _ in NAMES.values())
     ]
     assert main(["verify", "lock.json", "--static"]) == 6
     assert f"{len(NAMES)} entries: {len(NAMES)} not loaded" in capsys.readouterr().out
     assert main(["tune", "--from-misses", "--json"]) == 6
-    assert {each["outcome"] for each in json.loads(capsys.readouterr().out)} == {"not loaded"}
+    assert {each["outcome"] for each in json.loads(capsys.readouterr().out)["items"]} == {"not loaded"}
 
 
 @pytest.mark.usefixtures("here")
@@ -252,7 +252,7 @@ def test_kernels_are_loaded_from_a_file_a_module_or_one_by_one(capsys, monkeypat
     ):
         sys.modules.pop("own", None)
         assert main(["verify", path, *words, "--kernels", named]) == (6 if outcome == "not loaded" else 0)
-        assert json.loads(capsys.readouterr().out)[0]["outcome"] == outcome
+        assert json.loads(capsys.readouterr().out)["items"][0]["outcome"] == outcome
 
 
 LOADING = {"ir_override": "evil.ptx", "ptx_options": "-o mark"}
@@ -292,7 +292,7 @@ def test_a_file_gives_a_compiler_no_files(where, option, capsys):
     record = Record(key=key, winner=Config(config), default=Config(default), timing=Timing(1.0, 1.0, 1.0, 3))
     lock_of([record], LockPlan())[0].write("lock.json")
     assert main(["verify", "lock.json", "--static", "--json", "--kernels", "double.py"]) == 5
-    (verdict,) = json.loads(capsys.readouterr().out)
+    (verdict,) = json.loads(capsys.readouterr().out)["items"]
     assert (verdict["outcome"], f"{option} of a file is not used" in verdict["reason"]) == ("invalid", True)
     device = read_lockfile("lock.json").devices[0].alias
     assert f"{option} of a file is not used" in prepare("lock.json", targets=[double], alias=device).failed[0][1]

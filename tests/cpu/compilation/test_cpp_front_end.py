@@ -14,7 +14,7 @@ sys.path.append(str(PROJECT / "examples"))
 from cpp_kernel import CppCompiler, CppKernel, product  # noqa: E402
 
 from triton_ops import ConfigSpace, MissingDependencyError, Operation, TensorSpec, tune  # noqa: E402
-from triton_ops.backend import Arguments, compiler_of  # noqa: E402
+from triton_ops.backend import Arguments, Compiler  # noqa: E402
 from triton_ops.compilation import CompilePool  # noqa: E402
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
@@ -78,7 +78,7 @@ def test_configs_are_compiled_by_the_pool_isolated_verified_raced_and_dispatched
 
 @needs_builder
 def test_the_pool_leaves_libraries_that_the_measuring_process_loads(compilations):
-    compiler = compiler_of(TWICE, Arguments(), None, {})
+    compiler = Compiler.of(TWICE, Arguments(), None, {})
     assert isinstance(compiler, CppCompiler)
     with CompilePool(compiler, workers=1) as pool:
         good, bad = (pool.submit(Config(WAY=way, OPT=1)) for way in (1, 3))

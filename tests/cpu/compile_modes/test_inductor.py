@@ -63,7 +63,7 @@ def test_every_option_set_names_options_that_this_torch_has(name):
         ("max_autotune", "written with hyphens: max-autotune"),
         ("max-autotun", "close are max-autotune"),
         ({"epilogue_fusio": True}, "close are epilogue_fusion"),
-        ({"qqqqq": 1, "epilogue-fusion": False}, "no option 'qqqqq'; `triton-ops inductor options` lists"),
+        ({"qqqqq": 1, "epilogue-fusion": False}, "no option 'qqqqq'; `triton-ops torch options` lists"),
         ("qqqqq", "known are default, "),
         ("qqqqq", ", no-fusion, "),
         ("gemm-atn", "no mode or option set 'gemm-atn'; close are gemm-aten"),

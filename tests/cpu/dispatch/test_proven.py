@@ -24,7 +24,7 @@ from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.records.store import open_store
 from triton_ops.ship import choose_portfolio
 from triton_ops.space import Config
-from triton_ops.terminal import CHECK_FAILED
+from triton_ops.terminal import ExitCode
 from triton_ops.values import Key
 
 ALONE = "no other config ran, so that nothing was compared"
@@ -210,7 +210,7 @@ def test_it_is_not_pinned_unless_that_is_asked_for_and_then_the_lockfile_says_so
     assert main(["lock"]) == 0
     assert [entry.label for entry in read_lockfile("triton-ops.lock.json").entries] == ["16"]
     assert main(["lock", "--check"]) == 0
-    assert main(["lock", "--check", "--allow-unproven"]) == CHECK_FAILED
+    assert main(["lock", "--check", "--allow-unproven"]) == ExitCode.CHECK_FAILED
     assert main(["lock", "--allow-unproven"]) == 0
     first, second = read_lockfile("triton-ops.lock.json").entries
     assert (first.label, first.origin.unproven, first.measured.gain) == ("8", ALONE, None)

@@ -14,7 +14,7 @@ from benchmarks.shipped import package_data
 
 from tests.near import drawn
 from triton_ops import kernels, on_miss, share_lockfile
-from triton_ops.backend import matrix_descriptor, source_of
+from triton_ops.backend import Source, matrix_descriptor
 from triton_ops.base import host
 from triton_ops.benchmark.command_bench import BenchRequest, bench_contestants
 from triton_ops.device import DeviceSpec
@@ -291,7 +291,7 @@ def test_what_makes_descriptors_is_as_it_was_when_winners_were_found(name):
 
 def test_a_helper_of_a_kernel_may_lie_anywhere(monkeypatch):
     def fingerprint():
-        return source_of(partial(kernels.load("matmul").kernel.first.made)).fingerprint
+        return Source.of(partial(kernels.load("matmul").kernel.first.made)).fingerprint
 
     before = fingerprint()
     for helper in (dtype_name, matrix_descriptor):
@@ -302,7 +302,7 @@ def test_a_helper_of_a_kernel_may_lie_anywhere(monkeypatch):
 def test_how_a_package_is_imported_is_no_part_of_a_kernel(monkeypatch):
     def identity():
         grid = kernels.load("matmul").kernel.first.grid
-        found = source_of(partial(grid))  # a new callable, which no earlier answer stands for
+        found = Source.of(partial(grid))  # a new callable, which no earlier answer stands for
         return found.fingerprint, found.packages
 
     before = identity()

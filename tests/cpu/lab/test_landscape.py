@@ -112,7 +112,7 @@ def test_the_command_prints_tunables_and_cliffs(cli, tmp_path):
     assert ran.code == 0, ran.err
     assert "64: +100%, 128: +0%, 256: +30%" in ran.out
     assert "num_warps 4 -> 2" in ran.out
-    found = json.loads(cli("sensitivity", str(tmp_path / "two.json"), "--json").out)
+    found = json.loads(cli("sensitivity", str(tmp_path / "two.json"), "--json").out)["items"]
     assert found[0]["knobs"][0]["name"] == "num_warps"
     assert found[0]["cliffs"][0]["spills"] == 12
     (tmp_path / "none.json").write_text("{}")

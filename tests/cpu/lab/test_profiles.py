@@ -253,7 +253,7 @@ def test_a_verdict_has_its_numbers(profile, verdict, said):
         (kernel(by_registers=4.0, by_shared=1.0, by_warps=16.0, by_blocks=32.0), "fewer stages"),
         (kernel(stall=("barrier", 9.0)), "fewer warps"),
         (kernel(duration_s=2e-6), "CUDA graph"),
-        (kernel(local=1e6, registers=255.0, occupancy=6.0), "triton-ops spills"),
+        (kernel(local=1e6, registers=255.0, occupancy=6.0), "triton-ops explain spills"),
         (kernel(conflicts=45.0), "different banks"),
     ],
 )
@@ -363,7 +363,7 @@ def test_where_there_is_no_profiler_that_is_said(cli, monkeypatch):
         command.find_ncu()
     ran = cli("profile", "run", "--", "python", "x.py")
     assert ran.code == 3
-    assert "triton-ops profile command" in ran.err
+    assert "triton-ops explain profile command" in ran.err
 
 
 STAND_IN = """#!/bin/sh
@@ -418,7 +418,7 @@ def test_a_live_report_of_kernels_of_known_kind_is_judged_right(tmp_path, page):
     found = {one.judgement.profile.kernel: one.judgement for one in report.kernels}
     assert {name: one.verdict for name, one in found.items()} == LIVE
     assert report.notes == ()
-    assert "triton-ops spills" in found["profiled_spill"].steps[0].what
+    assert "triton-ops explain spills" in found["profiled_spill"].steps[0].what
     assert not any("spill" in step.what for step in found["profiled_product"].steps)
     assert found["profiled_spill"].profile.registers == 255
     assert "device memory" in "; ".join(found["profiled_copy"].reasons)

@@ -81,7 +81,12 @@ def test_the_command_prints_a_table_or_json_and_refuses_other_files(tmp_path, ca
     assert main(["profile", "ptxas", str(path)]) == 0
     assert "spills" in capsys.readouterr().out
     assert main(["profile", "ptxas", str(path), "--json"]) == 0
-    assert [one["verdict"] for one in json.loads(capsys.readouterr().out)] == ["spills", "fits", "frame", "refused"]
+    assert [one["verdict"] for one in json.loads(capsys.readouterr().out)["items"]] == [
+        "spills",
+        "fits",
+        "frame",
+        "refused",
+    ]
     path.write_bytes(b"\xff\x00 no log")
     with pytest.raises(ProfileError, match="says nothing of a kernel"):
         read_ptxas(path)

@@ -13,6 +13,7 @@ triton = pytest.importorskip("triton")
 
 from tests import inferred_kernels as kernels  # noqa: E402
 from triton_ops import ConfigSpace, Constraint, Operation, RankedConfig, TensorSpec, TritonKernel, rank  # noqa: E402
+from triton_ops.device import device_spec  # noqa: E402
 from triton_ops.exceptions import (  # noqa: E402
     DeviceError,
     EmptySpaceError,
@@ -22,7 +23,6 @@ from triton_ops.exceptions import (  # noqa: E402
     UnknownTunableError,
 )
 from triton_ops.kernels import load  # noqa: E402
-from triton_ops.lab import device_spec  # noqa: E402
 from triton_ops.lab.expectation import Explained, _fit_remarks, _remarks  # noqa: E402  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.tuner import Survey  # noqa: E402
@@ -160,7 +160,7 @@ def test_a_grid_that_cannot_be_told_is_the_reason():
 def test_the_command_prints_a_list_as_json(cli, target):
     ran = cli("rank", f"{target}:plain", "--gpu", H200, "--json", "--jobs", "2")
     assert ran.code == 0, ran.err
-    found = json.loads(ran.out)
+    found = json.loads(ran.out)["items"]
     assert len(found) == 9
     assert set(found[0]) == {"config", "expected_ms", "lower_bound_ms", "source", "limited_by"}
     assert found[0]["source"] == "inferred"
@@ -298,7 +298,7 @@ def test_fewer_stages_for_more_blocks_are_no_advice_to_a_config_that_spills_much
     residents = spec.limits.residents(64, 128 << 10, 16)
     (found,) = _remarks(residents, None, Resources(64, spilled, 128 << 10), 4, spec)
     assert said in found
-    assert ("triton-ops spills tries cures" in found) == bool(spilled)
+    assert ("triton-ops explain spills tries cures" in found) == bool(spilled)
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "nan"])

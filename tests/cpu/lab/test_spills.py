@@ -273,4 +273,4 @@ def test_without_a_gpu_a_target_is_asked_for(cli):
         pytest.skip("a GPU is here")
     ran = cli("spills", "matmul", "--shape", "512x512x512")
     assert ran.code == 3
-    assert "name a target: --target sm_90" in ran.err
+    assert "name a target: --gpu sm_90" in ran.err

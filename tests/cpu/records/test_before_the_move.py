@@ -134,9 +134,9 @@ def commands(cache, lockfile):
 def test_the_command_line_reads_them(interpreted, folder, tmp_path):
     lockfile = shutil.copy(DATA / "triton-ops.lock.json", tmp_path)
     answers = interpreted(commands, str(folder), str(lockfile))
-    assert {record["key"]["kernel"]: record["winner"] for record in answers["show"][1]} == WINNERS
+    assert {record["key"]["kernel"]: record["winner"] for record in answers["show"][1]["items"]} == WINNERS
     code, verdicts = answers["verify"]
-    assert (code, {verdict["reason"] for verdict in verdicts}) == (0, {"nothing is measured"})
-    assert {verdict["entry"]["kernel"]: verdict["entry"]["config"] for verdict in verdicts} == WINNERS
+    assert (code, {verdict["reason"] for verdict in verdicts["items"]}) == (0, {"nothing is measured"})
+    assert {verdict["entry"]["kernel"]: verdict["entry"]["config"] for verdict in verdicts["items"]} == WINNERS
     code, plan = answers["lock"]
     assert (code, plan["entries"], plan["changes"]) == (0, 3, [])

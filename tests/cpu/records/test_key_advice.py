@@ -110,7 +110,7 @@ def test_losses_are_read_from_run_logs(tmp_path, monkeypatch, steady_clock, caps
         assert all(measured(found, Config(step=step)) is not None for step in (1, 2, 3))
     capsys.readouterr()
     assert main(["keys", "--key", "m", "--json"]) == 0
-    (told,) = json.loads(capsys.readouterr().out)
+    (told,) = json.loads(capsys.readouterr().out)["items"]
     assert [part["names"] for part in told["parts"]] == [["n"]]
     assert main(["keys"]) == 0
     assert "2 problems" in capsys.readouterr().out

@@ -21,11 +21,11 @@ from triton_ops.records import Finalist, Head, RunLog, read_run
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.lockfile import loads
 from triton_ops.records.run_log import CeilingFacts, Environment, RoofFacts
-from triton_ops.report.command_report import escape as escaped
 from triton_ops.report.report_page import page_of
 from triton_ops.report.run_facts import Report, paste_lines
 from triton_ops.request import Effort, Task
 from triton_ops.space import Config, ConfigSpace
+from triton_ops.terminal.facts import escape as escaped
 from triton_ops.values import Measurement, Problem, Resources, Status, Trial, Work
 
 HOSTILE = "<img src=https://example.org onerror=alert(1)></script>|`*@all`\x1b]0;x\x07"

@@ -260,7 +260,7 @@ def test_decorated_kernels_of_a_module_are_verified_by_name(tmp_path, capsys):
         records.append(Record(key=replace(key, device=Key.facts_of(H200)), winner=winner, timing=Timing(1, 1, 1, 3)))
     lock_for(*records).write(tmp_path / "lock.json")
     assert main(["verify", str(tmp_path / "lock.json"), "--static", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = json.loads(capsys.readouterr().out)["items"]
     assert [each["entry"]["kernel"] for each in told] == [f"tests.decorated_kernels:{name}" for name in calls]
     assert {each["outcome"] for each in told} == {"not measured"}
     assert type(decorated_kernels.theirs.cache) is dict
@@ -367,7 +367,7 @@ def test_the_command_tells_each_entry_and_exits_by_the_worst(tmp_path, capsys, m
     assert main(["verify", path, "--target", "locked_work.py:add_up", "--device", "cpu"]) == 0
     assert "1 entry: 1 ok" in capsys.readouterr().out
     assert main(["verify", path, "--static", "--json", "--target", "locked_work.py:add_up"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["outcome"] == "not measured"
+    assert json.loads(capsys.readouterr().out)["items"][0]["outcome"] == "not measured"
     (tmp_path / "locked_work.py").write_text(WORK.replace("range(at", "range(0 + at"))
     sys.modules.pop("locked_work")
     assert main(["verify", path, "--static", "--target", "locked_work.py:add_up"]) == 5

@@ -76,7 +76,7 @@ SPILL = Rule(
     id="register-spill",
     level="binary",
     symptom="slow by a large factor: values that do not fit into registers go to local memory and come back",
-    fix="a smaller tile, more warps, fewer accumulators; triton-ops spills tries the cures",
+    fix="a smaller tile, more warps, fewer accumulators; triton-ops explain spills tries the cures",
     decide=_find_spills,
 )
 

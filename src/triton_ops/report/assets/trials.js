@@ -6,7 +6,7 @@ const FIRST_VALUE = 11;
 const SHOWN = 50;
 const BEFORE = 3; // of the figures, which stand before the config
 const COLUMNS = [
-  ["#", AT.number], ["ms", AT.ms], ["over default", AT.relative], ["spread", AT.spread], ["after s", AT.at],
+  ["#", AT.number], ["ms", AT.ms], ["vs default", AT.relative], ["spread", AT.spread], ["after s", AT.at],
   ["registers", AT.registers], ["bytes spilled", AT.spills], ["bytes shared", AT.shared], ["compile s", AT.compile],
 ];
 
@@ -47,7 +47,7 @@ function ordered(trials, order) {
 function figure(row, column) {
   const value = row[column];
   if (value === null) return "–";
-  if (column === AT.relative) return `${value.toFixed(3)}x`;
+  if (column === AT.relative) return `${(1 / value).toFixed(2)}x`;
   if (column === AT.spread) return `${(100 * value).toFixed(1)}%`;
   return column === AT.at ? value.toFixed(1) : short(value);
 }

@@ -88,7 +88,7 @@ function showMap() {
     if (Number.isFinite(slower)) made.style.background = `rgba(var(--heat), ${(0.6 * Math.max(0, Math.log(slower) / Math.log(worst))).toFixed(3)})`;
     return made;
   };
-  filledTable(document.getElementById("map"), ["problem", "ms", "of limit", "over default", ...found.configs],
+  filledTable(document.getElementById("map"), ["problem", "ms", "of limit", "vs default", ...found.configs],
     found.rows.map(([name, ...facts]) => element("tr", {}, element("th", { class: "left", scope: "row" }, name),
       cells("td", facts.slice(0, 3)), facts[3].map(cell))));
 }

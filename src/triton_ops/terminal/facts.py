@@ -1,0 +1,278 @@
+"""What a command says, as one value with three writers: lines of a terminal, Markdown, and a JSON document."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import typer
+
+from triton_ops import settings
+from triton_ops.base import NamedFile, escaped
+from triton_ops.exceptions import SettingsError
+from triton_ops.terminal.console import State, say, tell, unstyled
+
+SCHEMA_VERSION = 1
+_GAP = "  "
+_LEAST = 24  # columns for text in a narrow window, since one or two words per line cannot be read
+_PLAIN = re.compile(r"[A-Za-z0-9 =%,.+()/'-]*")
+_CODE = re.compile(r"[A-Za-z0-9_:=%,.+()/' -]*")
+_LINK = re.compile(r"//|www\.", re.IGNORECASE)  # what a reader of Markdown makes a link of by itself
+_OTHER = re.compile(r"[^A-Za-z0-9 ]")
+
+
+class _Part(Protocol):
+    def printed(self, columns: int | None) -> Iterator[str]: ...
+    def markdown(self) -> Iterator[str]: ...
+
+
+class Facts:
+    """Facts, tables and texts in their order for people, and the data of a JSON document for scripts.
+
+    A command returns one. `kind` names the document; data that is no mapping becomes its `items`, and a function is
+    called for it only where a document is written. `code` is the exit code of the command.
+    """
+
+    def __init__(self, kind: str, data: Any = (), *, code: int = 0) -> None:
+        self.kind = kind
+        self.code = code
+        self.messages: list[tuple[str, str, str]] = []
+        self.failed: list[tuple[str, str, str]] = []
+        self._data = data
+        self._parts: list[_Part] = []
+
+    def table(
+        self,
+        header: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        right: Collection[str] = (),
+        *,
+        title: str = "",
+        note: str = "",
+        narrow: Callable[[], Facts] | None = None,
+    ) -> Facts:
+        """Add a table; `right` names columns of numbers, and `narrow` makes what stands for one that does not fit."""
+        self._parts.append(_Table(header, rows, right, title, note, narrow))
+        return self
+
+    def listing(self, facts: Mapping[str, str], title: str = "") -> Facts:
+        """Add names on the left with facts on the right."""
+        return self.table(("", ""), list(facts.items()), title=title)
+
+    def text(self, text: str, head: str = "", *, bold: bool = False) -> Facts:
+        """Add a text that goes on below its first line, after a head; the head is bold, and all of it if asked."""
+        self._parts.append(_Text(text, head, bold))
+        return self
+
+    def lines(self, *lines: str) -> Facts:
+        """Add lines that are not wrapped, such as a drawing."""
+        self._parts.append(_Lines(lines))
+        return self
+
+    def heading(self, text: str) -> Facts:
+        """Begin what is said of one of several subjects."""
+        self._parts.append(_Heading(text, first=not self._parts))
+        return self
+
+    def paste(self, title: str, text: str) -> Facts:
+        """Add a text of Python to paste."""
+        self._parts.append(_Code(title, text))
+        return self
+
+    def tell(self, message: str, head: str = "", colour: str = "") -> Facts:
+        """Add a message for stderr, which follows the data."""
+        self.messages.append((message, head, colour))
+        return self
+
+    def tell_most(self, messages: Sequence[str], most: int, what: str) -> Facts:
+        """Add messages for stderr; without `-v` at most so many, and the number of the others."""
+        shown = messages if State.verbose else messages[:most]
+        for message in shown:
+            self.tell(message)
+        more = len(messages) - len(shown)
+        return self.tell(f"{more} more {what}; -v shows them") if more else self
+
+    @property
+    def hint_of_failures(self) -> str:
+        """The end of a line on configs that failed, which says how to see why; empty where that is told."""
+        return "; -v says why configs failed" if self.failed and not State.verbose else ""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The JSON document: its kind, the version of its form, and the data."""
+        data = self._data() if callable(self._data) else self._data
+        body = data if isinstance(data, Mapping) else {"items": data}
+        return {"kind": f"triton-ops {self.kind}", "schema_version": SCHEMA_VERSION, **body}
+
+    def printed(self, columns: int | None) -> list[str]:
+        """The lines for a terminal of so many columns; None is no limit."""
+        return [line for part in self._parts for line in part.printed(columns)]
+
+    def markdown(self) -> str:
+        """The same as Markdown, in which no text of somebody is a link, a mention or markup."""
+        return "\n".join(line for part in self._parts for line in part.markdown())
+
+    def show_ahead(self) -> None:
+        """Write it while the command goes on, where lines and no JSON document are asked for."""
+        if not State.as_json:
+            say(*self.printed(width()))
+            for message in self.messages:
+                tell(*message)
+
+    @staticmethod
+    def save(path: Path, content: str | Sequence[str], hint: str) -> None:
+        """Write a file that an option names, lines as stdout gets them; `SettingsError` if it cannot be written."""
+        text = content if isinstance(content, str) else "".join(f"{escaped(unstyled(line))}\n" for line in content)
+        try:
+            NamedFile(path).write(text)
+        except OSError as error:
+            raise SettingsError(f"{path} cannot be written: {error.strerror or error}", hint=hint) from error
+
+
+@dataclass(frozen=True)
+class _Table:
+    header: Sequence[str]  # empty strings for a list of names and facts
+    rows: Sequence[Sequence[str]]
+    right: Collection[str]
+    title: str
+    note: str
+    narrow: Callable[[], Facts] | None
+
+    def printed(self, columns: int | None) -> Iterator[str]:
+        if self.title:
+            yield from ("", bold(self.title))
+        if self.rows:
+            lines = self._lines(columns)
+            if self.narrow is None or columns is None or all(len(line) <= columns for line in self._lines(None)):
+                yield from [bold(lines[0]), *lines[1:]] if any(self.header) else lines
+            else:
+                yield from self.narrow().printed(columns)
+        if self.note:
+            yield from paragraph("", self.note, columns)
+
+    def _lines(self, columns: int | None) -> list[str]:
+        """The lines of the table, of which only the last column is wrapped."""
+        sizes = [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
+        lines = []
+        for row in [self.header, *self.rows] if any(self.header) else self.rows:
+            cells = [
+                cell.rjust(size) if name in self.right else cell.ljust(size)
+                for cell, size, name in zip(row[:-1], sizes, self.header, strict=False)
+            ]
+            lines += paragraph("".join(cell + _GAP for cell in cells), row[-1], columns)
+        return lines
+
+    def markdown(self) -> Iterator[str]:
+        if self.title:
+            yield from (f"## {self.title}", "")
+        if self.rows:
+            header = self.header if any(self.header) else ("what", "value")
+            yield self._row(header)
+            yield "|" + "|".join(" ---: " if name in self.right else " --- " for name in header) + "|"
+            yield from map(self._row, self.rows)
+            yield ""
+        if self.note:
+            yield from (escape(self.note), "")
+
+    @staticmethod
+    def _row(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(map(escape, cells))} |"
+
+
+@dataclass(frozen=True)
+class _Text:
+    text: str
+    head: str
+    bold: bool
+
+    def printed(self, columns: int | None) -> Iterator[str]:
+        first, *rest = paragraph(self.head, self.text, columns)
+        if self.bold:
+            yield from map(bold, (first, *rest))
+        else:
+            yield from [bold(self.head) + first[len(self.head) :] if self.head.strip() else first, *rest]
+
+    def markdown(self) -> Iterator[str]:
+        yield from (escape(self.head + self.text), "")
+
+
+@dataclass(frozen=True)
+class _Lines:
+    lines: Sequence[str]
+
+    def printed(self, columns: int | None) -> Iterator[str]:  # noqa: ARG002 - a part's signature
+        yield from self.lines
+
+    def markdown(self) -> Iterator[str]:
+        yield from _fenced("text", self.lines)
+
+
+@dataclass(frozen=True)
+class _Heading:
+    text: str
+    first: bool
+
+    def printed(self, columns: int | None) -> Iterator[str]:  # noqa: ARG002 - a part's signature
+        if not self.first:
+            yield ""
+
+    def markdown(self) -> Iterator[str]:
+        yield from (f"# {escape(self.text)}", "")
+
+
+@dataclass(frozen=True)
+class _Code:
+    title: str
+    text: str
+
+    def printed(self, columns: int | None) -> Iterator[str]:
+        for line in self.text.splitlines():
+            yield from paragraph(f"{self.title}: ", line, columns)
+
+    def markdown(self) -> Iterator[str]:
+        yield from (f"{self.title}:", "", *_fenced("python", self.text.splitlines()))
+
+
+def _fenced(language: str, lines: Sequence[str]) -> list[str]:
+    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{fence}{language}", *lines, fence, ""]
+
+
+def escape(text: str) -> str:
+    """A text of somebody as Markdown that shows it as it is: never a link, a mention, another cell or a line's end."""
+    text = " ".join(text.split())
+    if _LINK.search(text) is None:
+        if _PLAIN.fullmatch(text):
+            return text
+        if _CODE.fullmatch(text):
+            return f"`{text}`"
+    return f"<code>{_OTHER.sub(lambda match: f'&#{ord(match[0])};', text)}</code>"
+
+
+def paragraph(head: str, text: str, width: int | None) -> list[str]:
+    """`head` and `text`, wrapped between words below its first line to `width` columns; None is no limit."""
+    if width is None:
+        return [(head + text).rstrip()]
+    room = max(width - len(head), _LEAST)
+    lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+    indent = " " * len(head)
+    return [((indent if number else head) + line).rstrip() for number, line in enumerate(lines)]
+
+
+def bold(text: str) -> str:
+    """`text` for stdout: bold on a terminal, plain in files and pipes and if `NO_COLOR` is set."""
+    return typer.style(text, bold=True) if sys.stdout.isatty() and settings.colours() else text
+
+
+def width() -> int | None:
+    """The columns of stdout; None for a file or a pipe, in which lines are not wrapped."""
+    if sys.stdout.isatty() or settings.columns() is not None:
+        return settings.columns() or shutil.get_terminal_size().columns
+    return None

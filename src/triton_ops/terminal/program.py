@@ -1,0 +1,295 @@
+"""The program: its commands by sections, imported when they are called, the names that they had, and completion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Annotated, Any, TypeAlias
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from triton_ops.terminal.console import State, say
+from triton_ops.terminal.facts import Facts
+from triton_ops.terminal.option_types import SharedJson, Verbose, option
+from triton_ops.terminal.running import run
+
+_BARE: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
+_COMPLETE = "__complete"  # the words so far, the last of which is begun; candidates are printed
+_NO_FILES = "no files"  # the last line, where the shell is not to propose names of files
+_SHELLS = {
+    "bash": """\
+_triton_ops() {{
+    local IFS=$'\\n' lines
+    lines=($({program} {complete} "${{COMP_WORDS[@]:1:COMP_CWORD}}" 2>/dev/null))
+    if [ "${{lines[-1]}}" = "{no_files}" ]; then unset 'lines[-1]'; else compopt -o default; fi
+    COMPREPLY=("${{lines[@]%%$'\\t'*}}")
+}}
+complete -F _triton_ops {program}
+""",
+    "zsh": """\
+#compdef {program}
+_triton_ops() {{
+    local -a lines
+    lines=("${{(@f)$({program} {complete} "${{(@)words[2,CURRENT]}}" 2>/dev/null)}}")
+    if [[ "${{lines[-1]}}" == "{no_files}" ]]; then lines[-1]=(); else _files; fi
+    lines=("${{(@)lines//:/\\\\:}}")
+    _describe '{program}' "${{(@)lines/$'\\t'/:}}"
+}}
+compdef _triton_ops {program}
+""",
+    "fish": """\
+function __triton_ops
+    set -l words (commandline -opc) (commandline -ct)
+    {program} {complete} $words[2..] 2>/dev/null | string match -v "{no_files}"
+end
+complete -c {program} -a '(__triton_ops)'
+""",
+}
+"""What each shell reads for completion: it asks the program for the candidates."""
+
+
+_Place: TypeAlias = tuple[str, str, str]  # a room, the function in its face, and the short help
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of commands, each imported when it is called.
+
+    A command's path has its words, such as `cache show`. A path that is also the beginning of others has them as its
+    views: `explain TARGET` beside `explain rank TARGET`. A former path works as before, and names the one that it has
+    now on stderr. The texts of groups are those of paths that are only beginnings, former ones too.
+    """
+
+    name: str
+    help: str
+    _: KW_ONLY
+    version: str
+    epilog: str
+    sections: Mapping[str, Mapping[str, _Place]]
+    groups: Mapping[str, str]
+    former: Mapping[str, str]
+    words: Mapping[str, tuple[str, str]]  # a room and its function, whose names complete a value of this metavar
+
+    def run(self, arguments: Sequence[str]) -> int:
+        """Run a command by the words after the program's name, and return the exit code."""
+        if arguments[:1] == [_COMPLETE]:
+            say(*self.candidates(arguments[1:]))
+            return 0
+        return run(lambda: self.root, arguments, self.name, self.version)
+
+    @cached_property
+    def root(self) -> TyperGroup:
+        """All commands, in the form of the parser under Typer."""
+        root = typer.main.get_command(self._app())
+        assert isinstance(root, _Sections)
+        places = {path: place for section in self.sections.values() for path, place in section.items()}
+        root.sections = {name: list(dict.fromkeys(path.split()[0] for path in section))
+                         for name, section in self.sections.items()}  # fmt: skip
+        for path, place in places.items():
+            self._add(root, path, _ImportedLater(path, place))
+        for path, now in self.former.items():
+            note = f"`{self.name} {path}` is now `{self.name} {now}`"
+            self._add(root, path, _ImportedLater(path, places[now], note))
+        self._add(root, "completion", _ImportedLater("completion", self._completion, hidden=True))
+        _unconverted(root)
+        return root
+
+    def _app(self) -> typer.Typer:
+        app = typer.Typer(
+            name=self.name, help=self.help, epilog=self.epilog, no_args_is_help=True, cls=_Sections, **_BARE
+        )
+
+        @app.callback()
+        def _options(
+            version: Annotated[
+                bool, option("--version", "Print the version and exit.", is_eager=True, callback=_show_version)
+            ] = False,
+            verbose: Verbose = False,  # its callback has acted
+        ) -> None:
+            """The options of the program itself; the help text is given to the app."""
+
+        return app
+
+    def _add(self, root: TyperGroup, path: str, command: _ImportedLater) -> None:
+        """Put a command at its path, below groups, or below the command whose view it is."""
+        *above, _ = path.split()
+        group: TyperGroup = root
+        for depth, word in enumerate(above, 1):
+            beginning = " ".join(above[:depth])
+            inner = group.commands.get(word)
+            if inner is None:
+                inner = TyperGroup(
+                    name=word, help=self.groups[beginning], no_args_is_help=True, rich_markup_mode=None,
+                    hidden=command.is_former,
+                )  # fmt: skip
+                group.add_command(_unconverted(inner))
+            elif not isinstance(inner, TyperGroup):
+                inner = _Views(inner)
+                group.add_command(_unconverted(inner))
+            group = inner
+        command.hidden = command.hidden or (command.is_former and not group.hidden)
+        group.add_command(command)
+
+    def _completion(self) -> Any:
+        def completion(
+            shell: Annotated[str, typer.Argument(metavar="SHELL", help=f"One of {', '.join(_SHELLS)}.")],
+        ) -> Facts:
+            """Print what a shell reads to complete commands, options and targets.
+
+            For bash: eval "$(triton-ops completion bash)"; for fish: triton-ops completion fish | source.
+            """
+            if shell not in _SHELLS:
+                raise typer.BadParameter(f"there is no completion for {shell!r}; there is for {', '.join(_SHELLS)}")
+            script = _SHELLS[shell].format(program=self.name, complete=_COMPLETE, no_files=_NO_FILES)
+            return Facts("completion", {"shell": shell, "script": script}).lines(*script.splitlines())
+
+        return completion
+
+    def candidates(self, words: Sequence[str]) -> list[str]:
+        """The words that can stand in place of the last one, each with its help after a tab."""
+        *before, begun = words or [""]
+        group, command, before = self._reached(before)
+        candidates: dict[str, str] = {}
+        takes_files = False
+        if group is not None and not begun.startswith("-") and not before:
+            candidates |= {name: each.short_help or "" for name, each in group.commands.items() if not each.hidden}
+        if command is not None:
+            parameters = imported(command).params
+            value = _valued(parameters, before[-1]) if before else None
+            if value is None and begun.startswith("-"):
+                candidates |= {name: one.help or "" for one in parameters if one.param_type_name == "option"
+                               and not one.hidden for name in (*one.opts, *one.secondary_opts)}  # fmt: skip
+            else:
+                value = value or next((one for one in parameters if one.param_type_name == "argument"), None)
+                if value is not None and value.metavar in self.words:
+                    candidates |= dict.fromkeys(_named(*self.words[value.metavar])(), "")
+                takes_files = value is not None
+        lines = [f"{name}\t{text}".rstrip("\t") for name, text in candidates.items() if name.startswith(begun)]
+        return lines if takes_files else [*lines, _NO_FILES]
+
+    def _reached(self, words: Sequence[str]) -> tuple[TyperGroup | None, _ImportedLater | None, list[str]]:
+        """The group and the command that words lead to, and the words that are left for the command."""
+        at: Any = self.root
+        rest = list(words)
+        while isinstance(at, TyperGroup) and rest and rest[0] in at.commands:
+            at = at.commands[rest.pop(0)]
+        if isinstance(at, _ImportedLater):
+            return None, at, rest
+        return at, at.itself if isinstance(at, _Views) else None, rest
+
+
+def _show_version(context: typer.Context, value: bool) -> None:
+    if value:
+        say(f"{context.info_name} {context.obj}")
+        raise typer.Exit
+
+
+def _valued(parameters: Sequence[Any], word: str) -> Any:
+    """The option that a word names and whose value comes next; None if there is none."""
+    return next((one for one in parameters if word in one.opts and not getattr(one, "is_flag", True)), None)
+
+
+class _ImportedLater(TyperCommand):
+    """A command with its name and short help; its room has the rest, or a function makes it."""
+
+    def __init__(self, path: str, place: _Place | Callable[[], Any], note: str = "", *, hidden: bool = False) -> None:
+        text = place[2] if isinstance(place, tuple) else ""
+        super().__init__(name=path.split()[-1], short_help=text, hidden=hidden)
+        self.place = place
+        self.note = note
+
+    @property
+    def is_former(self) -> bool:
+        """True for a name that a command had."""
+        return bool(self.note)
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """The context of the imported command, which takes the place of this one."""
+        context = imported(self).make_context(info_name, args, parent, **extra)
+        State.renamed = self.note
+        return context
+
+
+class _Views(TyperGroup):
+    """A command with views of its subject: a first word that names one leads to it, else the command itself is run."""
+
+    def __init__(self, itself: Any) -> None:
+        super().__init__(name=itself.name, short_help=itself.short_help, rich_markup_mode=None)
+        self.itself = itself
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """The context of the view that is named, below that of this group, or that of the command itself."""
+        if args and args[0] in self.commands:
+            return super().make_context(info_name, args, parent, **extra)
+        command = imported(self.itself)
+        texts = {name: each.short_help for name, each in self.commands.items() if not each.hidden}
+        width = max(map(len, texts))
+        views = [f"  {name.ljust(width)}  {text}" for name, text in texts.items()]
+        command.epilog = "\n".join(["\b", "Views, each with its own --help:", *views])
+        return command.make_context(info_name, args, parent, **extra)
+
+
+class _Sections(TyperGroup):
+    """The program's commands, listed by sections."""
+
+    sections: Mapping[str, Sequence[str]] = {}
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - its signature in the parser
+        """Write a list of commands for each section."""
+        width = max(len(name) for names in self.sections.values() for name in names)
+        for title, names in self.sections.items():
+            with formatter.section(title):
+                rows = [(name.ljust(width), self.commands[name].short_help or self.commands[name].help or "")
+                        for name in names]  # fmt: skip
+                formatter.write_dl(rows)
+
+
+def imported(command: _ImportedLater) -> Any:
+    """The command that another one stands for, in the form of the parser under Typer."""
+    place = command.place
+    function = _named(*place[:2]) if isinstance(place, tuple) else place()
+    single = function
+    if not isinstance(function, typer.Typer):
+        single = typer.Typer(**_BARE)
+        single.command(command.name)(function)
+    whole = _unconverted(typer.main.get_command(single))
+    whole.params += [one for one in _shared() if not any(set(one.opts) & set(own.opts) for own in whole.params)]
+    return whole
+
+
+def _named(room: str, name: str) -> Any:
+    return getattr(import_module(f"triton_ops.{room}"), name)
+
+
+def _shared() -> Iterator[Any]:
+    """The options that every command has, as its last ones."""
+
+    def options(as_json: SharedJson = False, verbose: Verbose = False) -> None:
+        """Options whose callbacks act."""
+
+    single = typer.Typer(**_BARE)
+    single.command()(options)
+    yield from _unconverted(typer.main.get_command(single)).params
+
+
+class _Unchanged:
+    """The conversion for values to which the parser has already given the right type: it changes nothing."""
+
+    @staticmethod
+    def coerce(value: Any, **_context: Any) -> Any:
+        return value
+
+
+def _unconverted(command: Any) -> Any:
+    """The same command, changed so that pydantic does not convert its texts and flags.
+
+    Typer 0.29 converts every value with an adapter of pydantic, even a text into a text. The import of pydantic would
+    take half of the time of `triton-ops cache show`. Versions of Typer without pydantic ignore the attribute set here.
+    """
+    for parameter in command.get_params(typer.Context(command)):  # with `--help`
+        if getattr(getattr(parameter, "type_descriptor", None), "annotation", None) in (str, bool):
+            parameter.get_runtime_param = _Unchanged
+    return command

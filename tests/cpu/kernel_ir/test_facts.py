@@ -1,0 +1,87 @@
+"""The facts of a kernel's TTIR as terms, and the numbers that these terms are for the programs of a launch."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cpu.kernel_ir.test_ttir import COPY, GIVEN, WHILE, work
+from triton_ops.kernel_ir import KernelFacts
+from triton_ops.kernel_ir.operations import OPERATIONS
+
+
+def facts(body=""):
+    return KernelFacts.of(COPY.replace("BODY", body))
+
+
+def test_addresses_and_masks_are_terms():
+    load, store = facts().accesses
+    assert (load.kind, store.kind) == ("load", "store")
+    assert load.offset.words == "128·program_id(0) + i"
+    assert load.offset is store.offset
+    assert load.mask.words == "128·program_id(0) + i < arg2"
+
+
+def test_a_condition_and_its_opposite_are_one_term_refused():
+    terms = facts().terms
+    condition = terms.at_least_zero(terms.whole(terms.make("argument", "n")))
+    assert terms.both(condition, terms.refuse(condition)) is terms.false
+    assert terms.either(condition, terms.refuse(condition)) is terms.true
+
+
+def test_without_data_one_term_stands_for_all_of_it():
+    body = """
+    %x = arith.mulf %9, %9 : tensor<128xf32>
+    %y = arith.addf %x, %9 : tensor<128xf32>
+    """
+    text = COPY.replace("BODY", body)
+    whole, addresses = KernelFacts.of(text), KernelFacts.of(text, data=False)
+    assert addresses.terms.count < whole.terms.count
+    assert [one.offset.words for one in addresses.accesses] == [one.offset.words for one in whole.accesses]
+    assert [one.elements for one in addresses.computations] == [128, 128]
+
+
+def test_what_a_while_loop_hands_on_is_known_after_it():
+    after = """
+    %p = tt.addptr %arg0, %w : !tt.ptr<f32>, i32
+    %v = tt.load %p : !tt.ptr<f32>
+    """
+    loop = WHILE.replace("{predicate}", "slt").replace("{step}", "%c128_i32")
+    (loaded,) = (one for one in work(loop + after).accesses if one.kind == "load" and one.tile == 1)
+    assert loaded.known
+    assert loaded.shared[-1] == 1, "every program ends at the same number"
+
+
+def test_an_address_from_a_number_is_of_no_argument():
+    body = """
+    %a = arith.extsi %0 : i32 to i64
+    %p = tt.int_to_ptr %a : i64 -> !tt.ptr<f32>
+    %v = tt.load %p : !tt.ptr<f32>
+    """
+    (loaded,) = (one for one in work(body).accesses if one.argument < 0)
+    assert loaded.known
+    assert loaded.shared[-1] == 8, "each of 8 programs has its own"
+
+
+@pytest.mark.parametrize(("condition", "share"), [("%odd", 0.5), ("%always", 1.0)])
+def test_programs_come_to_a_branch_as_its_condition_has_it(condition, share):
+    body = f"""
+    %c1 = arith.constant 1 : i32
+    %c0 = arith.constant 0 : i32
+    %bit = arith.andi %0, %c1 : i32
+    %odd = arith.cmpi eq, %bit, %c1 : i32
+    %always = arith.cmpi sge, %0, %c0 : i32
+    scf.if {condition} {{
+      %p = tt.addptr %arg0, %0 : !tt.ptr<f32>, i32
+      %v = tt.load %p : !tt.ptr<f32>
+    }}
+    """
+    (loaded,) = (one for one in work(body).accesses if one.kind == "load" and one.tile == 1)
+    assert loaded.executions == share
+
+
+def test_an_operation_that_the_table_lacks_costs_only_what_it_makes(monkeypatch):
+    whole = work()
+    monkeypatch.delitem(OPERATIONS, "tt.make_range")
+    lost = work(given=GIVEN)
+    assert [one.argument for one in lost.accesses] == [one.argument for one in whole.accesses]
+    assert not any(one.known for one in lost.accesses)
