@@ -114,7 +114,7 @@ class KernelProblem:
         """The fingerprint of the reference's source; an empty text, which no record has, if it cannot be told."""
         if self.reference is None:
             return None
-        source = source_of(self.reference)
+        source = Source.of(self.reference)
         return source.fingerprint if source.unknown is None else ""
 
     @property

@@ -204,6 +204,9 @@ class RequestedTune:
     shared_cpus: SharedCpus | None = None
     asked: Key | None = None  # of the record, in place of the request's
 
+    def __post_init__(self) -> None:
+        self.effort  # noqa: B018 - a search that is none is refused before any work
+
     @cached_property
     def effort(self) -> Effort:
         """The effort that the options ask for."""
