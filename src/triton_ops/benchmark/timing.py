@@ -88,7 +88,7 @@ def _contestant(
     name: str, what: Any, arguments: Arguments, makers: dict[int, MakeArguments], device: str | None, seed: int
 ) -> Contestant:
     target, config = what if _is_pair(what) else (what, None)
-    config = _config_of(config or {})
+    config = Config.with_own_members(config or {})
     if isinstance(target, Operation) and _is_pair(what):
         if not arguments.positional and not arguments.keyword:
             task = TuneProblem(target=target, space=[config]).request(device, seed).task()
@@ -103,11 +103,6 @@ def _contestant(
     place = device_of(arguments, device)
     probe(place)
     return Contestant(name, kernel, config, device_name=place, arguments=makers[0])
-
-
-def _config_of(values: Mapping[str, Any]) -> Config:
-    """A config with the members of an `Enum` that it was given."""
-    return Config.with_own_members(values)
 
 
 def _is_pair(what: Any) -> bool:
@@ -180,8 +175,12 @@ def prepare(
     findings = {
         id(each): _explore(each, argument_sets[each.arguments][0]) for each in {id(c): c for c in contestants}.values()
     }
-    subjects = _subjects(argument_sets, timers, any(explored.rewrites for explored in findings.values()))
-    launches = [_launches(each, findings[id(each)], subjects[each.arguments]) for each in contestants]
+    subjects = _subjects(argument_sets, timers, any(rewrites for _, rewrites, _ in findings.values()))
+    launches = []
+    for each in contestants:
+        executable, _, outputs = findings[id(each)]
+        with blame_calls_of(each):
+            launches.append([subject.launch(executable, outputs) for subject in subjects[each.arguments]])
     with blame_calls_of(contestants[0]):
         timers.start_by_length(launches[0][0])
     return timers.prepare_all(
@@ -220,11 +219,6 @@ def _always(count: int) -> Callable[[Iterable[Any]], int]:
     return lambda _: count
 
 
-def _launches(contestant: Contestant, explored: _Explored, subjects: Sequence[Subject]) -> list[Launch]:
-    with blame_calls_of(contestant):
-        return [subject.launch(explored.executable, explored.outputs) for subject in subjects]
-
-
 @contextmanager
 def _copy_errors(device_name: str) -> Iterator[None]:
     try:
@@ -257,17 +251,11 @@ def _samplers(
     return samplers
 
 
-@dataclass(frozen=True)
-class _Explored:
-    """Findings from first calls of a contestant."""
-
-    executable: Executable
-    rewrites: bool  # whether a call changes arguments that it reads, so that they must be restored
-    outputs: tuple[Any, ...]
-
-
-def _explore(contestant: Contestant, arguments: Arguments) -> _Explored:
+def _explore(contestant: Contestant, arguments: Arguments) -> tuple[Executable, bool, tuple[Any, ...]]:
     """Compile a contestant, call it at most three times, and restore the arguments.
+
+    Returned are the executable, whether a call changes arguments that it reads, so that they must be restored, and the
+    tensors that it only writes.
 
     A written tensor is an output if a call gives the same result whatever the tensor held before: the result of the
     call before, or one value in all elements. Else the call reads the tensor that it writes. A written array or
@@ -292,7 +280,7 @@ def _explore(contestant: Contestant, arguments: Arguments) -> _Explored:
         )
     for protection in before.values():
         protection.restore()
-    return _Explored(executable, rewrites, declared or (() if rewrites else tuple(unknown)))
+    return executable, rewrites, declared or (() if rewrites else tuple(unknown))
 
 
 def _depends_on(call: Callable[[], Any], tensors: Sequence[Any]) -> bool:

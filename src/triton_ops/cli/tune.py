@@ -15,6 +15,7 @@ from triton_ops import lint
 from triton_ops.backend import Operation
 from triton_ops.base import gain_text
 from triton_ops.device import probe
+from triton_ops.dispatch import NotedOperation
 from triton_ops.exceptions import SettingsError, TargetError, TuningFailedError
 from triton_ops.kernels import load_target
 from triton_ops.many import ListedTune
@@ -146,7 +147,8 @@ def tune_command(
     Tolerance.of(tolerance)
     try:
         with only_data_on_stdout(), _listener(watch, watch_port) as listener:
-            operation, own_space, extents, element = typed_problem.operation(load_target(target))
+            whole = load_target(target, cache_dir=cache_dir)
+            operation, own_space, extents, element = typed_problem.operation(whole)
             problem = TuneProblem(
                 target=operation, space=own_space, shape=extents, dtype=element, device=device, cold=not warm,
                 tolerance=tolerance, check=None if check is None else _comparison(check),
@@ -199,6 +201,9 @@ def _next_step(result: TuningResult) -> str:
 def _tuned(operation: Operation, problem: TuneProblem, options: TuneOptions, listener: Listener) -> TuningResult:
     """The result of a tune; where no config ran and some were wrong, hints of the linter precede the error."""
     try:
+        if isinstance(operation, NotedOperation):
+            call = operation.at_call(problem.device)
+            return call.tuned(options, problem.space, listener=listener)
         request = problem.measurable(seed=options.seed)
         return RequestedTune(request=request, options=options, listener=listener).result()
     except TuningFailedError as error:

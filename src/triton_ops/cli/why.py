@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops.base import counted
-from triton_ops.dispatch import Decision, LaunchedConfig, read_report, would_run
+from triton_ops.dispatch import Decision, LaunchedConfig, NotedOperation, read_report, would_run
 from triton_ops.kernels import load_operation
 from triton_ops.records import read_lockfile
 from triton_ops.request import TypedProblem
@@ -35,9 +35,9 @@ def why_command(
         return _report_facts(target)
     typed = TypedProblem.of(shape, dtype)
     with only_data_on_stdout():
-        target_operation = load_operation(target, ", whose calls nothing decides")
+        target_operation = load_operation(target, ", whose calls nothing decides", cache_dir)
         operation, _, extents, element = typed.operation(target_operation)
-    decision = would_run(
+    decision = operation.why(device) if isinstance(operation, NotedOperation) else would_run(
         operation, shape=extents, dtype=element, device=device, cache_dir=cache_dir,
         lockfile=None if lockfile is None else read_lockfile(lockfile),
     )  # fmt: skip

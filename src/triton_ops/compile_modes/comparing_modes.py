@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Any
 
 from triton_ops import settings
-from triton_ops._paths import expanded
 from triton_ops.backend import Packed
 from triton_ops.base import Folder, is_positive, require
 from triton_ops.compile_modes.backends import option_values
@@ -37,7 +36,7 @@ from triton_ops.compile_modes.compile_mode import (
     wrong_variables,
 )
 from triton_ops.compile_modes.compiled_files import Collection, RunFolder, key_of, run_folder
-from triton_ops.compile_modes.mode_process import LEAST_CALLS, CallManner, ModeProcess, ModeRounds
+from triton_ops.compile_modes.mode_process import LEAST_CALLS, CallManner, ModeAssignment, ModeProcess, ModeRounds
 from triton_ops.compile_modes.mode_report import (
     WORTH_A_WORD,
     CompileReport,
@@ -52,7 +51,8 @@ from triton_ops.compile_modes.mode_report import (
 from triton_ops.compile_modes.model_workload import Loss, check_factory, checked_loss, workload_by, workload_of
 from triton_ops.device import CpuLoad, DeviceSpec, Turns, probe
 from triton_ops.exceptions import CacheError, SettingsError, TuningFailedError
-from triton_ops.request import Patience, TuneOptions
+from triton_ops.request import Effort, Patience, TuneOptions
+from triton_ops.settings import expanded
 from triton_ops.values import Status, Tolerance
 
 _log = logging.getLogger("triton_ops")
@@ -258,7 +258,7 @@ class Comparing:
         mode = self._request.modes[0]
         process = self._process(mode, None)
         with self._turn():
-            answer = process.load(self._request.packed, self._request.manner)
+            answer = process.load(self._request.packed)
         if not answer.ok:
             if process.refusal is not None:
                 raise process.refusal
@@ -305,7 +305,7 @@ class Comparing:
             shutil.rmtree(self._folder.of(mode), ignore_errors=True)  # of a process that was interrupted
         place = self._folder.of(mode)
         process = self._process(mode, place, traces=self._collection.variables(mode, place) if earlier is None else {})
-        answer = process.load(self._request.packed, self._request.manner)
+        answer = process.load(self._request.packed)
         if earlier is None and (replaced := self._collection.keep(mode, self._key, process.lines, place)):
             self._replaced.append(f"{mode.name} {replaced}")
             self._follow(self._replaced[-1])
@@ -377,7 +377,7 @@ class Comparing:
         self._follow(f"confirming {best.mode.name} in fresh processes")
         with self._turn():
             for process in (again, eager_again):
-                answer = process.load(self._request.packed, self._request.manner)
+                answer = process.load(self._request.packed)
                 if not answer.ok:
                     return eager.mode, f"{best.mode.name} did not run again: {answer.status}: {answer.error}"
             verdict, confirmation = self._rounds.confirm(again, eager_again, self._request.seconds)
@@ -413,7 +413,12 @@ class Comparing:
         environment |= traces or {}
         if limits is None:
             limits = _limited(min(self._request.limits.compile_s, max(self._left_s(), 1.0)))
-        return ModeProcess(mode, limits, device=self._request.device, environment=environment)
+        return ModeProcess(
+            ModeAssignment(
+                way=mode, manner=self._request.manner, effort=Effort(name="compile modes", patience=limits),
+                needs=((), self._request.device), environment=environment,
+            )
+        )  # fmt: skip
 
     def _left_s(self) -> float:
         budget_s = self._request.budget_s

@@ -68,23 +68,6 @@ class GraphNode:
         return len(self.members) > 1
 
 
-@dataclass(frozen=True)
-class GraphDifference:
-    """Difference of two graphs: launches of each, then groups and kernels that only one of them has."""
-
-    launches: tuple[int, int]
-    fusions: tuple[tuple[str, ...], tuple[str, ...]]
-    kernels: tuple[tuple[str, ...], tuple[str, ...]]
-
-    def __str__(self) -> str:
-        parts = [f"{self.launches[0]} launches against {self.launches[1]}"]
-        for what, pair in (("fusions", self.fusions), ("kernels", self.kernels)):
-            for word, texts in zip(("first", "second"), pair, strict=True):
-                if texts:
-                    parts.append(f"{what} only in the {word}: {', '.join(texts)}")
-        return "; ".join(parts)
-
-
 def read_graph(text: str) -> tuple[GraphNode, ...]:
     """The nodes of a trace's text, in the order scheduled; a `TargetError` if there is none."""
     nodes: list[GraphNode] = []
@@ -118,15 +101,6 @@ def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
     except OSError as error:
         raise TargetError(f"{path} cannot be read: {error.strerror or error}", hint="name a file or folder") from error
     return dict(zip(_names_of(files, path), graphs, strict=True))
-
-
-def difference(first: Sequence[GraphNode], second: Sequence[GraphNode]) -> GraphDifference:
-    """Compare two graphs."""
-    return GraphDifference(
-        launches=(_launches(first), _launches(second)),
-        fusions=_only(_fusions(first), _fusions(second)),
-        kernels=_only(_kernels(first), _kernels(second)),
-    )
 
 
 def _order(file: Path) -> tuple[Path, int, Path]:
@@ -196,10 +170,6 @@ def _fusions(nodes: Iterable[GraphNode]) -> list[str]:
 
 def _kernels(nodes: Iterable[GraphNode]) -> list[str]:
     return [f"{'+'.join(node.members)} ({node.kernel})" for node in nodes if node.launches]
-
-
-def _only(first: Sequence[str], second: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return tuple(each for each in first if each not in second), tuple(each for each in second if each not in first)
 
 
 _WIDE, _HIGH, _ACROSS, _DOWN, _EDGE, _TITLE = 230, 46, 24, 44, 20, 34
@@ -310,7 +280,6 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-_ONLY = ("fusions", "kernels")
 _NONE: tuple[str, tuple[GraphNode, ...]] = ("", ())
 
 
@@ -322,9 +291,19 @@ class GraphPair:
     nodes: tuple[Sequence[GraphNode], Sequence[GraphNode]]
 
     @property
-    def difference(self) -> GraphDifference:
-        """Compare the two."""
-        return difference(*self.nodes)
+    def launches(self) -> tuple[int, int]:
+        """How many kernels and calls each of the two launches."""
+        first, second = map(_launches, self.nodes)
+        return first, second
+
+    @property
+    def only(self) -> dict[str, tuple[list[str], list[str]]]:
+        """The `fusions`, groups that were fused, and `kernels` that only the first or only the second has."""
+        both = {"fusions": [*map(_fusions, self.nodes)], "kernels": [*map(_kernels, self.nodes)]}
+        return {
+            what: ([it for it in first if it not in second], [it for it in second if it not in first])
+            for what, (first, second) in both.items()
+        }
 
     @property
     def pictures(self) -> list[Picture]:
@@ -334,12 +313,16 @@ class GraphPair:
 
     def __str__(self) -> str:
         first, second = (title or "no graph" for title in self.titles)
-        return f"{first} against {second}: {self.difference}"
+        parts = [f"{first} against {second}: {self.launches[0]} launches against {self.launches[1]}"]
+        for what, pair in self.only.items():
+            sides = zip(("first", "second"), pair, strict=True)
+            parts += [f"{what} only in the {word}: {', '.join(texts)}" for word, texts in sides if texts]
+        return "; ".join(parts)
 
     def as_json(self) -> dict[str, Any]:
         """The pair as the command prints it; null for a graph that has no counterpart."""
         first, second = (title or None for title in self.titles)
-        return {"first": first, "second": second, **asdict(self.difference)}
+        return {"first": first, "second": second, "launches": self.launches, **self.only}
 
 
 @dataclass(frozen=True)
@@ -351,8 +334,8 @@ class GraphPairs:
     @property
     def launches(self) -> tuple[int, int]:
         """Numbers of kernels and calls that all graphs of each of the two programs launch."""
-        launches = [pair.difference.launches for pair in self.pairs]
-        return sum(own for own, _ in launches), sum(other for _, other in launches)
+        own, other = zip(*(pair.launches for pair in self.pairs), strict=True)
+        return sum(own), sum(other)
 
     @property
     def lines(self) -> list[str]:
@@ -367,7 +350,10 @@ class GraphPairs:
     def as_json(self) -> dict[str, Any]:
         """The sums over all graphs, and each pair with the names of its graphs."""
         graphs = [pair.as_json() for pair in self.pairs]
-        only = {what: [[text for each in graphs for text in each[what][side]] for side in (0, 1)] for what in _ONLY}
+        only = {
+            what: [[text for each in graphs for text in each[what][side]] for side in (0, 1)]
+            for what in ("fusions", "kernels")
+        }
         return {"launches": self.launches, **only, "graphs": graphs}
 
     def svg(self) -> str:

@@ -30,7 +30,7 @@ from triton_ops.device import TorchDevice
 from triton_ops.evaluation import Attempt, Isolated
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.processes import import_heavy
-from triton_ops.request import Effort, Patience
+from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import Arm, DuelPolicy, HostTimer, Interval, Launch, RacePolicy, Rounds, Sampler
 from triton_ops.values import Measurement, Status, Tolerance, Trial
@@ -433,16 +433,13 @@ class KeptLines(io.TextIOBase):
 class ModeProcess:
     """A way to compile with the process that holds the model so; its times are those of the last rounds.
 
-    `device` is the GPU that it readies early, `environment` as of `ModeAssignment`. `lines` is what the process wrote
-    to stderr, `earlier` what that of an interrupted run wrote, which compiled the mode. `samples_ms` are of one call,
-    by kind of call, `relative` the time divided by eager's in the same rounds. `refusal` says why there is no model.
+    `lines` is what the process wrote to stderr, `earlier` what that of an interrupted run wrote, which compiled the
+    mode. `samples_ms` are of one call, by kind of call, `relative` the time divided by eager's in the same rounds.
+    `refusal` says why there is no model.
     """
 
-    mode: CompileMode
-    limits: Patience
+    assignment: ModeAssignment
     _: KW_ONLY
-    device: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     earlier: list[str] = field(default_factory=list)
     loaded: Loaded = field(default_factory=lambda: Loaded(calls_s=()))
@@ -453,15 +450,16 @@ class ModeProcess:
     _station: Isolated | None = None
     _end: str = "its process has ended"
 
-    def load(self, packed: bytes, manner: CallManner) -> Trial:
+    @property
+    def mode(self) -> CompileMode:
+        """The way to compile."""
+        return self.assignment.way
+
+    def load(self, packed: bytes) -> Trial:
         """Start the process, and have the model made, compiled, checked and called until it is steady."""
         config = Config({"mode": self.mode.name})
-        assignment = ModeAssignment(
-            way=self.mode, manner=manner, effort=Effort(name="compile modes", patience=self.limits),
-            needs=((), self.device), environment=self.environment,
-        )  # fmt: skip
         try:
-            self._station = Isolated(assignment, wait=False)
+            self._station = Isolated(self.assignment, wait=False)
             trial = self._station.tried(ModeAttempt(config, packed=packed))
         except TritonKernelError as error:
             self.refusal, trial = error, Trial(config, Status.RUNTIME, error=error.message)
@@ -493,8 +491,8 @@ class ModeProcess:
 
     def compared_with(self, eager: ModeProcess) -> None:
         """Take the ratio of the last rounds, in which both took part."""
-        ratio = Interval.of_gap(self.arm.values_ms, eager.arm.values_ms).centre
-        self.relative = 1.0 if self is eager else math.exp(ratio)
+        same = self is eager
+        self.relative = 1.0 if same else math.exp(Interval.of_gap(self.arm.values_ms, eager.arm.values_ms).centre)
 
     def visit(self, count: int) -> list[float]:
         """Take samples now; a `CandidateError` if the process is lost, or the model does not work any more."""

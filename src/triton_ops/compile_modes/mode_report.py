@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import msgspec
@@ -207,13 +207,15 @@ def break_even(one_off_s: float, eager_ms: float, own_ms: float) -> float:
 
 def row_of(process: ModeProcess, eager: ModeProcess) -> ModeResult:
     """The row of a mode that was timed."""
-    loaded, arm = process.loaded, process.arm
-    first = FirstCalls(loaded.calls_s)
+    loaded, arm, first = process.loaded, process.arm, FirstCalls(process.loaded.calls_s)
     times = Measurement(tuple(arm.samples_ms), "wall", max(len(arm.visits), 1))
     same = process is eager
     own_ms = times.median_ms
     log = CompilerLog.read(process.earlier or process.lines)
-    row = ModeResult(
+    figures = {each.name: getattr(loaded, each.name) for each in fields(ModeResult) if hasattr(loaded, each.name)}
+    of_log = {name: getattr(log, name)[:_LONGEST_LIST] for name in ("rerecorded", "skipped", "hints")}
+    figures |= {"recordings": log.recordings, "recompiles": len(log.recompiled), "tables": log.tables, **of_log}
+    return ModeResult(
         name=process.mode.name,
         status=Status.OK,
         reason="; ".join([*loaded.notes, *left_to_python(loaded)] if process.mode.backend else loaded.notes),
@@ -225,23 +227,11 @@ def row_of(process: ModeProcess, eager: ModeProcess) -> ModeResult:
         first_call_s=first.first_s,
         one_off_s=0.0 if same else first.one_off_s,
         naive_ms=first.naive_ms(),
-        compile_s=loaded.compile_s,
-        recordings=log.recordings,
-        recompiles=len(log.recompiled),
-        peak_bytes=loaded.peak_bytes,
-        kernels=loaded.kernels,
-        graphs=loaded.graphs,
-        breaks=loaded.breaks,
-        max_error=loaded.max_error,
         break_even_calls=0.0 if same else break_even(first.one_off_s, own_ms / max(process.relative, 1e-9), own_ms),
         by_call_ms=tuple(statistics.median(each) for each in process.samples_ms if each),
-        calls_s=loaded.calls_s,
         options=effective_options(process.mode),
+        **figures,
     )
-    return replace(
-        row, rerecorded=log.rerecorded[:_LONGEST_LIST], skipped=log.skipped[:_LONGEST_LIST], tables=log.tables,
-        hints=log.hints[:_LONGEST_LIST],
-    )  # fmt: skip
 
 
 def left_to_python(loaded: Loaded) -> list[str]:

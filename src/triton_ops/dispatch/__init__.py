@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.decision import launches as launches
     from triton_ops.dispatch.decision import origin_of as origin_of
     from triton_ops.dispatch.decision import read_report as read_report
+    from triton_ops.dispatch.decorator import NotedOperation as NotedOperation
     from triton_ops.dispatch.decorator import autotune as autotune
     from triton_ops.dispatch.decorator import made_again as made_again
     from triton_ops.dispatch.decorator import operation_of as operation_of

@@ -22,11 +22,11 @@ from typing import Any, Protocol
 import msgspec
 
 from triton_ops import settings
-from triton_ops._paths import expanded
 from triton_ops.base import ForkSafeLock, NamedFile, Sealed, canonical_json
 from triton_ops.base import counted as number_of
 from triton_ops.dispatch.policy import within
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError, UntunedError
+from triton_ops.settings import expanded
 from triton_ops.space import Config
 from triton_ops.values import Key, TuningResult
 

@@ -26,12 +26,12 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from triton_ops._paths import expanded
 from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, canonical_json
 from triton_ops.exceptions import CacheError, LockfileError, SpaceError
 from triton_ops.records.lock_entry import BY_HAND, LockedDevice, LockEntry
 from triton_ops.records.record import with_defaults
 from triton_ops.records.store import parse_object
+from triton_ops.settings import expanded
 from triton_ops.space import Config
 from triton_ops.values import Key
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from triton_ops import settings
-from triton_ops._paths import expanded
 from triton_ops.backend import Kernel, Operation, Source
 from triton_ops.exceptions import CacheError
 from triton_ops.records.record import Record
 from triton_ops.records.store import Store, open_store, shared_folders
 from triton_ops.request import TuneProblem
+from triton_ops.settings import expanded
 from triton_ops.space import ConfigSpace
 from triton_ops.values import Key, Tolerance
 

@@ -27,12 +27,12 @@ from typing import ClassVar
 
 import msgspec
 
-from triton_ops._paths import expanded
 from triton_ops.base import AppendedFile, Folder, StoredFile, fingerprint
 from triton_ops.exceptions import RunLogError
 from triton_ops.records.record import time_now
 from triton_ops.records.run_log import Head, Run, has_begun, has_ended, read_head, read_run
 from triton_ops.records.store import readable
+from triton_ops.settings import expanded
 from triton_ops.space import Config
 from triton_ops.values import Key, Status, Trial
 

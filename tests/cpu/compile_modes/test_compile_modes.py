@@ -19,6 +19,7 @@ from triton_ops import (
     CompileMode,
     Config,
     DeviceError,
+    Effort,
     KernelTypeError,
     SettingsError,
     Status,
@@ -33,7 +34,7 @@ from triton_ops.compile_modes.call_profile import kernels_of, loops_in
 from triton_ops.compile_modes.command_model import SCENARIOS, llama_block, norm_chain, options_of, simple_mlp
 from triton_ops.compile_modes.comparing_modes import request_of
 from triton_ops.compile_modes.compiler_output import CompilerLog
-from triton_ops.compile_modes.mode_process import CallManner, ModeContender, ModeProcess
+from triton_ops.compile_modes.mode_process import CallManner, ModeAssignment, ModeContender, ModeProcess
 from triton_ops.compile_modes.model_workload import ModelRunner, Verification, workload_by, workload_of
 
 AOT = CompileMode("aot", backend="aot_eager")
@@ -311,8 +312,13 @@ def test_a_compiler_that_does_not_end_is_ended_after_its_limit():
         gated, None, modes=[AOT], training=False, loss=None, tolerance=None, warmup=3, seconds=1.0, budget_s=None,
         compile_s=0.2, seed=0, logs=(),
     )  # fmt: skip
-    process = ModeProcess(CompileMode("hang", backend="test_hang"), made.limits)
-    found = process.load(made.packed, made.manner)
+    process = ModeProcess(
+        ModeAssignment(
+            way=CompileMode("hang", backend="test_hang"), manner=made.manner,
+            effort=Effort(name="compile modes", patience=made.limits),
+        )
+    )  # fmt: skip
+    found = process.load(made.packed)
     assert (found.status, process.alive) == (Status.TIMEOUT, False)
     assert "compilation" in found.error
 
@@ -329,7 +335,7 @@ def test_the_command_prints_the_documented_json(cli, tmp_path):
     ran = cli("compile-modes", "tests.compiled_models:gated", "--mode", "max_autotune", "--json", "--seconds", "1")
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)
-    assert list(found) == ["problem", "device", "modes", "recommended", "culprit"]
+    assert list(found) == ["kind", "schema_version", "problem", "device", "modes", "recommended", "culprit"]
     assert [row["status"] for row in found["modes"]] == ["ok", "constraint"]
     assert "hyphens" in found["modes"][1]["reason"]
     assert found["recommended"] == "eager"

@@ -20,9 +20,9 @@ from triton_ops.compile_modes.compiled_files import CacheContent
 from triton_ops.compile_modes.compiler_output import (
     CompilerLog,
     GraphNode,
+    GraphPair,
     Picture,
     ProductShape,
-    difference,
     drawn,
     graphs_in,
     layers,
@@ -96,12 +96,12 @@ def test_fused_nodes_hold_their_members_and_what_they_read_and_write():
 
 
 def test_two_graphs_differ_in_their_fusions_and_launches():
-    found = difference(graph(FUSED), graph(UNFUSED))
+    found = GraphPair(("one", "other"), (graph(FUSED), graph(UNFUSED)))
     assert found.launches == (9, 11)
-    assert found.fusions == (("op0+op1", "op11+op12"), ())
-    assert "op0 (ComputedBuffer)" in found.kernels[1]
+    assert found.only["fusions"] == (["op0+op1", "op11+op12"], [])
+    assert "op0 (ComputedBuffer)" in found.only["kernels"][1]
     assert "9 launches against 11; fusions only in the first: op0+op1, op11+op12" in str(found)
-    assert difference(graph(FUSED), graph(FUSED)).kernels == ((), ())
+    assert GraphPair(("one", "other"), (graph(FUSED), graph(FUSED))).only["kernels"] == ([], [])
 
 
 def test_a_drawing_is_well_formed_and_has_every_node(monkeypatch):
