@@ -304,6 +304,6 @@ def test_a_device_of_a_record_is_meant_by_its_name_its_model_or_its_architecture
 
 
 def test_a_target_is_an_architecture_or_a_gpu():
-    assert Target.named("h200") == Target.of(spec_called("H200"))
+    assert Target.named("h200") == Target.of(DeviceSpec.called("H200"))
     assert Target.named("sm_90").units is None
-    assert spec_called("sm_90").arch == "sm_90"
+    assert DeviceSpec.called("sm_90").arch == "sm_90"
