@@ -40,7 +40,6 @@ from pathlib import Path
 
 import platformdirs
 
-from triton_ops._paths import expanded
 from triton_ops.exceptions import SettingsError
 
 OWN_LOCKS = Path(f"/tmp/triton-ops-{os.getuid() if hasattr(os, 'getuid') else 'locks'}")
@@ -86,6 +85,21 @@ def lock_dir() -> Path:
     `TMPDIR` or `XDG_RUNTIME_DIR`, which differ from job to job and from login to login of one user.
     """
     return _path("TRITON_OPS_LOCK_DIR") or OWN_LOCKS
+
+
+def expanded(path: str | os.PathLike[str], source: str = "") -> Path:
+    """The path with `~` and `~USER` expanded; `source` is the variable that holds it, for the message.
+
+    Raises:
+        SettingsError: There is no such user, or the user has no home folder.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        subject = f"{source} is " if source else ""
+        raise SettingsError(
+            f"{subject}{os.fspath(path)!r}: {Path(path).parts[0]} has no home folder here", hint="write the whole path"
+        ) from error
 
 
 def _text(name: str) -> str:

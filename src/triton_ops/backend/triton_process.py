@@ -59,7 +59,6 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops._paths import expanded
 from triton_ops.backend.identity import ptxas_version
 from triton_ops.backend.origins import INTERPRETED, Layers
 from triton_ops.backend.portable import Packed
@@ -76,6 +75,7 @@ from triton_ops.base import (
 )
 from triton_ops.device import VENDORS
 from triton_ops.exceptions import CacheError, KernelTypeError, MissingDependencyError, SettingsError, TargetError
+from triton_ops.settings import expanded
 from triton_ops.values import Resources
 
 HOPPER = 90

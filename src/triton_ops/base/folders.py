@@ -38,8 +38,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from triton_ops._paths import expanded
 from triton_ops.exceptions import CacheError
+from triton_ops.settings import expanded
 
 _log = logging.getLogger("triton_ops")
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH

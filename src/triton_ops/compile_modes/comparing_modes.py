@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Any
 
 from triton_ops import settings
-from triton_ops._paths import expanded
 from triton_ops.backend import Packed
 from triton_ops.base import Folder, is_positive, require
 from triton_ops.compile_modes.backends import option_values
@@ -53,6 +52,7 @@ from triton_ops.compile_modes.model_workload import Loss, check_factory, checked
 from triton_ops.device import CpuLoad, DeviceSpec, Turns, probe
 from triton_ops.exceptions import CacheError, SettingsError, TuningFailedError
 from triton_ops.request import Effort, Patience, TuneOptions
+from triton_ops.settings import expanded
 from triton_ops.values import Status, Tolerance
 
 _log = logging.getLogger("triton_ops")

@@ -44,7 +44,6 @@ from typing import Any
 import msgspec
 
 from triton_ops import settings
-from triton_ops._paths import expanded
 from triton_ops.base import (
     AppendedFile,
     CodeFolder,
@@ -61,6 +60,7 @@ from triton_ops.compile_modes.compile_mode import CompileMode
 from triton_ops.compile_modes.mode_process import CallManner, Loaded
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.settings import expanded
 
 _log = logging.getLogger("triton_ops")
 _FOLDER_NAME = "compile-modes"

@@ -466,13 +466,7 @@ def _has_word(text: str, word: str) -> bool:
 def _spec_from(row: Datasheet, name: str) -> DeviceSpec:
     target, limits = TARGETS[row.arch], LIMITS[row.arch]
     return DeviceSpec(
-        kind=target.kind,
-        name=name,
-        arch=row.arch,
-        units=row.units,
-        l2_bytes=row.l2_bytes,
-        shared_bytes_per_block=target.shared_bytes_per_block,
-        registers_per_unit=limits.registers,
-        bandwidth_gbps=row.bandwidth_gbps,
-        tflops=dict(row.tflops),
-    )
+        kind=target.kind, name=name, arch=row.arch, units=row.units, l2_bytes=row.l2_bytes,
+        shared_bytes_per_block=target.shared_bytes_per_block, registers_per_unit=limits.registers,
+        bandwidth_gbps=row.bandwidth_gbps, tflops=dict(row.tflops),
+    )  # fmt: skip

@@ -194,15 +194,11 @@ class Machine:
         if base is None or spec.bandwidth_gbps is None:
             return None
         expected = replace(
-            base,
-            units=spec.units,
-            peak_dram_gbps=spec.bandwidth_gbps,
-            dram_gbps=spec.bandwidth_gbps * _COPY_SHARE,
-            l2_gbps=_L2_BYTES_PER_CYCLE * spec.units * base.clock_ghz,
-            l2_bytes=spec.l2_bytes or base.l2_bytes,
+            base, units=spec.units, peak_dram_gbps=spec.bandwidth_gbps, dram_gbps=spec.bandwidth_gbps * _COPY_SHARE,
+            l2_gbps=_L2_BYTES_PER_CYCLE * spec.units * base.clock_ghz, l2_bytes=spec.l2_bytes or base.l2_bytes,
             shared_bytes_per_block=spec.shared_bytes_per_block or base.shared_bytes_per_block,
             limits=spec.limits or base.limits,
-        )
+        )  # fmt: skip
         return expected if calibration is None else _with_calibration(expected, calibration)
 
 

@@ -145,16 +145,11 @@ def described_by_torch(torch: Any, kind: str, driver: str | None) -> tuple[Devic
 def _vendor_spec_of(properties: Any, kind: str, driver: str | None) -> DeviceSpec:
     arch = f"sm_{properties.major}{properties.minor}" if kind == "cuda" else properties.gcnArchName.partition(":")[0]
     return DeviceSpec(
-        kind=kind,
-        name=properties.name,
-        arch=arch,
-        units=properties.multi_processor_count,
-        memory_bytes=properties.total_memory,
-        l2_bytes=getattr(properties, "L2_cache_size", None),
+        kind=kind, name=properties.name, arch=arch, units=properties.multi_processor_count,
+        memory_bytes=properties.total_memory, l2_bytes=getattr(properties, "L2_cache_size", None),
         shared_bytes_per_block=getattr(properties, "shared_memory_per_block_optin", None),
-        registers_per_unit=getattr(properties, "regs_per_multiprocessor", None),
-        driver=driver,
-    )
+        registers_per_unit=getattr(properties, "regs_per_multiprocessor", None), driver=driver,
+    )  # fmt: skip
 
 
 _LIBCUDA = "libcuda.so.1"
@@ -251,16 +246,10 @@ def _spec_of(libcuda: Any, index: int, driver: str | None) -> DeviceSpec:
         return value.value
 
     return DeviceSpec(
-        kind="cuda",
-        name=name.value.decode(),
-        arch=f"sm_{attribute(_MAJOR)}{attribute(_MINOR)}",
-        units=attribute(_UNITS),
-        memory_bytes=memory.value,
-        l2_bytes=attribute(_L2_BYTES),
-        shared_bytes_per_block=attribute(_SHARED_OPTIN),
-        registers_per_unit=attribute(_REGISTERS),
-        driver=driver,
-    )
+        kind="cuda", name=name.value.decode(), arch=f"sm_{attribute(_MAJOR)}{attribute(_MINOR)}",
+        units=attribute(_UNITS), memory_bytes=memory.value, l2_bytes=attribute(_L2_BYTES),
+        shared_bytes_per_block=attribute(_SHARED_OPTIN), registers_per_unit=attribute(_REGISTERS), driver=driver,
+    )  # fmt: skip
 
 
 def _check(result: int) -> None:

@@ -281,16 +281,10 @@ def _of_rows(name: str, content: Mapping[str, Any]) -> Recording:
     trials = [_row_trial(row, unit_bytes) for row in file.rows]
     kernel, dtype = _family(file.family)
     return Recording(
-        file=name,
-        kernel=kernel,
-        problem=file.shape,
-        dtype=dtype,
-        device=file.gpu,
-        space=_space(file.space, trials),
+        file=name, kernel=kernel, problem=file.shape, dtype=dtype, device=file.gpu, space=_space(file.space, trials),
         trials={trial.config: trial for trial in trials},
-        head={name: value for name, value in content.items() if name != "rows"},
-        arguments=file.arguments,
-    )
+        head={name: value for name, value in content.items() if name != "rows"}, arguments=file.arguments,
+    )  # fmt: skip
 
 
 def _family(name: str) -> tuple[str, str]:
@@ -340,14 +334,11 @@ def _of_cache(name: str, content: Mapping[str, Any]) -> Recording:
     size = content.get("problem_size", ())
     problem = tuple(size) if isinstance(size, (list, tuple)) else (size,)
     return Recording(
-        file=name,
-        kernel=content.get("kernel_name", ""),
-        problem=problem,
-        dtype="",
+        file=name, kernel=content.get("kernel_name", ""), problem=problem, dtype="",
         device=content.get("device_name", ""),
         space=_space({key: content["tune_params"][key] for key in names}, trials),
         trials={trial.config: trial for trial in trials},
-    )
+    )  # fmt: skip
 
 
 def _cache_trial(names: Sequence[str], row: Mapping[str, Any]) -> Trial:

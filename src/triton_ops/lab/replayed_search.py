@@ -83,15 +83,9 @@ def live_replay(
     machine = Machine.of(spec) if spec is not None else None
     feed = CompiledFeed.over(compilers, machine, effort, searcher, wait=compilers.wait)
     loop = TuningLoop(
-        space=recording.space,
-        searcher=searcher,
-        effort=effort,
-        log=RunLog(),
-        listener=Silent(),
-        feed=feed,
-        start=0.0,
+        space=recording.space, searcher=searcher, effort=effort, log=RunLog(), listener=Silent(), feed=feed, start=0.0,
         clock=clock,
-    )
+    )  # fmt: skip
     loop.prepare([])
     compilers.advance(max(conditions.worker_s, clock.now_s))
     loop.run(SimulatedStation(recording, compilers, conditions, random.Random(seed)))
@@ -385,15 +379,11 @@ def summarise_live(file: str, search: str, runs: Sequence[LiveRun]) -> LiveSumma
     """The summary of simulated tunes, at least one, that differ in their seed."""
     regrets = [run.regret for run in runs]
     return LiveSummary(
-        file=file,
-        search=search,
-        within_1pct=statistics.fmean(regret <= _NEAR for regret in regrets),
-        regret_mean=statistics.fmean(regrets),
-        regret_worst=max(regrets),
-        trials=statistics.fmean(run.trials for run in runs),
-        seconds=statistics.fmean(run.seconds for run in runs),
+        file=file, search=search, within_1pct=statistics.fmean(regret <= _NEAR for regret in regrets),
+        regret_mean=statistics.fmean(regrets), regret_worst=max(regrets),
+        trials=statistics.fmean(run.trials for run in runs), seconds=statistics.fmean(run.seconds for run in runs),
         stopped=dict(Counter(run.stopped for run in runs)),
-    )
+    )  # fmt: skip
 
 
 def summarise(file: str, search: str, runs: Sequence[ReplayRun], budgets: Sequence[int]) -> SpaceSummary:

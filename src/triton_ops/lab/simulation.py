@@ -152,17 +152,10 @@ def overlay_of(path: Path, *, undeclared: bool = False) -> Overlay:
     is_rows = work.flops == 0 if inferred else isinstance(work.tiles, (RowTiles, ElementTiles))
     times = [(config, trial.median_ms) for config, trial in recording.trials.items() if trial.ok]
     overlay = Overlay(
-        file=path.name,
-        title=recording.title,
-        device=device,
-        machine=machine,
-        work=work,
-        inferred=inferred,
-        kind="rows" if is_rows else "products",
-        configs=[dict(config) for config, _ in times],
-        measured_ms=[ms for _, ms in times],
-        failed=len(recording.trials) - len(times),
-    )
+        file=path.name, title=recording.title, device=device, machine=machine, work=work, inferred=inferred,
+        kind="rows" if is_rows else "products", configs=[dict(config) for config, _ in times],
+        measured_ms=[ms for _, ms in times], failed=len(recording.trials) - len(times),
+    )  # fmt: skip
     if len(overlay.pairs) < 2:
         raise RecordingError(f"{path}: the model makes a forecast for fewer than two of its configs")
     return overlay

@@ -17,13 +17,13 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops import device
-from triton_ops._paths import expanded
 from triton_ops.base import DamagedError, Folder, NamedFile, Sealed, StoredFile, counted
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.command_show import ID_SHOWN, Which, matching, nothing_found, tell_nothing
 from triton_ops.records.misses import Miss, Misses
 from triton_ops.records.record import Record
 from triton_ops.records.store import RECORDS, Store, open_store, parse_object
+from triton_ops.settings import expanded
 from triton_ops.terminal import CacheDir, Facts, folder_of
 
 KIND = "triton-ops export"

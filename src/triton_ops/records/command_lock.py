@@ -19,7 +19,7 @@ from triton_ops.base import canonical_json, counted
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.command_show import Which, matching, nothing_found
 from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
-from triton_ops.records.lockfile import Lockfile, read_lockfile
+from triton_ops.records.lockfile import Lockfile
 from triton_ops.records.record import Record
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
@@ -392,9 +392,9 @@ def lock_command(
     if refresh:
         return _refreshed(lockfile)
     with nullcontext() if check else Lockfile.editing(lockfile):
-        before = read_lockfile(lockfile, or_empty=not check)
+        before = Lockfile.read(lockfile, or_empty=not check)
         after = (
-            read_lockfile(against)
+            Lockfile.read(against)
             if against is not None
             else _from_records(which, device_name, plan, Lockfile() if fresh else before, cache_dir)
         )

@@ -30,10 +30,10 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from triton_ops import settings
-from triton_ops._paths import expanded
 from triton_ops.base import DamagedError, Folder, ForkSafeLock, Sealed, StoredFile
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.records.record import KIND, SCHEMA_VERSION, Record, decode, encode, reload
+from triton_ops.settings import expanded
 from triton_ops.space import Config
 
 _log = logging.getLogger("triton_ops")

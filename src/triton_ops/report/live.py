@@ -17,7 +17,7 @@ from typing import Any
 from triton_ops.base import Page
 from triton_ops.exceptions import DeviceError, RunLogError
 from triton_ops.processes import Child
-from triton_ops.records import read_run
+from triton_ops.records import Run
 from triton_ops.report.report_page import live_page, run_data
 from triton_ops.report.run_facts import Report
 from triton_ops.terminal import PageServer
@@ -100,7 +100,7 @@ class GrowingReport:
             return
         self._status, before_s = state, self._spent()
         try:
-            self._run = run_data(Report(read_run(self._path)))
+            self._run = run_data(Report(Run.read(self._path)))
         except RunLogError:
             return
         finally:

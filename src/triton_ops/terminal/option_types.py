@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops import settings
-from triton_ops._paths import expanded
 from triton_ops.base import StoredFile
 from triton_ops.exceptions import CacheError
+from triton_ops.settings import expanded
 from triton_ops.terminal.console import State
 
 

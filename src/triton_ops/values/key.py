@@ -461,14 +461,10 @@ class Key:
         """The key of a problem on a device; with `mapper` that of every problem that shares its buckets."""
         content = {name: Problem.plain(argument) for name, argument in problem.arguments}
         return cls(
-            kernel=problem.kernel,
-            problem=content if mapper is None else mapper.keyed(content),
-            identity=dict(identity),
-            device=cls.facts_of(device),
-            cache_state="cold" if cold else "warm",
-            held_to=dict(held_to or {}),
-            label=problem.label,
-        )
+            kernel=problem.kernel, problem=content if mapper is None else mapper.keyed(content),
+            identity=dict(identity), device=cls.facts_of(device), cache_state="cold" if cold else "warm",
+            held_to=dict(held_to or {}), label=problem.label,
+        )  # fmt: skip
 
     @staticmethod
     def facts_of(device: DeviceSpec) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def write():
 
 writer = threading.Thread(target=write)
 if where == "file":
-    directory.StoredFile.replace = pausing(directory.StoredFile.replace)
+    memory.StoredFile.replace = pausing(memory.StoredFile.replace)
 elif where == "layered":
     memory.MemoryStore.put = pausing(memory.MemoryStore.put)
 else:
