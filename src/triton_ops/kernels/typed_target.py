@@ -7,6 +7,7 @@ plain callable, or a Triton kernel under a decorator, which is taken at a call t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,42 +20,45 @@ from triton_ops.request import named_object
 _NOTE = "run its program with TRITON_OPS_ON_MISS=queue, so that a call of it is noted; or "
 
 
-def load_target(
-    text: str, among: Mapping[str, Any] | None = None, cache_dir: str | Path | None = None
-) -> Operation | Callable[..., Any]:
-    """The operation or callable that TARGET names.
+@dataclass(frozen=True)
+class TypedTarget:
+    """A TARGET as somebody typed it, or as a file holds it; `cache_dir` has the calls of decorated kernels."""
 
-    Where a file holds the TARGET, `among` has the objects that it may name beside shipped kernels, by the TARGET of
-    each. None imports what is named, since somebody typed it. `cache_dir` has the calls of decorated kernels.
+    text: str
+    cache_dir: str | Path | None = None
 
-    Raises:
-        NotLoadedError: It is not among these objects.
-        TargetError: It does not exist, cannot be imported, or is neither an operation nor callable.
-    """
-    _, colon, name = text.rpartition(":")
-    if not colon:
-        return _shipped(text)
-    if among is None:
-        return _usable(text, name, named_object(text), cache_dir)
-    if text not in among:
-        raise NotLoadedError(
-            f"{text} is not loaded; loaded are {', '.join(among) or 'shipped kernels alone'}",
-            hint="a file loads no code: name it, if you trust it, with --kernels as well",
-        )
-    return _usable(text, name, among[text], cache_dir)
+    def load(self, among: Mapping[str, Any] | None = None) -> Operation | Callable[..., Any]:
+        """The operation or callable that is named.
 
+        Where a file holds the TARGET, `among` has the objects that it may name beside shipped kernels, by the TARGET of
+        each. None imports what is named, since somebody typed it.
 
-def load_object(text: str) -> Any:
-    """The object that TARGET names, whatever it is: an operation, a function, a kernel with or without a decorator."""
-    return named_object(text) if ":" in text else _shipped(text)
+        Raises:
+            NotLoadedError: It is not among these objects.
+            TargetError: It does not exist, cannot be imported, or is neither an operation nor callable.
+        """
+        _, colon, name = self.text.rpartition(":")
+        if not colon:
+            return _shipped(self.text)
+        if among is None:
+            return _usable(self.text, name, named_object(self.text), self.cache_dir)
+        if self.text not in among:
+            raise NotLoadedError(
+                f"{self.text} is not loaded; loaded are {', '.join(among) or 'shipped kernels alone'}",
+                hint="a file loads no code: name it, if you trust it, with --kernels as well",
+            )
+        return _usable(self.text, name, among[self.text], self.cache_dir)
 
+    def object(self) -> Any:
+        """The object that is named, whatever it is: an operation, a function, a kernel with or without a decorator."""
+        return named_object(self.text) if ":" in self.text else _shipped(self.text)
 
-def load_operation(text: str, lack: str, cache_dir: str | Path | None = None) -> Operation:
-    """The operation that TARGET names; `lack` is what a function is, and lacks, in the words of the error."""
-    target = load_target(text, cache_dir=cache_dir)
-    if not isinstance(target, Operation):
-        raise TargetError(f"{text} is a function{lack}", hint="name an Operation")
-    return target
+    def operation(self, lack: str) -> Operation:
+        """The operation that is named; `lack` is what a function is, and lacks, in the words of the error."""
+        target = self.load()
+        if not isinstance(target, Operation):
+            raise TargetError(f"{self.text} is a function{lack}", hint="name an Operation")
+        return target
 
 
 def _usable(text: str, name: str, target: Any, cache_dir: str | Path | None) -> Operation | Callable[..., Any]:
@@ -79,7 +83,8 @@ def _usable(text: str, name: str, target: Any, cache_dir: str | Path | None) -> 
 
 def _shipped(name: str) -> Operation:
     if name in names():
-        return load(name)
+        operation: Operation = load(name)
+        return operation
     if name.endswith(".py"):
         raise TargetError(f"{name} names a file, but nothing in it", hint=f"write {name}:NAME")
     raise TargetError(f"there is no kernel {name!r}; shipped are {', '.join(names())}", hint=TargetError.FORMS)

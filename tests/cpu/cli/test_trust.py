@@ -20,7 +20,7 @@ from triton_ops.compile_modes import CompileMode
 from triton_ops.compile_modes.compiled_files import run_folder
 from triton_ops.device import DeviceSpec, probe
 from triton_ops.exceptions import CacheError, NotLoadedError
-from triton_ops.kernels import load_object
+from triton_ops.kernels import TypedTarget
 from triton_ops.many import RunOptions
 from triton_ops.processes.child import environment
 from triton_ops.records import LockPlan, Misses, Record, Timing, lock_of, read_lockfile, store_in
@@ -279,7 +279,7 @@ def test_a_file_gives_a_compiler_no_files(where, option, capsys):
     pytest.importorskip("triton")
     Path("double.py").write_text(KERNEL)
     Path("evil.ptx").write_text("no code")
-    softmax, double = kernels.load("softmax"), load_object("double.py:kernel")
+    softmax, double = kernels.load("softmax"), TypedTarget("double.py:kernel").object()
     added = {f"{option}:class" if "class" in where else option: LOADING[option]}
     if where in ("an argument of a shipped kernel", "a class of one"):
         target, problem = softmax, {**dict(softmax.problem((64, 512)).arguments), **added}

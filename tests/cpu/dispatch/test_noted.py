@@ -23,7 +23,7 @@ from tests.clocks import SteadyClock
 from triton_ops.cli.app import main
 from triton_ops.device import probe
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.kernels import load_object
+from triton_ops.kernels import TypedTarget
 from triton_ops.many import RunOptions
 from triton_ops.records import LockPlan, Misses, NotedCall, lock_of, store_in
 from triton_ops.records.lockfile import loads
@@ -309,7 +309,7 @@ def test_a_call_that_does_not_fit_any_more_is_told(change, said, tmp_path):
     _, noted_call = noted(tmp_path)
     changed = msgspec.structs.replace(noted_call, **change(noted_call))
     with pytest.raises(TritonKernelError, match=said):
-        made_again(load_object("tests.decorated_kernels:add"), changed, "cpu")
+        made_again(TypedTarget("tests.decorated_kernels:add").object(), changed, "cpu")
 
 
 def test_what_is_no_decorated_kernel_any_more_is_told(tmp_path):
@@ -317,4 +317,4 @@ def test_what_is_no_decorated_kernel_any_more_is_told(tmp_path):
 
     _, call = noted(tmp_path)
     with pytest.raises(TritonKernelError, match="is no decorated kernel"):
-        made_again(load_object("tests.tuned_kernels:add"), call, "cpu")
+        made_again(TypedTarget("tests.tuned_kernels:add").object(), call, "cpu")
