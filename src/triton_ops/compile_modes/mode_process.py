@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from triton_ops.backend import Arguments, CandidateError, Packed, Protection
-from triton_ops.base import Count, NotNegative, fingerprint, require
+from triton_ops.base import Count, NotNegative, fingerprint, gain_text, require
 from triton_ops.compile_modes.backends import open_gate
 from triton_ops.compile_modes.call_profile import PeakMemory, compile_seconds, graphs_and_breaks, kernels_of, timed_ms
 from triton_ops.compile_modes.compile_mode import INDUCTOR, CompileMode
@@ -549,21 +549,21 @@ class ModeRounds:
             each.compared_with(eager)
         return processes[decision.winner]
 
-    def confirm(self, best: ModeProcess, eager: ModeProcess, seconds: float) -> tuple[bool, str]:
-        """Duel of a mode with eager in fresh processes: whether it is faster, and by how much, in words."""
+    def confirm(self, best: ModeProcess, eager: ModeProcess, seconds: float) -> tuple[float | None, str]:
+        """Duel of a mode with eager in fresh processes: its time over eager's if it is faster, and that in words."""
         policy = replace(_VISITS, seconds=seconds)
         samples = policy.samples(max(best.one_ms, eager.one_ms))
         try:
             arms = best.enter(samples), eager.enter(samples), best.another_arm(samples)
             outcome = self._guarded().duel(arms, policy)
         except CandidateError as error:
-            return False, f"a fresh process was lost: {error}"
-        low, centre, high = (100 * math.expm1(it) for it in (outcome.gain.low, outcome.gain.centre, outcome.gain.high))
+            return None, f"a fresh process was lost: {error}"
+        low, centre, high = (math.exp(it) for it in (outcome.gain.low, outcome.gain.centre, outcome.gain.high))
         text = (
-            f"in fresh processes eager takes {centre:+.1f} % ({low:+.1f} to {high:+.1f} %) of {best.mode.name}'s time "
-            f"more, {len(best.arm.visits)} rounds, noise {100 * outcome.noise:.1f} %"
+            f"in fresh processes {best.mode.name} is {gain_text(centre, (low, high))} as fast as eager, "
+            f"{len(best.arm.visits)} rounds, noise {outcome.noise:.1%}"
         )
-        return outcome.verdict == "faster", text
+        return 1 / centre if outcome.verdict == "faster" else None, text
 
     def _guarded(self) -> Rounds:
         rounds, _ = Rounds.guarded(HostTimer.for_processes(self.device_name), self.device_name, rng=self.rng)

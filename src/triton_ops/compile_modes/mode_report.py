@@ -71,6 +71,12 @@ class ModeResult:
     tables: tuple[AutotuneTable, ...] = ()  # what Inductor measured while it compiled
     hints: tuple[str, ...] = ()  # what torch's `perf_hints` said
 
+    def at(self, relative: float) -> ModeResult:
+        """The row with another time over eager's, and the calls after which that pays."""
+        assert self.steady_ms is not None
+        pays = break_even(self.one_off_s or 0.0, self.steady_ms / relative, self.steady_ms)
+        return replace(self, relative=relative, break_even_calls=pays)
+
     @property
     def ok(self) -> bool:
         """Tell whether it ran, was right, and was timed."""
