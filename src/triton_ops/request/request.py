@@ -15,10 +15,8 @@ from triton_ops.backend import (
     FunctionKernel,
     Kernel,
     Operation,
-    Packed,
     Protection,
     Source,
-    TritonKernel,
 )
 from triton_ops.base import canonical_json, is_positive
 from triton_ops.device import DeviceSpec, Target, TorchDevice, gpu_missing, probe
@@ -187,7 +185,7 @@ class TuneRequest(KernelProblem):
     @property
     def addresses(self) -> list[str]:
         """The names of the caller's own arguments that hold addresses of memory, as of `names_of_addresses`."""
-        return [] if self.originals is None else Packed.names_of_addresses(self.originals)
+        return [] if self.originals is None else Protection.names_of_addresses(self.originals)
 
     def task(self) -> Task:
         """The task of this request, the tunables of whose space must fit the kernel's parameters."""
@@ -354,11 +352,11 @@ def with_configs(
 ) -> tuple[Operation | Kernel | Callable[..., Any], Any]:
     """`target` with what the configs of `space` bring, hooks and files, and the space without hooks."""
     if isinstance(target, Operation):
-        kernel, plain = TritonKernel.kernel_and_space(target.kernel, space)
+        kernel, plain = FunctionKernel.kernel_and_space(target.kernel, space)
         return target if kernel is target.kernel else replace(target, kernel=kernel), plain
     if space is None or isinstance(space, ConfigSpace):
         return target, space
-    return TritonKernel.kernel_and_space(FunctionKernel.as_kernel(target), space)
+    return FunctionKernel.kernel_and_space(FunctionKernel.as_kernel(target), space)
 
 
 def device_for(device: str | None, runs_on: str, who: str) -> str:
