@@ -6,26 +6,20 @@ activations, ranks and shapes. The names are imported when they are first used: 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
+from triton_ops.kernels import load
 from triton_ops.kernels import validate_eps as validate_eps
 from triton_ops.kernels import validate_head_dim as validate_head_dim
 from triton_ops.kernels import validate_positive_dimensions as validate_positive_dimensions
 
-_CONTRACTS = {
-    "validate_attention_inputs": "attention",
-    "validate_fp8_gemm_inputs": "fp8_gemm",
-    "validate_fp8_quantize_inputs": "fp8_quantize",
-    "validate_gated_mlp_inputs": "gated_mlp",
-    "validate_grouped_matmul_inputs": "grouped_matmul",
-    "validate_rmsnorm_rope_inputs": "rmsnorm_rope",
-}
+_CHECKED = ("attention", "fp8_gemm", "fp8_quantize", "gated_mlp", "grouped_matmul", "rmsnorm_rope")
+_CHECKS = {f"validate_{name}_inputs": name for name in _CHECKED}
 
-__all__ = ["validate_eps", "validate_head_dim", "validate_positive_dimensions", *_CONTRACTS]
+__all__ = ["validate_eps", "validate_head_dim", "validate_positive_dimensions", *_CHECKS]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _CONTRACTS:
+    if name not in _CHECKS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"triton_ops.kernels.{_CONTRACTS[name]}"), name)
+    return load(_CHECKS[name], part=name)

@@ -97,7 +97,6 @@ PAST_A_FACE = {
     ("triton_ops.backend.origins", "triton_ops.base.host"),  # the name of a module, which is not imported
     ("triton_ops.dispatch.installing", "triton_ops.evaluation.idle_worker"),
     ("triton_ops.processes.worker_process", "triton_ops.evaluation.worker"),
-    ("triton_ops.validation", "triton_ops.kernels.{_CONTRACTS[name]}"),
 }
 """Imports by a text, which go past a face or upward; each is to go, and none may come."""
 

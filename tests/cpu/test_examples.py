@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 
 from triton_ops.backend import Arguments, TritonCompiler
 from triton_ops.device import Target
-from triton_ops.kernels import load_target
+from triton_ops.kernels import TypedTarget
 from triton_ops.values import Status
 
 PROJECT = Path(__file__).parents[2]
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.triton
 INTERPRETED = """
 import sys
 import torch
-from triton_ops.kernels import load_target
+from triton_ops.kernels import TypedTarget
 
-softmax = load_target(sys.argv[1])
+softmax = TypedTarget(sys.argv[1]).load()
 for shape in ((5, 1000), (3, 128), (2, 1)):
     problem = softmax.problem(shape)
     given = softmax.materialise(problem, "cpu")
@@ -60,7 +60,7 @@ def test_softmax_and_the_sum_of_vectors_are_right(tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_default_config_of_softmax_compiles_without_spills(dtype, tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    softmax = load_target(f"{PROJECT}/examples/softmax.py:softmax")
+    softmax = TypedTarget(f"{PROJECT}/examples/softmax.py:softmax").load()
     problem = softmax.problem((8192, 4096), dtype)
     arguments = Arguments(keyword=dict(problem.arguments)).described()
     ahead = TritonCompiler(softmax.kernel, arguments, Target.named("sm_90"))

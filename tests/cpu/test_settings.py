@@ -11,10 +11,10 @@ import pytest
 from triton_ops import settings
 from triton_ops.base import Folder
 from triton_ops.compile_modes.compiled_files import CacheContent
-from triton_ops.dispatch import read_report
+from triton_ops.dispatch import LaunchedConfig
 from triton_ops.dispatch.decision import _tell
 from triton_ops.exceptions import SettingsError
-from triton_ops.records import cache_folder, read_lockfile
+from triton_ops.records import Lockfile, cache_folder
 
 
 def test_cache_dir_is_read_when_asked_for(monkeypatch, tmp_path):
@@ -102,7 +102,13 @@ def test_the_home_folder_of_nobody_is_a_typed_error_that_names_the_variable(monk
 
 
 def test_paths_of_callers_with_the_home_folder_of_nobody_are_typed_errors(monkeypatch, caplog):
-    for call in (cache_folder, lambda path: Folder(path).ensure(), read_lockfile, read_report, CacheContent.of):
+    for call in (
+        cache_folder,
+        lambda path: Folder(path).ensure(),
+        Lockfile.read,
+        LaunchedConfig.read_report,
+        CacheContent.of,
+    ):
         with pytest.raises(SettingsError, match="~nosuchuser has no home folder here"):
             call("~nosuchuser/x")
     monkeypatch.setenv("TRITON_OPS_REPORT", "~nosuchuser/%p.json")

@@ -8,7 +8,7 @@ import pytest
 
 from triton_ops import ConfigSpace, FunctionKernel, Operation, Status, TensorSpec, TritonKernel, Work, kernels, tune
 from triton_ops.device import gpu_missing
-from triton_ops.kernels import load_target
+from triton_ops.kernels import TypedTarget
 
 PROJECT = Path(__file__).parents[2]
 
@@ -156,7 +156,7 @@ def test_a_config_whose_captured_graph_does_nothing_is_refused_and_not_crowned(t
 
 
 def test_the_example_of_an_operation_tunes(tmp_path):
-    softmax = load_target(f"{PROJECT}/examples/softmax.py:softmax")
+    softmax = TypedTarget(f"{PROJECT}/examples/softmax.py:softmax").load()
     for shape, dtype in (((4096, 4096), "bf16"), ((33, 1000), None), ((1, 1), "fp16")):
         result = tune(softmax, shape=shape, dtype=dtype, cache_dir=tmp_path)
         assert {trial.status for trial in result.trials} <= {Status.OK, Status.RESOURCES, Status.DEFERRED}, (

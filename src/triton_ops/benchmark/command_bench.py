@@ -17,9 +17,9 @@ from triton_ops.benchmark.comparing import Comparison, compare_contestants, duel
 from triton_ops.benchmark.rivals import KernelRow, KernelRun, rows_of
 from triton_ops.benchmark.timing import Contestant
 from triton_ops.device import gpu_missing, probe
-from triton_ops.dispatch import FALLBACK, RECORD, origin_of, would_run
+from triton_ops.dispatch import Decision, NotedOperation, would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError
-from triton_ops.kernels import load_target
+from triton_ops.kernels import TypedTarget
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
 from triton_ops.request import TuneOptions, TypedProblem, device_for
 from triton_ops.space import Config, ConfigSpace
@@ -115,14 +115,14 @@ def bench_contestants(
 
     The winner of an operation is what a call would run with; that of a function is that of its record.
     """
-    target = load_target(texts[0])
+    target = TypedTarget(texts[0], request.cache_dir).load()
     if texts[1] is None:
         bound = _bound(texts[0], target, _names(*configs), request)
         return (
             bound.contestant("a", *bound.config(configs[0], (_WINNER,))),
             bound.contestant("b", *bound.config(configs[1], (_DEFAULT,))),
         )
-    other = load_target(texts[1])
+    other = TypedTarget(texts[1], request.cache_dir).load()
     first = _bound(texts[0], target, _names(configs[0]), request, beside=other)
     second = _bound(texts[1], other, _names(configs[1]), request, beside=target)
     same_making = target is other or not (isinstance(target, Operation) or isinstance(other, Operation))
@@ -158,12 +158,15 @@ def _of_operation(text: str, operation: Operation, request: BenchRequest) -> _Bo
     problem = operation.problem(shape, dtype)
     device = device_for(request.device, operation.device, operation.name)
     space = operation.space_for(problem)
-    answer = would_run(
-        operation, shape=shape, dtype=dtype, device=request.device, cold=request.cold, cache_dir=request.cache_dir
-    ).found
-    configs: dict[str, _WithOrigin] = {_DEFAULT: (space.default_config, origin_of(FALLBACK))}
-    if answer.rung != FALLBACK:
-        configs[_WINNER] = (answer.config, origin_of(answer.rung))
+    if isinstance(operation, NotedOperation):
+        answer = operation.why(device).found
+    else:
+        answer = would_run(
+            operation, shape=shape, dtype=dtype, device=request.device, cold=request.cold, cache_dir=request.cache_dir
+        ).found
+    configs: dict[str, _WithOrigin] = {_DEFAULT: (space.default_config, Decision.origin_of("default"))}
+    if answer.rung != "default":
+        configs[_WINNER] = (answer.config, Decision.origin_of(answer.rung))
     maker = partial(operation.materialise, problem, device, request.seed)
     return _BoundTarget(text, operation.kernel, problem, device, arguments=maker, space=space, configs=configs)
 
@@ -189,9 +192,9 @@ def _of_function(text: str, function: Callable[..., Any], tunables: list[str], r
 
 def _of(record: Record) -> dict[str, _WithOrigin]:
     """The winner and the default of a record."""
-    configs: dict[str, _WithOrigin] = {_WINNER: (record.winner, origin_of(RECORD))}
+    configs: dict[str, _WithOrigin] = {_WINNER: (record.winner, Decision.origin_of("record"))}
     if record.default is not None:
-        configs[_DEFAULT] = (record.default, origin_of(FALLBACK))
+        configs[_DEFAULT] = (record.default, Decision.origin_of("default"))
     return configs
 
 

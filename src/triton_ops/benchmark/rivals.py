@@ -20,7 +20,7 @@ from triton_ops.benchmark.comparing import compare
 from triton_ops.benchmark.correctness import CorrectnessVerifier
 from triton_ops.benchmark.timing import time_ms
 from triton_ops.device import TorchDevice
-from triton_ops.dispatch import FALLBACK, RECORD, TUNED, origin_of, would_run
+from triton_ops.dispatch import Decision, would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError, WrongResultError
 from triton_ops.kernels import FP8Format, load, names
 from triton_ops.space import Config
@@ -288,7 +288,7 @@ class KernelRow:
     shape: tuple[int, ...]
     dtype: str
     config: dict[str, Any] = field(default_factory=dict, hash=False)
-    origin: str = origin_of(FALLBACK)  # where the kernel's config comes from
+    origin: str = Decision.origin_of("default")  # where the kernel's config comes from
     is_default: bool = False  # whether it is the config that runs untuned
     kernel_ms: float | None = None
     rival_ms: float | None = None
@@ -404,9 +404,9 @@ def _winner(run: KernelRun, operation: Operation, shape: Sequence[int], dtype: s
     question: dict[str, Any] = {"shape": shape, "dtype": dtype, "device": run.device, "cache_dir": run.cache_dir}
     if run.tune_s:
         result = uninterrupted(tune(operation, **question, budget_s=run.tune_s, cold=run.cold))
-        return Config(result.best_config), origin_of(RECORD if result.from_cache else TUNED)
+        return Config(result.best_config), Decision.origin_of("record" if result.from_cache else "tuned")
     winner = would_run(operation, **question, cold=run.cold).found
-    return winner.config, origin_of(winner.rung)
+    return winner.config, Decision.origin_of(winner.rung)
 
 
 def check_result(operation: Operation, config: Config, values: Mapping[str, Any]) -> list[Any]:

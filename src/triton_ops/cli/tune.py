@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -15,8 +14,9 @@ from triton_ops import lint
 from triton_ops.backend import Operation
 from triton_ops.base import gain_text
 from triton_ops.device import probe
+from triton_ops.dispatch import NotedOperation
 from triton_ops.exceptions import SettingsError, TargetError, TuningFailedError
-from triton_ops.kernels import load_target
+from triton_ops.kernels import TypedTarget
 from triton_ops.many import ListedTune
 from triton_ops.records import Record
 from triton_ops.report import watched
@@ -138,15 +138,16 @@ def tune_command(
         if from_misses:
             return tune_from_misses(run, targets or (), most, kernels or ())
         with only_data_on_stdout():
-            load = partial(load_target, among=None if problems is None else load_kernels(kernels or ()))
-        return run.tune(problems, targets or shipped.names(), load)
+            among = None if problems is None else load_kernels(kernels or ())
+        return run.tune(problems, targets or shipped.names(), lambda text: TypedTarget(text).load(among))
     target = _one_target(targets, typed)
     typed_problem = TypedProblem.of(shape, dtype, space)
     _check(dtype, device, cache_dir)
     Tolerance.of(tolerance)
     try:
         with only_data_on_stdout(), _listener(watch, watch_port) as listener:
-            operation, own_space, extents, element = typed_problem.operation(load_target(target))
+            whole = TypedTarget(target, cache_dir).load()
+            operation, own_space, extents, element = typed_problem.operation(whole)
             problem = TuneProblem(
                 target=operation, space=own_space, shape=extents, dtype=element, device=device, cold=not warm,
                 tolerance=tolerance, check=None if check is None else _comparison(check),
@@ -199,6 +200,9 @@ def _next_step(result: TuningResult) -> str:
 def _tuned(operation: Operation, problem: TuneProblem, options: TuneOptions, listener: Listener) -> TuningResult:
     """The result of a tune; where no config ran and some were wrong, hints of the linter precede the error."""
     try:
+        if isinstance(operation, NotedOperation):
+            call = operation.at_call(problem.device)
+            return call.tuned(options, problem.space, listener=listener)
         request = problem.measurable(seed=options.seed)
         return RequestedTune(request=request, options=options, listener=listener).result()
     except TuningFailedError as error:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops.base import counted
-from triton_ops.dispatch import Decision, LaunchedConfig, read_report, would_run
-from triton_ops.kernels import load_operation
-from triton_ops.records import read_lockfile
+from triton_ops.dispatch import Decision, LaunchedConfig, NotedOperation, would_run
+from triton_ops.kernels import TypedTarget
+from triton_ops.records import Lockfile
 from triton_ops.request import TypedProblem
 from triton_ops.terminal import CacheDir, Device, Dtype, Facts, Shape, only_data_on_stdout, option
 
@@ -35,11 +35,11 @@ def why_command(
         return _report_facts(target)
     typed = TypedProblem.of(shape, dtype)
     with only_data_on_stdout():
-        target_operation = load_operation(target, ", whose calls nothing decides")
+        target_operation = TypedTarget(target, cache_dir).operation(", whose calls nothing decides")
         operation, _, extents, element = typed.operation(target_operation)
-    decision = would_run(
+    decision = operation.why(device) if isinstance(operation, NotedOperation) else would_run(
         operation, shape=extents, dtype=element, device=device, cache_dir=cache_dir,
-        lockfile=None if lockfile is None else read_lockfile(lockfile),
+        lockfile=None if lockfile is None else Lockfile.read(lockfile),
     )  # fmt: skip
     return Facts("why", _document(decision)).listing(_facts(decision))
 
@@ -66,7 +66,7 @@ def _facts(decision: Decision) -> dict[str, str]:
 
 
 def _report_facts(path: str) -> Facts:
-    rows = read_report(path)
+    rows = LaunchedConfig.read_report(path)
     total = sum(row.launches for row in rows)
     facts = Facts("why", {"launches": list(map(_row, rows))})
     return facts.lines(f"{counted(total, 'launch')} in {counted(len(rows), 'problem')}", *(row.text for row in rows))

@@ -358,9 +358,12 @@ class Comparing:
             self._rows[row.name] = row
             if not row.ok:
                 self._keep(row)
+        self._add_aliases()
+        return winner
+
+    def _add_aliases(self) -> None:
         for mode, same in self._aliases:
             self._rows[mode.name] = alias_row(mode, same, self._rows[same.name])
-        return winner
 
     def _confirmed(self, best: ModeProcess, eager: ModeProcess) -> tuple[CompileMode, str]:
         """The way to use, and how the winner of the race compared with eager in fresh processes."""
@@ -380,8 +383,12 @@ class Comparing:
                 answer = process.load(self._request.packed)
                 if not answer.ok:
                     return eager.mode, f"{best.mode.name} did not run again: {answer.status}: {answer.error}"
-            verdict, confirmation = self._rounds.confirm(again, eager_again, self._request.seconds)
-        return (best.mode, confirmation) if verdict else (eager.mode, f"{confirmation}: eager stays")
+            relative, confirmation = self._rounds.confirm(again, eager_again, self._request.seconds)
+        if relative is None:
+            return eager.mode, f"{confirmation}: eager stays"
+        self._rows[best.mode.name] = self._rows[best.mode.name].at(relative)
+        self._add_aliases()
+        return best.mode, confirmation
 
     @staticmethod
     def _row(process: ModeProcess, eager: ModeProcess) -> ModeResult:

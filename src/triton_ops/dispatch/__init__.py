@@ -6,14 +6,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.dispatch.chooser import Chooser as Chooser
     from triton_ops.dispatch.chooser import choose as choose
-    from triton_ops.dispatch.decision import FALLBACK as FALLBACK
-    from triton_ops.dispatch.decision import RECORD as RECORD
-    from triton_ops.dispatch.decision import TUNED as TUNED
     from triton_ops.dispatch.decision import Decision as Decision
     from triton_ops.dispatch.decision import LaunchedConfig as LaunchedConfig
     from triton_ops.dispatch.decision import launches as launches
-    from triton_ops.dispatch.decision import origin_of as origin_of
-    from triton_ops.dispatch.decision import read_report as read_report
+    from triton_ops.dispatch.decorator import NotedOperation as NotedOperation
     from triton_ops.dispatch.decorator import autotune as autotune
     from triton_ops.dispatch.decorator import made_again as made_again
     from triton_ops.dispatch.decorator import operation_of as operation_of

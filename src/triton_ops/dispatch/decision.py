@@ -40,11 +40,6 @@ _ORIGINS = {
 }  # fmt: skip
 
 
-def origin_of(rung: str) -> str:
-    """Origin of a config of this rung, in a few words, such as `recorded winner`."""
-    return _ORIGINS.get(rung, f"{rung} winner")
-
-
 _COUNTED_FROM = 1 << 62
 
 
@@ -150,6 +145,11 @@ class Decision:
     def holds(self) -> bool:
         """Tell whether a launch now is decided alike: a winner stays, and a miss does under the same policy."""
         return self.ask is None or self.within == within()
+
+    @staticmethod
+    def origin_of(rung: str) -> str:
+        """Origin of a config of this rung, in a few words, such as `recorded winner`."""
+        return _ORIGINS.get(rung, f"{rung} winner")
 
     @property
     def counted(self) -> Decision:
@@ -260,6 +260,27 @@ class LaunchedConfig:
     record: str
     launches: int
 
+    @staticmethod
+    def read_report(path: str | os.PathLike[str]) -> list[LaunchedConfig]:
+        """The launches in a file that a process wrote at its end.
+
+        Raises:
+            CacheError: The file cannot be read, or is no such report of this version.
+        """
+        where = expanded(path)
+        try:
+            content = Sealed.parsed(NamedFile(where).read())
+            if (content["kind"], content["schema_version"]) != (KIND, SCHEMA_VERSION):
+                raise ValueError(f"it is {content['kind']!r}, version {content['schema_version']!r}")
+            return msgspec.convert(content["launches"], list[LaunchedConfig], dec_hook=Config.decode)
+        except OSError as error:
+            raise CacheError(f"{where} cannot be read: {error.strerror or error}", hint="name a report") from error
+        except (ValueError, KeyError, SpaceError, msgspec.ValidationError) as error:
+            raise CacheError(
+                f"{where} is no report of launches of this version: {error}",
+                hint="TRITON_OPS_REPORT=FILE lets a process write one",
+            ) from error
+
     @property
     def text(self) -> str:
         """One line."""
@@ -351,27 +372,6 @@ def report_json() -> dict[str, Any]:
     """The launches of this process as plain JSON values."""
     rows = [{**vars(row), "config": dict(row.config), "passed": list(row.passed)} for row in launches()]
     return {"kind": KIND, "schema_version": SCHEMA_VERSION, "process": os.getpid(), "launches": rows}
-
-
-def read_report(path: str | os.PathLike[str]) -> list[LaunchedConfig]:
-    """The launches in a file that a process wrote at its end.
-
-    Raises:
-        CacheError: The file cannot be read, or is no such report of this version.
-    """
-    where = expanded(path)
-    try:
-        content = Sealed.parsed(NamedFile(where).read())
-        if (content["kind"], content["schema_version"]) != (KIND, SCHEMA_VERSION):
-            raise ValueError(f"it is {content['kind']!r}, version {content['schema_version']!r}")
-        return msgspec.convert(content["launches"], list[LaunchedConfig], dec_hook=Config.decode)
-    except OSError as error:
-        raise CacheError(f"{where} cannot be read: {error.strerror or error}", hint="name a report") from error
-    except (ValueError, KeyError, SpaceError, msgspec.ValidationError) as error:
-        raise CacheError(
-            f"{where} is no report of launches of this version: {error}",
-            hint="TRITON_OPS_REPORT=FILE lets a process write one",
-        ) from error
 
 
 @lru_cache(maxsize=1)

@@ -12,6 +12,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.options import Options, mapper_of
 from triton_ops.dispatch.triton_autotuner import AUTOTUNER, Expected, Winners, to_triton
 from triton_ops.exceptions import KernelTypeError, SettingsError, SpaceError, TargetError, UnknownTunableError
-from triton_ops.records import NotedCall
-from triton_ops.request import Effort, TuneOptions
+from triton_ops.records import Misses, NotedCall, cache_folder, matching
+from triton_ops.request import Effort, TuneOptions, device_for
 from triton_ops.space import ConfigSpace
 from triton_ops.values import BucketRule, Mapper, Problem, TensorSpec, Tolerance
 
@@ -402,6 +403,42 @@ def operation_of(target: Any) -> Operation | None:
     """The operation of a decorated kernel, of Triton's too, without grid and problems; None for other things."""
     kernel = _decorated_in(target)
     return None if kernel is None else launches_of(kernel).operation
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotedOperation(Operation):
+    """A decorated kernel at one call that a program has noted: its list is the space, and its grids are the call's."""
+
+    decorated: Any
+    noted: NotedCall
+
+    @classmethod
+    def of(cls, decorated: Any, cache_dir: str | Path | None) -> NotedOperation | None:
+        """The operation at the call that costs most among misses, else at that of the newest record.
+
+        None where no call is noted in the folder, and for what is no decorated kernel.
+        """
+        whole = operation_of(decorated)
+        if whole is None:
+            return None
+        folder = cache_folder(cache_dir)
+        misses = [miss.call for miss in Misses(Path(folder)).read() if miss.key.kernel == whole.name]
+        noted = [*misses, *(record.call for record in matching(whole.name, folder))]
+        call = next((each for each in noted if isinstance(each, NotedCall)), None)
+        if call is None:
+            return None
+        specs = {name: Problem.from_plain(value) for name, value in call.arguments.items()}
+        kernel = replace(whole.kernel, grid=_grid(call))  # type: ignore[type-var]  # it is a TritonKernel
+        return cls(whole.name, kernel, whole.space, lambda: specs, decorated=decorated, noted=call)
+
+    def at_call(self, device: str | None) -> KernelCall:
+        """The call, with new tensors on a device; None takes what the kernel needs, else a GPU where there is one."""
+        return made_again(self.decorated, self.noted, device_for(device, self.device, self.name))
+
+    def why(self, device: str | None) -> Decision:
+        """The decision that a launch of the call would take; what is not known is not tuned."""
+        call = self.at_call(device)
+        return launches_of(self.decorated).why(call.grid, (), call.called.given.keyword)
 
 
 def launches_of(decorated: Any) -> Launches:

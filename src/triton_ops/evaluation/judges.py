@@ -26,18 +26,18 @@ keep about 14 bits of products of 8-bit floats. A row whose golden values nearly
 sixteenth of the median row's. Of a result of n < 128 elements the limits of means are 1 + 3 / n times as large: the
 peer's error over few elements is a matter of chance, as where all of a sum cancels out.
 
-No element is compared with a low-precision reference: correct results differ from one another by rounding, and of
-millions of elements the worst differ much. docs/concepts/verdicts.md says why the rule is this one.
+No element is compared with a low-precision reference; docs/concepts/verdicts.md says why the rule is this one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from triton_ops.backend import Protection
+from triton_ops.backend import Arguments, Protection
 from triton_ops.base import require
 from triton_ops.space import Config
 from triton_ops.values import Problem, Resources, Status, Tolerance, Trial, Work
@@ -187,7 +187,8 @@ class Rounded:
         torch = self._torch = require("torch", "checking results")
         name = str(dtype).removeprefix("torch.")
         self._shape, self._width, self._times = tuple(golden.shape), _width(golden.shape), times
-        self._by_mean = times * _chance(golden.numel())  # factor of limits of means, over a row or all
+        count = golden.numel()
+        self._by_mean = times * (1 + 3 / count if 0 < count < _CUT else 1.0)  # factor of limits of means
         self._golden = golden.to(torch.float64 if dtype.itemsize >= 4 else torch.float32).reshape(-1)
         self._f, distance = precision.rounding(name), precision.distance(name)
         self._least = distance / math.sqrt(12)  # error by RMS of rounding numbers that nearly vanish
@@ -339,7 +340,8 @@ class _OddPlaces:
         self._torch = require("torch", "checking results")
         self._golden, self._peers, self._dtype = golden, list(peers), dtype
         about = self._torch.finfo(dtype)
-        self.largest, self._edge = float(about.max), _edge(about)
+        self.largest = float(about.max)
+        self._edge = self.largest + float(about.eps) * _binade(self.largest) / 2  # the least that becomes infinity
         self._mask = None
         masks = [self._odd(part) for part in pieces(golden)]
         if any(bool(each.any()) for each in masks):
@@ -486,11 +488,6 @@ class Equal:
         )
 
 
-def _chance(elements: int) -> float:
-    """A factor of errors by root mean square for results of few elements, whose peer's error is chance."""
-    return 1 + 3 / elements if 0 < elements < _CUT else 1.0
-
-
 def _width(shape: Sequence[int]) -> int:
     last = shape[-1] if len(shape) else 1
     return int(last) if _ROW_LENGTHS[0] <= last <= _ROW_LENGTHS[1] else _CUT
@@ -501,11 +498,6 @@ def _binade(size: float) -> float:
     return math.ldexp(1.0, math.frexp(size)[1] - 1) if size > 0 and math.isfinite(size) else 0.0
 
 
-def _edge(about: Any) -> float:
-    """The least number that is rounded to infinity in a dtype, of which `about` is torch's information."""
-    return float(about.max) + float(about.eps) * _binade(float(about.max)) / 2
-
-
 def _over(error: float, limit: float) -> float:
     return error / limit if limit > 0 else math.inf if error > 0 else 0.0
 
@@ -513,3 +505,94 @@ def _over(error: float, limit: float) -> float:
 def _ratio(torch: Any, error: Any, allowed: Any) -> Any:
     """Error by allowed error; 0 where there is no error, infinite where none is allowed."""
     return torch.where(error == 0, 0.0, error / allowed)
+
+
+_TF32_KEPT = ~((1 << 13) - 1)  # TF32 has 13 bits of fraction less than float32
+
+
+@dataclass(frozen=True)
+class RaisedPrecision:
+    """A way to a golden result: `float64` or `float32`, for all that is computed (`lifts`), or for the inputs alone."""
+
+    name: str
+    lifts: bool
+
+    @property
+    def float_bytes(self) -> int:
+        """Bytes of a number."""
+        return 8 if self.name == "float64" else 4
+
+    def applies(self, arguments: Arguments, results: Sequence[Any]) -> bool:
+        """True if some float of the arguments, or of lifted results, is narrower than this, and none is wider."""
+        if self.lifts:
+            return any(self._raises(each.tensors()) for each in (arguments, Arguments(tuple(results))))
+        values = [*arguments.positional, *arguments.keyword.values()]
+        return self._raises([*arguments.tensors(), *(value for value in values if _is_numeric_array(value))])
+
+    def _raises(self, values: Iterable[Any]) -> bool:
+        sizes = [size for value in values if (size := _float_bytes(value))]
+        return bool(sizes) and min(sizes) < self.float_bytes and max(sizes) <= self.float_bytes
+
+    def copy(self, arguments: Arguments, change: Callable[[Any], Any]) -> Arguments:
+        """Copies of arguments: floats in arrays, and, unless all is lifted, in tensors after a change, are raised."""
+        torch = require("torch", "checking results")
+        complex_name = "complex128" if self.name == "float64" else "complex64"
+
+        def tensor(value: Any) -> Any:
+            if self.lifts or not _float_bytes(value):
+                return value.detach().clone().requires_grad_(value.requires_grad)
+            dtype = getattr(torch, complex_name if value.is_complex() else self.name)
+            return change(value.detach()).to(dtype, copy=True).requires_grad_(value.requires_grad)
+
+        def array(value: Any) -> Any:
+            if not (_is_numeric_array(value) and _float_bytes(value)):
+                return value.copy() if hasattr(value, "astype") else value
+            return value.astype(complex_name if "complex" in str(value.dtype) else self.name)
+
+        raised = arguments.map(tensor)
+        return Arguments(tuple(map(array, raised.positional)), {n: array(v) for n, v in raised.keyword.items()})
+
+    @staticmethod
+    def cut_to_tf32(tensor: Any) -> Any:
+        """A float32 tensor cut to the bits that TF32 keeps; any other tensor as it is."""
+        torch = require("torch", "checking results")
+        if tensor.dtype is not torch.float32:
+            return tensor
+        return (tensor.contiguous().view(torch.int32) & _TF32_KEPT).view(torch.float32)
+
+    @staticmethod
+    @contextmanager
+    def without_tf32() -> Iterator[None]:
+        """Inside, products of float32 are computed in float32, also those that a reference makes by itself."""
+        backends = require("torch", "checking results").backends
+        before = [(holder, *_tf32_setting(holder)) for holder in (backends.cuda.matmul, backends.cudnn)]
+        try:
+            for holder, name, _, off in before:
+                setattr(holder, name, off)
+            yield
+        finally:
+            for holder, name, value, _ in before:
+                setattr(holder, name, value)
+
+
+def _is_numeric_array(value: Any) -> bool:
+    return hasattr(value, "astype") and hasattr(value, "dtype")
+
+
+def _float_bytes(value: Any) -> int:
+    """Bytes of a floating-point element, or of a part of a complex one; 0 for other dtypes."""
+    name = str(value.dtype)
+    if "complex" in name:
+        return int(value.dtype.itemsize) // 2
+    return int(value.dtype.itemsize) if "float" in name else 0
+
+
+def _tf32_setting(holder: Any) -> tuple[str, Any, Any]:
+    """Torch's setting of TF32: its name, its value, and its value for full precision.
+
+    Torch 2.9 has two names for it, and raises where the old one is read after the new one was set.
+    """
+    try:
+        return "allow_tf32", holder.allow_tf32, False
+    except RuntimeError:
+        return "fp32_precision", holder.fp32_precision, "ieee"

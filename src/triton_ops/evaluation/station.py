@@ -19,10 +19,10 @@ from triton_ops.backend import Arguments, ArgumentSet, CandidateError, Executabl
 from triton_ops.base import require
 from triton_ops.device import TorchDevice, Turns
 from triton_ops.evaluation import idle_worker
+from triton_ops.evaluation.expected import Standard
 from triton_ops.evaluation.finals import FinalRequest, Outcome, StationFacts, compare_finalists, confirmed
 from triton_ops.evaluation.isolated import Isolated, KernelLoad, NotPortableError
 from triton_ops.evaluation.judges import Difference, Precision, reduction_length
-from triton_ops.evaluation.standard import Standard
 from triton_ops.evaluation.verify import StationStep, Subject, Verifier, further_cases, odd_case
 from triton_ops.exceptions import CacheError, KernelTypeError, ShapeMismatchError, TargetError, TritonKernelError
 from triton_ops.processes import TerminatedError, WorkerProcess
@@ -103,8 +103,7 @@ class Evaluator:
     def wrong_when_repeated(self, config: Config, sampler: Sampler, launches: int, seconds: float) -> Difference | None:
         """Repeat timed launches and check every result, since some errors, such as races, show in some runs only.
 
-        Each repeat launches on every argument set, and there are at least two, one for each poison of the outputs; no
-        further one is started after `seconds`. Whatever a launch raises is raised.
+        Each repeat launches on every argument set; there is one for each poison, and none is started after `seconds`.
         """
         if self.verifier is None:
             return None
@@ -364,7 +363,7 @@ class Inline:
         try:
             with self._on_device():
                 self._start(None)
-                outcome = compare_finalists(self._evaluator, final, self._assignment.effort, keep_round)
+                outcome = compare_finalists(self._evaluator, final, Effort.of(self._assignment.options), keep_round)
         finally:
             self._note_config(None)
         return replace(outcome, guard=guard.summary())
@@ -388,7 +387,7 @@ class Inline:
         subject = Subject(ArgumentSet(self._arguments(), assignment.kernel.outputs), shared.sets)
         self._verifier = self._make_verifier(subject)
         evaluator = Evaluator(
-            kernel=assignment.kernel, subject=subject, shared_timer=shared, policy=assignment.effort.screen,
+            kernel=assignment.kernel, subject=subject, shared_timer=shared, policy=Effort.of(assignment.options).screen,
             verifier=self._verifier, tell=self._tell, note_config=self._note_config, members=assignment.members,
         )  # fmt: skip
         self._verifier.tell = evaluator.announce
@@ -579,7 +578,8 @@ class Stations:
         Cost: about 10 s per process on a GPU, one after another.
         """
         fresh = replace(assignment, baseline=next(iter(outcome.ties), None), mode=mode)
-        return confirmed(outcome, final, assignment.effort.processes, partial(self._outcomes, fresh), left_s)
+        processes = Effort.of(assignment.options).processes
+        return confirmed(outcome, final, processes, partial(self._outcomes, fresh), left_s)
 
     def _outcomes(self, assignment: Assignment, questions: Sequence[FinalRequest]) -> Iterator[Outcome]:
         """The outcomes of fresh processes; one that fails is left out with a warning."""

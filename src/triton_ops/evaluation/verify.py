@@ -35,10 +35,9 @@ from triton_ops.backend import (
     TritonProcess,
 )
 from triton_ops.device import TorchDevice
-from triton_ops.evaluation.expected import Criteria, as_list, difference, expected, kept, same_bits
+from triton_ops.evaluation.expected import Criteria, ExpectedResults, Standard, difference, expected, kept, same_bits
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import LITTLE, Difference, Precision
-from triton_ops.evaluation.standard import ExpectedResults, Standard, own_answers
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.request import KernelProblem
 from triton_ops.space import Config
@@ -378,7 +377,7 @@ class Verifier:
         count = 0 if self.reference is None or case.expected is None else case.expected.count
         if result is None and count == len(changes):
             return list(changes.values())  # an undeclared output is the result
-        return as_list(result)
+        return ExpectedResults.as_list(result)
 
     def _take_base(self, executable: Executable) -> None:
         """Learn effects, and without a reference right results, from the default config, or else from this one."""
@@ -433,8 +432,7 @@ class Verifier:
             case.effects = {name: expected(kept(tensor), None, None, criteria) for name, tensor in changes.items()}
             self.subject.restores = self.subject.restores or bool(changes)
             if self.reference is None:
-                answers = own_answers(results, self.standard.precision)
-                case.expected = ExpectedResults(self.standard, answers, whole=case.whole)
+                case.expected = ExpectedResults.of_own(self.standard, results, whole=case.whole)
         self._keep_if_repeatable(case, executable)
 
     def _learn_again(self, case: Case, executable: Executable) -> None:

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 from triton_ops._faces import lazy_face
-from triton_ops.backend import Operation
 from triton_ops.exceptions import TargetError
 from triton_ops.records import share_lockfile
 
@@ -38,29 +37,28 @@ if TYPE_CHECKING:
     from triton_ops.kernels.modules import FusedGatedMLP as FusedGatedMLP
     from triton_ops.kernels.modules import FusedRMSNormRoPE as FusedRMSNormRoPE
     from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
-    from triton_ops.kernels.typed_target import load_object as load_object
-    from triton_ops.kernels.typed_target import load_operation as load_operation
-    from triton_ops.kernels.typed_target import load_target as load_target
+    from triton_ops.kernels.typed_target import TypedTarget as TypedTarget
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)
 
-_MODULES = {
-    "attention": "attention",
-    "attention_backward": "attention.backward",
-    "fp8_dequantize": "fp8_quantize.dequantize",
-    "fp8_gemm": "fp8_gemm",
-    "fp8_quantize": "fp8_quantize",
-    "gated_mlp": "gated_mlp",
-    "gated_mlp_backward": "gated_mlp:gradient_operation",
-    "grouped_matmul": "grouped_matmul",
-    "layer_norm": "layer_norm",
-    "layer_norm_backward": "layer_norm.backward",
-    "matmul": "matmul",
-    "rmsnorm_rope": "rmsnorm_rope",
-    "rmsnorm_rope_backward": "rmsnorm_rope.backward",
-    "softmax": "softmax",
-    "softmax_backward": "softmax:gradient_operation",
+_SHIPPED = {
+    "attention": ("attention", "operation"),
+    "attention_backward": ("attention.backward", "operation"),
+    "fp8_dequantize": ("fp8_quantize.dequantize", "operation"),
+    "fp8_gemm": ("fp8_gemm", "operation"),
+    "fp8_quantize": ("fp8_quantize", "operation"),
+    "gated_mlp": ("gated_mlp", "operation"),
+    "gated_mlp_backward": ("gated_mlp", "gradient_operation"),
+    "grouped_matmul": ("grouped_matmul", "operation"),
+    "layer_norm": ("layer_norm", "operation"),
+    "layer_norm_backward": ("layer_norm.backward", "operation"),
+    "matmul": ("matmul", "operation"),
+    "rmsnorm_rope": ("rmsnorm_rope", "operation"),
+    "rmsnorm_rope_backward": ("rmsnorm_rope.backward", "operation"),
+    "softmax": ("softmax", "operation"),
+    "softmax_backward": ("softmax", "gradient_operation"),
 }
+"""For each kernel the module in this folder, and its operation's name there."""
 WINNERS = Path(__file__).parent / "winners"
 for _path in sorted(WINNERS.glob("*.lock.json")):
     share_lockfile(_path)
@@ -68,18 +66,18 @@ for _path in sorted(WINNERS.glob("*.lock.json")):
 
 def names() -> tuple[str, ...]:
     """The names of the kernels that `load` knows."""
-    return tuple(_MODULES)
+    return tuple(_SHIPPED)
 
 
-def load(name: str) -> Operation:
-    """The operation of the kernel called `name`; the first call imports torch and Triton.
+def load(name: str, part: str = "") -> Any:
+    """The operation of the kernel called `name`, or another `part` of its module; the first call imports Triton.
 
     Raises:
         TargetError: No shipped kernel has this name.
         MissingDependencyError: Triton is not installed.
     """
-    if name not in _MODULES:
-        choices = ", ".join(_MODULES)
+    if name not in _SHIPPED:
+        choices = ", ".join(_SHIPPED)
         raise TargetError(f"no shipped kernel is called {name!r}; there are {choices}", hint="use one of these names")
-    module, _, attribute = _MODULES[name].partition(":")
-    return cast("Operation", getattr(importlib.import_module(f"{__name__}.{module}"), attribute or "operation"))
+    module, operation = _SHIPPED[name]
+    return getattr(importlib.import_module(f"{__name__}.{module}"), part or operation)

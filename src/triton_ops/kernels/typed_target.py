@@ -1,61 +1,74 @@
 """TARGET: from what stands on the command line to an operation or a function.
 
 A shipped kernel's name, `package.module:object`, or `path/file.py:object`, where the object is an `Operation` or a
-plain callable.
+plain callable, or a Triton kernel under a decorator, which is taken at a call that a program has noted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from triton_ops.backend import HasOperation, Operation
+from triton_ops.dispatch import NotedOperation
 from triton_ops.exceptions import NotLoadedError, TargetError
 from triton_ops.kernels import load, names
 from triton_ops.request import named_object
 
-
-def load_target(text: str, among: Mapping[str, Any] | None = None) -> Operation | Callable[..., Any]:
-    """The operation or callable that TARGET names.
-
-    Where a file holds the TARGET, `among` has the objects that it may name beside shipped kernels, by the TARGET of
-    each. None imports what is named, since somebody typed it.
-
-    Raises:
-        NotLoadedError: It is not among these objects.
-        TargetError: It does not exist, cannot be imported, or is neither an operation nor callable.
-    """
-    _, colon, name = text.rpartition(":")
-    if not colon:
-        return _shipped(text)
-    if among is None:
-        return _usable(text, name, named_object(text))
-    if text not in among:
-        raise NotLoadedError(
-            f"{text} is not loaded; loaded are {', '.join(among) or 'shipped kernels alone'}",
-            hint="a file loads no code: name it, if you trust it, with --kernels as well",
-        )
-    return _usable(text, name, among[text])
+_NOTE = "run its program with TRITON_OPS_ON_MISS=queue, so that a call of it is noted; or "
 
 
-def load_object(text: str) -> Any:
-    """The object that TARGET names, whatever it is: an operation, a function, a kernel with or without a decorator."""
-    return named_object(text) if ":" in text else _shipped(text)
+@dataclass(frozen=True)
+class TypedTarget:
+    """A TARGET as somebody typed it, or as a file holds it; `cache_dir` has the calls of decorated kernels."""
+
+    text: str
+    cache_dir: str | Path | None = None
+
+    def load(self, among: Mapping[str, Any] | None = None) -> Operation | Callable[..., Any]:
+        """The operation or callable that is named.
+
+        Where a file holds the TARGET, `among` has the objects that it may name beside shipped kernels, by the TARGET of
+        each. None imports what is named, since somebody typed it.
+
+        Raises:
+            NotLoadedError: It is not among these objects.
+            TargetError: It does not exist, cannot be imported, or is neither an operation nor callable.
+        """
+        _, colon, name = self.text.rpartition(":")
+        if not colon:
+            return _shipped(self.text)
+        if among is None:
+            return _usable(self.text, name, named_object(self.text), self.cache_dir)
+        if self.text not in among:
+            raise NotLoadedError(
+                f"{self.text} is not loaded; loaded are {', '.join(among) or 'shipped kernels alone'}",
+                hint="a file loads no code: name it, if you trust it, with --kernels as well",
+            )
+        return _usable(self.text, name, among[self.text], self.cache_dir)
+
+    def object(self) -> Any:
+        """The object that is named, whatever it is: an operation, a function, a kernel with or without a decorator."""
+        return named_object(self.text) if ":" in self.text else _shipped(self.text)
+
+    def operation(self, lack: str) -> Operation:
+        """The operation that is named; `lack` is what a function is, and lacks, in the words of the error."""
+        target = self.load()
+        if not isinstance(target, Operation):
+            raise TargetError(f"{self.text} is a function{lack}", hint="name an Operation")
+        return target
 
 
-def load_operation(text: str, lack: str) -> Operation:
-    """The operation that TARGET names; `lack` is what a function is, and lacks, in the words of the error."""
-    target = load_target(text)
-    if not isinstance(target, Operation):
-        raise TargetError(f"{text} is a function{lack}", hint="name an Operation")
-    return target
-
-
-def _usable(text: str, name: str, target: Any) -> Operation | Callable[..., Any]:
+def _usable(text: str, name: str, target: Any, cache_dir: str | Path | None) -> Operation | Callable[..., Any]:
+    if hasattr(target, "fn") and (noted := NotedOperation.of(target, cache_dir)) is not None:
+        return noted
     if hasattr(target, "arg_names") or hasattr(target, "grid"):  # `@triton.jit`, `@triton.autotune`, a TritonKernel
         raise TargetError(
             f"{text} is a Triton kernel, and neither its arguments nor its reference are known",
-            hint=f"make an Operation of it, name = Operation(..., TritonKernel({name}, grid), ...), and tune that",
+            hint=f"{_NOTE if hasattr(target, 'fn') and hasattr(target, 'configs') else ''}make an Operation of it, "
+            f"name = Operation(..., TritonKernel({name}, grid), ...), and tune that",
         )
     if isinstance(target, HasOperation):  # a chooser
         return target.operation
@@ -70,7 +83,8 @@ def _usable(text: str, name: str, target: Any) -> Operation | Callable[..., Any]
 
 def _shipped(name: str) -> Operation:
     if name in names():
-        return load(name)
+        operation: Operation = load(name)
+        return operation
     if name.endswith(".py"):
         raise TargetError(f"{name} names a file, but nothing in it", hint=f"write {name}:NAME")
     raise TargetError(f"there is no kernel {name!r}; shipped are {', '.join(names())}", hint=TargetError.FORMS)

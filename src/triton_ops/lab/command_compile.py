@@ -17,7 +17,7 @@ from triton_ops.backend import Arguments, Compiler, Operation
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Target, probe
 from triton_ops.exceptions import EmptySpaceError, SettingsError, TargetError
-from triton_ops.kernels import load_operation, load_target
+from triton_ops.kernels import TypedTarget
 from triton_ops.lab.spills import CureTrial, SpillEvidence, SpillReport, cure_spills
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config, ConfigSpace
@@ -175,7 +175,7 @@ def _check(jobs: int | None, timeout_s: float, dtype: str | None) -> None:
 
 
 def _operation(text: str, goal: Target) -> Operation:
-    target = load_target(text)
+    target = TypedTarget(text).load()
     if not isinstance(target, Operation) or Compiler.of(target.kernel, Arguments(), goal, {}) is None:
         raise TargetError(
             f"{text} is no operation with a Triton kernel, so there is nothing to compile",
@@ -264,7 +264,7 @@ def spills_command(
     Each change is compiled, and kept only if it helps. No GPU is needed with --gpu.
     """
     typed, values = TypedProblem.of(shape, dtype), TypedProblem.config(config, "--config")
-    target_operation = load_operation(target, "; its problem is not known")
+    target_operation = TypedTarget(target).operation("; its problem is not known")
     with only_data_on_stdout():
         operation, _, extents, element = typed.operation(target_operation)
         report = cure_spills(operation, config=values, shape=extents, dtype=element, arch=gpu or arch, measure=measure)

@@ -11,7 +11,7 @@ from triton_ops.backend import Operation
 from triton_ops.cost_model import Readings
 from triton_ops.device import Calibration, Ceiling, DeviceSpec, Machine, device_spec
 from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
-from triton_ops.kernels import load_operation
+from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import ConfigValues, TargetName, check_filled, tell_left_out
 from triton_ops.lab.expectation import LEGEND, Explained, Portrait, drawn, explain, portrait
 from triton_ops.lab.ranking import RankedConfig, expected_of, rank
@@ -236,7 +236,7 @@ def explain_command(
     typed, values = TypedProblem.of(shape, dtype), TypedProblem.config(config, "--config")
     spec = device_spec(gpu)
     with only_data_on_stdout():
-        operation, _, extents, element = typed.operation(load_operation(target, _LACK))
+        operation, _, extents, element = typed.operation(TypedTarget(target, cache_dir).operation(_LACK))
         problem = operation.problem(extents, element)
         whole = _whole_config(operation, problem, values or {})
         expected = expected_of(operation, shape=extents, dtype=element)
@@ -289,7 +289,7 @@ def rank_command(
     """
     typed = TypedProblem.of(shape, dtype, space)
     with only_data_on_stdout():
-        whole = load_operation(target, "; its space and its problem are not known")
+        whole = TypedTarget(target, cache_dir).operation("; its space and its problem are not known")
         operation, own_space, extents, element = typed.operation(whole)
         configs = own_space or operation.space_for(operation.problem(extents, element))
         check_filled(configs, typed.space)
@@ -327,7 +327,7 @@ def cliffs_command(
     typed, spec = TypedProblem.of(shape, dtype), device_spec(gpu)
     values = TypedProblem.config(config, "--config")
     with only_data_on_stdout():
-        operation, _, extents, element = typed.operation(load_operation(target, _LACK))
+        operation, _, extents, element = typed.operation(TypedTarget(target, cache_dir).operation(_LACK))
         whole = operation.full_shape(extents)
         tile = _whole_config(operation, operation.problem(whole, element), values or {})
         calibration = Calibration.load(folder_of(cache_dir), spec.name)

@@ -26,7 +26,7 @@ from triton_ops.base import StoredFile, require
 from triton_ops.compile_modes import profiler
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError, TargetError
-from triton_ops.kernels import load_target
+from triton_ops.kernels import TypedTarget
 from triton_ops.lab.kernel_verdicts import Assembled, ProfiledKernel, ProfileReport, read_profile, read_ptxas
 from triton_ops.lab.profile_reading import KernelProfile
 from triton_ops.request import TypedProblem, device_for
@@ -216,7 +216,7 @@ class Called:
 
     def loaded(self) -> tuple[Callable[..., Any], Mapping[str, Any], str]:
         """The function, its arguments, and torch's name of the device; `TargetError` where arguments are not known."""
-        function = load_target(self.target)
+        function = TypedTarget(self.target).load()
         if isinstance(function, Operation):
             device = device_for(self.device, function.device, function.name)
             shape = TypedProblem.of(self.shape).shape

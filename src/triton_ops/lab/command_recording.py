@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 
 from triton_ops.base import Folder, Host
 from triton_ops.exceptions import SettingsError
-from triton_ops.kernels import load_target
+from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import TargetName
 from triton_ops.lab.recording import read_recording, record, write_recording
 from triton_ops.lab.replayed_search import (
@@ -204,7 +204,7 @@ def record_command(
     try:
         with only_data_on_stdout():
             content = record(
-                *typed.operation(load_target(target)),
+                *typed.operation(TypedTarget(target).load()),
                 passes=passes, device=device, cold=not warm, listener=ProgressBar(stderr()),
             )  # fmt: skip
     except KeyboardInterrupt:

@@ -14,10 +14,10 @@ import typer
 from triton_ops.base import counted, gain_text
 from triton_ops.device import probe
 from triton_ops.exceptions import SettingsError, TargetError
-from triton_ops.kernels import load_object
+from triton_ops.kernels import TypedTarget
 from triton_ops.kernels import names as kernel_names
 from triton_ops.many import ListedTune
-from triton_ops.records import Lockfile, Misses, read_lockfile
+from triton_ops.records import Lockfile, Misses
 from triton_ops.request import module_at
 from triton_ops.ship.from_misses import MissOutcome, tune_misses
 from triton_ops.ship.targets import Targets, as_target, is_declared
@@ -40,7 +40,7 @@ def load_kernels(texts: Iterable[str]) -> dict[str, Any]:
     objects: dict[str, Any] = {}
     for text in dict.fromkeys(texts):
         if ":" in text or text in kernel_names():
-            objects[text] = load_object(text)
+            objects[text] = TypedTarget(text).object()
             continue
         values = vars(module_at(text))
         kernels = {id(value): (name, value) for name, value in values.items() if is_declared(value)}
@@ -76,7 +76,7 @@ def verify_command(
         )
     if held_out < 0:
         raise SettingsError(f"--held-out is {held_out}; it must be 0 or more", hint="leave it out for none")
-    lock = read_lockfile(lockfile)
+    lock = Lockfile.read(lockfile)
     with only_data_on_stdout():
         targets = Targets(load_kernels(kernels or ()).values())
         spec = None if static else probe(device)
@@ -138,7 +138,7 @@ def tune_from_misses(run: ListedTune, targets: Sequence[str], most: int | None, 
     folder = folder_of(run.options.each.cache_dir)
     options = replace(run.options, each=replace(run.options.each, cache_dir=folder))
     with only_data_on_stdout():
-        objects = [load_object(target) for target in targets]
+        objects = [TypedTarget(target).object() for target in targets]
         names = [as_target(each).name for each in objects]
         objects += load_kernels(kernels).values()
         misses = [miss for miss in Misses(folder).read() if not names or miss.key.kernel in names]

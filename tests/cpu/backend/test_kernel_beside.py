@@ -16,7 +16,7 @@ pytest.importorskip("triton")
 
 from triton_ops.backend import Arguments, Packed, TritonCompiler
 from triton_ops.device import Target
-from triton_ops.kernels import load_target
+from triton_ops.kernels import TypedTarget
 from triton_ops.processes import Surroundings
 from triton_ops.values import Status
 
@@ -97,7 +97,7 @@ def operations(tmp_path, monkeypatch):
     (tmp_path / "holder.py").write_text(textwrap.dedent(HOLDER))
     monkeypatch.chdir(tmp_path.parent)
     folder = tmp_path.name  # of a relative path
-    yield [load_target(f"{folder}/holder.py:{name}") for name in ("scale", "move", "both", "reversed_", "twice")]
+    yield [TypedTarget(f"{folder}/holder.py:{name}").load() for name in ("scale", "move", "both", "reversed_", "twice")]
     sys.modules.pop("kernels", None)
 
 

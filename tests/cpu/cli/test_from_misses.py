@@ -8,7 +8,7 @@ import pytest
 
 from triton_ops.cli.app import main
 from triton_ops.device import DeviceSpec, TorchDevice
-from triton_ops.kernels import load_target
+from triton_ops.kernels import TypedTarget
 from triton_ops.records import Misses
 from triton_ops.records.misses import Harvest
 from triton_ops.request import TuneProblem
@@ -31,7 +31,7 @@ def keys(tmp_path, monkeypatch, steady_clock):
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delitem(sys.modules, "missed_work", raising=False)
-    found = load_target("missed_work:add_up")
+    found = TypedTarget("missed_work:add_up").load()
 
     def key(n):
         request = TuneProblem(target=found, kwargs={"n": n}, device="cpu").request()

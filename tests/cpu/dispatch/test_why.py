@@ -70,7 +70,7 @@ def test_a_report_is_told_and_read_again(cli, tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_OPS_REPORT", str(tmp_path / "report-%p.json"))
     decisions._tell(os.getpid())
     (path,) = tmp_path.glob("report-*.json")
-    assert any(row.kernel == "told" and row.launches == 3 for row in decisions.read_report(path))
+    assert any(row.kernel == "told" and row.launches == 3 for row in decisions.LaunchedConfig.read_report(path))
     done = cli("why", path)
     assert "told" in done.out
     assert "told 7: 3 launches of (block=1) by default" in done.out
@@ -90,9 +90,9 @@ OTHERS = [
 def test_other_files_are_no_reports(text, tmp_path):
     (tmp_path / "r.json").write_text(text)
     with pytest.raises(CacheError, match="is no report of launches"):
-        decisions.read_report(tmp_path / "r.json")
+        decisions.LaunchedConfig.read_report(tmp_path / "r.json")
     with pytest.raises(CacheError, match="cannot be read"):
-        decisions.read_report(tmp_path / "missing.json")
+        decisions.LaunchedConfig.read_report(tmp_path / "missing.json")
 
 
 ROW = {

@@ -15,9 +15,8 @@ from tests.cpu.evaluation.emulated import ATTENTION_FAULTS, MATMUL_FAULTS, atten
 from triton_ops import TuningFailedError, tune
 from triton_ops.backend import Arguments, ArgumentSet
 from triton_ops.benchmark import CorrectnessVerifier
-from triton_ops.evaluation.golden import Referee
+from triton_ops.evaluation.golden import Lifted, Referee
 from triton_ops.evaluation.judges import Precision
-from triton_ops.evaluation.lifted import Lifted
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 
@@ -314,8 +313,8 @@ def test_no_wide_tensor_is_held_when_a_run_is_over():
 
 
 def test_closed_over_tensors_that_would_take_the_memory_are_not_lifted(monkeypatch):
-    monkeypatch.setattr("triton_ops.evaluation.lifted.TorchDevice", lambda _: SimpleNamespace(free_bytes=4096))
-    referee, found = answered(lambda **_: X @ G)
+    monkeypatch.setattr("triton_ops.evaluation.golden.TorchDevice", lambda _: SimpleNamespace(free_bytes=4096))
+    referee, found = answered(lambda **_: (X @ G).sum())  # a result that takes next to nothing
     assert found.golden == [None]
     assert "what it closes over would take" in referee.why_own
 

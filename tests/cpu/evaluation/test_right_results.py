@@ -11,8 +11,8 @@ pytest.importorskip("torch")
 import torch
 
 from triton_ops.device import TorchDevice
+from triton_ops.evaluation.expected import Answers, ExpectedResults, RightResults, Standard
 from triton_ops.evaluation.judges import Difference, Precision
-from triton_ops.evaluation.standard import ExpectedResults, RightResults, Standard, own_answers
 
 
 def test_bits_tell_and_the_zeros_dtypes_and_shapes_are_told_apart():
@@ -51,7 +51,7 @@ def test_nothing_is_kept_where_memory_is_short(monkeypatch):
 @pytest.fixture
 def judged(monkeypatch):
     """The results that are judged, in order."""
-    seen, difference = [], "triton_ops.evaluation.standard.difference"
+    seen, difference = [], "triton_ops.evaluation.expected.difference"
     original = ExpectedResults.difference.__globals__["difference"]
 
     def noted(found, wanted):
@@ -63,7 +63,7 @@ def judged(monkeypatch):
 
 
 def expected_of(values: torch.Tensor) -> ExpectedResults:
-    found = ExpectedResults(Standard(), own_answers([values], Standard().precision))
+    found = ExpectedResults.of_own(Standard(), [values])
     found.prepare(tf32=False)
     return found
 
@@ -82,7 +82,10 @@ def test_equal_right_results_are_judged_once_and_wrong_ones_each_time(judged):
 def test_what_is_right_in_tf32_is_judged_again_for_configs_without_it(judged):
     values = torch.rand(1000, generator=torch.Generator().manual_seed(0)) + 1
     standard = Standard(precision=Precision(inputs=("float32",)))
-    expected = ExpectedResults(standard, replace(own_answers([values], standard.precision), golden=[values.double()]))
+    expected = ExpectedResults(
+        standard,
+        Answers(low=[values], golden=[values.double()], precision=replace(standard.precision, blur=2.0)),
+    )
     for tf32 in (True, False):
         expected.prepare(tf32)
     rough = values * (1 + 2.0**-11)

@@ -13,7 +13,7 @@ import torch
 from triton_ops import FunctionKernel, KernelTypeError
 from triton_ops.backend import Arguments, ArgumentSet, Protection
 from triton_ops.evaluation import Subject
-from triton_ops.evaluation.standard import Standard
+from triton_ops.evaluation.expected import Standard
 from triton_ops.evaluation.verify import Case, StationStep, Verifier
 from triton_ops.space import Config
 from triton_ops.values import Tolerance

@@ -1,0 +1,73 @@
+"""Results of a reference by which others are judged as in a tune, without a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from triton_ops.backend import Arguments, ArgumentSet
+from triton_ops.base import require
+from triton_ops.evaluation.expected import ExpectedResults, Standard, as_list, kept, leaf_pairs
+from triton_ops.evaluation.golden import Referee
+from triton_ops.evaluation.judges import Precision
+from triton_ops.values import Tolerance
+
+
+class ReferenceResults:
+    """The results of a reference for some arguments, by which others are judged as in a tune.
+
+    `outputs` names the arguments that a kernel writes, empty where it returns its results. `why_own` says why there is
+    no golden result in higher precision; empty where there is one. Raises as `Referee.answers`, and a `TargetError`
+    for results that cannot be compared.
+
+    Cost: two or three calls of the reference; copies of the outputs, and, if `protected`, of the inputs, which are
+    restored after a reference that writes them.
+    """
+
+    as_list = staticmethod(as_list)
+    kept = staticmethod(kept)
+
+    def __init__(
+        self,
+        reference: Callable[..., Any],
+        arguments: Arguments,
+        outputs: Sequence[str] = (),
+        *,
+        tolerance: Tolerance | None = None,
+        protected: bool = True,
+    ) -> None:
+        inputs = ArgumentSet(arguments, outputs, protected=protected)
+        extents = [extent for tensor in inputs.arguments.tensors() for extent in tensor.shape]
+        precision = Precision(inputs=tuple(inputs.input_dtypes), reduction=max([1, *extents]))
+        referee = Referee(reference, outputs)
+        answers = referee.answers(inputs, precision)
+        self.why_own = referee.why_own
+        self._tf32 = bool(require("torch", "checking results").get_float32_matmul_precision() != "highest")
+        self._golden = [low if it is None else it for low, it in zip(answers.low, answers.golden, strict=True)]
+        self._expected = ExpectedResults(
+            Standard(precision=precision, tolerance=tolerance or Tolerance()), answers, inputs.outputs,
+            cut=lambda: referee.cut_to_tf32(inputs),
+        )  # fmt: skip
+        self._expected.prepare(self._tf32)
+
+    def fault(self, results: Sequence[Any]) -> str:
+        """The error of results in words; empty if they are right."""
+        difference = self._expected.difference(results, self._tf32)
+        return "" if difference is None else difference.text
+
+    def error(self, results: Sequence[Any]) -> float | None:
+        """The largest error of a tensor, relative to the largest golden value in it; None where none is floating."""
+        errors = [_relative(a, b) for a, b in leaf_pairs(list(results), self._golden) if _floats(a, b)]
+        return max(errors, default=None)
+
+
+def _floats(result: Any, golden: Any) -> bool:
+    both = Arguments.is_tensor(result) and Arguments.is_tensor(golden) and result.shape == golden.shape
+    return both and bool(golden.dtype.is_floating_point and golden.numel())
+
+
+def _relative(result: Any, golden: Any) -> float:
+    torch = require("torch", "checking results")
+    size = float(torch.nan_to_num(golden.double()).abs().max())
+    error = float(torch.nan_to_num(result.double() - golden.double()).abs().max())
+    return error / size if size else error
