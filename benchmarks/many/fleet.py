@@ -34,7 +34,7 @@ from triton_ops import TuneProblem, tune
 from triton_ops.many import ManyResult, RunOptions, run_jobs
 from triton_ops.many.ray_engine import RayEngine
 from triton_ops.many.session import jobs_of
-from triton_ops.records import read_run
+from triton_ops.records import Run
 from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.records.run_log import Resumed
 from triton_ops.request import TuneOptions
@@ -124,7 +124,7 @@ def _kills(options: argparse.Namespace) -> dict[str, Any]:
         output, _ = again.communicate()
         trials = list(_trials(Path(folder)))
         resumptions = sum(
-            isinstance(event, Resumed) for path in _logs(Path(folder)) for event in read_run(path).events
+            isinstance(event, Resumed) for path in _logs(Path(folder)) for event in Run.read(path).events
         )  # fmt: skip
     counts = Counter(trials)
     return {
@@ -210,7 +210,7 @@ def _logs(folder: Path) -> Iterator[Path]:
 def _trials(folder: Path) -> Iterator[tuple[str, str]]:
     """The trials on disk, as a problem and a config each."""
     for path in _logs(folder):
-        for event in read_run(path).events:
+        for event in Run.read(path).events:
             if isinstance(event, Tried):
                 yield path.parent.name, event.trial.config.text
 

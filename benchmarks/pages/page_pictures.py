@@ -24,7 +24,7 @@ from triton_ops.device import DeviceSpec, Roofline
 from triton_ops.lab import command_simulate as simulator_page
 from triton_ops.lab.recording import Recording, read_recording
 from triton_ops.lab.simulation import simulate
-from triton_ops.records import Finalist, Head, Record, RunLog, Timing, read_run
+from triton_ops.records import Finalist, Head, Record, Run, RunLog, Timing
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.run_log import CeilingFacts, Environment, RoofFacts, SpaceFacts
 from triton_ops.report import report_page
@@ -53,7 +53,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, opened_browser() as browser:
         for page, content in {
             "simulate": simulator_page.page_of(simulate("gemm")),
-            "report": report_page.page_of([Report(read_run(replayed(Path(folder))))]),
+            "report": report_page.page_of([Report(Run.read(replayed(Path(folder))))]),
         }.items():
             path = Path(folder) / f"{page}.html"
             path.write_text(content, encoding="utf-8")

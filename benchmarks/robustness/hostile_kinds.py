@@ -27,9 +27,8 @@ from triton_ops.records import (
     Misses,
     Quarantine,
     Record,
+    Run,
     Runs,
-    read_lockfile,
-    read_run,
 )
 from triton_ops.records.command_cache import export_records, import_records
 from triton_ops.records.command_show import _blocks, _facts, _row
@@ -192,7 +191,7 @@ def _gone_on(cache: Path, key_id: str, log: Path) -> dict[str, Any]:
     runs = Runs(cache, key_id)
     trials = {str(trial.config): repr(trial) for trial in runs.trials()}
     with contextlib.suppress(RunLogError):
-        run = read_run(log)
+        run = Run.read(log)
         assert all(math.isfinite(at_s + trial.median_ms) for at_s, trial in run.best_so_far)
         runs.unfinished(run.head.space.fingerprint)
         has_ended(log)
@@ -236,7 +235,7 @@ def _taken(bundle: Path) -> dict[str, Any]:
 
 def _pinned(path: Path) -> dict[str, Any]:
     """Entries by place, as a look-up and `triton-ops lock` read them."""
-    lock = read_lockfile(path)
+    lock = Lockfile.read(path)
     for entry in lock.entries:
         device = next(asdict(one) for one in lock.devices if one.alias == entry.device)
         key = Key(kernel=entry.kernel, problem=entry.problem, identity=entry.identity, device=device, cache_state="")

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from triton_ops.records import read_run
+from triton_ops.records import Run
 from triton_ops.records.run_log import FinishedTrial as Tried
 
 CONFIGS = 60
@@ -79,7 +79,7 @@ class Tune:
 
     def kept(self) -> list[int]:
         """The configs whose trials are on disk, in order."""
-        runs = [read_run(path) for path in self.cache.glob("runs/*/*.jsonl") if "\n" in path.read_text()]
+        runs = [Run.read(path) for path in self.cache.glob("runs/*/*.jsonl") if "\n" in path.read_text()]
         return [int(str(e.trial.config["n"])) for run in runs for e in run.events if isinstance(e, Tried)]
 
     def processes(self) -> list[int]:

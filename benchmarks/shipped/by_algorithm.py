@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.document import headed, save
-from triton_ops.records import read_run
+from triton_ops.records import Run
 
 FORM = ("ALGORITHM", "LOADS", "DESCRIPTORS", "SWAPPED")
 
@@ -25,7 +25,7 @@ FORM = ("ALGORITHM", "LOADS", "DESCRIPTORS", "SWAPPED")
 def forms_of(path: Path) -> dict[str, dict[str, Any]]:
     """By algorithm the best config of a run, its milliseconds, and how many configs of the algorithm were tried."""
     forms: dict[str, dict[str, Any]] = {}
-    for config, trial in read_run(path).trials.items():
+    for config, trial in Run.read(path).trials.items():
         if trial.measurement is None:
             continue
         label = " ".join(f"{name}={config[name]}" for name in FORM if name in config)
@@ -50,7 +50,7 @@ def main() -> None:
     rows = [row for row in measured["rows"] if row["kernel"] == options.kernel and row["rival"] == "library"]
     runs: dict[tuple[tuple[int, ...], str], Path] = {}
     for path in sorted(options.records.glob("runs/*/*.jsonl")):
-        head = read_run(path).head
+        head = Run.read(path).head
         runs[tuple(head.shape or ()), str(head.dtype)] = path
     problems = {
         row["problem"]: {

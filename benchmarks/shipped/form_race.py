@@ -30,7 +30,7 @@ from triton_ops.benchmark.rivals import check_result, rivals_of
 from triton_ops.compilation import CompilePool
 from triton_ops.device import Target
 from triton_ops.kernels import load
-from triton_ops.records import read_lockfile
+from triton_ops.records import Lockfile
 
 SHIPPED = "shipped"
 _COMPILE_S = 40.0  # that max-autotune may take besides
@@ -92,7 +92,7 @@ class Case:
 @cache
 def _winners() -> dict[tuple[str, str], dict[str, Any]]:
     """The winners of the package, by kernel and label."""
-    return {(entry.kernel, entry.label): dict(entry.config) for entry in read_lockfile(_WINNERS).entries}
+    return {(entry.kernel, entry.label): dict(entry.config) for entry in Lockfile.read(_WINNERS).entries}
 
 
 def compiled(case: Case, name: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from triton_ops import kernels
 from triton_ops.device import DeviceSpec
-from triton_ops.records import RECORDS, DirectoryStore, Lockfile, LockPlan, Record, lock_of, read_lockfile
+from triton_ops.records import RECORDS, DirectoryStore, Lockfile, LockPlan, Record, lock_of
 from triton_ops.records.command_lock import changes, updated
 from triton_ops.values import Key
 
@@ -101,7 +101,7 @@ def write(records: Iterable[Record], folder: Path) -> Iterator[str]:
     """Take the winners of records into the lockfiles of a folder; yields what was done, line by line."""
     for device, own in sorted(taken(records).items()):
         path = path_of(device, folder)
-        before = read_lockfile(path) if path.is_file() else Lockfile()
+        before = Lockfile.read(path) if path.is_file() else Lockfile()
         also = {device: ALIASES[device]} if device in ALIASES else {}
         lock, refused = lock_of(own, LockPlan(also=also))
         for each in refused:
@@ -131,7 +131,7 @@ def stale(folder: Path) -> list[str]:
     """The entries that no call would take, since their kernel has changed."""
     labels = []
     for path in sorted(folder.glob("*.lock.json")):
-        lock = read_lockfile(path)
+        lock = Lockfile.read(path)
         entries = of_this_source(lock).entries
         labels += [f"{path.name}: {each.kernel} {each.label}" for each in lock.entries if each not in entries]
     return labels

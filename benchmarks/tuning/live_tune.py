@@ -36,7 +36,7 @@ from benchmarks.timing.unverified import timer_on, unverified
 from benchmarks.tuning.live_cases import CASES, DECLARED
 from triton_ops import Operation, tune
 from triton_ops.device import probe
-from triton_ops.records import read_run
+from triton_ops.records import Run
 from triton_ops.request import Effort
 from triton_ops.settings import cache_dir
 from triton_ops.space import Config
@@ -54,7 +54,7 @@ _LEADERS = 4  # of the exhaustive tune that are judged beside its ties
 def curve_of(run_id: str, born: float) -> list[tuple[float, float, str]]:
     """Each improvement that a run log tells: seconds since the process began, time over the default's, config."""
     (path,) = cache_dir().glob(f"runs/*/{run_id}.jsonl")
-    run = read_run(path)
+    run = Run.read(path)
     started_s = datetime.fromisoformat(run.head.started).timestamp() - born
     return [(round(started_s + at_s, 3), trial.rank, trial.config.text) for at_s, trial in run.best_so_far]
 

@@ -14,7 +14,7 @@ from triton_ops.compile_modes.compiled_files import CacheContent
 from triton_ops.dispatch import LaunchedConfig
 from triton_ops.dispatch.decision import _tell
 from triton_ops.exceptions import SettingsError
-from triton_ops.records import cache_folder, read_lockfile
+from triton_ops.records import Lockfile, cache_folder
 
 
 def test_cache_dir_is_read_when_asked_for(monkeypatch, tmp_path):
@@ -105,7 +105,7 @@ def test_paths_of_callers_with_the_home_folder_of_nobody_are_typed_errors(monkey
     for call in (
         cache_folder,
         lambda path: Folder(path).ensure(),
-        read_lockfile,
+        Lockfile.read,
         LaunchedConfig.read_report,
         CacheContent.of,
     ):

@@ -375,12 +375,12 @@ def test_winners_of_the_package_run_at_once_on_their_device(tmp_path):
     from triton_ops import kernels, share_lockfile
     from triton_ops.device import probe
     from triton_ops.dispatch import would_run
-    from triton_ops.records import read_lockfile
+    from triton_ops.records import Lockfile
 
     device = {"kind": "cuda", **{name: getattr(probe("cuda"), name) for name in ("name", "arch", "units")}}
     here = []
     for path in kernels.WINNERS.glob("*.lock.json"):
-        lock = read_lockfile(path)
+        lock = Lockfile.read(path)
         aliases = [each.alias for each in lock.devices if each.why_not(device) is None]
         here += [entry for entry in lock.entries if entry.device in aliases]
         share_lockfile(path)

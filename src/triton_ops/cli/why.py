@@ -10,7 +10,7 @@ import typer
 from triton_ops.base import counted
 from triton_ops.dispatch import Decision, LaunchedConfig, NotedOperation, would_run
 from triton_ops.kernels import TypedTarget
-from triton_ops.records import read_lockfile
+from triton_ops.records import Lockfile
 from triton_ops.request import TypedProblem
 from triton_ops.terminal import CacheDir, Device, Dtype, Facts, Shape, only_data_on_stdout, option
 
@@ -39,7 +39,7 @@ def why_command(
         operation, _, extents, element = typed.operation(target_operation)
     decision = operation.why(device) if isinstance(operation, NotedOperation) else would_run(
         operation, shape=extents, dtype=element, device=device, cache_dir=cache_dir,
-        lockfile=None if lockfile is None else read_lockfile(lockfile),
+        lockfile=None if lockfile is None else Lockfile.read(lockfile),
     )  # fmt: skip
     return Facts("why", _document(decision)).listing(_facts(decision))
 

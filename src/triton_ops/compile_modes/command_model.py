@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops.base import base_class, require
+from triton_ops.base import base_class, gain_text, require
 from triton_ops.compile_modes.call_profile import advise
 from triton_ops.compile_modes.comparing_modes import tune_compile
 from triton_ops.compile_modes.compile_mode import MODES
@@ -292,7 +292,7 @@ def _row(row: ModeResult) -> list[str]:
     return [
         row.name,
         *(number(value, ".3f") for value in (row.steady_ms, row.mean_ms, row.p20_ms, row.p80_ms)),
-        f"{1 / row.relative:.2f}x" if row.relative else "-",
+        gain_text(1 / row.relative if row.relative else None),
         *(number(value, ".1f") for value in (row.first_call_s, row.compile_s)),
         *(number(value, "d") for value in (row.recordings, row.recompiles)),
         number(None if row.peak_bytes is None else row.peak_bytes / 2**20, ".0f"),

@@ -274,7 +274,6 @@ class Comparing:
         key = self._key = key_of(loaded.facts, self._device, self._request.manner, self._request.warm)
         root = self._request.cache_dir or settings.cache_dir()
         self._folder = self._resources.enter_context(run_folder(root, key, resume=self._request.resume))
-        self._processes.append(process)
         with self._turn():
             self._rounds.screen(process, process)
         self._keep(row_of(process, process))
@@ -317,7 +316,6 @@ class Comparing:
         else:
             before, process.earlier = earlier  # of the process that compiled without a cache
             process.loaded = replace(process.loaded, calls_s=before.calls_s, compile_s=before.compile_s)
-        self._processes.append(process)
         self._rounds.screen(process, eager)
         self._keep(self._row(process, eager))
 
@@ -358,9 +356,12 @@ class Comparing:
             self._rows[row.name] = row
             if not row.ok:
                 self._keep(row)
+        self._add_aliases()
+        return winner
+
+    def _add_aliases(self) -> None:
         for mode, same in self._aliases:
             self._rows[mode.name] = alias_row(mode, same, self._rows[same.name])
-        return winner
 
     def _confirmed(self, best: ModeProcess, eager: ModeProcess) -> tuple[CompileMode, str]:
         """The way to use, and how the winner of the race compared with eager in fresh processes."""
@@ -373,15 +374,18 @@ class Comparing:
         again, eager_again = (
             self._process(best.mode, self._folder.of(best.mode), whole), self._process(eager.mode, None, whole),
         )  # fmt: skip
-        self._processes += [again, eager_again]
         self._follow(f"confirming {best.mode.name} in fresh processes")
         with self._turn():
             for process in (again, eager_again):
                 answer = process.load(self._request.packed)
                 if not answer.ok:
                     return eager.mode, f"{best.mode.name} did not run again: {answer.status}: {answer.error}"
-            verdict, confirmation = self._rounds.confirm(again, eager_again, self._request.seconds)
-        return (best.mode, confirmation) if verdict else (eager.mode, f"{confirmation}: eager stays")
+            relative, confirmation = self._rounds.confirm(again, eager_again, self._request.seconds)
+        if relative is None:
+            return eager.mode, f"{confirmation}: eager stays"
+        self._rows[best.mode.name] = self._rows[best.mode.name].at(relative)
+        self._add_aliases()
+        return best.mode, confirmation
 
     @staticmethod
     def _row(process: ModeProcess, eager: ModeProcess) -> ModeResult:
@@ -401,7 +405,7 @@ class Comparing:
         limits: Patience | None = None,
         traces: Mapping[str, str] | None = None,
     ) -> ModeProcess:
-        """A process of a mode, not yet started, with its compiler's folders and logs; limits are the budget's.
+        """A process of a mode, not yet started, with its compiler's folders and logs; `limits` None are the budget's.
 
         A process that confirms leaves no traces: they would lie beside those of the same mode, as further graphs.
         """
@@ -413,12 +417,14 @@ class Comparing:
         environment |= traces or {}
         if limits is None:
             limits = _limited(min(self._request.limits.compile_s, max(self._left_s(), 1.0)))
-        return ModeProcess(
+        process = ModeProcess(
             ModeAssignment(
                 way=mode, manner=self._request.manner, effort=Effort(name="compile modes", patience=limits),
                 needs=((), self._request.device), environment=environment,
             )
         )  # fmt: skip
+        self._processes.append(process)
+        return process
 
     def _left_s(self) -> float:
         budget_s = self._request.budget_s

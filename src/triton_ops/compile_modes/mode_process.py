@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from triton_ops.backend import Arguments, CandidateError, Packed, Protection
-from triton_ops.base import Count, NotNegative, fingerprint, require
+from triton_ops.base import Count, NotNegative, fingerprint, gain_text, require
 from triton_ops.compile_modes.backends import open_gate
 from triton_ops.compile_modes.call_profile import PeakMemory, compile_seconds, graphs_and_breaks, kernels_of, timed_ms
 from triton_ops.compile_modes.compile_mode import INDUCTOR, CompileMode
@@ -36,7 +36,6 @@ from triton_ops.timing import Arm, DuelPolicy, HostTimer, Interval, Launch, Race
 from triton_ops.values import Measurement, Status, Tolerance, Trial
 
 Tell: TypeAlias = "Callable[[str], None]"
-ReadLog: TypeAlias = "Callable[[], CompilerLog]"
 LOADING, REFERENCE, COMPILING, CALLING = "loading", "reference", "compilation", "call"
 """The steps that a worker announces."""
 
@@ -162,45 +161,6 @@ class ModeAssignment:
         return ModeStation(self, tell, lines)
 
 
-class ModeStation:
-    """A model under one way to run it, in a process of its own."""
-
-    facts = None
-
-    def __init__(self, assignment: ModeAssignment, tell: Tell, lines: KeptLines) -> None:
-        self._assignment, self._tell, self._lines = assignment, tell, lines
-        self._contender: ModeContender | None = None
-
-    def load(self, config: Config, packed: bytes) -> ModeTrial:
-        """Make the model, and try it; a `TritonKernelError` if there is none."""
-        self._tell(LOADING)
-        way, manner = self._assignment.way, self._assignment.manner
-        packages = ["torch", *([] if way.eager else ["torch._dynamo"])]  # else the first call would pay for them
-        packages += ["torch._inductor.compile_fx"] if way.backend == INDUCTOR else []
-        import_heavy(packages, "compiling a model")
-        TorchDevice(self._assignment.needs[1]).stay()
-        torch: Any = require("torch", "compiling a model")
-        if manner.threads is not None:
-            torch.set_num_threads(manner.threads)
-        if manner.matmul_precision not in ("", torch.get_float32_matmul_precision()):
-            torch.set_float32_matmul_precision(manner.matmul_precision)
-        torch.manual_seed(manner.seed)
-        make, loss = Packed.loaded(packed)
-        workload: ModelWorkload = make()
-        TorchDevice(workload.device_name).stay()  # a factory chooses it
-        self._contender = ModeContender(workload, loss, way, manner, self._tell, self._lines.log)
-        return replace(self._contender.ready(config), lines=self._lines.fresh())
-
-    def visit(self, samples: int) -> VisitTimes:
-        """Take samples of the model; a `TritonKernelError` says what it raised."""
-        if self._contender is None:
-            raise TritonKernelError("a process without a model was asked for its times")
-        try:
-            return VisitTimes(self._contender.visit(samples), self._lines.fresh())
-        except Exception as error:
-            raise TritonKernelError(str(failure_of(error))) from error
-
-
 LEAST_CALLS = 3
 """With CUDA graphs the first call runs as usual, the second records, and the third is the first that replays."""
 MOST_CALLS = 20
@@ -223,30 +183,43 @@ _WARM_S = 60.0  # of calls that do not become steady
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
 
 
-class ModeContender:
-    """A model under one way to run it. `tell` is called with the name of each step that begins."""
+class ModeStation:
+    """A model under one way to run it, in a process of its own; `tell` is called with each step that begins."""
 
-    def __init__(
-        self,
-        workload: ModelWorkload,
-        loss: Loss | None,
-        mode: CompileMode,
-        manner: CallManner,
-        tell: Tell,
-        log: ReadLog,
-    ) -> None:
-        self._workload, self._mode, self._manner = workload, mode, manner
-        self._loss, self._tell, self._log = loss, tell, log
-        self._torch: Any = require("torch", "compiling a model")
-        self._device = workload.device_name
-        self._step = self._runner(workload.model)
+    facts = None
+
+    def __init__(self, assignment: ModeAssignment, tell: Tell, lines: KeptLines) -> None:
+        self._assignment, self._tell, self._lines = assignment, tell, lines
+        self._mode, self._manner = assignment.way, assignment.manner
         self._first_s = 0.0
         self._state = Protection(())
         self._samplers: list[Sampler] = []
         self._launches: list[int] = []
 
-    def ready(self, config: Config) -> ModeTrial:
-        """Compile, check and warm up; what that took, or why it does not work."""
+    def load(self, config: Config, packed: bytes) -> ModeTrial:
+        """Make the model, and try it; a `TritonKernelError` if there is none."""
+        self._tell(LOADING)
+        manner = self._manner
+        packages = ["torch", *([] if self._mode.eager else ["torch._dynamo"])]  # else the first call would pay for them
+        packages += ["torch._inductor.compile_fx"] if self._mode.backend == INDUCTOR else []
+        import_heavy(packages, "compiling a model")
+        TorchDevice(self._assignment.needs[1]).stay()
+        torch: Any = require("torch", "compiling a model")
+        if manner.threads is not None:
+            torch.set_num_threads(manner.threads)
+        if manner.matmul_precision not in ("", torch.get_float32_matmul_precision()):
+            torch.set_float32_matmul_precision(manner.matmul_precision)
+        torch.manual_seed(manner.seed)
+        make, loss = Packed.loaded(packed)
+        workload: ModelWorkload = make()
+        TorchDevice(workload.device_name).stay()  # a factory chooses it
+        return replace(self.tried(config, workload, loss), lines=self._lines.fresh())
+
+    def tried(self, config: Config, workload: ModelWorkload, loss: Loss | None = None) -> ModeTrial:
+        """Compile a model, check it and warm it up; what that took, or why it does not work."""
+        self._torch: Any = require("torch", "compiling a model")
+        self._workload, self._loss, self._device = workload, loss, workload.device_name
+        self._step = self._runner(workload.model)
         try:
             loaded, samples_ms = self._ready()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a candidate may raise anything, and others go on
@@ -254,8 +227,15 @@ class ModeContender:
             return ModeTrial(config, failure.status, error=str(failure))
         return ModeTrial(config, Status.OK, Measurement(samples_ms, "wall"), loaded=loaded)
 
-    def visit(self, samples: int) -> list[list[float]]:
-        """Samples in milliseconds per call, a list for each call of the workload."""
+    def visit(self, samples: int) -> VisitTimes:
+        """Take samples of the model; a `TritonKernelError` says what it raised."""
+        try:
+            return VisitTimes(self._samples_ms(samples), self._lines.fresh())
+        except Exception as error:
+            raise TritonKernelError(str(failure_of(error))) from error
+
+    def _samples_ms(self, samples: int) -> list[list[float]]:
+        """Samples of one call, a list for each call of the workload."""
         times_ms: list[list[float]] = []
         for sampler, launches in zip(self._samplers, self._launches, strict=True):
             sampler.queue(1)()  # another process ran before: caches are empty, and the host's clock has sunk
@@ -303,7 +283,7 @@ class ModeContender:
         return errors
 
     def _warmed(self) -> list[float]:
-        """NotNegative of the first calls, which are made until they are steady."""
+        """Seconds of the first calls, which are made until they are steady."""
         self._tell(CALLING)
         calls_s = [self._first_s]
         before, until = self._events(), time.perf_counter() + _WARM_S
@@ -325,8 +305,8 @@ class ModeContender:
         """The state before times count, and a first sample."""
         memory = PeakMemory(self._device)
         kernels = [kernels_of(partial(self._batches_of(call), 1), self._device) for call in self._workload.calls]
-        samples_ms = tuple(map(sum, zip(*self.visit(1), strict=True)))
-        log, (graphs, breaks) = self._log(), graphs_and_breaks()
+        samples_ms = tuple(map(sum, zip(*self._samples_ms(1), strict=True)))
+        log, (graphs, breaks) = self._lines.log(), graphs_and_breaks()
         loaded = Loaded(
             calls_s=tuple(calls_s),
             compile_s=compile_seconds(),
@@ -369,7 +349,7 @@ class ModeContender:
         return ModelRunner(self._workload, function, training=self._manner.training, loss=self._loss)
 
     def _events(self) -> tuple[int, int]:
-        log = self._log()
+        log = self._lines.log()
         return log.recordings, len(log.recompiled)
 
     def _wait(self) -> None:
@@ -569,21 +549,21 @@ class ModeRounds:
             each.compared_with(eager)
         return processes[decision.winner]
 
-    def confirm(self, best: ModeProcess, eager: ModeProcess, seconds: float) -> tuple[bool, str]:
-        """Duel of a mode with eager in fresh processes: whether it is faster, and by how much, in words."""
+    def confirm(self, best: ModeProcess, eager: ModeProcess, seconds: float) -> tuple[float | None, str]:
+        """Duel of a mode with eager in fresh processes: its time over eager's if it is faster, and that in words."""
         policy = replace(_VISITS, seconds=seconds)
         samples = policy.samples(max(best.one_ms, eager.one_ms))
         try:
             arms = best.enter(samples), eager.enter(samples), best.another_arm(samples)
             outcome = self._guarded().duel(arms, policy)
         except CandidateError as error:
-            return False, f"a fresh process was lost: {error}"
-        low, centre, high = (100 * math.expm1(it) for it in (outcome.gain.low, outcome.gain.centre, outcome.gain.high))
+            return None, f"a fresh process was lost: {error}"
+        low, centre, high = (math.exp(it) for it in (outcome.gain.low, outcome.gain.centre, outcome.gain.high))
         text = (
-            f"in fresh processes eager takes {centre:+.1f} % ({low:+.1f} to {high:+.1f} %) of {best.mode.name}'s time "
-            f"more, {len(best.arm.visits)} rounds, noise {100 * outcome.noise:.1f} %"
+            f"in fresh processes {best.mode.name} is {gain_text(centre, (low, high))} as fast as eager, "
+            f"{len(best.arm.visits)} rounds, noise {outcome.noise:.1%}"
         )
-        return outcome.verdict == "faster", text
+        return 1 / centre if outcome.verdict == "faster" else None, text
 
     def _guarded(self) -> Rounds:
         rounds, _ = Rounds.guarded(HostTimer.for_processes(self.device_name), self.device_name, rng=self.rng)

@@ -71,6 +71,12 @@ class ModeResult:
     tables: tuple[AutotuneTable, ...] = ()  # what Inductor measured while it compiled
     hints: tuple[str, ...] = ()  # what torch's `perf_hints` said
 
+    def at(self, relative: float) -> ModeResult:
+        """The row with another time over eager's, and the calls after which that pays."""
+        assert self.steady_ms is not None
+        pays = break_even(self.one_off_s or 0.0, self.steady_ms / relative, self.steady_ms)
+        return replace(self, relative=relative, break_even_calls=pays)
+
     @property
     def ok(self) -> bool:
         """Tell whether it ran, was right, and was timed."""
@@ -180,17 +186,17 @@ class FirstCalls:
 
     @property
     def first_s(self) -> float:
-        """NotNegative of the first call, in which most is compiled."""
+        """Seconds of the first call, in which most is compiled."""
         return self.calls_s[0] if self.calls_s else 0.0
 
     @property
     def steady_s(self) -> float:
-        """NotNegative of a call when nothing is compiled or recorded any more: the median of the last two."""
+        """Seconds of a call when nothing is compiled or recorded any more: the median of the last two."""
         return statistics.median(self.calls_s[-2:]) if self.calls_s else 0.0
 
     @property
     def one_off_s(self) -> float:
-        """NotNegative that are paid once: how much longer the first calls took than steady ones would have."""
+        """Seconds that are paid once: how much longer the first calls took than steady ones would have."""
         return sum(max(each - self.steady_s, 0.0) for each in self.calls_s)
 
     def naive_ms(self) -> float:

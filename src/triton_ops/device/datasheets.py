@@ -23,6 +23,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from math import ceil
+from typing import Any
 
 from triton_ops.exceptions import DeviceError
 
@@ -243,6 +244,13 @@ class DeviceSpec:
             if words in (model.lower(), row.name.lower(), row.arch, *(alias.lower() for alias in row.aliases)):
                 return _spec_from(row, row.name)
         return DeviceSpec.named(text)
+
+    @staticmethod
+    def is_meant(text: str, facts: Mapping[str, Any]) -> bool:
+        """True if what a person types means the device of these facts: its name, its model or its architecture."""
+        spec = DeviceSpec.called(text)
+        name, arch = str(facts.get("name", "")), str(facts.get("arch", ""))
+        return text == name or text.lower() == arch or (spec is not None and spec.name == name)
 
 
 spec_named, spec_called = DeviceSpec.named, DeviceSpec.called

@@ -47,7 +47,7 @@ from triton_ops.exceptions import (
     TuningFailedError,
     UntunedError,
 )
-from triton_ops.records import Misses, NotedCall, Record, cache_folder, covers
+from triton_ops.records import Misses, NotedCall, Record, cache_folder
 from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest, device_of, spec_of
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Listener
@@ -319,7 +319,7 @@ class KernelCall:
             return "it was found among other configs"
         if (undecided := left_undecided(record)) is not None:
             return undecided
-        return None if covers(record, Effort.of(self.options.tune)) else f"it was found with the effort {record.effort}"
+        return None if record.covers(Effort.of(self.options.tune)) else f"it was found with the effort {record.effort}"
 
 
 def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:

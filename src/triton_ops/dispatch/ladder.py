@@ -43,7 +43,6 @@ from triton_ops.records import (
     Store,
     cache_folder,
     may_have_records,
-    read_lockfile,
     store_in,
 )
 from triton_ops.space import Config
@@ -413,8 +412,8 @@ def _read(lockfile: Lockfile | str | os.PathLike[str]) -> Lockfile:
     if isinstance(lockfile, Lockfile):
         return lockfile
     if not isinstance(lockfile, (str, os.PathLike)):
-        raise LockfileError(f"{lockfile!r} is no lockfile", hint="give its path, or what read_lockfile returns")
-    return read_lockfile(lockfile)
+        raise LockfileError(f"{lockfile!r} is no lockfile", hint="give its path, or what Lockfile.read returns")
+    return Lockfile.read(lockfile)
 
 
 def _use(in_use: _InUse | None) -> _InUse | None:

@@ -37,7 +37,7 @@ _PAUSE_S = 1.0
 _UNFINISHED = "the last comparison could not be run: its process died or hung each time"
 
 
-class NotPortableError(Exception):
+class NotPortableError(KernelTypeError):
     """The task cannot be made in another process; the message says why."""
 
 

@@ -37,12 +37,12 @@ from triton_ops.backend import (
 from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import Criteria, ExpectedResults, Standard, difference, expected, kept, same_bits
 from triton_ops.evaluation.golden import Referee
-from triton_ops.evaluation.judges import LITTLE, Difference, Precision
+from triton_ops.evaluation.judges import Difference, Precision
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.request import KernelProblem
 from triton_ops.space import Config
 from triton_ops.timing import Launch
-from triton_ops.values import Problem, TensorSpec
+from triton_ops.values import Problem, TensorSpec, Trial
 
 _FEWEST = 2  # that agree with one another, before what they are compared with is doubted
 
@@ -91,7 +91,7 @@ class Dissent:
         """
         if len(self._against) < _FEWEST or self._against != self._ran:
             return ""
-        little = "by little, " if self._excess <= LITTLE else ""
+        little = "by little, " if self._excess <= Trial.LITTLE else ""
         return (
             f"the reference is the suspect: all {len(self._ran)} configs that ran agree with one another and differ "
             f"from it {little}at most by {self._excess:.2g} times what is allowed; let it compute in float32 or wider, "
@@ -222,7 +222,7 @@ class Verifier:
             for case in [*self.cases, *([self.ragged] if self.ragged else [])]:
                 self._ask(self._referee, case)
         doubted = self._referee is None or self._referee.unstable
-        self._dissent = Dissent(self.standard.precision, math.inf if doubted else LITTLE)
+        self._dissent = Dissent(self.standard.precision, math.inf if doubted else Trial.LITTLE)
 
     def wrong(self, executable: Executable) -> Difference | None:
         """Launch an executable on every case; its first difference, or None if it is right."""

@@ -16,8 +16,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.kernel_ir.facts import AccessFact, Branch, Computation, Facts, LoopFact, Way
-from triton_ops.kernel_ir.operations import NotComputedError, computed
+from triton_ops.kernel_ir.facts import AccessFact, Branch, Computation, Facts, LoopFact, ReductionFact, Way
+from triton_ops.kernel_ir.operations import OPERATIONS, NotComputedError, computed
 from triton_ops.kernel_ir.terms import AND, AT_LEAST_ZERO, INDEX, NOT, OR, SUM, ZERO, Term
 from triton_ops.kernel_ir.trace import (
     COMPARISONS,
@@ -37,7 +37,7 @@ from triton_ops.kernel_ir.trace import (
     elementwise,
     measured_lines,
 )
-from triton_ops.kernel_ir.ttir_syntax import Type, UntoldError
+from triton_ops.kernel_ir.ttir_syntax import UntoldError
 
 _DEEP = 3  # loops within loops up to which turns are told apart
 _MOST_TURNS = 1 << 20
@@ -45,7 +45,6 @@ _GUESSED = 1024  # of what a loop walks through, where its bounds are data
 _SPREAD = 7919  # numbers that stand in for loaded data are this far apart for neighbouring addresses
 _MOVING = ("turn", "carried", "after")
 _OF_NUMBERS = ("quotient", "remainder", "least", "most")
-_MADE_UP = ("arith.fpto", "tt.reduce", "tt.scan", "block", "was there")
 
 Alive: TypeAlias = "NDArray[np.bool_]"
 
@@ -127,6 +126,8 @@ def evaluate(facts: Facts, programs: Programs) -> Trace:
             evaluation.multiply(computation)
     if programs.whole:  # what programs beside each other share needs no more
         evaluation.count_arithmetic()
+        for reduction in (one for one in facts.reductions if not one.scans):
+            evaluation.reduce(reduction)
     return evaluation.trace
 
 
@@ -225,7 +226,7 @@ class _Evaluation:
 
     def _first_access(self, fact: AccessFact, visit: _Visit, elements: Weights) -> AccessTrace:
         root, pointer = self._address(fact, visit)
-        figures = _figures(fact, fact.block or fact.type)
+        figures = _figures(fact)
         if fact.block is None:
             mask = self._numbers.value(fact.mask, visit, fact.type.shape) if self._whole else Value()
             figures = measured_lines(figures, pointer, fact.type.shape, mask, elements)
@@ -276,12 +277,13 @@ class _Evaluation:
                 arithmetic = self.trace.arithmetic.setdefault(number, np.zeros((2, self._count)))
                 arithmetic += weight * np.array([[plain], [special]])
                 self.trace.reductions += weight * reductions
-        for fact in self._facts.reductions:
-            if fact.operation.name == "tt.reduce" and fact.operation.attribute("axis") is not None:
-                reduction = Reduction(shape=fact.inputs[0].type.shape, axis=fact.axis, executions=0.0)
-                for _, weight in self._visits_along(fact.way):
-                    pair = self.trace.reduced.setdefault(fact.number, (reduction, np.zeros(self._count)))
-                    pair[1][:] += weight
+
+    def reduce(self, fact: ReductionFact) -> None:
+        """Count a reduction of a tile along one of its axes."""
+        reduction = Reduction(shape=fact.inputs[0].type.shape, axis=fact.axis, executions=0.0)
+        for _, weight in self._visits_along(fact.way):
+            counts = self.trace.reduced.setdefault(fact.number, (reduction, np.zeros(self._count)))[1]
+            counts += weight
 
     def _counted(self, loop: LoopFact, around: _Visit) -> _TurnCount:
         return self._while_turns(loop, around) if loop.ends else self._turns(loop, around)
@@ -292,11 +294,11 @@ class _Evaluation:
             raise UntoldError("the step of a loop depends on data")
         if (step.base <= 0).any():
             raise UntoldError("a loop has no end")
-        if lower.base is None or upper.base is None or lower.made_up or upper.made_up:
+        turns, by_data = _turns_between(lower, upper, step.base)
+        if by_data:
             self.trace.notes[f"the bounds of a loop are data; it is taken to count through {_GUESSED}"] = None
-            return _TurnCount(np.maximum(1, _GUESSED // step.base), True)
-        written = all(one.constant is not None for one in (loop.lower, loop.upper, loop.step))
-        return _TurnCount(np.maximum(0, -((lower.base - upper.base) // step.base)), False, written)
+        written = not by_data and all(one.constant is not None for one in (loop.lower, loop.upper, loop.step))
+        return _TurnCount(turns, by_data, written)
 
     def _while_turns(self, loop: LoopFact, around: _Visit) -> _TurnCount:
         """The turns of a loop by program: the first for which its condition fails."""
@@ -314,16 +316,23 @@ class _Evaluation:
         return _TurnCount(_first_false(holds, self._count), False)
 
 
-def _figures(fact: AccessFact, kind: Type) -> Access:
+def _figures(fact: AccessFact) -> Access:
     """The figures of an access before its addresses are known; of a descriptor's block these tell nothing more."""
-    size, figures = kind.item_bytes, dict(UNTOLD_ACCESS)
+    kind = fact.block or fact.type
+    size = kind.item_bytes
+    figures = UNTOLD_ACCESS | {"kind": fact.kind, "element": kind.element, "item_bytes": size, "run_bytes": float(size)}
     if fact.block is not None:
         tile, run = prod(kind.shape), (kind.shape[-1] if kind.shape else 1) * size
-        figures |= {"tile": tile, "lines": tile * size / min(128, run), "sectors": tile * size / min(32, run)}
-    else:
-        run = size
-    figures |= {"kind": fact.kind, "element": kind.element, "item_bytes": size, "descriptor": fact.block is not None}
-    return Access(**figures, run_bytes=run if fact.block is not None else float(run))
+        figures |= {"descriptor": True, "tile": tile, "run_bytes": run}
+        figures |= {"lines": tile * size / min(128, run), "sectors": tile * size / min(32, run)}
+    return Access(**figures)
+
+
+def _turns_between(lower: Value, upper: Value, step: Vector) -> tuple[Vector, bool]:
+    """The turns of a loop by program, and whether they are a guess, because data decide."""
+    if lower.base is None or upper.base is None or lower.made_up or upper.made_up:
+        return np.maximum(1, _GUESSED // step), True
+    return np.maximum(0, -((lower.base - upper.base) // step)), False
 
 
 def _first_false(holds: Callable[[Vector], Alive], count: int) -> Vector:
@@ -359,8 +368,7 @@ class _Numbers:
             ZERO: self._condition, AND: self._and, OR: self._or, NOT: self._not, "compared": self._compared,
             "choose": self._choose, "load": self._load, "argument": self._argument, "described": self._described,
             "stride": self._stride, "program_id": self._program, "num_programs": self._program, "turn": self._turn,
-            "turns": self._turns, "carried": self._carried, "after": self._after, "tt.bitcast": self._bitcast,
-            "arith.bitcast": self._bitcast,
+            "turns": self._turns, "carried": self._carried, "after": self._after,
         }  # fmt: skip
 
     def value(self, term: Term, visit: _Visit, shape: tuple[int, ...] = ()) -> Value:
@@ -390,9 +398,10 @@ class _Numbers:
             return self.address(root.operands[0], root.operands[1], visit, shape)
         if root.name == "argument" and root.operands[0] in self._programs.operands:
             return self._programs.operands[root.operands[0]][0], self._constant(0)
-        if root.name == "tt.int_to_ptr":  # into a tensor of its own, which the operation names
+        how = OPERATIONS[root.name].whole if root.name in OPERATIONS else ""
+        if how == "pointer":  # into a tensor of its own, which the term names
             return -1 - root.number, self.value(root.operands[-1], visit, shape)
-        if root.name in ("tt.bitcast", "arith.bitcast"):
+        if how == "same":
             return self._root(root.operands[-1], visit, shape)
         if root.name == "address":
             return self.address(root.operands[1], root.operands[2], visit, shape)
@@ -460,7 +469,7 @@ class _Numbers:
         if condition.base is None:
             return Value(made_up=True)
         if not condition.axes:
-            return one.or_else(condition.base, other)
+            return one.where(condition.base, other)
         return elementwise(np.where, condition, one, other)
 
     def _load(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
@@ -506,9 +515,7 @@ class _Numbers:
         lower, upper, step = (self.value(one, visit) for one in term.operands[1:])
         if step.base is None or (step.base <= 0).any():
             return Value(made_up=True)
-        if lower.base is None or upper.base is None or lower.made_up or upper.made_up:
-            return Value(np.maximum(1, _GUESSED // step.base))
-        return Value(np.maximum(0, -((lower.base - upper.base) // step.base)))
+        return Value(_turns_between(lower, upper, step.base)[0])
 
     def _carried(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
         """As it began, or as the first turn has made it; in later turns only of what moves evenly."""
@@ -543,17 +550,16 @@ class _Numbers:
         at = {terms.index(axis): one for axis, one in enumerate(places) if one is not terms.index(axis)}
         return self.value(terms.change(offset, at) if at else offset, visit, shape)
 
-    def _bitcast(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
-        """The same whole number; of other bits nothing is known, since nothing is known of what is no whole number."""
-        return self.value(term.operands[-1], visit, shape)
-
     def _elementwise(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
         """A function of numbers; of what has no whole numbers nothing is known."""
         operands = [one for one in term.operands if isinstance(one, Term)]
         element = term.operands[0] if term.operands and isinstance(term.operands[0], str) else ""
-        whole = term.name in _OF_NUMBERS or element.startswith("i")
-        if not whole or not operands or term.name.startswith(_MADE_UP):
+        meaning = OPERATIONS.get(term.name)
+        known = term.name in _OF_NUMBERS or (meaning is not None and meaning.whole != "data" and element[:1] == "i")
+        if not known or not operands:
             return Value(made_up=True)
+        if meaning is not None and meaning.whole == "same":
+            return self.value(operands[-1], visit, shape)
         values = [self.value(one, visit, shape) for one in operands]
         word = term.operands[1] if element else ""
         try:

@@ -142,7 +142,8 @@ class AccessFact(Fact):
 class ReductionFact(Fact):
     """`tt.reduce`, or a scan that runs backwards.
 
-    It takes one input for each of its results; its block makes one element of two, with values from `around`.
+    It takes one input for each of its results; its block makes one element of two, with values from `around`. A scan
+    keeps what comes of each element.
     """
 
     _: KW_ONLY
@@ -150,6 +151,7 @@ class ReductionFact(Fact):
     inputs: tuple[TermValue, ...]
     operation: TtirOperation
     around: Mapping[str, Term] = field(default_factory=dict)
+    scans: bool = False
 
     @property
     def steps(self) -> list[str]:

@@ -192,7 +192,7 @@ class LaunchWork:
         try:
             facts = KernelFacts.of(module, data=False)
             whole, beside = (evaluate(facts, programs) for programs in (some, many))
-        except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError) as error:
+        except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise UnreadableError(f"it has an operation in a form that is not known here: {error!r}") from error
         return replace(
             _summary((whole, beside), product_dependencies(module), grid, operands), alive=most_alive(module)

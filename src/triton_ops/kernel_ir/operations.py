@@ -435,9 +435,11 @@ def _reduce(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     if operation.name == "tt.reduce" or "reverse = true" in operation.text + operation.tail:
         names = {name for inner in inner_operations for name in inner.operands}
         around = {name: here.values[name].term for name in names if name in here.values}
-        here.facts.reductions.append(
-            ReductionFact(*here.met(operation), axis=axis, inputs=inputs, operation=operation, around=around)
-        )
+        reduction = ReductionFact(
+            *here.met(operation), axis=axis, inputs=inputs, operation=operation, around=around,
+            scans=operation.name == "tt.scan",
+        )  # fmt: skip
+        here.facts.reductions.append(reduction)
     terms, rank = here.terms, len(inputs[0].type.shape)
     to = {terms.index(axis): terms.whole(terms.make("bound", operation.number))}
     extra = [terms.index(axis)] if operation.name == "tt.scan" else []
@@ -494,6 +496,8 @@ class Meaning:
     Attributes:
         terms: Its results as terms; what it does is added to the facts.
         numbers: Its result on single elements; None if that is not known here.
+        whole: How whole numbers come of it: `computed` from whole numbers by that function, the `same` as the last one
+            that it takes, a `pointer` there, or `data`.
         counts: Whether it takes an instruction for each element of floating point that it makes.
         special: Whether that is one of the slow ones.
         gathers: Whether all elements must be there before it begins.
@@ -503,6 +507,7 @@ class Meaning:
 
     terms: Handler = elementwise
     numbers: Callable[..., Any] | None = None
+    whole: Literal["computed", "same", "pointer", "data"] = "computed"
     counts: bool = True
     special: bool = False
     gathers: bool = False
@@ -524,7 +529,7 @@ _PLAIN_NUMBERS: dict[str, Callable[..., Any]] = {
     "math.floor": np.floor, "math.ceil": np.ceil, "math.absf": np.abs, "math.absi": np.abs, "arith.negf": np.negative,
     "arith.addf": np.add, "arith.subf": np.subtract, "arith.mulf": np.multiply, "arith.maximumf": np.maximum,
     "arith.minimumf": np.minimum, "arith.maxnumf": np.fmax, "arith.minnumf": np.fmin, "arith.sitofp": lambda x: x * 1.0,
-    "arith.uitofp": lambda x: x * 1.0, "arith.fptosi": np.trunc, "arith.fptoui": np.trunc,
+    "arith.uitofp": lambda x: x * 1.0,
     "math.fma": lambda x, y, z: x * y + z, "tt.clampf": np.clip,
     **dict.fromkeys(("arith.ceildivsi", "arith.ceildivui"), lambda x, by: -(-x // _divisor(by))),
 }  # fmt: skip
@@ -538,9 +543,12 @@ _WITHOUT_EFFECT = (
     "tt.print", "gpu.barrier", "llvm.intr.assume", "ttg.barrier", "ttg.local_barrier", "tt.map_elementwise.return",
 )  # fmt: skip
 
+_BLOCK_LOAD = Meaning(_descriptor_load, counts=False, moves=True)
+_BLOCK_STORE = Meaning(_descriptor_store, counts=False)
 OPERATIONS: dict[str, Meaning] = {
     **{name: Meaning(numbers=work, special=True) for name, work in _SPECIAL.items()},
     **{name: Meaning(numbers=work) for name, work in _PLAIN_NUMBERS.items()},
+    **dict.fromkeys(("arith.fptosi", "arith.fptoui"), Meaning(numbers=np.trunc, whole="data")),
     **dict.fromkeys(("arith.truncf", "tt.fp_to_fp"), Meaning(_convert, _same)),
     "arith.extf": Meaning(_convert, _same, registers="same"),
     "arith.addi": Meaning(_add, np.add),
@@ -571,9 +579,9 @@ OPERATIONS: dict[str, Meaning] = {
     "tt.trans": Meaning(_transpose, counts=False, registers="same", moves=True),
     "tt.reshape": Meaning(_reshape, counts=False, registers="same", moves=True),
     "ttg.convert_layout": Meaning(_keep, counts=False, registers="same", moves=True),
-    "tt.bitcast": Meaning(_convert, counts=False, registers="same", moves=True),
-    "arith.bitcast": Meaning(_convert, counts=False),
-    "tt.int_to_ptr": Meaning(counts=False),
+    "tt.bitcast": Meaning(_convert, whole="same", counts=False, registers="same", moves=True),
+    "arith.bitcast": Meaning(_convert, whole="same", counts=False),
+    "tt.int_to_ptr": Meaning(whole="pointer", counts=False),
     "tt.join": Meaning(_join),
     "tt.split": Meaning(_split),
     "tt.addptr": Meaning(_add_pointer, counts=False),
@@ -581,16 +589,11 @@ OPERATIONS: dict[str, Meaning] = {
     "tt.store": Meaning(_store, counts=False),
     **dict.fromkeys(("tt.atomic_rmw", "tt.atomic_cas"), Meaning(_atomic, counts=False)),
     "tt.make_tensor_descriptor": Meaning(_make_descriptor, counts=False),
-    **dict.fromkeys(
-        ("tt.descriptor_load", "tt.descriptor_gather"), Meaning(_descriptor_load, counts=False, moves=True)
-    ),
-    **dict.fromkeys(
-        ("tt.descriptor_store", "tt.descriptor_scatter", "tt.descriptor_reduce"),
-        Meaning(_descriptor_store, counts=False),
-    ),
+    **dict.fromkeys(("tt.descriptor_load", "tt.descriptor_gather"), _BLOCK_LOAD),
+    **dict.fromkeys(("tt.descriptor_store", "tt.descriptor_scatter", "tt.descriptor_reduce"), _BLOCK_STORE),
     "tt.dot": Meaning(_dot, counts=False, gathers=True),
     "tt.dot_scaled": Meaning(_scaled_dot, counts=False, gathers=True),
-    **dict.fromkeys(("tt.reduce", "tt.scan"), Meaning(_reduce, counts=False, gathers=True)),
+    **dict.fromkeys(("tt.reduce", "tt.scan"), Meaning(_reduce, whole="data", counts=False, gathers=True)),
     **dict.fromkeys(_WITHOUT_EFFECT, Meaning(_nothing, counts=False)),
 }
 UNKNOWN = Meaning(unknown)

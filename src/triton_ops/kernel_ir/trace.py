@@ -73,7 +73,7 @@ class Value:
             return replace(self if other.base is None else other, made_up=made_up)
         return Value(self.base * other.base, _joined(np.multiply, self.axes, other.axes), made_up, truth=True)
 
-    def or_else(self, condition: Vector, other: Value) -> Value:
+    def where(self, condition: Vector, other: Value) -> Value:
         """This value for programs for which the condition is 1, else the other; known if those that are needed are."""
         choice = condition.astype(bool)
         if choice.all() or not choice.any():

@@ -424,7 +424,7 @@ def _kind(profile: KernelProfile) -> str:
 
 
 def kernel_kind(name: str) -> str:
-    """The kind of work that a kernel's name means, in the words of `compile_modes.advice`."""
+    """The kind of work that a kernel's name means, in the words of `compile_modes.call_profile`."""
     if _PRODUCT.search(name):
         return "product"
     return "scattered" if _SCATTERED.search(name) else "fusable"

@@ -19,16 +19,13 @@ if TYPE_CHECKING:
     from triton_ops.records.lock_entry import LockEntry as LockEntry
     from triton_ops.records.lockfile import FollowedLockfile as FollowedLockfile
     from triton_ops.records.lockfile import Lockfile as Lockfile
-    from triton_ops.records.lockfile import read_lockfile as read_lockfile
     from triton_ops.records.lockfile import share_lockfile as share_lockfile
     from triton_ops.records.misses import Miss as Miss
     from triton_ops.records.misses import Misses as Misses
     from triton_ops.records.recalling import cache_folder as cache_folder
-    from triton_ops.records.recalling import covers as covers
     from triton_ops.records.recalling import may_have_records as may_have_records
     from triton_ops.records.recalling import recall as recall
     from triton_ops.records.recalling import recalled as recalled
-    from triton_ops.records.recalling import reference_fingerprint as reference_fingerprint
     from triton_ops.records.recalling import store_in as store_in
     from triton_ops.records.record import NotedCall as NotedCall
     from triton_ops.records.record import Record as Record
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
     from triton_ops.records.run_log import Run as Run
     from triton_ops.records.run_log import RunLog as RunLog
     from triton_ops.records.run_log import TrialOrigin as TrialOrigin
-    from triton_ops.records.run_log import read_run as read_run
     from triton_ops.records.runs import Quarantine as Quarantine
     from triton_ops.records.runs import Runs as Runs
     from triton_ops.records.store import RECORDS as RECORDS

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-import typer
 
 from triton_ops.base import canonical_json, counted
+from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.command_show import Which, matching, nothing_found
 from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
-from triton_ops.records.lockfile import Lockfile, read_lockfile
+from triton_ops.records.lockfile import Lockfile
 from triton_ops.records.record import Record
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
-from triton_ops.terminal import CacheDir, ExitCode, Facts, tell
+from triton_ops.terminal import CacheDir, ExitCode, Facts, option, tell
 from triton_ops.values import BucketRule, Mapper, Nearest
 
 _COMPARED = ("config", "ranges", "ignored", "default", "identity")  # not times and origins of equal winners
@@ -345,38 +345,27 @@ def _rule(text: str, points: Sequence[int]) -> str | BucketRule:
 
 def lock_command(
     which: Which = None,
-    lockfile: Annotated[Path, typer.Option("--lockfile", metavar="FILE", help="The lockfile.")] = Path(
-        Lockfile.DEFAULT_NAME
-    ),
-    device_name: Annotated[
-        str | None, typer.Option("--device-name", metavar="NAME", help="Only records of this device.")
-    ] = None,
+    lockfile: Annotated[Path, option("--lockfile", "The lockfile.", "FILE")] = Path(Lockfile.DEFAULT_NAME),
+    gpu: Annotated[str | None, option("--gpu", "Only records of this GPU, or of the CPU of this name.", "NAME")] = None,
     bucket: Annotated[
         list[str] | None,
-        typer.Option("--bucket", metavar="EXTENT=RULE", help="Where a winner holds too: M=pow2, M=measured@2, …"),
+        option("--bucket", "Where a winner holds too: M=pow2, M=measured@2, …", "EXTENT=RULE"),
     ] = None,
-    ignore: Annotated[
-        list[str] | None, typer.Option("--ignore", metavar="NAME", help="An argument that makes no difference.")
-    ] = None,
+    ignore: Annotated[list[str] | None, option("--ignore", "An argument that makes no difference.", "NAME")] = None,
     alias: Annotated[
         list[str] | None,
-        typer.Option("--alias", metavar="NAME=OTHER", help="A further name that counts as the device NAME."),
+        option("--alias", "A further name that counts as the device NAME.", "NAME=OTHER"),
     ] = None,
-    all_sources: Annotated[
-        bool, typer.Option("--all-sources", help="Take records of earlier sources of a kernel, too.")
-    ] = False,
+    all_sources: Annotated[bool, option("--all-sources", "Take records of earlier sources of a kernel, too.")] = False,
     allow_unproven: Annotated[
-        bool, typer.Option("--allow-unproven", help="Pin winners, too, that no comparison has proven.")
+        bool, option("--allow-unproven", "Pin winners, too, that no comparison has proven.")
     ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Keep no entry that is in the file.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 5 if the file would change.")] = False,
-    against: Annotated[
-        Path | None, typer.Option("--against", metavar="FILE", help="With --check, compare with this lockfile.")
-    ] = None,
-    refresh: Annotated[
-        bool, typer.Option("--refresh", help="Accept edits by hand and merges: write the checksums anew.")
-    ] = False,
+    fresh: Annotated[bool, option("--fresh", "Keep no entry that is in the file.")] = False,
+    check: Annotated[bool, option("--check", "Write nothing; exit 5 if the file would change.")] = False,
+    against: Annotated[Path | None, option("--against", "With --check, compare with this lockfile.", "FILE")] = None,
+    refresh: Annotated[bool, option("--refresh", "Accept edits by hand and merges: write the checksums anew.")] = False,
     cache_dir: CacheDir = None,
+    device_name: Annotated[str | None, option("--device-name", "As --gpu.", "NAME", hidden=True)] = None,
 ) -> Facts:
     """Write the winners of records into a lockfile, from which programs can launch without ever tuning."""
     if refresh and (check or which or bucket or ignore or alias):
@@ -392,11 +381,11 @@ def lock_command(
     if refresh:
         return _refreshed(lockfile)
     with nullcontext() if check else Lockfile.editing(lockfile):
-        before = read_lockfile(lockfile, or_empty=not check)
+        before = Lockfile.read(lockfile, or_empty=not check)
         after = (
-            read_lockfile(against)
+            Lockfile.read(against)
             if against is not None
-            else _from_records(which, device_name, plan, Lockfile() if fresh else before, cache_dir)
+            else _from_records(which, gpu or device_name, plan, Lockfile() if fresh else before, cache_dir)
         )
         if not check:
             after.write(lockfile)
@@ -411,7 +400,7 @@ def _from_records(
 ) -> Lockfile:
     records = matching(which, cache_dir)
     if device_name is not None:
-        records = [record for record in records if record.key.device.get("name") == device_name]
+        records = [record for record in records if DeviceSpec.is_meant(device_name, record.key.device)]
     if not records:  # a lockfile without entries would replace a good one
         of_device = f" of {device_name}" if device_name else ""
         raise CacheError(

@@ -20,7 +20,7 @@ from triton_ops.base import canonical_json, counted
 from triton_ops.exceptions import RunLogError, SettingsError
 from triton_ops.records.command_show import Which, matching, tell_nothing
 from triton_ops.records.record import Record
-from triton_ops.records.run_log import read_run
+from triton_ops.records.run_log import Run
 from triton_ops.records.runs import Runs
 from triton_ops.space import Config
 from triton_ops.terminal import CacheDir, Facts, folder_of
@@ -196,7 +196,7 @@ class MeasuredRegret:
         if not record.run:
             return {}
         try:
-            run = read_run(self._folder / Runs.FOLDER / record.id / f"{record.run}.jsonl")
+            run = Run.read(self._folder / Runs.FOLDER / record.id / f"{record.run}.jsonl")
         except RunLogError:
             return {}
         return {config: trial.rank for config, trial in run.trials.items() if trial.ok}

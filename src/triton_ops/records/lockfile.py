@@ -158,6 +158,28 @@ class Lockfile:
                     hint="keep one of the two, and run `triton-ops lock --refresh`",
                 )
 
+    @staticmethod
+    def read(path: str | os.PathLike[str], *, or_empty: bool = False) -> Lockfile:
+        """The lockfile in a file, as of `loads`, whose error names it; with `or_empty` a missing file is an empty one.
+
+        A file that is refused while it changes, or that is put there just then, is read again: some programs write in
+        place, or remove a file before they put another one there. Cost: a file that is refused is watched for 50 ms,
+        and read again for 2 s as long as it changes.
+        """
+        where = expanded(path)
+        until_s, still = time.monotonic() + _BUSY_S, None  # what the file was when nobody had changed it for a while
+        while True:
+            before = state_of(where)
+            try:
+                return loads(_text_in(where))
+            except LockfileError as error:
+                if before != still and time.monotonic() < until_s:
+                    still = None if _changes(where, before) else before
+                    continue
+                if or_empty and not os.path.exists(where):  # noqa: PTH110 - False, too, where it cannot be told
+                    return Lockfile()
+                raise LockfileError(f"{where}: {error.message}", hint=error.hint) from error
+
     @cached_property
     def digest(self) -> str:
         """The checksum of the content: equal files have equal digests, so that processes can compare what they pin."""
@@ -222,7 +244,7 @@ class Lockfile:
     def add_to(self, path: Path) -> int:
         """Add the entries to a lockfile, where those that are there already stay, and return how many were added."""
         with Lockfile.editing(path):
-            before = read_lockfile(path, or_empty=True)
+            before = Lockfile.read(path, or_empty=True)
             after = Lockfile.merged([before, self])
             after.write(path)
         return len(after.entries) - len(before.entries)
@@ -293,28 +315,6 @@ def loads(text: str | bytes) -> Lockfile:
     content = _object(text)
     _judge_seals(content)
     return _build(content)
-
-
-def read_lockfile(path: str | os.PathLike[str], *, or_empty: bool = False) -> Lockfile:
-    """The lockfile in a file, as of `loads`, whose error names it; with `or_empty` a missing file is an empty one.
-
-    A file that is refused while it changes, or that is put there just then, is read again: some programs write in
-    place, or remove a file before they put another one there. Cost: a file that is refused is watched for 50 ms, and
-    read again for 2 s as long as it changes.
-    """
-    where = expanded(path)
-    until_s, still = time.monotonic() + _BUSY_S, None  # what the file was when nobody had changed it for a while
-    while True:
-        before = state_of(where)
-        try:
-            return loads(_text_in(where))
-        except LockfileError as error:
-            if before != still and time.monotonic() < until_s:
-                still = None if _changes(where, before) else before
-                continue
-            if or_empty and not os.path.exists(where):  # noqa: PTH110 - False, too, where it cannot be told
-                return Lockfile()
-            raise LockfileError(f"{where}: {error.message}", hint=error.hint) from error
 
 
 def state_of(path: str | os.PathLike[str]) -> tuple[int, ...]:
@@ -458,6 +458,9 @@ _log = logging.getLogger("triton_ops")
 class FollowedLockfile:
     """The lockfile at a path. A file that is refused is one warning for each time that it was changed."""
 
+    SHARED: ClassVar[dict[str, FollowedLockfile]] = {}
+    """Those of packages, by their paths."""
+
     def __init__(self, path: str | os.PathLike[str], warning: str) -> None:
         self._path, self._warning = path, warning
         self._lockfile: Lockfile | None = None
@@ -469,7 +472,7 @@ class FollowedLockfile:
         """The lockfile, read once; None if it is refused. Cost: one `stat` where it is as it was when refused."""
         if self._lockfile is None and (state := state_of(self._path)) != self._refused_state:
             try:
-                self._lockfile, self.refused = read_lockfile(self._path), ""
+                self._lockfile, self.refused = Lockfile.read(self._path), ""
             except LockfileError as error:
                 self._refused_state, self.refused = state, str(error)
                 _log.warning("%s is not used: %s", self._warning, error)
@@ -478,7 +481,8 @@ class FollowedLockfile:
     @staticmethod
     def shared() -> tuple[Lockfile, ...]:
         """The lockfiles of packages, in the order in which they were shared."""
-        lockfiles = tuple(_lockfiles.values())  # another thread may import a package that shares one meanwhile
+        # Another thread may import a package that shares one meanwhile.
+        lockfiles = tuple(FollowedLockfile.SHARED.values())
         return tuple(lock for each in lockfiles if (lock := each.read()) is not None)
 
     @staticmethod
@@ -516,9 +520,6 @@ def _follow(followed: weakref.ref[FollowedLockfile], on_reading: Callable[[], ob
         pause_s = min(2 * pause_s, _MOST_LOOK_S)
 
 
-_lockfiles: dict[str, FollowedLockfile] = {}
-
-
 def share_lockfile(path: str | os.PathLike[str]) -> None:
     """Let the launches of this process also take configs from the lockfile at `path`, after records of their problem.
 
@@ -529,15 +530,15 @@ def share_lockfile(path: str | os.PathLike[str]) -> None:
         path: The lockfile, as `triton-ops lock` writes it. An entry answers on its device only.
     """
     where = os.path.abspath(os.fspath(path))  # noqa: PTH100 - text, as the folders of records
-    _lockfiles.setdefault(where, FollowedLockfile(where, "a package's lockfile"))
+    FollowedLockfile.SHARED.setdefault(where, FollowedLockfile(where, "a package's lockfile"))
 
 
 @contextmanager
 def without_shared_lockfiles() -> Iterator[None]:
     """Let no lockfile of a package answer meanwhile, as where none is shared: for measurements of a search alone."""
-    before = dict(_lockfiles)
-    _lockfiles.clear()
+    before = dict(FollowedLockfile.SHARED)
+    FollowedLockfile.SHARED.clear()
     try:
         yield
     finally:
-        _lockfiles.update(before)
+        FollowedLockfile.SHARED.update(before)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from triton_ops import settings
-from triton_ops.backend import Kernel, Operation, Source
+from triton_ops.backend import Kernel, Operation
 from triton_ops.exceptions import CacheError
 from triton_ops.records.record import Record
 from triton_ops.records.store import Store, open_store, shared_folders
@@ -22,7 +21,7 @@ from triton_ops.space import ConfigSpace
 from triton_ops.values import Key, Tolerance
 
 if TYPE_CHECKING:
-    from triton_ops.request import Effort
+    pass
 
 
 _log = logging.getLogger("triton_ops")
@@ -77,7 +76,7 @@ def recall(
     if not may_have_records(folder):
         return None
     searched = None if space is None else request.space
-    record = recalled(request.key, store_in(folder), space=searched, reference=request.reference)
+    record = recalled(request.key, store_in(folder), space=searched, reference=request.reference_fingerprint)
     if record is None or searched is None or not searched.members:
         return record
     return replace(record, winner=record.winner.with_members(searched.members))
@@ -88,33 +87,22 @@ def recalled(
     store: Store[Record],
     *,
     space: ConfigSpace | None = None,
-    enough: Callable[[Record], bool] | None = None,
-    reference: Callable[..., Any] | None = None,
+    reference: str | None = None,
 ) -> Record | None:
-    """The stored record of a key; None if none holds for this space, run and reference, or a part is unknown.
+    """The stored record of a key; None if none holds for this space and reference, or a part is unknown.
 
-    The winner was found in that space, which still allows it, by a run that was thorough `enough`, and was checked
-    against that reference; None takes any.
+    The winner was found in that space, which still allows it, and was checked against the reference of that
+    fingerprint; None takes any.
     """
     if key.unknown is not None:
         tell_unknown(key)
         return None
     record = store.get(key.id)
-    if record is None or (enough is not None and not enough(record)):
-        return None
-    if reference is not None and record.verified.reference != reference_fingerprint(reference):
+    if record is None or (reference is not None and record.verified.reference != reference):
         return None
     if space is not None and (record.space != space.fingerprint or space.why_not(record.winner) is not None):
         return None
     return record
-
-
-def reference_fingerprint(reference: Callable[..., Any] | None) -> str | None:
-    """The fingerprint of a reference's source; an empty text, which no record has, if it cannot be told from others."""
-    if reference is None:
-        return None
-    source = Source.of(reference)
-    return source.fingerprint if source.unknown is None else ""
 
 
 def cache_folder(cache_dir: str | Path | None) -> str:
@@ -163,27 +151,3 @@ def tell_unknown(key: Key) -> None:
 @lru_cache(maxsize=256)
 def _tell_once(kernel: str, why: str) -> None:
     _log.warning("%s: %s", kernel, why)
-
-
-def covers(record: Record, effort: Effort) -> bool:
-    """True if a stored winner answers a request: its run had at least this effort, and no smaller budget ended it.
-
-    One that its tune has left undecided does not, as long as a further tune may decide.
-    """
-    if record.goes_on:
-        return False
-    if record.effort != effort.name and not _is_greater(record.effort, effort.name):
-        return False
-    limits, asked = record.budget, effort.budget
-    enough = _least(asked.trials) <= _least(limits.trials) and _least(asked.seconds) <= _least(limits.seconds)
-    return record.stopped in ("complete", "settled") or enough
-
-
-def _is_greater(name: str, other: str) -> bool:
-    """True if both are names of shipped efforts, and the first is the greater."""
-    order = settings.EFFORTS
-    return name in order and other in order and order.index(name) > order.index(other)
-
-
-def _least(limit: float | None) -> float:
-    return math.inf if limit is None else limit

@@ -8,6 +8,7 @@ Schema history:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import datetime, timezone
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast
 
 import msgspec
 
+from triton_ops import settings
 from triton_ops.base import Count, Extent, Nested, NotNegative, Plain, storable
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.space import Config
@@ -182,9 +184,30 @@ class Record:
             verified=Verified(against, reference),
         )
 
+    def covers(self, effort: Effort) -> bool:
+        """True if the winner answers a request: its run had at least this effort, and no smaller budget ended it.
+
+        One that its tune has left undecided does not, as long as a further tune may decide.
+        """
+        if self.goes_on or not (self.effort == effort.name or _is_greater(self.effort, effort.name)):
+            return False
+        limits, asked = self.budget, effort.budget
+        enough = _least(asked.trials) <= _least(limits.trials) and _least(asked.seconds) <= _least(limits.seconds)
+        return self._at_end or enough
+
     @property
     def _at_end(self) -> bool:
         return self.stopped in _AT_END
+
+
+def _is_greater(name: str, other: str) -> bool:
+    """True if both are names of shipped efforts, and the first is the greater."""
+    order = settings.EFFORTS
+    return name in order and other in order and order.index(name) > order.index(other)
+
+
+def _least(limit: float | None) -> float:
+    return math.inf if limit is None else limit
 
 
 def time_now() -> str:

@@ -3,7 +3,7 @@
 The first line describes the run. Every finished trial is on disk before the next one starts, so that a
 killed run loses at most the trial that was under way; a torn last line is ignored. The last line says how the run
 ended. A run without that line is continued in the same file. Resume, transfer, replay and reports all read this file
-with `read_run`.
+with `Run.read`.
 
 A report is made from a run log alone, and a replay takes the config space and the problem from its first line.
 """
@@ -267,8 +267,16 @@ class Run:
     events: tuple[Event, ...]
 
     @classmethod
+    def read(cls, path: Path) -> Run:
+        """The run in a file. A further line that cannot be read is ignored with a warning.
+
+        RunLogError: the file cannot be read, or its first line is not that of a run log of this version.
+        """
+        return cls.of(path, _lines(path))
+
+    @classmethod
     def of(cls, path: Path, lines: Iterable[bytes]) -> Run:
-        """The run in the lines of a file; RunLogError as of `read_run`."""
+        """The run in the lines of a file; RunLogError as of `read`."""
         lines = iter(lines)
         head = _head(path, next(lines, b""))
         return cls(path, head, tuple(readable(path, lines, _EVENT, first=2, loss="its trials are run again")))
@@ -404,16 +412,8 @@ class RunLog:
             self._file.append(msgspec.to_builtins(line, enc_hook=Config.encode), durable)
 
 
-def read_run(path: Path) -> Run:
-    """The run in a file. A further line that cannot be read is ignored with a warning.
-
-    RunLogError: the file cannot be read, or its first line is not that of a run log of this version.
-    """
-    return Run.of(path, _lines(path))
-
-
 def read_head(path: Path) -> Head:
-    """The first line of a run log; further lines are not read. RunLogError as of `read_run`."""
+    """The first line of a run log; further lines are not read. RunLogError as of `Run.read`."""
     return _head(path, next(_lines(path), b""))
 
 

@@ -30,7 +30,7 @@ import msgspec
 from triton_ops.base import AppendedFile, Folder, StoredFile, fingerprint
 from triton_ops.exceptions import RunLogError
 from triton_ops.records.record import time_now
-from triton_ops.records.run_log import Head, Run, has_begun, has_ended, read_head, read_run
+from triton_ops.records.run_log import Head, Run, has_begun, has_ended, read_head
 from triton_ops.records.store import readable
 from triton_ops.settings import expanded
 from triton_ops.space import Config
@@ -248,7 +248,7 @@ def _readable(path: Path, unfinished: bool = False) -> Run | None:
     """The run in a file; None with a warning if the file is no run log, and None if only unfinished runs are wanted."""
     try:
         left_out = not has_begun(path) or (unfinished and has_ended(path))
-        return None if left_out else read_run(path)
+        return None if left_out else Run.read(path)
     except RunLogError as error:
         _log.warning("a run log is ignored: %s", error)
         return None

@@ -12,7 +12,7 @@ import typer
 
 from triton_ops.base import StoredFile
 from triton_ops.exceptions import SettingsError
-from triton_ops.records import Runs, read_run
+from triton_ops.records import Run, Runs
 from triton_ops.report.report_page import page_of
 from triton_ops.report.report_tables import SHOWN, RunComparison, add_comparisons, add_run, comparisons_of, problem_map
 from triton_ops.report.run_facts import RaceEntry, Report
@@ -139,7 +139,7 @@ def report_command(
     if sum((as_text, as_markdown, as_json)) > 1 or (out is not None and as_json):
         raise SettingsError("--text, --markdown, --json and a page exclude each other", hint="give one of them")
     folder = folder_of(cache_dir)
-    reports = [Report(read_run(path)) for path in _paths(runs, folder, every=problems)]
+    reports = [Report(Run.read(path)) for path in _paths(runs, folder, every=problems)]
     if out is not None and not (as_text or as_markdown):
         Facts.save(out, page_of(reports), _HINT)
         return Facts("report").tell(f"{out} is the page; open it in a browser")

@@ -19,7 +19,7 @@ from triton_ops import settings
 from triton_ops.base import Page
 from triton_ops.exceptions import DeviceError, RunLogError
 from triton_ops.processes import command, new_mark
-from triton_ops.records import read_run
+from triton_ops.records import Run
 from triton_ops.report.report_page import live_page, run_data
 from triton_ops.report.run_facts import Report
 from triton_ops.terminal import PageServer
@@ -102,7 +102,7 @@ class GrowingReport:
             return
         self._status, before_s = state, self._spent()
         try:
-            self._run = run_data(Report(read_run(self._path)))
+            self._run = run_data(Report(Run.read(self._path)))
         except RunLogError:
             return
         finally:

@@ -110,6 +110,14 @@ class KernelProblem:
         return {each.name: getattr(self, each.name) for each in fields(KernelProblem)}
 
     @property
+    def reference_fingerprint(self) -> str | None:
+        """The fingerprint of the reference's source; an empty text, which no record has, if it cannot be told."""
+        if self.reference is None:
+            return None
+        source = Source.of(self.reference)
+        return source.fingerprint if source.unknown is None else ""
+
+    @property
     def generated(self) -> GeneratedArguments | None:
         """The maker of an operation's arguments; None for the caller's own."""
         return self.arguments if isinstance(self.arguments, GeneratedArguments) else None

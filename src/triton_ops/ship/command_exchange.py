@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import Lockfile, LockPlan, read_lockfile
+from triton_ops.records import Lockfile, LockPlan
 from triton_ops.request import TypedProblem
 from triton_ops.ship.formats import FORMATS, format_named
 from triton_ops.ship.table import Names, Table
@@ -39,7 +39,7 @@ def export_command(
         raise SettingsError("export takes either --kernel or --run", hint="triton-ops exchange export --help")
     form, values, names = format_named(format_name), _values(facts, "--set"), _names(row, rename)
     table = (
-        Table.of_lockfile(read_lockfile(lockfile), kernel, device_alias, names, values)
+        Table.of_lockfile(Lockfile.read(lockfile), kernel, device_alias, names, values)
         if kernel is not None
         else Table.of_run(run or Path(), names, values)
     )

@@ -17,7 +17,7 @@ from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
 from triton_ops.kernels import names as kernel_names
 from triton_ops.many import ListedTune
-from triton_ops.records import Lockfile, Misses, read_lockfile
+from triton_ops.records import Lockfile, Misses
 from triton_ops.request import module_at
 from triton_ops.ship.from_misses import MissOutcome, tune_misses
 from triton_ops.ship.targets import Targets, as_target, is_declared
@@ -76,7 +76,7 @@ def verify_command(
         )
     if held_out < 0:
         raise SettingsError(f"--held-out is {held_out}; it must be 0 or more", hint="leave it out for none")
-    lock = read_lockfile(lockfile)
+    lock = Lockfile.read(lockfile)
     with only_data_on_stdout():
         targets = Targets(load_kernels(kernels or ()).values())
         spec = None if static else probe(device)

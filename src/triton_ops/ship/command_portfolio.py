@@ -25,9 +25,10 @@ def portfolio_command(
     ],
     most: Annotated[int, typer.Option("--most", "-k", metavar="K", help="The most configs; default 4.")] = 4,
     objective: Annotated[str, option("--objective", "worst or mean: which regret is to be small.", "WORD")] = "worst",
-    device: Annotated[str | None, option("--device", "A device's name; default that of the records.", "NAME")] = None,
+    gpu: Annotated[str | None, option("--gpu", "A GPU, or a CPU's name; default that of the records.", "NAME")] = None,
     weight: Annotated[list[str] | None, option("--weight", "What a problem counts in the mean.", "LABEL=W")] = None,
     cache_dir: CacheDir = None,
+    device: Annotated[str | None, option("--device", "As --gpu.", "NAME", hidden=True)] = None,
 ) -> Facts:
     """Choose at most K configs for all problems of KERNEL that were tuned, from what was measured.
 
@@ -37,7 +38,7 @@ def portfolio_command(
     with only_data_on_stdout():
         name = as_target(named_object(kernel)).name if kernel.rpartition(":")[0].endswith(".py") else kernel
     portfolio = choose_portfolio(
-        name, most, objective=objective, device=device, weights=weights, cache_dir=folder_of(cache_dir)
+        name, most, objective=objective, device=gpu or device, weights=weights, cache_dir=folder_of(cache_dir)
     )
     facts = Facts("portfolio", _as_json(portfolio))
     facts.code = ExitCode.CHECK_FAILED if portfolio.unserved else ExitCode.DONE

@@ -16,6 +16,7 @@ from typing import Any
 
 from triton_ops.backend import HasOperation, Operation
 from triton_ops.base import is_positive
+from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.records import Record, Run, Runs, cache_folder, may_have_records, store_in
 from triton_ops.ship.cover import Choice, least_mean, least_worst, mean, worst
@@ -257,7 +258,7 @@ def _of_device(name: str, records: Sequence[Record], device: str | None, folder:
         raise TargetError(
             f"there are records of {name} on several devices: {', '.join(devices)}", hint=f"name one: {devices[0]!r}"
         )
-    matches = [record for record in records if device in (None, str(record.key.device.get("name", "")))]
+    matches = [record for record in records if device is None or DeviceSpec.is_meant(device, record.key.device)]
     if not matches:
         others = f"; there are some on {', '.join(devices)}" if devices else ""
         of_device = f" on {device}" if device is not None and devices else ""

@@ -13,7 +13,7 @@ from triton_ops.base import Host
 from triton_ops.compilation import CompilePool
 from triton_ops.device import DeviceSpec, Target, TorchDevice, probe
 from triton_ops.exceptions import DeviceError, TritonKernelError
-from triton_ops.records import LockEntry, Lockfile, read_lockfile
+from triton_ops.records import LockEntry, Lockfile
 from triton_ops.ship.entries import BoundEntry, bound, target_for
 from triton_ops.ship.targets import Targets
 from triton_ops.space import Config
@@ -125,7 +125,7 @@ def prepare(
     Cost: a second or two for each kernel whose binaries are not in the disk cache, and a millisecond for one that is.
     """
     start_s = time.perf_counter()
-    lock = lockfile if isinstance(lockfile, Lockfile) else read_lockfile(lockfile)
+    lock = lockfile if isinstance(lockfile, Lockfile) else Lockfile.read(lockfile)
     here = probe(device) if alias is None else None
     if alias is not None and alias not in {one.alias for one in lock.devices}:
         aliases = ", ".join(one.alias for one in lock.devices)

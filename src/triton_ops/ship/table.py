@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from triton_ops.base import DamagedError, Folder, NamedFile, Sealed
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError
-from triton_ops.records import LockedDevice, LockEntry, Lockfile, LockPlan, read_run
+from triton_ops.records import LockedDevice, LockEntry, Lockfile, LockPlan, Run
 from triton_ops.space import Config
 from triton_ops.values import ITEM_BYTES, Mapper
 
@@ -110,7 +110,7 @@ class Table:
     @classmethod
     def of_run(cls, path: Path, names: Names, facts: Mapping[str, Any]) -> Table:
         """The trials of a run as a table, in the order tried; the device's and the kernel's name are facts."""
-        run = read_run(path)
+        run = Run.read(path)
         key = run.head.key
         values = {**key.problem, **Mapper.extents_of(key.problem)}
         if missing := [name for name in names.rows if name not in values]:

@@ -21,7 +21,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias
 
-from triton_ops.evaluation import LITTLE, StationFacts
+from triton_ops.evaluation import StationFacts
 from triton_ops.exceptions import SettingsError
 from triton_ops.processes import start_thread
 from triton_ops.records import Quarantine, RunLog, TrialOrigin
@@ -52,7 +52,7 @@ class Doubts:
             return
         self._ran.add(trial.config)
         self._little.pop(trial.config, None)
-        if trial.excess is not None and trial.excess <= LITTLE:
+        if trial.excess is not None and trial.excess <= Trial.LITTLE:
             self._little[trial.config] = trial
         for kind, note in (("default", self._of_default()), ("many", self._of_many())):
             if note and kind not in self._warned:

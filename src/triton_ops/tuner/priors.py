@@ -129,7 +129,7 @@ def _winners(key: Key, records: Iterable[Record]) -> Iterator[tuple[ProblemPlace
             continue
         if record.key.kernel == key.kernel and record.key.device.get("name") == device:
             yield place_of(record.key), record.winner
-    for entry in FollowedLockfile.shared_entries(key):
+    for entry in FollowedLockfile.shared_entries(key) if FollowedLockfile.SHARED else ():
         yield place_of(replace(key, problem=entry.problem)), entry.config
 
 

@@ -23,7 +23,7 @@ from triton_ops.base import available, escaped
 from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import Outcome, StationFacts
 from triton_ops.exceptions import SettingsError, TuningFailedError
-from triton_ops.records import NotedCall, Record, Timing, reference_fingerprint
+from triton_ops.records import NotedCall, Record, Timing
 from triton_ops.request import Budget, Effort, Task, TuneRequest
 from triton_ops.space import Config, Members, SpaceSize
 from triton_ops.timing import GuardSummary
@@ -129,7 +129,7 @@ def record_of(
         waited_s=round(facts.waited_s, 3),
         call=call,
         tunes=tunes,
-    ).with_tune(effort, outcome.trials, facts.against, reference_fingerprint(task.reference) or None)
+    ).with_tune(effort, outcome.trials, facts.against, task.reference_fingerprint or None)
 
 
 def result_of(

@@ -33,7 +33,6 @@ from triton_ops.records import (
     Store,
     TrialOrigin,
     cache_folder,
-    covers,
     may_have_records,
     recalled,
     store_in,
@@ -205,6 +204,9 @@ class RequestedTune:
     shared_cpus: SharedCpus | None = None
     asked: Key | None = None  # of the record, in place of the request's
 
+    def __post_init__(self) -> None:
+        self.effort  # noqa: B018 - a search that is none is refused before any work
+
     @cached_property
     def effort(self) -> Effort:
         """The effort that the options ask for."""
@@ -225,9 +227,9 @@ class RequestedTune:
         options, request = self.options, self.request
         if options.force or not options.keep or not may_have_records(self.folder):
             return None
-        space, enough = request.space, partial(covers, effort=self.effort)
-        record = recalled(self.key, store_in(self.folder), space=space, enough=enough, reference=request.reference)
-        if record is None:
+        space = request.space
+        record = recalled(self.key, store_in(self.folder), space=space, reference=request.reference_fingerprint)
+        if record is None or not record.covers(self.effort):
             return None
         return result_of(record, request, time.monotonic() - self.start, members=space.members)
 
@@ -381,9 +383,8 @@ class Tuning:
         if self.key.unknown:
             return Before()
         space, runs = self.task.space, self.runs
-        record = (
-            None if self.options.force else recalled(self.key, self.store, space=space, reference=self.task.reference)
-        )
+        reference = self.task.reference_fingerprint
+        record = None if self.options.force else recalled(self.key, self.store, space=space, reference=reference)
         undecided = record if record is not None and record.goes_on and record.default == self.default else None
         own = None if undecided is None else runs.run(undecided.run)
         unfinished = runs.unfinished(space.fingerprint)

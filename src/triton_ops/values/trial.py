@@ -244,6 +244,8 @@ class Trial:
             that no tolerance measures, such as by another shape.
     """
 
+    LITTLE: ClassVar = 10.0  # times what is allowed: a result is wrong by little up to here, and a fault by far more
+
     config: Config
     status: Status
     measurement: Measurement | None = None

@@ -16,12 +16,12 @@ from triton_ops.lab.recording import read_recording
 from triton_ops.records import (
     RECORDS,
     DirectoryStore,
+    Lockfile,
     MemoryStore,
     Misses,
     Quarantine,
+    Run,
     lockfile,
-    read_lockfile,
-    read_run,
 )
 from triton_ops.records import store as lines
 from triton_ops.records.command_cache import import_records
@@ -144,10 +144,10 @@ LIMITS = {
     "calibration/a100.json": (64 << 10, lambda path: Calibration.load(path.parents[1], "A100")),
     "misses.jsonl": (32 << 20, lambda path: Misses(path.parent).read()),
     "quarantine.jsonl": (1 << 30, Quarantine),
-    "run.jsonl": (1 << 30, read_run),
+    "run.jsonl": (1 << 30, Run.read),
     "recording.json.gz": (1 << 30, read_recording),
     "export.json": (64 << 20, lambda path: import_records(path, MemoryStore(RECORDS))),
-    "lock.json": (64 << 20, read_lockfile),
+    "lock.json": (64 << 20, Lockfile.read),
     "space.json": (64 << 20, lambda path: parse_space([str(path)])),
 }
 

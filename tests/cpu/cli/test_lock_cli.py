@@ -7,7 +7,7 @@ import pytest
 
 from triton_ops.cli.app import main
 from triton_ops.exceptions import SettingsError
-from triton_ops.records import LockPlan, Record, Timing, lock_of, read_lockfile
+from triton_ops.records import Lockfile, LockPlan, Record, Timing, lock_of
 from triton_ops.records.command_lock import changes, updated
 from triton_ops.records.store import open_store
 from triton_ops.space import Config
@@ -123,9 +123,9 @@ def test_a_lockfile_is_written_checked_and_updated(store, capsys):
     assert [(each["kind"], each["fields"]) for each in told["changes"]] == [
         ("changed", ["config: BLOCK=64 | BLOCK=32"]), ("added", []),
     ]  # fmt: skip
-    assert read_lockfile("triton-ops.lock.json").entries[0].config == Config(BLOCK=64)
+    assert Lockfile.read("triton-ops.lock.json").entries[0].config == Config(BLOCK=64)
     assert main(["lock", "k", "--device-name", "NVIDIA H200", "--bucket", "M=pow2", "--ignore", "N"]) == 0
-    assert read_lockfile("triton-ops.lock.json").entries[0].ignored == ("N",)
+    assert Lockfile.read("triton-ops.lock.json").entries[0].ignored == ("N",)
 
 
 def test_two_lockfiles_are_compared(store, capsys, tmp_path):

@@ -23,7 +23,7 @@ from triton_ops.exceptions import CacheError, NotLoadedError
 from triton_ops.kernels import TypedTarget
 from triton_ops.many import RunOptions
 from triton_ops.processes.child import environment
-from triton_ops.records import LockPlan, Misses, Record, Timing, lock_of, read_lockfile, store_in
+from triton_ops.records import Lockfile, LockPlan, Misses, Record, Timing, lock_of, store_in
 from triton_ops.records.misses import Harvest
 from triton_ops.request import Effort, TuneOptions
 from triton_ops.ship import as_target, load_kernels, prepare
@@ -188,7 +188,7 @@ def test_a_record_that_is_locked_and_verified_runs_nothing(capsys):
 
 
 def test_no_function_runs_what_a_file_names(planted):
-    lock = read_lockfile("lock.json")
+    lock = Lockfile.read("lock.json")
     assert len(prepare(lock, device="cpu").failed) == len(NAMES)
     targets = Targets()
     for record in planted:
@@ -294,7 +294,7 @@ def test_a_file_gives_a_compiler_no_files(where, option, capsys):
     assert main(["verify", "lock.json", "--static", "--json", "--kernels", "double.py"]) == 5
     (verdict,) = json.loads(capsys.readouterr().out)["items"]
     assert (verdict["outcome"], f"{option} of a file is not used" in verdict["reason"]) == ("invalid", True)
-    device = read_lockfile("lock.json").devices[0].alias
+    device = Lockfile.read("lock.json").devices[0].alias
     assert f"{option} of a file is not used" in prepare("lock.json", targets=[double], alias=device).failed[0][1]
     sys.modules.pop("double", None)
 

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sys
+import threading
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -33,8 +34,7 @@ from triton_ops.backend import Arguments
 from triton_ops.compile_modes.call_profile import kernels_of, loops_in
 from triton_ops.compile_modes.command_model import SCENARIOS, llama_block, norm_chain, options_of, simple_mlp
 from triton_ops.compile_modes.comparing_modes import request_of
-from triton_ops.compile_modes.compiler_output import CompilerLog
-from triton_ops.compile_modes.mode_process import CallManner, ModeAssignment, ModeContender, ModeProcess
+from triton_ops.compile_modes.mode_process import CallManner, KeptLines, ModeAssignment, ModeProcess, ModeStation
 from triton_ops.compile_modes.model_workload import ModelRunner, Verification, workload_by, workload_of
 
 AOT = CompileMode("aot", backend="aot_eager")
@@ -52,14 +52,14 @@ def _as_before():
     assert workers_of(os.getpid()) == []
 
 
-def contender(mode, workload=None, **manner):
+def contender(mode, **manner):
     steps = []
-    made = ModeContender(workload or workload_of(*gated()), None, mode, CallManner(**manner), steps.append, CompilerLog)
-    return made, steps
+    assignment = ModeAssignment(way=mode, manner=CallManner(**manner), effort=Effort(name="compile modes"))
+    return ModeStation(assignment, steps.append, KeptLines(sys.stderr)), steps
 
 
-def loaded_by(made):
-    trial = made.ready(WAY)
+def loaded_by(made, workload=None):
+    trial = made.tried(WAY, workload or workload_of(*gated()))
     assert (trial.ok, trial.error) == (True, "")
     return trial.loaded
 
@@ -72,7 +72,7 @@ def test_a_right_mode_is_compiled_checked_called_until_steady_and_timed():
     assert loaded.max_error < 1e-6
     assert loaded.label == "Gated 4x16 float32"
     assert (loaded.graphs >= 1, loaded.kernels >= 3, loaded.peak_bytes > 0) == (True, True, True)
-    (samples,) = made.visit(2)
+    ((samples,), _) = made.visit(2)
     assert len(samples) == 2
     assert min(samples) > 0
 
@@ -87,7 +87,7 @@ def test_a_right_mode_is_compiled_checked_called_until_steady_and_timed():
 )
 def test_a_mode_that_does_not_work_is_told(compiler, status, said):
     made, _ = contender(CompileMode(compiler, backend=f"test_{compiler}"))
-    found = made.ready(WAY)
+    found = made.tried(WAY, workload_of(*gated()))
     assert (found.status, found.loaded) == (status, None)
     assert said in found.error
 
@@ -161,8 +161,8 @@ def test_a_tolerance_takes_the_place_of_the_rule():
 
 def test_a_training_step_is_checked_with_its_gradients():
     workload = workload_of(*gated())
-    made, _ = contender(CompileMode("eager", backend=None), workload, training=True)
-    loaded = loaded_by(made)
+    made, _ = contender(CompileMode("eager", backend=None), training=True)
+    loaded = loaded_by(made, workload)
     assert loaded.max_error < 1e-5
     assert all(each.grad is not None for each in workload.parameters.values())
 
@@ -201,8 +201,8 @@ def test_of_a_gradient_that_is_zero_but_for_rounding_the_size_is_checked():
 
 def test_a_random_model_is_timed_and_not_checked():
     model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Dropout(0.5)).train()
-    made, _ = contender(AOT, workload_of(model, torch.randn(4, 16)))
-    loaded = loaded_by(made)
+    made, _ = contender(AOT)
+    loaded = loaded_by(made, workload_of(model, torch.randn(4, 16)))
     assert loaded.max_error is None
     assert "results are not checked" in loaded.notes[0]
 
@@ -210,8 +210,8 @@ def test_a_random_model_is_timed_and_not_checked():
 def test_calls_leave_buffers_and_inputs_as_they_were_where_results_are_checked():
     model, (x,) = gated()
     before = x.clone()
-    made, _ = contender(CompileMode("eager", backend=None), workload_of(model, (x,)))
-    assert made.ready(WAY).ok
+    made, _ = contender(CompileMode("eager", backend=None))
+    assert made.tried(WAY, workload_of(model, (x,))).ok
     assert torch.equal(x, before)
 
 
@@ -305,6 +305,14 @@ def test_each_way_is_a_row_whatever_happens_and_an_interrupted_comparison_goes_o
     assert rows["eager"].break_even_calls == 0
     assert len(said) >= len(rows)
     assert not kept.parent.exists(), "nothing is left when a comparison has ended"
+
+
+def test_a_way_that_cannot_be_sent_to_a_process_is_a_failed_trial():
+    way = CompileMode("locked", backend=threading.Lock())
+    process = ModeProcess(ModeAssignment(way=way, manner=CallManner(), effort=Effort(name="compile modes")))
+    trial = process.load(b"")
+    assert (trial.status, process.alive) == (Status.RUNTIME, False)
+    assert "cannot be sent to another process" in trial.error
 
 
 def test_a_compiler_that_does_not_end_is_ended_after_its_limit():

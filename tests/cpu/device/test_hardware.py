@@ -293,3 +293,17 @@ def test_the_target_of_a_device_has_the_limits_that_the_device_reports():
         Target.of(replace(h200, arch="sm_60", shared_bytes_per_block=None))
     with pytest.raises(DeviceError, match="is no target for Triton kernels"):
         Target.of(DeviceSpec("cpu", "AMD EPYC", "x86_64", 2))
+
+
+@pytest.mark.parametrize(
+    ("typed", "is_meant"),
+    [("NVIDIA H200", True), ("h200", True), ("sm_90", True), ("H100", False), ("sm_80", False), ("H200 NVL", False)],
+)
+def test_a_device_of_a_record_is_meant_by_its_name_its_model_or_its_architecture(typed, is_meant):
+    assert DeviceSpec.is_meant(typed, {"name": "NVIDIA H200", "arch": "sm_90"}) is is_meant
+
+
+def test_a_target_is_an_architecture_or_a_gpu():
+    assert Target.named("h200") == Target.of(DeviceSpec.called("H200"))
+    assert Target.named("sm_90").units is None
+    assert DeviceSpec.called("sm_90").arch == "sm_90"

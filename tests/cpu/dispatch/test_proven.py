@@ -17,7 +17,7 @@ from triton_ops.dispatch import decision as decisions
 from triton_ops.dispatch import would_run
 from triton_ops.dispatch.operations import decided
 from triton_ops.exceptions import TargetError
-from triton_ops.records import Lockfile, LockPlan, Record, Runs, Timing, lock_of, read_lockfile, read_run
+from triton_ops.records import Lockfile, LockPlan, Record, Run, Runs, Timing, lock_of
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.key_advice import advise
 from triton_ops.records.run_log import FinishedTrial as Tried
@@ -120,7 +120,7 @@ def test_the_same_call_goes_on_until_a_comparison_has_been_made_and_then_recalls
     second = tuned()
     assert (second.unproven, second.from_cache, len(second.trials)) == ("", False, 2)
     assert kept(tmp_path).tunes == 2
-    log = read_run(tmp_path / Runs.FOLDER / kept(tmp_path).id / f"{second.run}.jsonl")
+    log = Run.read(tmp_path / Runs.FOLDER / kept(tmp_path).id / f"{second.run}.jsonl")
     origins = [event.origin for event in log.events if isinstance(event, Tried)]
     assert origins == [Origin.TAKEN_OVER, Origin.SEARCHER]
     assert tuned().from_cache
@@ -208,15 +208,15 @@ def test_it_is_not_pinned_unless_that_is_asked_for_and_then_the_lockfile_says_so
     for _ in range(2):
         tuned(shape=(16,))
     assert main(["lock"]) == 0
-    assert [entry.label for entry in read_lockfile("triton-ops.lock.json").entries] == ["16"]
+    assert [entry.label for entry in Lockfile.read("triton-ops.lock.json").entries] == ["16"]
     assert main(["lock", "--check"]) == 0
     assert main(["lock", "--check", "--allow-unproven"]) == ExitCode.CHECK_FAILED
     assert main(["lock", "--allow-unproven"]) == 0
-    first, second = read_lockfile("triton-ops.lock.json").entries
+    first, second = Lockfile.read("triton-ops.lock.json").entries
     assert (first.label, first.origin.unproven, first.measured.gain) == ("8", ALONE, None)
     assert second.origin.unproven == ""
     decisions.forget_decisions()
-    found = would_run(add_up, shape=(8,), lockfile=read_lockfile("triton-ops.lock.json"))
+    found = would_run(add_up, shape=(8,), lockfile=Lockfile.read("triton-ops.lock.json"))
     assert f"unproven: {ALONE}" in found.found.why
 
 
@@ -234,7 +234,7 @@ def test_one_that_an_earlier_version_pinned_stays_and_is_marked(tuned, tmp_path,
     told = capsys.readouterr().err
     assert f"stays pinned: add_up 8 on {kept_of(tmp_path, '8').key.device['name']}: unproven: {ALONE}" in told
     assert "not pinned" not in told
-    first, _ = read_lockfile("triton-ops.lock.json").entries
+    first, _ = Lockfile.read("triton-ops.lock.json").entries
     assert (first.label, first.origin.unproven, first.measured.gain) == ("8", ALONE, None)
 
 

@@ -23,7 +23,7 @@ from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch import would_run
 from triton_ops.dispatch.ladder import Question
 from triton_ops.kernels import tiles
-from triton_ops.records import FollowedLockfile, LockPlan, Record, Timing, lock_of, read_lockfile
+from triton_ops.records import FollowedLockfile, Lockfile, LockPlan, Record, Timing, lock_of
 from triton_ops.records.record import Verified
 from triton_ops.records.store import open_store
 from triton_ops.request import TuneProblem, request
@@ -41,8 +41,7 @@ SHAPE = (4096, 4096)
 @pytest.fixture(autouse=True)
 def own(monkeypatch, tmp_path):
     """A machine with an H200 that knows no winner, and packages that bring none."""
-    shared = sys.modules["triton_ops.records.lockfile"]
-    monkeypatch.setattr(shared, "_lockfiles", {})
+    monkeypatch.setattr(FollowedLockfile, "SHARED", {})
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "records"))
     on(monkeypatch, H200)
     yield
@@ -188,7 +187,7 @@ def called_with_package_winner(path):
 
     patch = pytest.MonkeyPatch()
     on(patch, H200)
-    patch.setattr(sys.modules["triton_ops.records.lockfile"], "_lockfiles", {})
+    patch.setattr(FollowedLockfile, "SHARED", {})
     x = drawn(6, 100)
     key = TuneProblem(target=operation, shape=(6, 100), dtype="float32").request().key
     winner = list(operation.space_for(operation.problem((6, 100), "float32")))[3]
@@ -226,7 +225,7 @@ def test_records_of_named_problems_become_package_data(tmp_path, capsys):
     assert "no winner for gated_mlp" in said.out
     assert "its problem has no name" in said.err
     path = tmp_path / "winners" / "nvidia-h200.lock.json"
-    (entry,) = read_lockfile(path).entries
+    (entry,) = Lockfile.read(path).entries
     assert (entry.config, entry.origin.run) == (made.winner, "")
     assert str(tmp_path) not in path.read_text()
     assert package_data.why_not(unchecked) == "its winner was not checked against the reference"
@@ -254,7 +253,7 @@ def test_entries_of_an_earlier_source_are_found_and_removed(tmp_path, capsys):
 
 def test_every_lockfile_of_the_package_can_be_read_and_names_only_shipped_kernels():
     for path in kernels.WINNERS.glob("*.lock.json"):
-        lock = read_lockfile(path)
+        lock = Lockfile.read(path)
         assert {entry.kernel for entry in lock.entries} <= set(kernels.names())
         assert all(entry.origin.run == "" for entry in lock.entries)
 
@@ -284,7 +283,7 @@ def test_calls_take_every_winner_of_the_package(capsys):
 def test_what_makes_descriptors_is_as_it_was_when_winners_were_found(name):
     now = kernels.load(name).kernel.identity
     paths = Path(kernels.__file__).with_name("winners").glob("*.lock.json")
-    found = [entry.identity for path in paths for entry in read_lockfile(path).entries if entry.kernel == name]
+    found = [entry.identity for path in paths for entry in Lockfile.read(path).entries if entry.kernel == name]
     assert found
     assert {identity["made"] for identity in found} == {now["made"]}
 

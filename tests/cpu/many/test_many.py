@@ -28,7 +28,7 @@ from triton_ops.compilation import SharedCpus
 from triton_ops.many import JobPlace, RunOptions
 from triton_ops.many.problem import problems_in
 from triton_ops.many.session import jobs_of
-from triton_ops.records import read_run
+from triton_ops.records import Run
 from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.records.run_log import Resumed
 from triton_ops.request import Effort, TuneOptions
@@ -192,7 +192,7 @@ def test_ctrl_c_keeps_what_is_finished_and_the_same_call_goes_on(work, tmp_path)
 
 
 def assert_no_trial_twice(folder):
-    logs = [read_run(path) for path in folder.glob("runs/*/*.jsonl")]
+    logs = [Run.read(path) for path in folder.glob("runs/*/*.jsonl")]
     assert logs
     for log in logs:
         tried = [event.trial.config for event in log.events if isinstance(event, Tried)]

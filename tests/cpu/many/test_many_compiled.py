@@ -20,7 +20,7 @@ from triton_ops.evaluation import Stations
 from triton_ops.many import RunOptions, run_jobs
 from triton_ops.many.executor import LocalExecutor
 from triton_ops.many.session import jobs_of
-from triton_ops.records import read_run
+from triton_ops.records import Run
 from triton_ops.request import Effort, TuneOptions, request
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("own_fork_server")]
@@ -73,7 +73,7 @@ def test_the_next_problem_compiles_while_one_is_measured_and_all_fork_from_one_s
     assert found.outcomes[0].result is found.outcomes[2].result, "the same problem is measured once"
     assert len(servers) == 1
     assert all(one.closed_s <= other.opened_s for one, other in pairwise(gpu)), "one at a time has the device"
-    logs = [read_run(path) for path in sorted(tmp_path.glob("runs/*/*.jsonl"))]
+    logs = [Run.read(path) for path in sorted(tmp_path.glob("runs/*/*.jsonl"))]
     assert [log.end is not None and log.end.record is not None for log in logs] == [True, True]
     assert [len(log.trials) for log in logs] == [4, 4]
     again = tune_many(problems, cache_dir=tmp_path, isolate=False, told=lambda _: None)

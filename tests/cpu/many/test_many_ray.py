@@ -25,7 +25,7 @@ from triton_ops.many.executor import ExecutorLostError
 from triton_ops.many.ray_actors import HostFacts
 from triton_ops.many.ray_engine import RayEngine, engine_named
 from triton_ops.many.session import jobs_of
-from triton_ops.records import Misses, read_run, store_in
+from triton_ops.records import Misses, Run, store_in
 from triton_ops.records.misses import Harvest
 from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.request import TuneOptions
@@ -277,6 +277,6 @@ def trials(folder):
     """The trials in all run logs, as a problem and a config each."""
     found = []
     for path in folder.glob("records/runs/*/*.jsonl"):
-        events = read_run(path).events
+        events = Run.read(path).events
         found += [(path.parent.name, event.trial.config.text) for event in events if isinstance(event, Tried)]
     return found

@@ -16,7 +16,7 @@ pytest.importorskip("triton")
 from tests.data.before_move import kernels
 from triton_ops import FunctionKernel, TritonKernel, recall, tune
 from triton_ops.cli.app import main
-from triton_ops.records import Misses, Runs, read_lockfile, read_run, store_in
+from triton_ops.records import Lockfile, Misses, Run, Runs, store_in
 from triton_ops.request import TuneProblem
 from triton_ops.values import Key
 
@@ -44,7 +44,7 @@ def folder(tmp_path, monkeypatch):
 @contextlib.contextmanager
 def same_machine():
     """Versions and device as they were: what is read of kernels and arguments is left as it is."""
-    entries = read_lockfile(DATA / "triton-ops.lock.json").entries
+    entries = Lockfile.read(DATA / "triton-ops.lock.json").entries
     then = {entry.kernel: entry.identity for entry in entries}
     device = next(iter(store_in(str(DATA / "cache")))).key.device
 
@@ -70,7 +70,7 @@ def test_each_file_holds_its_key(folder):
     assert {f"{record.key.id}.record.json" for record in records.values()} == {
         path.name for path in folder.glob("*.json")
     }
-    entries = read_lockfile(DATA / "triton-ops.lock.json").entries
+    entries = Lockfile.read(DATA / "triton-ops.lock.json").entries
     assert {entry.kernel: entry.origin.record for entry in entries} == {
         name: record.key.id for name, record in records.items()
     }
@@ -99,7 +99,7 @@ def test_the_winner_of_a_triton_kernel_is_recalled(interpreted, folder):
 
 def test_run_logs_are_read_to_their_end(folder):
     for record in store_in(str(folder)):
-        run = read_run(Runs.find(record.run, folder))
+        run = Run.read(Runs.find(record.run, folder))
         assert (run.head.key, run.end.record.winner) == (record.key, record.winner)
         assert len(run.trials) == record.totals["ok"]
         assert len(run.path.read_text().splitlines()) == 1 + len(run.events)

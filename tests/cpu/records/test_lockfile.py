@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.strategies import configs
 from triton_ops.base import Sealed
 from triton_ops.exceptions import LockfileError
-from triton_ops.records import LockedDevice, LockEntry, Lockfile, read_lockfile
+from triton_ops.records import LockedDevice, LockEntry, Lockfile
 from triton_ops.records.command_lock import changes
 from triton_ops.records.lock_entry import EntryOrigin as Origin
 from triton_ops.records.lock_entry import LockedTiming as Measured
@@ -182,7 +182,7 @@ def edited(tmp_path, change, content=None):
 def test_a_file_that_was_changed_is_refused_with_its_name_and_the_next_step(tmp_path, change, said):
     path = edited(tmp_path, change)
     with pytest.raises(LockfileError, match=r"lock\.json") as caught:
-        read_lockfile(path)
+        Lockfile.read(path)
     assert said in str(caught.value)
     assert caught.value.hint
 
@@ -193,7 +193,7 @@ def test_an_entry_that_was_taken_out_is_noticed(tmp_path):
     path = tmp_path / "lock.json"
     path.write_text("".join(whole[:start] + whole[start + 10 :]))
     with pytest.raises(LockfileError, match="each entry is whole"):
-        read_lockfile(path)
+        Lockfile.read(path)
     accepted, by_hand = Lockfile.accept_edits(path)
     assert (len(accepted.entries), by_hand) == (1, ())
 
@@ -203,7 +203,7 @@ def test_accepted_edits_say_that_they_are_edits(tmp_path):
     accepted, by_hand = Lockfile.accept_edits(path)
     assert [each.config for each in by_hand] == [Config(BLOCK=64)]
     accepted.write(path)
-    assert read_lockfile(path).entries[0].origin.source == "edited by hand, and accepted"
+    assert Lockfile.read(path).entries[0].origin.source == "edited by hand, and accepted"
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_an_entry_that_leaves_a_field_out_is_written_with_it(tmp_path, name):
     accepted, _ = Lockfile.accept_edits(path)
     accepted.write(path)
     assert name in json.loads(path.read_text())["entries"][0]
-    assert read_lockfile(path) == accepted
+    assert Lockfile.read(path) == accepted
 
 
 def only(content, *names):
@@ -297,7 +297,7 @@ def test_two_branches_that_add_entries_conflict_only_in_the_checksum_of_the_whol
     commit(*kept, entry(512))
     git(tmp_path, "merge", "other")
     with pytest.raises(LockfileError, match="conflicts"):
-        read_lockfile(path)
+        Lockfile.read(path)
     accepted, by_hand = Lockfile.accept_edits(path)
     assert accepted == lock(*kept, entry(64), entry(512))
     assert by_hand == ()
@@ -351,6 +351,6 @@ def test_true_is_not_one():
 
 def test_a_lockfile_that_is_not_there_or_cannot_be_written_is_told(tmp_path):
     with pytest.raises(LockfileError, match="cannot be read: No such file"):
-        read_lockfile(tmp_path / "none.json")
+        Lockfile.read(tmp_path / "none.json")
     with pytest.raises(LockfileError, match="cannot be written"):
         lock().write(tmp_path)

@@ -6,7 +6,7 @@ import pytest
 
 from triton_ops import share_lockfile, tune
 from triton_ops.backend import operation
-from triton_ops.records import FollowedLockfile, LockPlan, Quarantine, lock_of, read_run
+from triton_ops.records import FollowedLockfile, LockPlan, Quarantine, Run, lock_of
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.lockfile import without_shared_lockfiles
 from triton_ops.records.run_log import FinishedTrial as Tried
@@ -100,7 +100,7 @@ def test_a_lockfile_that_a_package_brings_has_neighbours_until_it_is_put_aside(r
 def tried(folder):
     newest = max(folder.glob("runs/*/*.jsonl"), key=lambda path: path.name)
     return [
-        (event.origin, event.trial.config["BLOCK"]) for event in read_run(newest).events if isinstance(event, Tried)
+        (event.origin, event.trial.config["BLOCK"]) for event in Run.read(newest).events if isinstance(event, Tried)
     ]
 
 

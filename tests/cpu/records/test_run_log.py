@@ -15,7 +15,7 @@ from tests.runs import ID, a_trial, begun, head
 from tests.strategies import compiled, configs, examples, trials
 from triton_ops import Config, RunLogError
 from triton_ops.base import Sealed
-from triton_ops.records import Finalist, RunLog, read_run
+from triton_ops.records import Finalist, Run, RunLog
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.run_log import RunEnd as End
 from triton_ops.records.run_log import Twins, has_ended
@@ -49,7 +49,7 @@ def test_events_that_are_written_can_be_read(tmp_path_factory, tried, seen, left
         log.write(Finalist(at_s=1.0, trial=tried[0][0], dropped_at=4))
         log.write(Twins(at_s=1.0, config=tried[0][0].config, medians_ms=((1.0, 2.0), (1.5, 2.5))))
     log.ended("complete", left)
-    run = read_run(folder / f"{ID}.jsonl")
+    run = Run.read(folder / f"{ID}.jsonl")
     assert run.head.id == log.id == ID
     assert run.head.space.default == Config(n=1, shape=(1, 2))
     assert list(run.trials.values()) == [trial for trial, _ in tried]
@@ -67,11 +67,11 @@ def test_the_times_of_a_resumed_run_continue_from_its_interruption(tmp_path):
     log.begin(head())
     log.trial(a_trial(1), Origin.DEFAULT)
     now[0] = 5000.0
-    again = RunLog(path, 4999.0, read_run(path).at_s, clock=lambda: now[0])
+    again = RunLog(path, 4999.0, Run.read(path).at_s, clock=lambda: now[0])
     again.resume(effort="quick", searcher="random", seed=1)
     again.trial(a_trial(2), Origin.SEARCHER)
-    assert [event.at_s for event in read_run(path).events] == [5.0, 6.0, 6.0]
-    assert read_run(path).end is None
+    assert [event.at_s for event in Run.read(path).events] == [5.0, 6.0, 6.0]
+    assert Run.read(path).end is None
 
 
 def test_the_best_so_far_can_be_plotted_from_the_log_alone(tmp_path):
@@ -81,7 +81,7 @@ def test_the_best_so_far_can_be_plotted_from_the_log_alone(tmp_path):
     for second, (n, ms) in enumerate([(1, 3.0), (2, 4.0), (3, 2.0), (1, 2.5)], 1):
         now[0] = float(second)
         log.trial(a_trial(n, ms), Origin.REPEATED if second == 4 else Origin.SEARCHER)
-    best = read_run(tmp_path / f"{ID}.jsonl").best_so_far
+    best = Run.read(tmp_path / f"{ID}.jsonl").best_so_far
     assert [(at_s, trial.median_ms) for at_s, trial in best] == [(2.0, 4.0), (3.0, 2.0)]  # 3 ms was measured again
 
 
@@ -92,10 +92,10 @@ def test_a_torn_last_line_is_ignored_and_the_next_line_starts_anew(tmp_path, kee
     path = tmp_path / f"{ID}.jsonl"
     with path.open("a") as file:
         file.write(json.dumps({"type": "end", "at_s": 0.1, "at": "", "stopped": "complete"})[:keep])
-    assert list(read_run(path).trials.values()) == [a_trial(1)]
+    assert list(Run.read(path).trials.values()) == [a_trial(1)]
     assert not has_ended(path)
     log.trial(a_trial(3), Origin.SEARCHER)
-    assert list(read_run(path).trials.values()) == [a_trial(1), a_trial(3)]
+    assert list(Run.read(path).trials.values()) == [a_trial(1), a_trial(3)]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_line_that_cannot_be_read_is_left_out_with_a_warning(tmp_path, caplog,
         file.write(line + "\n")
     log.trial(a_trial(1), Origin.DEFAULT)
     with caplog.at_level(logging.WARNING, "triton_ops"):
-        run = read_run(path)
+        run = Run.read(path)
     assert list(run.trials.values()) == [a_trial(1)]
     assert run.end is None
     [warning] = caplog.records
@@ -144,12 +144,12 @@ def test_a_file_that_is_no_run_log_of_this_version_is_refused(tmp_path, first, m
     path = tmp_path / f"{ID}.jsonl"
     path.write_text(first + "\n")
     with pytest.raises(RunLogError, match=message):
-        read_run(path)
+        Run.read(path)
 
 
 def test_a_folder_in_place_of_a_run_log_is_refused(tmp_path):
     with pytest.raises(RunLogError, match="cannot be read"):
-        read_run(tmp_path)
+        Run.read(tmp_path)
 
 
 def test_a_log_that_cannot_be_written_causes_one_warning(tmp_path, caplog):
@@ -171,5 +171,5 @@ def test_a_run_without_a_file_has_no_id_and_writes_nothing():
 
 def test_the_end_of_a_failed_run_has_no_winner(tmp_path):
     begun(tmp_path).ended("failed")
-    end = read_run(tmp_path / f"{ID}.jsonl").end
+    end = Run.read(tmp_path / f"{ID}.jsonl").end
     assert end == End(at_s=end.at_s, at=end.at, stopped="failed")

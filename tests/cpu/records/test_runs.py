@@ -13,7 +13,7 @@ import pytest
 from tests.runs import KEY_ID, a_trial, begun
 from triton_ops import FunctionKernel, tune
 from triton_ops.base import Sealed
-from triton_ops.records import Runs, read_run
+from triton_ops.records import Run, Runs
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.records.run_log import Resumed, SpaceFacts
@@ -163,22 +163,22 @@ def test_an_interrupted_force_keeps_all_earlier_trials_and_transfers_still_see_t
     tuned()
     (record,) = open_store(tmp_path)
     (first,) = tmp_path.glob("runs/*/*.jsonl")
-    learned = read_run(first)
+    learned = Run.read(first)
     assert record.run == first.stem
     assert len(learned.trials) == 8
 
     monkeypatch.setenv("STOP_AT", str([*learned.trials][3]["n"]))
     assert tuned().stopped == "interrupted"
     (second,) = set(tmp_path.glob("runs/*/*.jsonl")) - {first}
-    assert read_run(second).end is None
-    assert len(read_run(second).trials) < 8
-    assert read_run(first) == learned
+    assert Run.read(second).end is None
+    assert len(Run.read(second).trials) < 8
+    assert Run.read(first) == learned
     assert {trial.config for trial in trials_of(record, tmp_path)} == learned.trials.keys()
 
     monkeypatch.delenv("STOP_AT")
     tuned()
     assert len(list(tmp_path.glob("runs/*/*.jsonl"))) == 2  # the interrupted run went on in its own file
-    run = read_run(second)
+    run = Run.read(second)
     tried = [event.trial.config["n"] for event in run.events if isinstance(event, Tried)]
     assert sorted(tried) == list(range(1, 9))  # none was done again
     assert [event.effort for event in run.events if isinstance(event, Resumed)] == ["quick"]
@@ -203,7 +203,7 @@ def test_failures_in_the_log_of_an_interrupted_run_make_no_tune_fail(tmp_path, m
     with pytest.raises(KeyboardInterrupt):
         tuned()
     (path,) = tmp_path.glob("runs/*/*.jsonl")
-    assert [trial.status for trial in read_run(path).trials.values()] == [Status.RUNTIME] * 3
+    assert [trial.status for trial in Run.read(path).trials.values()] == [Status.RUNTIME] * 3
     monkeypatch.delenv("FAILS")
     assert tuned().totals == {"ok": 4}
 
@@ -237,7 +237,7 @@ def test_a_log_describes_the_run_and_its_result(tmp_path):
 
     result = tune(waits, space={"n": [3, 1, 2, 40]}, cache_dir=tmp_path, seed=5)
     (path,) = tmp_path.glob("runs/*/*.jsonl")
-    run = read_run(path)
+    run = Run.read(path)
     assert run.head.id == path.stem
     assert run.head.key_id == path.parent.name
     assert run.head.space.tunables == {"n": [3, 1, 2, 40]}
@@ -260,6 +260,6 @@ def test_the_log_distinguishes_the_incumbent_from_configs_of_the_searcher(tmp_pa
     best = tune(waits, space=space, cache_dir=tmp_path).best_config
     tune(waits, space=space, cache_dir=tmp_path, force=True)
     newest = max(tmp_path.glob("runs/*/*.jsonl"))
-    origins = {e.trial.config["n"]: e.origin for e in read_run(newest).events if isinstance(e, Tried)}
+    origins = {e.trial.config["n"]: e.origin for e in Run.read(newest).events if isinstance(e, Tried)}
     assert best == {"n": 1}
     assert origins == {9: Origin.DEFAULT, 1: Origin.INCUMBENT, 5: Origin.SEARCHER}

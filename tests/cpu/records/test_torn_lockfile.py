@@ -18,7 +18,7 @@ from triton_ops import operation
 from triton_ops.dispatch import decision as decisions
 from triton_ops.dispatch import ladder as sources
 from triton_ops.exceptions import LockfileError, UntunedError
-from triton_ops.records import FollowedLockfile, Lockfile, lock_of, read_lockfile, share_lockfile
+from triton_ops.records import FollowedLockfile, Lockfile, lock_of, share_lockfile
 from triton_ops.records.lockfile import state_of
 
 MOST_S = 30
@@ -32,7 +32,7 @@ def add_steps(n, step):
 @pytest.fixture(autouse=True)
 def _own_sources(monkeypatch):
     monkeypatch.setattr(sources._sources, "in_use", None)
-    monkeypatch.setattr(sys.modules["triton_ops.records.lockfile"], "_lockfiles", {})
+    monkeypatch.setattr(FollowedLockfile, "SHARED", {})
     decisions.forget_decisions()
     yield
     sources._sources.ladders.clear()
@@ -200,19 +200,19 @@ def test_a_lockfile_that_is_rewritten_again_and_again_is_read_whole(program, tmp
 
 
 def test_a_missing_file_is_empty_only_where_that_is_asked_for(tmp_path):
-    assert read_lockfile(tmp_path / "none.json", or_empty=True) == Lockfile()
+    assert Lockfile.read(tmp_path / "none.json", or_empty=True) == Lockfile()
     with pytest.raises(LockfileError, match="cannot be read"):
-        read_lockfile(tmp_path / "none.json")
+        Lockfile.read(tmp_path / "none.json")
     (tmp_path / "torn.json").write_text("{")
     with pytest.raises(LockfileError, match="is no lockfile"):
-        read_lockfile(tmp_path / "torn.json", or_empty=True)
+        Lockfile.read(tmp_path / "torn.json", or_empty=True)
 
 
 def test_a_pipe_is_read_once(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)  # so that it may be written, and keeps the text
     (tmp_path / "pipe").write_text(lock(entry()).text)
-    assert read_lockfile(tmp_path / "pipe") == lock(entry())
+    assert Lockfile.read(tmp_path / "pipe") == lock(entry())
     os.close(reader)
 
 
@@ -230,14 +230,14 @@ def test_threads_and_processes_that_edit_one_lockfile_lose_no_entry(tmp_path):
     for thread in threads:
         thread.join()
     assert [process.wait() for process in others] == [0, 0]
-    assert len(read_lockfile(path).entries) == 24
+    assert len(Lockfile.read(path).entries) == 24
     assert [each.name for each in tmp_path.iterdir()] == ["lock.json"]
 
 
 def added(path, who, turn):
     """Add an entry to the lockfile, whose folder others may write meanwhile."""
     with Lockfile.editing(path):
-        before = read_lockfile(path, or_empty=True)
+        before = Lockfile.read(path, or_empty=True)
         Lockfile.merged([before, lock(entry(1000 * who + turn + 1))]).write(path)
 
 
@@ -269,7 +269,7 @@ def test_where_the_folder_cannot_be_locked_editing_goes_on_with_a_warning(tmp_pa
     with caplog.at_level(logging.WARNING), Lockfile.editing(tmp_path / "lock.json"):
         lock(entry()).write(tmp_path / "lock.json")
     assert "going on without the lock" in caplog.text
-    assert read_lockfile(tmp_path / "lock.json") == lock(entry(), devices=(H200,))
+    assert Lockfile.read(tmp_path / "lock.json") == lock(entry(), devices=(H200,))
 
 
 def test_a_folder_that_stands_where_a_locks_file_belongs_is_no_lock(tmp_path, caplog):

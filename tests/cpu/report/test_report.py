@@ -17,7 +17,7 @@ from tests.runs import ID, begun, head
 from triton_ops.base import Sealed
 from triton_ops.cost_model import GemmTiles
 from triton_ops.device import DeviceSpec
-from triton_ops.records import Finalist, Head, RunLog, read_run
+from triton_ops.records import Finalist, Head, Run, RunLog
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.lockfile import loads
 from triton_ops.records.run_log import CeilingFacts, Environment, RoofFacts
@@ -74,7 +74,7 @@ def text(cli, *words):
 
 
 def test_a_report_says_what_became_of_every_config(tmp_path):
-    report = Report(read_run(written(tmp_path)))
+    report = Report(Run.read(written(tmp_path)))
     fates = {(row.trial.config["n"], row.trial.config["shape"]): row.fate for row in report.rows}
     assert fates == {
         (1, "x"): "winner", (2, "x"): "tie", (3, "x"): "the race, after 4 rounds", (1, "slow"): "its screening",
@@ -89,7 +89,7 @@ def test_a_report_says_what_became_of_every_config(tmp_path):
 
 
 def test_ties_have_intervals_that_include_zero_and_slower_ones_do_not(tmp_path):
-    winner, tie, slow = Report(read_run(written(tmp_path))).contenders
+    winner, tie, slow = Report(Run.read(written(tmp_path))).contenders
     assert (winner.fate, tie.fate, slow.fate) == ("winner", "tie", "the race, after 4 rounds")
     assert winner.gap.centre == 0
     assert tie.gap.low <= 0 <= tie.gap.high
@@ -316,7 +316,7 @@ def test_a_config_that_took_no_time_or_lacks_a_tunable_is_shown(cli, tmp_path):
     log.trial(ran(2, 2.0), Origin.SEARCHER)
     for form in ("--text", "--markdown", "--json"):
         assert cli("report", log.path, form).code == 0
-    assert "took no time" in page_of([Report(read_run(log.path))])
+    assert "took no time" in page_of([Report(Run.read(log.path))])
     assert (cli("sensitivity", log.path).code, cli("report", log.path, "-o", tmp_path / "page.html").code) == (2, 0)
 
 

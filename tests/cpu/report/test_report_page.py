@@ -6,8 +6,8 @@ import pytest
 
 from tests.browser import opened_browser, serious_faults
 from tests.runs import ID, begun
+from triton_ops.records import Run
 from triton_ops.records import TrialOrigin as Origin
-from triton_ops.records import read_run
 from triton_ops.report import live as growing
 from triton_ops.report import report_page as build
 from triton_ops.report.report_page import page_of
@@ -23,7 +23,7 @@ def file(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     later = written(folder, ended=False, run="20261123T101112000000-0123abcd")
     other = of_problem(folder, 4096, 2)
-    reports = [Report(read_run(path)) for path in (written(folder, roof=ROOF), later, other)]
+    reports = [Report(Run.read(path)) for path in (written(folder, roof=ROOF), later, other)]
     path = folder / "report.html"
     path.write_text(page_of(reports), encoding="utf-8")
     return path
@@ -143,7 +143,7 @@ def test_a_page_follows_its_run_and_keeps_what_was_chosen(browser, tmp_path, mon
 
 def test_a_page_of_too_many_trials_holds_the_fastest(monkeypatch, tmp_path):
     monkeypatch.setattr(build, "MOST_ROWS", 2)
-    page = page_of([Report(read_run(written(tmp_path)))])
+    page = page_of([Report(Run.read(written(tmp_path)))])
     assert '"all":7' in page
     assert page.count('"n=1 shape=slow"') == 0
     assert HOSTILE.partition("<")[0] in page

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from triton_ops.cli.app import main
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import LockedDevice, LockEntry, Lockfile, read_lockfile
+from triton_ops.records import LockedDevice, LockEntry, Lockfile
 from triton_ops.records.lock_entry import LockedTiming as Measured
 from triton_ops.ship.formats import FORMATS, format_named
 from triton_ops.ship.table import Table, flat, nested
@@ -213,9 +213,9 @@ def test_a_lockfile_goes_to_vllm_and_back(tmp_path, capsys, monkeypatch):
     words = ["--lockfile", "b.json", "--kernel", "moe", "--row", "M", "--argument", "top_k=2", *RENAMED]
     assert main(["exchange", "import", "vllm-moe", written["file"], *words, "--bucket", "M=measured@2"]) == 0
     assert "2 rows read, 2 added" in capsys.readouterr().out
-    back = read_lockfile("b.json")
+    back = Lockfile.read("b.json")
     assert [(entry.config, entry.problem) for entry in back.entries] == [
-        (entry.config, entry.problem) for entry in read_lockfile("a.json").entries
+        (entry.config, entry.problem) for entry in Lockfile.read("a.json").entries
     ]
     assert [(each.low, each.high) for entry in back.entries for each in entry.ranges] == [(8, 64), (65, 512)]
     assert back.devices[0].why_not({"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132}) is None
@@ -356,4 +356,4 @@ def test_a_table_of_extents_with_a_default_config_is_read_without_the_default(tm
     words = ["exchange", "import", "fla", str(path), "--kernel", "k", "--row", "T"]
     assert main(words) == 0
     assert f"left out: the default config of {path.name}, which is for no extents" in capsys.readouterr().err
-    assert [dict(entry.problem) for entry in read_lockfile("triton-ops.lock.json").entries] == [{"T": 128}]
+    assert [dict(entry.problem) for entry in Lockfile.read("triton-ops.lock.json").entries] == [{"T": 128}]

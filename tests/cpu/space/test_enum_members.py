@@ -14,7 +14,7 @@ from tests.torchless import Mode
 from tests.torchless import takes_a_mode as work
 from triton_ops import Choice, Config, ConfigSpace, Constraint, TritonAutoTuner, compare, recall, tune
 from triton_ops.exceptions import ConfigValueError
-from triton_ops.records import read_run
+from triton_ops.records import Run
 from triton_ops.space.config import member_named
 
 FAST, SLOW = "tests.torchless:Mode.FAST", "tests.torchless:Mode.SLOW"
@@ -127,7 +127,7 @@ def test_a_tune_calls_with_members_and_keeps_names(tmp_path, isolate):
     again = tune(work, **given)
     assert (again.from_cache, again.best_config) == (True, first.best_config)
     (path,) = tmp_path.rglob("runs/*/*.jsonl")
-    assert {config["mode"] for config in read_run(path).trials} == {SLOW, FAST}
+    assert {config["mode"] for config in Run.read(path).trials} == {SLOW, FAST}
     (record,) = tmp_path.glob("*.record.json")
     assert json.loads(record.read_text())["winner"] == {"mode": str(Config(first.best_config)).partition("=")[2]}
     assert recall(work, space=given["space"], cache_dir=tmp_path, device="cpu").winner["mode"] in Mode

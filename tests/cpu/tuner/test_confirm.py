@@ -15,7 +15,7 @@ from tests.runs import begun
 from triton_ops import Config, FunctionKernel, operation, tune
 from triton_ops.evaluation import Assignment, FinalRequest, Stations
 from triton_ops.evaluation.station import Inline
-from triton_ops.records import Finalist, read_run
+from triton_ops.records import Finalist, Run
 from triton_ops.records.run_log import Twins
 from triton_ops.request import Effort, TuneOptions, TuneProblem
 from triton_ops.timing import RacePolicy
@@ -48,7 +48,7 @@ def test_fresh_processes_tell_tied_configs_apart_where_they_can_and_the_run_log_
     assert found.ties == (Config(delay_us=300),)
     log = begun(tmp_path)
     log_comparison(log, found)
-    run = read_run(tmp_path / f"{log.id}.jsonl")
+    run = Run.read(tmp_path / f"{log.id}.jsonl")
     rounds = {
         (event.process, event.trial.config["delay_us"]): event.trial.final.rounds
         for event in run.events

@@ -16,7 +16,7 @@ from triton_ops.backend import Arguments, TritonCompiler, TritonKernel
 from triton_ops.compilation import CompilePool
 from triton_ops.device import DeviceSpec, Machine, Target
 from triton_ops.evaluation import StationFacts
-from triton_ops.records import RunLog, read_run
+from triton_ops.records import Run, RunLog
 from triton_ops.records.run_log import Preview
 from triton_ops.request import Budget, Effort
 from triton_ops.search import make_searcher
@@ -137,7 +137,7 @@ def test_previews_fill_spare_time_and_what_cannot_run_is_never_proposed(tmp_path
     assert 0 < len(previews) <= 12
     assert len(seen) > len(search.trials), "some were previewed only"
     logged = {
-        event.compiled.config for event in read_run(tmp_path / f"{ID}.jsonl").events if isinstance(event, Preview)
+        event.compiled.config for event in Run.read(tmp_path / f"{ID}.jsonl").events if isinstance(event, Preview)
     }
     assert logged
     assert logged <= previews & seen.keys()

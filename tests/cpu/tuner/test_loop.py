@@ -10,7 +10,7 @@ import pytest
 from tests.runs import ID, head
 from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import StationFacts
-from triton_ops.records import RunLog, read_run
+from triton_ops.records import Run, RunLog
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.request import Budget, Effort
@@ -103,7 +103,7 @@ def searched(tmp_path, budget=None, feed=None, station=None, listener=None, over
     )  # fmt: skip
     search.prepare([Config(n=5)])
     search.run(station, overlaps=overlaps)
-    return search, searcher, read_run(tmp_path / f"{ID}.jsonl")
+    return search, searcher, Run.read(tmp_path / f"{ID}.jsonl")
 
 
 def test_the_default_is_tried_even_if_the_budget_ends_before_it_is_ready(tmp_path):
@@ -160,7 +160,7 @@ class Overlapped(ChangesItsMode):
         self._path, self.lost, self.second = path, [], threading.Event()
 
     def attempt(self, config, best):
-        self.lost.append(len(set(self.tried)) - len(read_run(self._path).trials))
+        self.lost.append(len(set(self.tried)) - len(Run.read(self._path).trials))
         trial = super().attempt(config, best)
         if len(self.tried) == 2:
             self.second.set()

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from triton_ops import Budget, Config, ConfigSpace, Effort, FunctionKernel, RacePolicy, SettingsError, tune
-from triton_ops.records import covers
+from triton_ops.records import Record
 from triton_ops.request.effort import PRESETS
 from triton_ops.search import Search, make_searcher
 
@@ -159,10 +159,10 @@ class TestOwnEffort:
 
     def test_shipped_efforts_answer_lesser_ones(self):
         class Found:
-            effort, stopped, goes_on = "full", "complete", False
+            effort, _at_end, goes_on = "full", True, False
             budget = PRESETS["full"].budget
 
-        assert covers(Found, PRESETS["quick"])
-        assert covers(Found, PRESETS["full"])
-        assert not covers(Found, PRESETS["exhaustive"])
-        assert not covers(Found, SHORT)
+        assert Record.covers(Found, PRESETS["quick"])
+        assert Record.covers(Found, PRESETS["full"])
+        assert not Record.covers(Found, PRESETS["exhaustive"])
+        assert not Record.covers(Found, SHORT)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.strategies import configs
 from triton_ops import TensorSpec, operation
 from triton_ops.evaluation import Outcome, StationFacts
-from triton_ops.records import RECORDS, reference_fingerprint
+from triton_ops.records import RECORDS
 from triton_ops.request import TuneProblem
 from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config
@@ -124,4 +124,4 @@ def test_a_record_names_the_reference_that_results_were_compared_with():
     outcome = Outcome.of_screenings((Trial(Config(BLOCK=1), Status.OK, Measurement((1.0,), "host")),))
     compared = replace(TASK, reference=expected_copy)
     assert recorded(outcome).verified.reference is None
-    assert recorded(outcome, task=compared).verified.reference == reference_fingerprint(expected_copy)
+    assert recorded(outcome, task=compared).verified.reference == compared.reference_fingerprint != ""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_ops.records import read_run
+from triton_ops.records import Run
 from triton_ops.records.run_log import FinishedTrial as Tried
 
 KILLS = 8  # `python -m benchmarks.robustness.kills` has a hundred
@@ -57,7 +57,7 @@ def tune(tmp_path):
 
 def logged(cache: Path) -> list[int]:
     """The configs whose trials are on disk, in order."""
-    runs = [read_run(path) for path in cache.glob("runs/*/*.jsonl") if "\n" in path.read_text()]
+    runs = [Run.read(path) for path in cache.glob("runs/*/*.jsonl") if "\n" in path.read_text()]
     return [e.trial.config["delay_us"] for run in runs for e in run.events if isinstance(e, Tried)]
 
 
