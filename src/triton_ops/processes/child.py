@@ -124,16 +124,16 @@ def started_to_last(start: Callable[[], Made]) -> Made:
     return future.result()
 
 
-def start_thread(thread: threading.Thread) -> None:
-    """Start a thread; `DeviceError` where the system has no thread left."""
-    try:
-        thread.start()
-    except RuntimeError as error:
-        raise _no_thread(error) from error
-
-
 class Threads(ThreadPoolExecutor):
     """An executor whose `submit` raises `DeviceError` where the system has no thread left."""
+
+    @staticmethod
+    def begin(thread: threading.Thread) -> None:
+        """Start a thread; `DeviceError` where the system has no thread left."""
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise _no_thread(error) from error
 
     def submit(self, fn: Callable[..., Made], /, *args: Any, **kwargs: Any) -> Future[Made]:
         """As of the class above."""

@@ -13,26 +13,27 @@ from types import FrameType
 class TerminatedError(BaseException):
     """SIGTERM has arrived. The class is not an `Exception`, so that no handler of candidates' failures catches it."""
 
+    @classmethod
+    @contextmanager
+    def cleaned_up(cls) -> Iterator[None]:
+        """While the context is open, SIGTERM unwinds the stack before the process ends: workers end, locks are freed.
 
-@contextmanager
-def cleaned_up_on_sigterm() -> Iterator[None]:
-    """While the context is open, SIGTERM unwinds the stack before it ends the process: workers end, locks are freed.
-
-    Nothing is changed where the caller has a handler for SIGTERM, or outside of the main thread, which alone may set
-    handlers.
-    """
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, _unwind)
-    try:
-        yield
-    except TerminatedError:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        Nothing is changed where the caller has a handler for SIGTERM, or outside of the main thread, which alone may
+        set handlers.
+        """
+        is_main = threading.current_thread() is threading.main_thread()
+        if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+            yield
+            return
+        signal.signal(signal.SIGTERM, _unwind)
+        try:
+            yield
+        except cls:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _unwind(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler

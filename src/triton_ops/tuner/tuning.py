@@ -18,7 +18,7 @@ from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import Calibration, CpuLoad, DeviceSpec, Machine
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError
-from triton_ops.processes import WorkerProcess, cleaned_up_on_sigterm
+from triton_ops.processes import TerminatedError, WorkerProcess
 from triton_ops.records import (
     RECORDS,
     Finalist,
@@ -241,7 +241,7 @@ class RequestedTune:
         _check_addresses(self.request, stations)
         task, keep = self.request.task(), self.options.keep
         folder = Folder(self.folder).ensure() if keep else Path(self.folder)
-        with cleaned_up_on_sigterm(), _only_one(folder if keep else None, self.key) as (runs, quarantine):
+        with TerminatedError.cleaned_up(), _only_one(folder if keep else None, self.key) as (runs, quarantine):
             if (result := self.known()) is not None:
                 return result
             store = store_in(self.folder) if keep else MemoryStore(RECORDS)
