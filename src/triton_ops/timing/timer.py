@@ -523,7 +523,10 @@ def guard_for(device_name: str, since_s: float | None = None) -> Guard:
     from `since_s` on, seconds since 1970; None is now.
     """
     try:
-        sensors = TorchDevice(device_name).sensors(probe(device_name))
+        place, device = TorchDevice(device_name), probe(device_name)
+        if why := place.unwatched(device):
+            return Unguarded(why)
+        sensors = place.sensors(device)
         return SensorGuard(sensors, others=Others(sensors, since_s))
     except Exception as error:  # noqa: BLE001 - a race must not fail because its guard cannot work
         return Unguarded(str(error) or type(error).__name__)
