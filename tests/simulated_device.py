@@ -92,7 +92,7 @@ class Disturbance:
         step_s: Mean seconds between changes of the power state.
         boost: Speedup of a chip at rest over a chip under lasting load. 8192³ fp8 products take 0.82 ms in the first
             fifty launches and 0.96 ms in the next. True times are those of a chip that works for the share of the time
-            that timers allow, `pace.DUTY`.
+            that timers allow, `timer.DUTY`.
         boost_s: Time constant with which a busy chip loses the speedup, and an idle chip gets it back.
         uneven: Standard deviation over arms of their share in `boost`, which is 1 on average.
         load: Slowdown while another program uses the device.

@@ -1,6 +1,6 @@
 """`CorrectnessVerifier`: whether results are right, element by element or by the rule for verdicts.
 
-The rule is that of tuning (`evaluation/criteria.py`): the reference is asked on inputs of higher precision too, and its
+The rule is that of tuning: the reference is asked on inputs of higher precision too, and its
 own error is the yardstick. It suits low precision, where correct results differ from each other by rounding.
 """
 

@@ -274,7 +274,6 @@ class Comparing:
         key = self._key = key_of(loaded.facts, self._device, self._request.manner, self._request.warm)
         root = self._request.cache_dir or settings.cache_dir()
         self._folder = self._resources.enter_context(run_folder(root, key, resume=self._request.resume))
-        self._processes.append(process)
         with self._turn():
             self._rounds.screen(process, process)
         self._keep(row_of(process, process))
@@ -317,7 +316,6 @@ class Comparing:
         else:
             before, process.earlier = earlier  # of the process that compiled without a cache
             process.loaded = replace(process.loaded, calls_s=before.calls_s, compile_s=before.compile_s)
-        self._processes.append(process)
         self._rounds.screen(process, eager)
         self._keep(self._row(process, eager))
 
@@ -376,7 +374,6 @@ class Comparing:
         again, eager_again = (
             self._process(best.mode, self._folder.of(best.mode), whole), self._process(eager.mode, None, whole),
         )  # fmt: skip
-        self._processes += [again, eager_again]
         self._follow(f"confirming {best.mode.name} in fresh processes")
         with self._turn():
             for process in (again, eager_again):
@@ -408,7 +405,7 @@ class Comparing:
         limits: Patience | None = None,
         traces: Mapping[str, str] | None = None,
     ) -> ModeProcess:
-        """A process of a mode, not yet started, with its compiler's folders and logs; limits are the budget's.
+        """A process of a mode, not yet started, with its compiler's folders and logs; `limits` None are the budget's.
 
         A process that confirms leaves no traces: they would lie beside those of the same mode, as further graphs.
         """
@@ -420,12 +417,14 @@ class Comparing:
         environment |= traces or {}
         if limits is None:
             limits = _limited(min(self._request.limits.compile_s, max(self._left_s(), 1.0)))
-        return ModeProcess(
+        process = ModeProcess(
             ModeAssignment(
                 way=mode, manner=self._request.manner, effort=Effort(name="compile modes", patience=limits),
                 needs=((), self._request.device), environment=environment,
             )
         )  # fmt: skip
+        self._processes.append(process)
+        return process
 
     def _left_s(self) -> float:
         budget_s = self._request.budget_s

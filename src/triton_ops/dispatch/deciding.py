@@ -20,7 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import Arguments, KernelSource, Layers, Operation, Packed, TritonKernel, TritonProcess
+from triton_ops.backend import (
+    Arguments,
+    FunctionKernel,
+    KernelSource,
+    Layers,
+    Operation,
+    Protection,
+    TritonKernel,
+    TritonProcess,
+)
 from triton_ops.base import canonical_json, require
 from triton_ops.dispatch.calls import CalledWith, grid_of_call, grids_by_config
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
@@ -48,7 +57,7 @@ from triton_ops.exceptions import (
     UntunedError,
 )
 from triton_ops.records import Misses, NotedCall, Record, cache_folder
-from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest, device_of, spec_of
+from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Listener
 from triton_ops.values import Key, Problem, TensorSpec, TuningResult
@@ -145,10 +154,11 @@ _MOST = 256  # configs of a space: more would make the list of misses, records a
 
 def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
     """The note of a call, or in words why the call cannot be made again from plain values."""
-    values = {name: spec_of(value) if Arguments.is_tensor(value) else value for name, value in arguments.items()}
+    of, given = TuneProblem.spec_of, arguments.items()
+    values = {name: of(value) if Arguments.is_tensor(value) else value for name, value in given}
     kinds = (TensorSpec, bool, int, float, str, type(None))
     strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
-    if addressed := Packed.names_of_addresses(Arguments(keyword=arguments)):
+    if addressed := Protection.names_of_addresses(Arguments(keyword=arguments)):
         return f"the addresses in {', '.join(addressed)} are of this process's memory"
     if strange:
         return f"{', '.join(strange)}, of which no value is noted"
@@ -208,7 +218,7 @@ class KernelCall:
             restore_value=self.restore_value, grid_of_call=True,
         )  # fmt: skip
         part = self.options.space if self.configs is None else list(self.configs)
-        kernel, without_hooks = TritonKernel.kernel_and_space(plain, part)
+        kernel, without_hooks = FunctionKernel.kernel_and_space(plain, part)
         return kernel, ConfigSpace.from_user(without_hooks)
 
     @property
@@ -257,7 +267,7 @@ class KernelCall:
     @cached_property
     def device(self) -> str:
         """The torch name of the device that the tensors are on."""
-        return device_of(self.called.given, None)
+        return TuneProblem.device_of(self.called.given, None)
 
     @property
     def plan(self) -> Effort:
@@ -355,7 +365,7 @@ def foretold(call: KernelCall) -> Decision:
     will = {TUNE: "a launch tunes it first", ERROR: "a launch raises UntunedError"}.get(policy, "")
     if policy == TUNE and call.own_bench:
         will = f"a launch has it tuned by Triton's own loop, since {call.own_bench}"
-    elif policy == TUNE and call.options.tune.isolate is not False and Packed.names_of_addresses(call.called.given):
+    elif policy == TUNE and call.options.tune.isolate is not False and Protection.names_of_addresses(call.called.given):
         will = "a launch does not tune it, since its arguments hold addresses of memory"
     return _without_a_launch(call, policy, will)
 

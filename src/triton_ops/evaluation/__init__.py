@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from triton_ops.evaluation.finals import Outcome as Outcome
     from triton_ops.evaluation.finals import StationFacts as StationFacts
     from triton_ops.evaluation.isolated import Isolated as Isolated
-    from triton_ops.evaluation.judges import LITTLE as LITTLE
     from triton_ops.evaluation.reference_results import ReferenceResults as ReferenceResults
     from triton_ops.evaluation.station import Assignment as Assignment
     from triton_ops.evaluation.station import Stations as Stations

@@ -55,45 +55,6 @@ class Candidates(Protocol):
         """The fault of a config that shows in so many launches, or as many as there is time for."""
 
 
-@dataclass(frozen=True)
-class Resolution:
-    """The answer to a doubt: `over` is the default's time over the candidate's, as a difference of logarithms."""
-
-    faster: bool
-    over: Interval
-
-
-class ArmFailedError(Exception):
-    """A launch of one of the two raised."""
-
-    def __init__(self, config: Config, reason: Exception) -> None:
-        super().__init__(str(reason))
-        self.config = config
-        self.reason = reason
-
-
-def resolve(
-    evaluator: Candidates, rounds: Rounds, challenger: Config, default: Config, *, visit_samples: int, seconds: float
-) -> Resolution:
-    """Compare a challenger with the default in fresh rounds, six at least; an `ArmFailedError` if a launch raised."""
-    configs = (challenger, default, challenger)
-    first, second, twin = (_duel_arm(evaluator, config, visit_samples) for config in configs)
-    policy = DuelPolicy(checkpoints=_CHECKPOINTS, seconds=seconds, chance=_CHANCE)
-    try:
-        verdict = rounds.duel((first, second, twin), policy)
-    except Exception as error:
-        culprits = [config for config, arm in zip(configs, (first, second, twin), strict=True) if arm.error is not None]
-        raise ArmFailedError(culprits[0] if culprits else challenger, error) from error
-    return Resolution(verdict.proven, verdict.gain)
-
-
-def _duel_arm(evaluator: Candidates, config: Config, visit_samples: int) -> Arm:
-    try:
-        return Arm(evaluator.sampler(config), visit_samples)
-    except Exception as error:
-        raise ArmFailedError(config, error) from error
-
-
 _DIFFERENT = "an A/A comparison of one config with itself showed a difference"
 _NO_TIME = "the budget left no time to compare the fastest with the default"
 _UNTOLD = math.log(1.02)  # a gain that may be larger than this and was not told from noise lowers the confidence
@@ -154,24 +115,29 @@ class Outcome:
         )
 
 
+@dataclass(frozen=True)
+class Resolution:
+    """The answer to a doubt about the challenger of the default: by how much the default is slower, and if for sure."""
+
+    challenger: Config
+    faster: bool
+    over: Interval
+
+
 def outcome_of(
     standing: Standing[Config],
     trials: Mapping[Config, Trial],
     itself: Interval | None,
-    resolution: tuple[Config, Resolution] | None = None,
+    resolution: Resolution | None = None,
 ) -> Outcome:
-    """The outcome of a race among the configs whose results are right.
-
-    `itself` is the difference of the twins; `resolution` the challenger of the default with the answer to the doubt
-    about it.
-    """
+    """The outcome of a race among the configs whose results are right; `itself` is the difference of the twins."""
     decision, default = standing.decision, standing.default
     winner, ties = decision.winner, list(decision.ties)
     over = None if winner == default or not standing.default_ms else standing.gain(winner)
     if resolution is not None and default is not None:
-        challenger, verdict = resolution
-        winner, over = (challenger, verdict.over) if verdict.faster else (default, None)
-        tied = {*ties, challenger, default} if not verdict.faster else {*ties, challenger} - {default}
+        challenger = resolution.challenger
+        winner, over = (challenger, resolution.over) if resolution.faster else (default, None)
+        tied = {*ties, challenger, default} if not resolution.faster else {*ties, challenger} - {default}
         ties = [winner, *(config for config in standing.rows_ms if config in tied and config != winner)]
     return Outcome(
         winner=trials[winner],
@@ -184,12 +150,12 @@ def outcome_of(
     )
 
 
-def _confidence(standing: Standing[Config], winner: Config, resolution: tuple[Config, Resolution] | None) -> str:
+def _confidence(standing: Standing[Config], winner: Config, resolution: Resolution | None) -> str:
     """`ok`, unless the default stays only because a gain was not told from noise."""
     challenger = standing.challenger
     if winner != standing.default or challenger is None or not standing.default_ms:
         return "ok"
-    possible = resolution[1].over if resolution is not None else standing.gain(challenger)
+    possible = standing.gain(challenger) if resolution is None else resolution.over
     if possible.high <= _UNTOLD:
         return "ok"
     low, high = (100 * math.expm1(end) for end in (possible.low, possible.high))
@@ -378,7 +344,10 @@ def compare_finalists(
     policy = replace(policy, seconds=min(policy.seconds, most_s))
     if any(trial.config in final.incumbents for trial in racing):
         policy = replace(policy, regret=None)  # a config in use stays where it ties, so the race must say what ties
-    arms = {trial.config: _arm(evaluator, trial, policy) for trial in racing}
+    arms = {trial.config: _arm(evaluator, trial.config) for trial in racing}
+    for trial in racing:
+        sample_ms = trial.median_ms * arms[trial.config].sampler.launches
+        arms[trial.config].visit_samples = policy.samples(sample_ms)
     twin, twins, beside = _twins(evaluator, arms, trials, final.default) if roomy else (None, [], [])
     timer = evaluator.shared_timer.timer or HostTimer()  # without a timer no finalist was prepared, and none will race
     last = _LastComparison(
@@ -464,10 +433,10 @@ class _LastComparison:
         if challenger is None or not self._doubts(standing, challenger):
             return outcome_of(standing, updated, self._itself)
         if challenger not in self.resolutions and self._too_late(standing, challenger):
-            self.resolutions[challenger] = Resolution(faster=False, over=standing.gain(challenger))
+            self.resolutions[challenger] = Resolution(challenger, faster=False, over=standing.gain(challenger))
         if challenger not in self.resolutions and not self._resolve(challenger):
             return self._outcome()  # one of the two failed, and stands no more
-        return outcome_of(standing, updated, self._itself, (challenger, self.resolutions[challenger]))
+        return outcome_of(standing, updated, self._itself, self.resolutions[challenger])
 
     @property
     def _itself(self) -> Interval | None:
@@ -483,17 +452,23 @@ class _LastComparison:
         return _visits_ms([*pair, *pair[:1]], self.policy) * DuelPolicy.LEAST_ROUNDS > 1e3 * self._left_s
 
     def _resolve(self, challenger: Config) -> bool:
-        """Resolve a doubt; False if a launch failed, whose arm then has an error."""
-        default = self.final.default
-        samples = max(self.arms[config].visit_samples for config in (challenger, default))
+        """Compare a challenger with the default in fresh rounds; False if one failed, whose arm then has an error."""
+        configs = (challenger, self.final.default, challenger)
+        samples = max(self.arms[config].visit_samples for config in configs)
         seconds = min(max(self.policy.seconds, self.doubt_s), self._left_s)
+        policy = DuelPolicy(checkpoints=_CHECKPOINTS, seconds=seconds, chance=_CHANCE)
+        first, second, twin = arms = [_arm(self.evaluator, config) for config in configs]
         try:
-            self.resolutions[challenger] = resolve(
-                self.evaluator, self.rounds, challenger, default, visit_samples=samples, seconds=seconds
-            )
-        except ArmFailedError as error:
-            self.arms[error.config].error = CandidateError.of(error.reason, Status.RUNTIME)
+            for arm in arms:
+                arm.visit_samples = samples
+                if arm.error is not None:
+                    raise arm.error
+            duel = self.rounds.duel((first, second, twin), policy)
+        except Exception as error:  # noqa: BLE001 - a config whose launch fails must not end the others
+            culprits = [config for config, arm in zip(configs, arms, strict=True) if arm.error is not None]
+            self.arms[(culprits or configs)[0]].error = CandidateError.of(error, Status.RUNTIME)
             return False
+        self.resolutions[challenger] = Resolution(challenger, duel.proven, duel.gain)
         return True
 
     def _wrong_again(self, config: Config, launches: int, seconds: float) -> Difference | None:
@@ -547,12 +522,12 @@ def _room_ms(seconds: float) -> float:
     return 1e3 * seconds / _FEW_ROUNDS
 
 
-def _arm(evaluator: Candidates, trial: Trial, policy: RacePolicy) -> Arm:
+def _arm(evaluator: Candidates, config: Config) -> Arm:
+    """An arm of a config; one that cannot be prepared has an error."""
     try:
-        sampler = evaluator.sampler(trial.config)
+        return Arm(evaluator.sampler(config))
     except Exception as error:  # noqa: BLE001 - a finalist that fails must not end the others
         return Arm(Sampler(lambda _: list), error=CandidateError.of(error, Status.RUNTIME))
-    return Arm(sampler, policy.samples(trial.median_ms * sampler.launches))
 
 
 def _twins(

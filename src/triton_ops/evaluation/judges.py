@@ -88,8 +88,6 @@ _REAL_OF = {"complex64": "float32", "complex128": "float64"}
 _NARROW = tuple(dtype for dtype in UNITS if dtype.startswith("float8"))
 _TF32_UNIT = 2.0**-10  # tensor cores cut off what TF32's 10 bits do not hold, and do not round
 _FLOAT64, _FLOAT32, _FLOAT8 = 2.0**-53, 2.0**-24, 2.0**-13  # rounding units of accumulators
-LITTLE = 10.0
-"""A result is wrong by little if its error is at most so many times what is allowed: faults are wrong by far more."""
 _SLACK = {_FLOAT64: 2.0**-36, _FLOAT32: 2.0**-18}
 
 

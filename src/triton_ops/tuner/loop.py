@@ -21,9 +21,9 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias
 
-from triton_ops.evaluation import LITTLE, StationFacts
+from triton_ops.evaluation import StationFacts
 from triton_ops.exceptions import SettingsError
-from triton_ops.processes import start_thread
+from triton_ops.processes import Threads
 from triton_ops.records import Quarantine, RunLog, TrialOrigin
 from triton_ops.request import Budget, Effort
 from triton_ops.search import Search, Searcher
@@ -52,7 +52,7 @@ class Doubts:
             return
         self._ran.add(trial.config)
         self._little.pop(trial.config, None)
-        if trial.excess is not None and trial.excess <= LITTLE:
+        if trial.excess is not None and trial.excess <= Trial.LITTLE:
             self._little[trial.config] = trial
         for kind, note in (("default", self._of_default()), ("many", self._of_many())):
             if note and kind not in self._warned:
@@ -260,7 +260,7 @@ class _TrialThread:
         self._closed = False
         name = f"{threading.current_thread().name}, trials"  # a run of many problems has a thread for each
         self._thread = threading.Thread(target=partial(copy_context().run, self._serve), name=name, daemon=True)
-        start_thread(self._thread)
+        Threads.begin(self._thread)
 
     def begin(self, attempt: _Attempt) -> _Attempt:
         """Make an attempt after those before it; what this returns waits for its trial."""

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sys
+import threading
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -304,6 +305,14 @@ def test_each_way_is_a_row_whatever_happens_and_an_interrupted_comparison_goes_o
     assert rows["eager"].break_even_calls == 0
     assert len(said) >= len(rows)
     assert not kept.parent.exists(), "nothing is left when a comparison has ended"
+
+
+def test_a_way_that_cannot_be_sent_to_a_process_is_a_failed_trial():
+    way = CompileMode("locked", backend=threading.Lock())
+    process = ModeProcess(ModeAssignment(way=way, manner=CallManner(), effort=Effort(name="compile modes")))
+    trial = process.load(b"")
+    assert (trial.status, process.alive) == (Status.RUNTIME, False)
+    assert "cannot be sent to another process" in trial.error
 
 
 def test_a_compiler_that_does_not_end_is_ended_after_its_limit():

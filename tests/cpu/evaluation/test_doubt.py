@@ -11,10 +11,10 @@ import pytest
 from tests.clocks import MS, Clock
 from triton_ops import Config
 from triton_ops.evaluation import FinalRequest
-from triton_ops.evaluation.finals import ArmFailedError, compare_finalists, resolve
+from triton_ops.evaluation.finals import compare_finalists
 from triton_ops.evaluation.judges import Difference
 from triton_ops.request import Effort
-from triton_ops.timing import HostTimer, Launch, RacePolicy, Rounds
+from triton_ops.timing import HostTimer, Launch, RacePolicy
 from triton_ops.timing.race_statistics import EXCLUDED, INDIFFERENCE
 from triton_ops.values import Measurement, Status, Trial
 
@@ -126,14 +126,6 @@ def test_a_launch_that_fails_while_a_doubt_is_resolved_ends_that_config(fails):
     found = again.compared()
     assert {trial.config: trial.status for trial in found.trials}[fails] is Status.RUNTIME
     assert found.winner.config != fails
-
-
-def test_a_failure_names_the_config_whose_launch_failed():
-    device = Noisy({DEFAULT: 1.0, RIVAL: 1.0}, 0.0, 1, fails_at={DEFAULT: 0})
-    rounds = Rounds(timer=device.timer, clock=device.now.seconds)
-    with pytest.raises(ArmFailedError, match="too often") as caught:
-        resolve(device, rounds, RIVAL, DEFAULT, visit_samples=1, seconds=1.0)
-    assert caught.value.config == DEFAULT
 
 
 @pytest.mark.parametrize(("default_ms", "twin"), [(1.1, DEFAULT), (3.0, RIVAL)])
