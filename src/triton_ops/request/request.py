@@ -144,7 +144,7 @@ class Task(KernelProblem):
 
     def compiler(self) -> Compiler | None:
         """The compiler of the kernel's configs, for processes without the device; None if nothing is compiled."""
-        target = None if self.device.kind == "cpu" else Target.of(self.device)
+        target = None if self.device.is_cpu else Target.of(self.device)
         return Compiler.of(self.kernel, self.arguments_or_specs, target, self.space.members)
 
 
