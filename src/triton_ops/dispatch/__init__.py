@@ -6,6 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.dispatch.chooser import Chooser as Chooser
     from triton_ops.dispatch.chooser import choose as choose
+    from triton_ops.dispatch.chooser import serve as serve
     from triton_ops.dispatch.decision import Decision as Decision
     from triton_ops.dispatch.decision import LaunchedConfig as LaunchedConfig
     from triton_ops.dispatch.decision import launches as launches
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.decorator import operation_of as operation_of
     from triton_ops.dispatch.implementation import Implementation as Implementation
     from triton_ops.dispatch.installing import install as install
-    from triton_ops.dispatch.installing import serve as serve
     from triton_ops.dispatch.installing import uninstall as uninstall
     from triton_ops.dispatch.ladder import replaying as replaying
     from triton_ops.dispatch.ladder import use_lockfile as use_lockfile

@@ -48,7 +48,7 @@ from triton_ops.exceptions import (
     UntunedError,
 )
 from triton_ops.records import Misses, NotedCall, Record, cache_folder
-from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest, device_of, spec_of
+from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Listener
 from triton_ops.values import Key, Problem, TensorSpec, TuningResult
@@ -145,7 +145,8 @@ _MOST = 256  # configs of a space: more would make the list of misses, records a
 
 def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
     """The note of a call, or in words why the call cannot be made again from plain values."""
-    values = {name: spec_of(value) if Arguments.is_tensor(value) else value for name, value in arguments.items()}
+    of, given = TuneProblem.spec_of, arguments.items()
+    values = {name: of(value) if Arguments.is_tensor(value) else value for name, value in given}
     kinds = (TensorSpec, bool, int, float, str, type(None))
     strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
     if addressed := Packed.names_of_addresses(Arguments(keyword=arguments)):
@@ -257,7 +258,7 @@ class KernelCall:
     @cached_property
     def device(self) -> str:
         """The torch name of the device that the tensors are on."""
-        return device_of(self.called.given, None)
+        return TuneProblem.device_of(self.called.given, None)
 
     @property
     def plan(self) -> Effort:

@@ -28,7 +28,7 @@ from triton_ops.dispatch.options import Options, mapper_of
 from triton_ops.dispatch.triton_autotuner import AUTOTUNER, Expected, Winners, to_triton
 from triton_ops.exceptions import KernelTypeError, SettingsError, SpaceError, TargetError, UnknownTunableError
 from triton_ops.records import Misses, NotedCall, cache_folder, matching
-from triton_ops.request import Effort, TuneOptions, device_for
+from triton_ops.request import Effort, TuneOptions, TuneProblem
 from triton_ops.space import ConfigSpace
 from triton_ops.values import BucketRule, Mapper, Problem, TensorSpec, Tolerance
 
@@ -433,7 +433,7 @@ class NotedOperation(Operation):
 
     def at_call(self, device: str | None) -> KernelCall:
         """The call, with new tensors on a device; None takes what the kernel needs, else a GPU where there is one."""
-        return made_again(self.decorated, self.noted, device_for(device, self.device, self.name))
+        return made_again(self.decorated, self.noted, TuneProblem.device_for(device, self.device, self.name))
 
     def why(self, device: str | None) -> Decision:
         """The decision that a launch of the call would take; what is not known is not tuned."""

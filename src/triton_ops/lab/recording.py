@@ -24,14 +24,14 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from triton_ops.backend import Operation
-from triton_ops.base import Count, Extent, NamedFile, NotNegative, Sealed
+from triton_ops.base import Count, Extent, Host, NamedFile, NotNegative, Sealed
 from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, Model, ProductTiles, RowTiles
 from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, TargetError, UnsupportedDtypeError
 from triton_ops.lab.ranking import expected_of, read
 from triton_ops.records import Run
 from triton_ops.space import Config, ConfigSpace, Tunable
-from triton_ops.tuner import Survey, tune, uninterrupted, versions
+from triton_ops.tuner import Survey, tune
 from triton_ops.values import (
     ITEM_BYTES,
     Argument,
@@ -74,7 +74,7 @@ def record(
                 seed=seed, keep=False, **options,
             )
         )  # fmt: skip
-        uninterrupted(results[-1])
+        results[-1].uninterrupted()
     configs = operation.space_for(problem) if space is None else ConfigSpace.from_user(space)
     passes_trials = [{trial.config: trial for trial in result.trials} for result in results]
     work = None if operation.work is None else operation.work(problem)
@@ -86,7 +86,7 @@ def record(
         "space": {name: list(tunable.values) for name, tunable in configs.tunables.items()},
         "arguments": _arguments(problem),
         "gpu": results[0].device,
-        **versions(),
+        **Host.versions(),
         "unit": "ms",
         "quantiles": ["min", "p20", "p50", "p80"],
         **({} if work is None else {"flops": work.flops, "bytes": work.bytes, "work": work_json(work)}),

@@ -195,6 +195,94 @@ class TuneRequest(KernelProblem):
         return Task(**self.common, space=self.space, work=self.work, named=self.named)
 
 
+def device_for(device: str | None, runs_on: str, who: str) -> str:
+    """The torch name of the device for an operation that runs on `cuda`, `cpu` or `any`; a `DeviceError` without."""
+    if device is not None and runs_on != "any" and device.partition(":")[0] != runs_on:
+        raise DeviceError(f"{who} runs on {runs_on}, not on {device}", runs_on, device, hint=f"use --device {runs_on}")
+    if device is not None:
+        return _with_index(device)
+    if runs_on == "any":
+        return "cpu" if gpu_missing() else TorchDevice.current_name()
+    if runs_on == "cuda" and (missing := gpu_missing()):
+        raise DeviceError(
+            f"{who} runs on a GPU, and there is none: {missing}",
+            "cuda",
+            "cpu",
+            hint="run it on a machine with a GPU; `triton-ops doctor` says what works here",
+        )
+    return _with_index(runs_on)
+
+
+def device_of(arguments: Arguments, device: str | None) -> str:
+    """The torch name of the device of the tensors, one and the named one; without any, `device` or `cpu`."""
+    places = sorted({str(tensor.device) for tensor in arguments.tensors()})
+    if len({place for place in places if place != "cpu"}) > 1:
+        raise DeviceError(f"the arguments are on several devices: {', '.join(places)}", places[0], places[-1])
+    place = next((place for place in places if place != "cpu"), "cpu")
+    if place == "meta":
+        raise DeviceError(
+            "the arguments are on the device meta, which holds no numbers", "cpu or cuda", place,
+            hint="give tensors that are on the device for which a winner is asked",
+        )  # fmt: skip
+    if device is not None and places and device not in (place, place.partition(":")[0]):
+        raise DeviceError(f"the arguments are on {place}, not on {device}", device, place, hint=f"use device={place!r}")
+    return place if places or device is None else _with_index(device)
+
+
+def _with_index(device_name: str) -> str:
+    """The device's name; `cuda` with the number of the current GPU, which is another one in other threads."""
+    return TorchDevice.current_name() if device_name == "cuda" else device_name
+
+
+def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
+    places = arguments.positional_names(kernel)
+    names = [name or f"arg{place}" for place, name in enumerate(places)]
+    items = [*zip(names, arguments.positional, strict=True), *arguments.keyword.items()]
+    specs = tuple((name, spec_of(value)) for name, value in items)
+    texts = [str(spec) for _, spec in specs if spec is not None]
+    label = ", ".join(texts[:4]) + (", …" if len(texts) > 4 else "")
+    return specs, label
+
+
+def spec_of(value: Any) -> TensorSpec | Scalar:
+    """An argument as it stands in a problem: the spec of a tensor, a scalar itself, any other object as text."""
+    if Arguments.is_tensor(value):
+        return TensorSpec.of(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        if value.shape == () and not hasattr(value, "__setitem__"):  # a number of NumPy's, which nobody can change
+            return spec_of(value.item())
+        strides = getattr(value, "strides", None)  # in bytes: the memory order of numpy's arrays
+        return f"{type(value).__name__} {tuple(value.shape)} {value.dtype}{'' if strides is None else f' {strides}'}"
+    if Arguments.is_descriptor(value):
+        return _descriptor(value)
+    if type(value).__name__ in ("dtype", "constexpr"):  # of torch, NumPy or Triton; they tell themselves as text
+        return f"{type(value).__name__} {value}"
+    if isinstance(value, (list, tuple, dict)):
+        inner = Arguments((value,)).map(lambda tensor: str(TensorSpec.of(tensor))).positional[0]
+        try:
+            return canonical_json(inner)
+        except (TypeError, ValueError):
+            pass  # a container of objects that JSON cannot hold
+    return _object(value)
+
+
+def _descriptor(value: Any) -> str:
+    base = TensorSpec.of(value.base) if Arguments.is_tensor(value.base) else spec_of(value.base)
+    layout = f", layout {value.layout}" if hasattr(value, "layout") else ""
+    parts = [f"{name} {'x'.join(map(str, getattr(value, name)))}" for name in ("shape", "strides", "block_shape")]
+    return f"descriptor of {base}: {', '.join(parts)}, padding {getattr(value, 'padding', None)}{layout}"
+
+
+def _object(value: Any) -> str:
+    """The identity of an argument that is neither tensor nor scalar, as text; if it has none, the reason."""
+    source = Source.of(value)
+    if source.unknown is not None:
+        return f"{Key.UNKNOWN}: {source.unknown}"
+    return f"{type(value).__module__}.{type(value).__qualname__} {source.fingerprint}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class TuneProblem:
     """One problem of a run of many; the fields without a word of their own are as the parameters of `tune`.
@@ -227,6 +315,10 @@ class TuneProblem:
     check: Callable[[Any, Any], Any] | None = None
     cold: bool = True
     weight: float = 1.0
+
+    device_for = staticmethod(device_for)
+    device_of = staticmethod(device_of)
+    spec_of = staticmethod(spec_of)
 
     def __post_init__(self) -> None:
         if not is_positive(self.weight):
@@ -359,91 +451,3 @@ def with_configs(
     if space is None or isinstance(space, ConfigSpace):
         return target, space
     return TritonKernel.kernel_and_space(FunctionKernel.as_kernel(target), space)
-
-
-def device_for(device: str | None, runs_on: str, who: str) -> str:
-    """The torch name of the device for an operation that runs on `cuda`, `cpu` or `any`; a `DeviceError` without."""
-    if device is not None and runs_on != "any" and device.partition(":")[0] != runs_on:
-        raise DeviceError(f"{who} runs on {runs_on}, not on {device}", runs_on, device, hint=f"use --device {runs_on}")
-    if device is not None:
-        return _with_index(device)
-    if runs_on == "any":
-        return "cpu" if gpu_missing() else TorchDevice.current_name()
-    if runs_on == "cuda" and (missing := gpu_missing()):
-        raise DeviceError(
-            f"{who} runs on a GPU, and there is none: {missing}",
-            "cuda",
-            "cpu",
-            hint="run it on a machine with a GPU; `triton-ops doctor` says what works here",
-        )
-    return _with_index(runs_on)
-
-
-def device_of(arguments: Arguments, device: str | None) -> str:
-    """The torch name of the device of the tensors, one and the named one; without any, `device` or `cpu`."""
-    places = sorted({str(tensor.device) for tensor in arguments.tensors()})
-    if len({place for place in places if place != "cpu"}) > 1:
-        raise DeviceError(f"the arguments are on several devices: {', '.join(places)}", places[0], places[-1])
-    place = next((place for place in places if place != "cpu"), "cpu")
-    if place == "meta":
-        raise DeviceError(
-            "the arguments are on the device meta, which holds no numbers", "cpu or cuda", place,
-            hint="give tensors that are on the device for which a winner is asked",
-        )  # fmt: skip
-    if device is not None and places and device not in (place, place.partition(":")[0]):
-        raise DeviceError(f"the arguments are on {place}, not on {device}", device, place, hint=f"use device={place!r}")
-    return place if places or device is None else _with_index(device)
-
-
-def _with_index(device_name: str) -> str:
-    """The device's name; `cuda` with the number of the current GPU, which is another one in other threads."""
-    return TorchDevice.current_name() if device_name == "cuda" else device_name
-
-
-def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
-    places = arguments.positional_names(kernel)
-    names = [name or f"arg{place}" for place, name in enumerate(places)]
-    items = [*zip(names, arguments.positional, strict=True), *arguments.keyword.items()]
-    specs = tuple((name, spec_of(value)) for name, value in items)
-    texts = [str(spec) for _, spec in specs if spec is not None]
-    label = ", ".join(texts[:4]) + (", …" if len(texts) > 4 else "")
-    return specs, label
-
-
-def spec_of(value: Any) -> TensorSpec | Scalar:
-    """An argument as it stands in a problem: the spec of a tensor, a scalar itself, any other object as text."""
-    if Arguments.is_tensor(value):
-        return TensorSpec.of(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        if value.shape == () and not hasattr(value, "__setitem__"):  # a number of NumPy's, which nobody can change
-            return spec_of(value.item())
-        strides = getattr(value, "strides", None)  # in bytes: the memory order of numpy's arrays
-        return f"{type(value).__name__} {tuple(value.shape)} {value.dtype}{'' if strides is None else f' {strides}'}"
-    if Arguments.is_descriptor(value):
-        return _descriptor(value)
-    if type(value).__name__ in ("dtype", "constexpr"):  # of torch, NumPy or Triton; they tell themselves as text
-        return f"{type(value).__name__} {value}"
-    if isinstance(value, (list, tuple, dict)):
-        inner = Arguments((value,)).map(lambda tensor: str(TensorSpec.of(tensor))).positional[0]
-        try:
-            return canonical_json(inner)
-        except (TypeError, ValueError):
-            pass  # a container of objects that JSON cannot hold
-    return _object(value)
-
-
-def _descriptor(value: Any) -> str:
-    base = TensorSpec.of(value.base) if Arguments.is_tensor(value.base) else spec_of(value.base)
-    layout = f", layout {value.layout}" if hasattr(value, "layout") else ""
-    parts = [f"{name} {'x'.join(map(str, getattr(value, name)))}" for name in ("shape", "strides", "block_shape")]
-    return f"descriptor of {base}: {', '.join(parts)}, padding {getattr(value, 'padding', None)}{layout}"
-
-
-def _object(value: Any) -> str:
-    """The identity of an argument that is neither tensor nor scalar, as text; if it has none, the reason."""
-    source = Source.of(value)
-    if source.unknown is not None:
-        return f"{Key.UNKNOWN}: {source.unknown}"
-    return f"{type(value).__module__}.{type(value).__qualname__} {source.fingerprint}"

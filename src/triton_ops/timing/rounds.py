@@ -1,16 +1,14 @@
 """Rounds over launches side by side: a screening of each, then the race of the finalists, or a duel of two.
 
 A round visits every surviving arm once, in a new random order; every second round runs the previous order backwards.
-A visit takes a few samples, because drift is the same for all arms only in a short round, and counts by the mean of
-their middle (`Measurement.middle_mean`). At a few scheduled rounds, the checkpoints, an arm is dropped if it is slower
-than the leader by more than the indifference zone, with confidence. The race ends when all remaining arms are proven
-equal, or, if its policy says so, when no rival can be much faster than the leader; or when the budget is spent.
+A visit takes a few samples, because the drift of clocks and temperatures is the same for all arms only in a short
+round, and counts by the mean of their middle (`Measurement.middle_mean`). At a few scheduled rounds, the checkpoints,
+an arm is dropped if it is slower than the leader by more than the indifference zone, with confidence. The race ends
+when all remaining arms are proven equal, or, if its policy says so, when no rival can be much faster than the leader;
+or when the budget is spent.
 
 Source: racing by blocks (irace, López-Ibáñez 2016) with an indifference zone. The design and its simulation are in
 docs/concepts/measurement.md.
-
-Clocks and temperatures drift during a comparison. The drift hits all arms of one round alike, so a comparison inside
-rounds removes it.
 
 A screening takes a few samples of a candidate. It ranks candidates roughly and never decides.
 

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from triton_ops.backend import Packed
-from triton_ops.base import Folder
+from triton_ops.base import Folder, Host
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import Calibration, CpuLoad, DeviceSpec, Machine
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
@@ -42,7 +42,7 @@ from triton_ops.search import Prior, Search, Searcher, make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.loop import DirectFeed, TuningLoop
 from triton_ops.tuner.priors import coming_priors, readiness, searcher_over, transfers_to, winners_nearby
-from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of, versions
+from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of
 from triton_ops.tuner.proposals import (
     CompiledFeed,
     Compiles,
@@ -411,7 +411,7 @@ class Tuning:
         log = RunLog(self.runs.path(run_id), self.start, root=root)
         calibration = None if root is None or self.task.work is None else Calibration.load(root, self.task.device.name)
         log.begin(Head.of(
-            run_id, self.key, self.task, effort, seed=self.options.seed, versions=versions(), started=started,
+            run_id, self.key, self.task, effort, seed=self.options.seed, versions=Host.versions(), started=started,
             calibration=calibration,
         ))  # fmt: skip
         return log

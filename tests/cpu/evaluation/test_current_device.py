@@ -15,7 +15,8 @@ from triton_ops.backend import Packed
 from triton_ops.device import TorchDevice, probe
 from triton_ops.evaluation import Assignment, FinalRequest, worker
 from triton_ops.evaluation.station import Inline
-from triton_ops.request import TuneOptions, TuneProblem, device_for, device_of
+from triton_ops.request import TuneOptions, TuneProblem
+from triton_ops.request.request import device_for, device_of
 from triton_ops.timing import RacePolicy
 from triton_ops.tuner import Silent
 from triton_ops.values import Status
