@@ -21,7 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import Arguments, KernelSource, Layers, Operation, Packed, TritonKernel, TritonProcess
+from triton_ops.backend import (
+    Arguments,
+    FunctionKernel,
+    KernelSource,
+    Layers,
+    Operation,
+    Protection,
+    TritonKernel,
+    TritonProcess,
+)
 from triton_ops.base import canonical_json, require
 from triton_ops.dispatch.calls import CalledWith, grid_of_call, grids_by_config
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
@@ -149,7 +158,7 @@ def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: Confi
     values = {name: of(value) if Arguments.is_tensor(value) else value for name, value in given}
     kinds = (TensorSpec, bool, int, float, str, type(None))
     strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
-    if addressed := Packed.names_of_addresses(Arguments(keyword=arguments)):
+    if addressed := Protection.names_of_addresses(Arguments(keyword=arguments)):
         return f"the addresses in {', '.join(addressed)} are of this process's memory"
     if strange:
         return f"{', '.join(strange)}, of which no value is noted"
@@ -250,7 +259,7 @@ class KernelCall:
             restore_value=self.restore_value, grid_of_call=True,
         )  # fmt: skip
         part = self.options.space if self.configs is None else list(self.configs)
-        kernel, without_hooks = TritonKernel.kernel_and_space(plain, part)
+        kernel, without_hooks = FunctionKernel.kernel_and_space(plain, part)
         return kernel, ConfigSpace.from_user(without_hooks)
 
     @property
@@ -397,7 +406,7 @@ def foretold(call: KernelCall) -> Decision:
     will = {TUNE: "a launch tunes it first", ERROR: "a launch raises UntunedError"}.get(policy, "")
     if policy == TUNE and call.own_bench:
         will = f"a launch has it tuned by Triton's own loop, since {call.own_bench}"
-    elif policy == TUNE and call.options.tune.isolate is not False and Packed.names_of_addresses(call.called.given):
+    elif policy == TUNE and call.options.tune.isolate is not False and Protection.names_of_addresses(call.called.given):
         will = "a launch does not tune it, since its arguments hold addresses of memory"
     return _without_a_launch(call, policy, will)
 
