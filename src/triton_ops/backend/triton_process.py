@@ -59,7 +59,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend.identity import ptxas_version
+from triton_ops.backend.callables import ptxas_version
 from triton_ops.backend.origins import INTERPRETED, Layers
 from triton_ops.backend.portable import Packed
 from triton_ops.backend.roles import CandidateError

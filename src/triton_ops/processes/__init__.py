@@ -6,13 +6,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.processes.channel import GarbledError as GarbledError
     from triton_ops.processes.child import Surroundings as Surroundings
+    from triton_ops.processes.child import TerminatedError as TerminatedError
     from triton_ops.processes.child import Threads as Threads
     from triton_ops.processes.fork_server import ForkedProcess as ForkedProcess
     from triton_ops.processes.fork_server import ForkRequests as ForkRequests
     from triton_ops.processes.fork_server import ForkServer as ForkServer
+    from triton_ops.processes.fork_server import IdleProcesses as IdleProcesses
     from triton_ops.processes.fork_server import fork_servers as fork_servers
-    from triton_ops.processes.idle import IdleProcesses as IdleProcesses
-    from triton_ops.processes.signals import TerminatedError as TerminatedError
     from triton_ops.processes.worker_process import Child as Child
     from triton_ops.processes.worker_process import WorkerLostError as WorkerLostError
     from triton_ops.processes.worker_process import WorkerProcess as WorkerProcess

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from triton_ops.backend import (
     Arguments,
     Compiler,
+    CompilesAhead,
     FunctionKernel,
     Kernel,
     Operation,
-    Packed,
     Protection,
     Source,
-    TritonKernel,
 )
 from triton_ops.base import canonical_json, is_positive
 from triton_ops.device import DeviceSpec, Target, TorchDevice, gpu_missing, probe
@@ -144,8 +143,10 @@ class Task(KernelProblem):
 
     def compiler(self) -> Compiler | None:
         """The compiler of the kernel's configs, for processes without the device; None if nothing is compiled."""
+        if not isinstance(self.kernel, CompilesAhead):
+            return None
         target = None if self.device.kind == "cpu" else Target.of(self.device)
-        return Compiler.of(self.kernel, self.arguments_or_specs, target, self.space.members)
+        return self.kernel.compiler(self.arguments_or_specs, target, self.space.members)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +188,7 @@ class TuneRequest(KernelProblem):
     @property
     def addresses(self) -> list[str]:
         """The names of the caller's own arguments that hold addresses of memory, as of `names_of_addresses`."""
-        return [] if self.originals is None else Packed.names_of_addresses(self.originals)
+        return [] if self.originals is None else Protection.names_of_addresses(self.originals)
 
     def task(self) -> Task:
         """The task of this request, the tunables of whose space must fit the kernel's parameters."""
@@ -446,8 +447,8 @@ def with_configs(
 ) -> tuple[Operation | Kernel | Callable[..., Any], Any]:
     """`target` with what the configs of `space` bring, hooks and files, and the space without hooks."""
     if isinstance(target, Operation):
-        kernel, plain = TritonKernel.kernel_and_space(target.kernel, space)
+        kernel, plain = FunctionKernel.kernel_and_space(target.kernel, space)
         return target if kernel is target.kernel else replace(target, kernel=kernel), plain
     if space is None or isinstance(space, ConfigSpace):
         return target, space
-    return TritonKernel.kernel_and_space(FunctionKernel.as_kernel(target), space)
+    return FunctionKernel.kernel_and_space(FunctionKernel.as_kernel(target), space)
