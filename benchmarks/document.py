@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from triton_ops.tuner import versions
+from triton_ops.base import Host
 
 
 def headed(command: str, commit: str | None, **content: Any) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def headed(command: str, commit: str | None, **content: Any) -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": command,
         "commit": commit or commit_here(),
-        "versions": versions(),
+        "versions": Host.versions(),
         **content,
     }
 

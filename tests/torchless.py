@@ -11,8 +11,8 @@ from enum import Enum
 from pathlib import Path
 
 from triton_ops.evaluation.worker import WorkerAnswer
-from triton_ops.processes import StepStarted
 from triton_ops.processes.channel import _HEAD, _MARK
+from triton_ops.processes.worker_process import StepStarted
 from triton_ops.space import Config
 from triton_ops.values import Status, Trial
 

@@ -37,7 +37,7 @@ PAGES = {
 _PAGE_OF = {
     "autotuner": "documented", "backend": "operations", "benchmark": "documented", "benchmark.comparing": "comparing",
     "benchmark.timing": "comparing", "compile_modes": "compiling", "cost_model": "diagnosis", "dispatch": "launching",
-    "dispatch.chooser": "choices", "dispatch.implementation": "choices", "dispatch.override": "choices",
+    "dispatch.chooser": "choices", "dispatch.implementation": "choices",
     "exceptions": "errors", "kernels": "kernels", "kernels.choosers": "choices", "lab": "diagnosis",
     "records.layered": "launching", "records.packaged_lockfiles": "launching", "ship.preparing": "launching",
     "space": "space", "values.problem": "operations", "values.tensors": "operations", "values.tolerance": "operations",

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from triton_ops.processes import die_with
+from triton_ops.processes.child import die_with
 
 Task: TypeAlias = list[str]
 Row: TypeAlias = dict[str, Any]

@@ -24,7 +24,6 @@ from triton_ops.device import probe
 from triton_ops.space import Config
 from triton_ops.timing import Arm, Launch, Rounds
 from triton_ops.timing.gpu_timers import EventTimer
-from triton_ops.tuner import result_json
 
 ROUNDS = 40
 BLOCK = 10
@@ -89,7 +88,7 @@ def tuned(name: str, shape: tuple[int, ...], dtype: str, cache: str) -> dict:
         "wall_s": round(wall_s, 2),
         "hit_s": round(hit_s, 4),
         "compile_s": round(compile_s, 2),
-        "result": result_json(result),
+        "result": result.as_json,
         "beside_the_library": beside_the_library(name, shape, dtype, configs),
     }
 

@@ -29,6 +29,7 @@ from benchmarks.document import commit_here, headed, save
 from benchmarks.timing.unverified import GPU, searched, timer_on, unverified
 from benchmarks.tuning.spaces import SPACES, compile_all, loaded
 from triton_ops import ConfigSpace
+from triton_ops.base import Host
 from triton_ops.device import probe
 from triton_ops.evaluation import FinalRequest
 from triton_ops.evaluation.finals import compare_finalists
@@ -37,7 +38,6 @@ from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import Arm, Rounds, Standing, guard_for
 from triton_ops.timing.race_statistics import contrasts, robust_sigma
-from triton_ops.tuner import versions
 from triton_ops.values import Status
 
 EFFORT = Effort.named("exhaustive")
@@ -276,7 +276,7 @@ def grade(options) -> None:
             state["compile_s"] = {space: compile_all(space) for space in options.spaces}
             spec = probe("cuda")
             state["device"] = {"name": spec.name, "arch": spec.arch, "driver": spec.driver}
-            state["versions"] = versions()
+            state["versions"] = Host.versions()
         elif stage == "select":
             count = len(state["selections"])
             for process in range(options.processes):

@@ -30,7 +30,7 @@ from triton_ops import ConfigSpace, Operation, compare, tune
 from triton_ops.device import probe
 from triton_ops.kernels.matmul.kernel import grid, matmul_kernel
 from triton_ops.space import Config
-from triton_ops.tuner import Silent, result_json
+from triton_ops.tuner import Silent
 
 NAME, SHAPE, DTYPE = SPACES["matmul bf16 4096"]
 _OPTIONS = ("num_warps", "num_stages")
@@ -69,7 +69,7 @@ def ours(configs: list[Config], effort: str, cache: str) -> dict[str, Any]:
         effort=effort, trials=len(configs), budget_s=600, cache_dir=cache, listener=listener,
     )  # fmt: skip
     wall_s = time.monotonic() - listener.start
-    document = result_json(result)
+    document = result.as_json
     return {
         "wall_s": round(wall_s, 2),
         "first_measurement_s": listener.first_s,

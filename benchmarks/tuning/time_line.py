@@ -37,7 +37,8 @@ from benchmarks.tuning.live_cases import CASES
 from triton_ops import tune, tune_many
 from triton_ops.compilation import pool
 from triton_ops.evaluation import isolated
-from triton_ops.processes import ForkServer, StepStarted, WorkerProcess
+from triton_ops.processes import ForkServer, WorkerProcess
+from triton_ops.processes.worker_process import StepStarted
 from triton_ops.records.lockfile import without_shared_lockfiles
 from triton_ops.tuner import Silent, loop, tuning
 from triton_ops.tuner import priors as prior

@@ -35,34 +35,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-__all__ = [
-    "CacheError",
-    "ConfigCollisionError",
-    "ConfigValueError",
-    "ConstraintError",
-    "DeviceError",
-    "EmptySpaceError",
-    "FixedGridWarning",
-    "KernelTypeError",
-    "LockfileError",
-    "MissingDependencyError",
-    "NotLoadedError",
-    "NumericalOverflowError",
-    "ProfileError",
-    "RecordingError",
-    "RunLogError",
-    "SettingsError",
-    "ShapeMismatchError",
-    "SpaceError",
-    "TargetError",
-    "TritonKernelError",
-    "TuningFailedError",
-    "UnknownTunableError",
-    "UnsupportedDtypeError",
-    "UntunedError",
-    "WrongResultError",
-]
-
 
 def _rebuild(cls: type[TritonKernelError], message: str, state: dict[str, Any]) -> TritonKernelError:
     error = cls.__new__(cls)
@@ -308,3 +280,8 @@ class WrongResultError(TritonKernelError, ValueError):
 
 class FixedGridWarning(UserWarning):
     """A grid that stays as it is while block sizes are tuned: some configs launch too many programs, or too few."""
+
+
+__all__ = sorted(
+    name for name, value in list(globals().items()) if isinstance(value, type) and value.__module__ == __name__
+)

@@ -17,7 +17,7 @@ if gpu_missing() is None:
     import triton
 
     from tests import by_address
-    from triton_ops.backend.portable import allocated, holds_addresses
+    from triton_ops.backend.private import allocated, holds_addresses
 
     CONFIGS = [triton.Config({"BLOCK": block, "WIDTH": by_address.SIZE}, num_warps=4) for block in (64, 32, 16)]
 

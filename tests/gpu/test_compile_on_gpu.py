@@ -23,6 +23,7 @@ pytestmark = [
 if gpu_missing() is None:
     import torch
     import triton
+    from torch._higher_order_ops import triton_kernel_wrap
     from torch._inductor.utils import run_and_get_code
 
     from tests.gpu.compiled_once import CONFIGS, Launches, N, decorated, function_of, grid_of
@@ -31,6 +32,7 @@ if gpu_missing() is None:
     from triton_ops import FP8Linear
     from triton_ops.compile_modes.compiled_files import CacheContent
     from triton_ops.dispatch import ladder as sources
+    from triton_ops.dispatch.in_compile import keeps_options
     from triton_ops.kernels import fused_gated_mlp, fused_rmsnorm_rope
     from triton_ops.kernels.layer_norm import layer_norm
     from triton_ops.kernels.matmul import matmul
@@ -129,7 +131,8 @@ def test_registers_that_the_winner_limits_are_limited():
     compiled = kernel[grid_of(N)](x, y, out, N)
     assert kernel.best_config == capped
     assert compiled.metadata.maxnreg == 32
-    assert sum(decision.count.value for decision in kernel.decisions) == 4
+    inside = keeps_options(triton_kernel_wrap)  # of the graph, where launches are not counted
+    assert sum(decision.count.value for decision in kernel.decisions) == (1 if inside else 4)
 
 
 def test_a_kernel_without_a_winner_is_tuned_by_inductor_where_tuning_is_asked_for():

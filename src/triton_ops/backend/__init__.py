@@ -5,6 +5,8 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops._faces import lazy_face as lazy_face
+    from triton_ops.backend.callables import FunctionKernel as FunctionKernel
+    from triton_ops.backend.callables import Source as Source
     from triton_ops.backend.command_doctor import doctor_command as doctor_command
     from triton_ops.backend.compilers import Compiler as Compiler
     from triton_ops.backend.compilers import CompilerNeeds as CompilerNeeds
@@ -14,8 +16,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.composed import FormsKernel as FormsKernel
     from triton_ops.backend.composed import StagedKernel as StagedKernel
     from triton_ops.backend.descriptors import matrix_descriptor as matrix_descriptor
-    from triton_ops.backend.function_kernel import FunctionKernel as FunctionKernel
-    from triton_ops.backend.identity import Source as Source
     from triton_ops.backend.kernel_source import KernelSource as KernelSource
     from triton_ops.backend.kernel_source import last_name as last_name
     from triton_ops.backend.launcher import LauncherKernel as LauncherKernel

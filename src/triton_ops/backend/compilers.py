@@ -19,7 +19,7 @@ from triton_ops.base import CodeFolder, require
 from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.kernel_ir import KernelWork
-from triton_ops.processes import import_heavy
+from triton_ops.processes import Child
 from triton_ops.space import Config, Members
 from triton_ops.values import Compiled
 
@@ -32,7 +32,7 @@ class CompilerNeeds:
 
     def ready(self) -> None:
         """Import what every compilation needs, in the fork server, which has one thread again afterwards."""
-        import_heavy(self.imports, "compiling")
+        Child.import_heavy(self.imports, "compiling")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from triton_ops.backend.identity import triton_identity
+from triton_ops.backend.callables import triton_identity
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable, StandIn
 from triton_ops.backend.triton_kernel import TritonKernel
 from triton_ops.backend.triton_process import loaded, resources_of, traits_of

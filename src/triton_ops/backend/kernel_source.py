@@ -11,13 +11,14 @@ of a config tell later which of them it compiles. An unrolled loop is left out, 
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import operator
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from triton_ops.backend.origins import Layers
@@ -37,6 +38,10 @@ def last_name(call: ast.Call) -> str:
     return call.func.id if isinstance(call.func, ast.Name) else "?"
 
 
+_MOST_KEPT = 512
+_sources: dict[int, tuple[Any, KernelSource | None]] = {}  # by identity: the hash of a JIT function reads its globals
+
+
 class KernelSource:
     """A JIT function with its syntax, whose lines are those of its file; made by `of` or `read`."""
 
@@ -50,21 +55,25 @@ class KernelSource:
             raise SyntaxError("it is defined by no `def`")
         ast.increment_lineno(tree, first - 1)
         self.node = node
+        self.outside: Mapping[str, Any] = getattr(self._plain, "__globals__", {})
         self._returned: tuple[str, ...] | None = None
-
-    @staticmethod
-    @lru_cache(maxsize=512)
-    def read(function: Any) -> KernelSource:
-        """The source of a function, parsed once; raises OSError, TypeError or SyntaxError where it cannot be read."""
-        return KernelSource(function)
 
     @classmethod
     def of(cls, function: Any) -> KernelSource | None:
-        """As `read`; None where there is no source, as of a function that was built at run time."""
-        try:
-            return cls.read(function)
-        except (OSError, TypeError, SyntaxError):
-            return None
+        """The source of a function, parsed once; None where there is none, as of one that was built at run time."""
+        if id(function) not in _sources:
+            if len(_sources) >= _MOST_KEPT:
+                _sources.clear()
+            source = None
+            with contextlib.suppress(OSError, TypeError, SyntaxError):
+                source = cls(function)
+            _sources[id(function)] = function, source
+        return _sources[id(function)][1]
+
+    @classmethod
+    def read(cls, function: Any) -> KernelSource:
+        """As `of`; raises OSError, TypeError or SyntaxError where the source cannot be read."""
+        return cls.of(function) or cls(function)
 
     @property
     def name(self) -> str:
@@ -78,6 +87,11 @@ class KernelSource:
         return tuple(one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
 
     @cached_property
+    def own_names(self) -> frozenset[str]:
+        """Names of its parameters, to be asked quickly."""
+        return frozenset(self.parameters)
+
+    @cached_property
     def constants(self) -> frozenset[str]:
         """Parameters that are annotated as `tl.constexpr`."""
         return frozenset(p.name for p in self.function.params if p.is_constexpr)
@@ -87,12 +101,6 @@ class KernelSource:
         """The defaults of its parameters."""
         declared = inspect.signature(self._plain).parameters
         return {name: each.default for name, each in declared.items() if each.default is not each.empty}
-
-    @property
-    def outside(self) -> Mapping[str, Any]:
-        """The names of its module."""
-        names: Mapping[str, Any] = self._plain.__globals__
-        return names
 
     @cached_property
     def calls(self) -> tuple[ast.Call, ...]:
@@ -142,7 +150,7 @@ class KernelSource:
     def _look_up(self, node: ast.expr) -> Any:
         """What a name or an attribute is in the function's module; None for what the function names itself."""
         if isinstance(node, ast.Name):
-            return None if node.id in self.stores or node.id in self.parameters else self.outside.get(node.id)
+            return None if node.id in self.stores or node.id in self.own_names else self.outside.get(node.id)
         if isinstance(node, ast.Attribute):
             owner = self._look_up(node.value)
             return None if owner is None else getattr(owner, node.attr, None)
@@ -159,7 +167,7 @@ class KernelSource:
             if node.id in visited:
                 return
             visited.add(node.id)
-            if node.id in self.parameters:
+            if node.id in self.own_names:
                 names[node.id] = None
         for inner in self._carriers(node):
             self._follow(inner, names, visited)
@@ -540,7 +548,7 @@ class _CallScope:
             return _UNKNOWN
         if name in self._arguments:
             return self._caller.value(self._arguments[name], depth + 1)
-        values = self._values if name in source.parameters else source.outside
+        values = self._values if name in source.own_names else source.outside
         value = values.get(name, _UNKNOWN)
         return value.value if type(value).__name__ == "constexpr" else value
 

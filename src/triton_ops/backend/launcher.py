@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
-from triton_ops.backend.function_kernel import FunctionKernel
+from triton_ops.backend.callables import FunctionKernel
 from triton_ops.backend.origins import Layers, function_layers, is_triton, is_users
 from triton_ops.backend.portable import settled
 from triton_ops.backend.reader import used_values

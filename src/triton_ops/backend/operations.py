@@ -14,10 +14,9 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from triton_ops.backend.function_kernel import FunctionKernel
+from triton_ops.backend.callables import FunctionKernel
 from triton_ops.backend.origins import Layers
 from triton_ops.backend.roles import Arguments, Kernel
-from triton_ops.backend.triton_kernel import TritonKernel
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.space import ConfigSpace
 from triton_ops.values import Problem, TensorSpec, Tolerance, Work, as_callable, dtype_name
@@ -68,7 +67,7 @@ class Operation:
         as_callable("reference", self.reference)
         object.__setattr__(self, "dtypes", tuple(map(dtype_name, self.dtypes)))
         if isinstance(self.space, ConfigSpace) or not callable(self.space):
-            kernel, space = TritonKernel.kernel_and_space(self.kernel, self.space)
+            kernel, space = FunctionKernel.kernel_and_space(self.kernel, self.space)
             object.__setattr__(self, "kernel", kernel)
             object.__setattr__(self, "space", ConfigSpace.from_user(space))
         if self.device == "any" and getattr(self.kernel, "interpreted", None) is False:

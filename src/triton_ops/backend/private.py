@@ -6,12 +6,16 @@ passed as they are: only their classes know what a copy of them is.
 
 A canary is a zone of known bytes around an output and in its gaps: a device allocator hands out memory in large pieces,
 so that a write past the end of a tensor raises nothing, and is found by what it left in a canary.
+
+Fact used, of torch 2.4 and later: `torch.cuda.memory_snapshot()` lists segments with their `address`, each with its
+`blocks` by rising address; the `state` of one begins with `active` while somebody holds it.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -265,6 +269,20 @@ class Protection:
         return arguments.map(moved), Canaries(tuple(zones))
 
     @staticmethod
+    def names_of_addresses(arguments: Arguments) -> list[str]:
+        """The names of the arguments that hold addresses of this process's memory on a GPU, as tensors or as numbers.
+
+        Copies some values of each tensor of 64-bit integers; where one of them is large, a list of what torch has
+        allocated is made too, which takes milliseconds.
+        """
+        items = {f"argument {place}": value for place, value in enumerate(arguments.positional)} | {**arguments.keyword}
+        return [
+            name
+            for name, value in items.items()
+            if any(map(_is_address, Arguments.tensors_in([value], _may_be_address)))
+        ]
+
+    @staticmethod
     def form_of(tensor: Any) -> Form:
         """The place of a tensor over its storage now."""
         storage = tensor.untyped_storage()
@@ -509,3 +527,58 @@ def _inputs(arguments: Arguments, outputs: Sequence[str], written: set[tuple[str
         others = [] if name in outputs else list(Protection.host_values((value,)))
         for number, part in enumerate([*tensors, *others]):
             yield (name if part is value else f"{name}[{number}]"), part
+
+
+_LEAST_ADDRESS = 1 << 32  # no memory of a GPU begins below, and few sizes or indices are as large
+_MOST_VALUES = 4096  # of a tensor that are looked at
+_DTYPES = {"torch.int64", "torch.uint64"}
+
+
+def _may_be_address(value: Any) -> bool:
+    return Arguments.is_tensor(value) or (type(value) is int and value >= _LEAST_ADDRESS)
+
+
+def _is_address(value: Any) -> bool:
+    return holds_addresses(value) if Arguments.is_tensor(value) else value in _starts(allocated())
+
+
+def holds_addresses(tensor: Any) -> bool:
+    """Tell whether a torch tensor holds addresses of memory that torch has allocated on a GPU of this process.
+
+    All values but zeros lie in such memory then; or one is where a piece of it begins, as in a table in which sizes
+    stand beside addresses. While a CUDA graph is captured nothing can be read, and the answer is no.
+    """
+    cuda = require("torch", "looking for addresses").cuda
+    if str(tensor.dtype) not in _DTYPES or (cuda.is_initialized() and cuda.is_current_stream_capturing()):
+        return False
+    most = max(1, int(_MOST_VALUES ** (1 / max(tensor.ndim, 1))))
+    values = tensor.detach()[(slice(most),) * tensor.ndim].cpu().flatten().tolist()
+    if max(values, default=0) < _LEAST_ADDRESS or not (pieces := allocated()):
+        return False
+    starts = _starts(pieces)
+    return not set(starts).isdisjoint(values) or all(
+        value in pieces[bisect_right(starts, value) - 1] for value in values if value
+    )
+
+
+def _starts(pieces: Sequence[range]) -> list[int]:
+    return [piece.start for piece in pieces]
+
+
+def allocated() -> list[range]:
+    """The addresses of each piece of memory that torch has handed out on a GPU, by rising address."""
+    cuda = require("torch", "looking for addresses").cuda
+    if not cuda.is_initialized():
+        return []
+    try:
+        segments = cuda.memory_snapshot()
+    except RuntimeError:  # an allocator that the program brings keeps no list
+        return []
+    pieces = []
+    for segment in segments:
+        start = segment["address"]
+        for block in segment["blocks"]:
+            if block["state"].startswith("active"):
+                pieces.append(range(start, start + block["size"]))
+            start += block["size"]
+    return sorted(pieces, key=lambda piece: piece.start)

@@ -10,15 +10,14 @@ called with all arguments and values by name; a decorator has what is below it i
 
 from __future__ import annotations
 
-import copy
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
+from triton_ops.backend.callables import OVERRIDE, is_triton_config, triton_identity
 from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_kernel, descriptor
-from triton_ops.backend.identity import triton_identity
 from triton_ops.backend.origins import Layers, defaults_of, heuristics, is_gluon, missing_parameters, without_autotune
 from triton_ops.backend.portable import settled
 from triton_ops.backend.roles import Arguments, CompiledByTriton, Executable, PreparedCall
@@ -29,20 +28,6 @@ from triton_ops.space import Config
 from triton_ops.values import Resources
 
 Hook: TypeAlias = Callable[[dict[str, Any]], Any]
-OVERRIDE = "ir_override"
-
-
-def is_triton_config(value: Any) -> bool:
-    """Tell whether a value is a `triton.Config`, told without importing Triton."""
-    return hasattr(value, "all_kwargs") and hasattr(value, "pre_hook")
-
-
-def _without_hook(config: Any) -> Any:
-    if not is_triton_config(config) or config.pre_hook is None:
-        return config
-    plain = copy.copy(config)
-    plain.pre_hook = None
-    return plain
 
 
 def overrides_of(configs: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -441,31 +426,6 @@ class TritonKernel(CompiledByTriton):
         """Tunables and launch options of a config of either kind, without what a `triton.Config` leaves open."""
         values: Mapping[str, Any] = config.all_kwargs() if is_triton_config(config) else config
         return values
-
-    @staticmethod
-    def kernel_and_space(kernel: Any, space: Any) -> tuple[Any, Any]:
-        """A kernel with the hooks and files that the configs of a space bring, and the space without hooks.
-
-        A space that is no list of `triton.Config`s and overrides no compiled code is given back as it is, with the
-        kernel. `KernelTypeError` if the configs have hooks, and the kernel takes none.
-        """
-        if isinstance(space, Mapping):
-            values = space.get(OVERRIDE)
-            configs: list[Any] = [{OVERRIDE: value} for value in (values if isinstance(values, (list, tuple)) else ())]
-            plain: Any = space
-        elif isinstance(space, (list, tuple)):
-            configs = [one for one in space if is_triton_config(one) or (isinstance(one, Mapping) and OVERRIDE in one)]
-            plain = [_without_hook(one) for one in space]
-        else:
-            return kernel, space
-        if not configs or not hasattr(kernel, "with_configs"):
-            if any(getattr(one, "pre_hook", None) for one in configs):
-                raise KernelTypeError(
-                    f"the configs have a pre_hook, and {kernel.name} is no Triton kernel",
-                    hint="call it in the function",
-                )
-            return kernel, plain
-        return kernel.with_configs(configs), plain
 
 
 def _without_result(launch: Callable[[], Any]) -> Callable[[], None]:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import importlib.metadata
 import importlib.util
 import os
+import platform
 import re
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
@@ -110,8 +113,23 @@ def available(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
+@lru_cache(maxsize=1)
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in ("triton-ops", "torch", "triton"):
+        if name == "triton-ops" or available(name):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # it runs from a source tree
+                versions[name] = importlib.metadata.version(name)
+    return versions
+
+
 class Host:
     """The CPUs and the memory of this machine, as far as this process may use them."""
+
+    @staticmethod
+    def versions() -> dict[str, str]:
+        """Versions of Python, this package, torch and Triton; read once in a process."""
+        return dict(_versions())
 
     @staticmethod
     def affinity_cpus() -> int:

@@ -21,7 +21,7 @@ from triton_ops.dispatch import Decision, NotedOperation, would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError
 from triton_ops.kernels import TypedTarget
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
-from triton_ops.request import TuneOptions, TypedProblem, device_for
+from triton_ops.request import TuneOptions, TuneProblem, TypedProblem
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal import (
     CacheDir,
@@ -156,7 +156,7 @@ def _bound(
 def _of_operation(text: str, operation: Operation, request: BenchRequest) -> _BoundTarget:
     operation, _, shape, dtype = TypedProblem(request.shapes, request.dtype).operation(operation)
     problem = operation.problem(shape, dtype)
-    device = device_for(request.device, operation.device, operation.name)
+    device = TuneProblem.device_for(request.device, operation.device, operation.name)
     space = operation.space_for(problem)
     if isinstance(operation, NotedOperation):
         answer = operation.why(device).found
@@ -174,7 +174,7 @@ def _of_operation(text: str, operation: Operation, request: BenchRequest) -> _Bo
 def _of_function(text: str, function: Callable[..., Any], tunables: list[str], request: BenchRequest) -> _BoundTarget:
     """A function. Its tunables are the names in the given config, or else those in a record of the function."""
     kernel = FunctionKernel(function)
-    device = device_for(request.device, "any", kernel.name)
+    device = TuneProblem.device_for(request.device, "any", kernel.name)
     record: Record | None = None
     for candidate in () if tunables else matching(kernel.name, request.cache_dir):
         if candidate.key.kernel != kernel.name:

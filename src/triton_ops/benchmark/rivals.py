@@ -24,7 +24,7 @@ from triton_ops.dispatch import Decision, would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError, WrongResultError
 from triton_ops.kernels import FP8Format, load, names
 from triton_ops.space import Config
-from triton_ops.tuner import tune, uninterrupted
+from triton_ops.tuner import tune
 
 _log = logging.getLogger("triton_ops")
 _BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION")
@@ -403,7 +403,7 @@ def _winner(run: KernelRun, operation: Operation, shape: Sequence[int], dtype: s
     """The config of a problem, and where it comes from: of a tune, or that with which a call would run."""
     question: dict[str, Any] = {"shape": shape, "dtype": dtype, "device": run.device, "cache_dir": run.cache_dir}
     if run.tune_s:
-        result = uninterrupted(tune(operation, **question, budget_s=run.tune_s, cold=run.cold))
+        result = tune(operation, **question, budget_s=run.tune_s, cold=run.cold).uninterrupted()
         return Config(result.best_config), Decision.origin_of("record" if result.from_cache else "tuned")
     winner = would_run(operation, **question, cold=run.cold).found
     return winner.config, Decision.origin_of(winner.rung)

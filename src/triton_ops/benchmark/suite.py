@@ -14,7 +14,7 @@ from typing import Any
 
 import triton_ops
 from triton_ops.backend import Arguments, Protection
-from triton_ops.base import StoredFile
+from triton_ops.base import Host, StoredFile
 from triton_ops.benchmark.auto_tuner import PerformanceProfile, checked_runs, metrics_of
 from triton_ops.benchmark.comparing import compare
 from triton_ops.benchmark.correctness import CorrectnessVerifier
@@ -24,9 +24,8 @@ from triton_ops.device import TorchDevice, probe
 from triton_ops.evaluation import ReferenceResults
 from triton_ops.exceptions import SettingsError, WrongResultError
 from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
-from triton_ops.request import device_of
+from triton_ops.request import TuneProblem
 from triton_ops.timing import DuelPolicy
-from triton_ops.tuner import versions
 from triton_ops.values import KernelMetrics
 
 FORMATS = ("text", "json")
@@ -170,7 +169,7 @@ class PerformanceReport:
         StoredFile(path).replace(content)
 
     def _environment(self) -> dict[str, Any]:
-        software = {name: version for name, version in versions().items() if version}
+        software = {name: version for name, version in Host.versions().items() if version}
         date = self._now().isoformat(timespec="seconds")
         return {"date": date, "device": probe(None).name, **software, **self.metadata}
 
@@ -419,7 +418,7 @@ class BenchmarkSuite:
             if not callable(function):
                 raise SettingsError(f"{function!r} is not callable")
         arguments = Arguments(args, dict(kwargs))
-        with TorchDevice(device_of(arguments, None)).current():
+        with TorchDevice(TuneProblem.device_of(arguments, None)).current():
             own = Protection.private_copy(arguments)
             actual = kernel_fn(*own.positional, **own.keyword)
             if actual is None:

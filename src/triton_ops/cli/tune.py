@@ -38,7 +38,7 @@ from triton_ops.terminal import (
     stderr,
     tell,
 )
-from triton_ops.tuner import Listener, ProgressBar, RequestedTune, result_json
+from triton_ops.tuner import Listener, ProgressBar, RequestedTune
 from triton_ops.values import Tolerance, Trial, TuningResult, dtype_name
 
 _LISTS = "--problems, --all and --from-misses"
@@ -179,7 +179,7 @@ def _comparison(text: str) -> Callable[..., Any]:
 
 def _facts(operation: Operation, result: TuningResult) -> Facts:
     _tell_hints(operation, [trial.status.value for trial in result.failures])
-    facts = Facts("tune", lambda: {**result_json(result), "trials": _trials_json(result.trials)})
+    facts = Facts("tune", lambda: {**result.as_json, "trials": _trials_json(result.trials)})
     facts.failed += [(str(trial.config), f"{trial.status}: {trial.error}", trial.trace) for trial in result.failures]
     if result.unproven and result.stopped != "interrupted":
         tell(f"unproven: {result.unproven}; {_next_step(result)}", "warning", "yellow")

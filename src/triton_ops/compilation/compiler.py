@@ -17,7 +17,7 @@ from typing import Any
 
 from triton_ops.backend import Compiler, PackedCompiler
 from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
-from triton_ops.processes import ChildsEnd, ForkRequests, Surroundings
+from triton_ops.processes import ForkRequests, Surroundings
 from triton_ops.space import Config
 
 compiles_for: list[int] = []
@@ -60,7 +60,7 @@ def main() -> None:
     requests.answer(serve)
 
 
-def serve(connection: ChildsEnd) -> None:
+def serve(connection: Any) -> None:
     """Load the compiler, then answer questions until the connection is closed.
 
     The first answer says how the loading ended: None, or the error because of which no question can be answered.

@@ -185,13 +185,13 @@ class Machine:
         return max(1, self.limits.blocks_at_once(registers, shared_bytes, warps))
 
     @staticmethod
-    def of(spec: DeviceSpec, calibration: Calibration | None = None) -> Machine | None:
-        """The machine of a device; None if its architecture has no row here, or its memory bandwidth is not known.
+    def of(spec: DeviceSpec | None, calibration: Calibration | None = None) -> Machine | None:
+        """The machine of a device; None without one, for an architecture that has no row here, or without a bandwidth.
 
         A calibrated rate that is far from the expected one is not used.
         """
-        base = _BY_ARCH.get(spec.arch)
-        if base is None or spec.bandwidth_gbps is None:
+        base = None if spec is None else _BY_ARCH.get(spec.arch)
+        if spec is None or base is None or spec.bandwidth_gbps is None:
             return None
         expected = replace(
             base, units=spec.units, peak_dram_gbps=spec.bandwidth_gbps, dram_gbps=spec.bandwidth_gbps * _COPY_SHARE,

@@ -109,12 +109,15 @@ class TorchDevice:
 
     def sensors(self, device: DeviceSpec) -> Sensors:
         """Its open sensors, with its spec; an error of this package if there are none that it can read."""
-        if device.kind not in VENDORS:
-            watched = " and ".join(VENDORS)
-            raise DeviceError(
-                f"the clocks of {self.name} are not watched: only those of {watched} devices are", watched, device.kind
-            )
+        if why := self.unwatched(device):
+            raise DeviceError(why, " and ".join(VENDORS), device.kind)
         return VENDORS[device.kind].sensors(self.name)
+
+    def unwatched(self, device: DeviceSpec) -> str:
+        """The reason why nobody reads its sensors, with its spec; empty where its vendor does."""
+        if device.kind in VENDORS:
+            return ""
+        return f"the clocks of {self.name} are not watched: only those of {' and '.join(VENDORS)} devices are"
 
     @property
     def free_bytes(self) -> int:

@@ -23,7 +23,7 @@ from typing import Any, cast
 from triton_ops.backend import Arguments, KernelSource, Layers, last_name
 from triton_ops.base import canonical_json
 from triton_ops.exceptions import ConfigCollisionError, FixedGridWarning, KernelTypeError
-from triton_ops.request import spec_of
+from triton_ops.request import TuneProblem
 from triton_ops.space import Config, ConfigSpace, checked_value
 from triton_ops.values import ALIGNMENT_BYTES, Argument, Mapper, Problem, TensorSpec, is_fake
 
@@ -151,7 +151,7 @@ def _annotation(parameter: inspect.Parameter) -> str:
 
 
 def _plain(value: Any) -> Any:
-    spec = spec_of(value)
+    spec = TuneProblem.spec_of(value)
     return str(spec) if isinstance(spec, TensorSpec) else Problem.plain(spec)
 
 

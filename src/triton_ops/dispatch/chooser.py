@@ -2,26 +2,37 @@
 
 A chooser is an operation whose config names an implementation. Everything that tunes, keeps and explains configs
 therefore serves it: verification, the last comparison, records, the ladder, lockfiles, and the report of launches.
+
+One may serve an operator of torch's own. The shape is that of torch's registries of overrides: a predicate, an
+implementation, and the captured original, to which every call falls through that the chooser leaves to its first
+implementation, or that an implementation makes.
+
+Facts used, from torch 2.11 to 2.13: `torch.library.get_kernel` gives the kernel of an operator and a dispatch key,
+which `call_boxed` calls with the keys of a call; `Library("aten", "IMPL").impl(..., with_keyset=True)` puts another
+one in its place, and `Library._destroy` takes it back; autograd stands above it, and records the operator as always.
+Inductor lowers the operators of ATen itself, so that compiled code does not come here.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from triton_ops.backend import Arguments, FunctionKernel, Operation, Origin
+from triton_ops.base import require
 from triton_ops.dispatch.decision import FALLBACK, Decision, Found, register
 from triton_ops.dispatch.implementation import ChoiceKernel, ChoiceSpace, Implementation, as_implementation, in_order
 from triton_ops.dispatch.in_compile import ChoiceInCompile, described, without_memory
-from triton_ops.dispatch.ladder import ladder_of
+from triton_ops.dispatch.ladder import DEFAULT, TUNE, capturing, ladder_of, policy_of, tune
 from triton_ops.dispatch.operations import answered, safely_decided
-from triton_ops.dispatch.policy import DEFAULT, TUNE, capturing, policy_of, tune
 from triton_ops.dispatch.torch_operators import operator_of
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
-from triton_ops.request import KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest, device_for
+from triton_ops.request import KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.settings import checked_on_miss
 from triton_ops.values import Problem, Tolerance, TuningResult
 
@@ -210,7 +221,7 @@ class Chooser:
         else:
             self._check_problems(shape)
             problem = self._operation.problem(None if shape is None else tuple(shape), dtype)
-            source = self._operation.materialise(problem, device_for(device, "any", self.name))
+            source = self._operation.materialise(problem, TuneProblem.device_for(device, "any", self.name))
             how = {"shape": shape, "dtype": dtype, "device": device}
         space = self._kernel.raced(source, _recording(list(source.tensors())), tune, options)
         try:
@@ -320,7 +331,7 @@ class Chooser:
         return Operation(self.name, self._kernel, space, self._arguments, reference=reference, **self._facts)
 
     def _space_by_shape(self, problem: Problem) -> ChoiceSpace:
-        arguments = described(dict(problem.arguments), device_for(None, "any", self.name))
+        arguments = described(dict(problem.arguments), TuneProblem.device_for(None, "any", self.name))
         return self._kernel.known(arguments, False, self._folder)
 
     def _check_problems(self, shape: Sequence[int] | None) -> None:
@@ -471,3 +482,72 @@ def _name_of(implementations: Any) -> str:
     if first.operation is not None:
         return first.operation.name
     return FunctionKernel(first.function).name if first.function is not None else ""
+
+
+class Served:
+    """An operator that a chooser serves until `close`, or until the end of the `with`."""
+
+    def __init__(self, chooser: Chooser, operator: str, dispatch_key: str = "CUDA") -> None:
+        if not isinstance(chooser, Chooser):
+            raise KernelTypeError(f"{chooser!r} is no chooser", hint="make one: triton_ops.choose({...})")
+        library = require("torch.library", "serving an operator")
+        space, _, name = operator.partition("::")
+        if not hasattr(library, "get_kernel"):
+            raise SettingsError(
+                "this torch does not hand out its own kernels", hint="serving needs torch 2.10 or newer"
+            )
+        try:
+            self._original = library.get_kernel(operator, dispatch_key)
+        except (RuntimeError, AttributeError, ValueError) as error:
+            raise SettingsError(
+                f"there is no operator {operator!r} for {dispatch_key!r}: {str(error).partition(chr(10))[0]}",
+                hint='name one as torch does: serve(chooser, "aten::mm", "CUDA")',
+            ) from error
+        self._chooser, self._inside = chooser, threading.local()
+        self._no_grad = require("torch", "serving an operator").no_grad
+        self._library: Any = library.Library(space, "IMPL")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="(?s).*[Oo]verrid", category=UserWarning)  # it is meant to be
+            self._library.impl(name, self._called, dispatch_key, with_keyset=True)
+
+    def close(self) -> None:
+        """Give the operator its own kernel again; further calls of `close` do nothing."""
+        if self._library is not None:
+            self._library._destroy()
+            self._library = None
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def _called(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(self._inside, "now", False):  # an implementation uses the operator itself
+            return self._original.call_boxed(keys, *args, **kwargs)
+        self._inside.now = True
+        try:
+            with self._no_grad():  # autograd has its own formula, and is above
+                return self._chooser(*args, **kwargs)
+        finally:
+            self._inside.now = False
+
+
+def serve(chooser: Chooser, operator: str, dispatch_key: str = "CUDA") -> Served:
+    """Let a chooser serve one of torch's operators in this process, until the result is closed.
+
+    Args:
+        chooser: The chooser. It takes the operator's arguments.
+        operator: As torch names it, such as `aten::mm`, with an overload where there are several: `aten::add.Tensor`.
+        dispatch_key: For tensors of which kind: `CUDA` or `CPU`.
+
+    Returns:
+        The service: `close()` ends it, and so does the end of a `with`.
+
+    Raises:
+        KernelTypeError: The first argument is no chooser.
+        SettingsError: There is no such operator or dispatch key, or torch is older than 2.10.
+
+    Cost: some microseconds for each call of the operator, since it passes through Python.
+    """
+    return Served(chooser, operator, dispatch_key)

@@ -11,31 +11,42 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import Arguments, KernelSource, Layers, Operation, Packed, TritonKernel, TritonProcess
+from triton_ops.backend import (
+    Arguments,
+    FunctionKernel,
+    KernelSource,
+    Layers,
+    Operation,
+    Protection,
+    TritonKernel,
+    TritonProcess,
+)
 from triton_ops.base import canonical_json, require
 from triton_ops.dispatch.calls import CalledWith, grid_of_call, grids_by_config
-from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
-from triton_ops.dispatch.ladder import Answer, Question, ladder_of, left_undecided
-from triton_ops.dispatch.options import Options
-from triton_ops.dispatch.policy import (
+from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
+from triton_ops.dispatch.ladder import (
     DEFAULT,
     ERROR,
     QUEUE,
     TUNE,
+    Answer,
+    Question,
     capturing,
+    ladder_of,
+    left_undecided,
     policy_of,
     tune_request,
     warn_once,
-    within,
 )
 from triton_ops.dispatch.triton_autotuner import from_triton
 from triton_ops.exceptions import (
@@ -48,10 +59,10 @@ from triton_ops.exceptions import (
     UntunedError,
 )
 from triton_ops.records import Misses, NotedCall, Record, cache_folder
-from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest, device_of, spec_of
+from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Listener
-from triton_ops.values import Key, Problem, TensorSpec, TuningResult
+from triton_ops.values import Key, Mapper, Problem, TensorSpec, Tolerance, TuningResult, as_callable
 
 _PREFIX = "triton_ops/"
 
@@ -145,10 +156,11 @@ _MOST = 256  # configs of a space: more would make the list of misses, records a
 
 def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
     """The note of a call, or in words why the call cannot be made again from plain values."""
-    values = {name: spec_of(value) if Arguments.is_tensor(value) else value for name, value in arguments.items()}
+    of, given = TuneProblem.spec_of, arguments.items()
+    values = {name: of(value) if Arguments.is_tensor(value) else value for name, value in given}
     kinds = (TensorSpec, bool, int, float, str, type(None))
     strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
-    if addressed := Packed.names_of_addresses(Arguments(keyword=arguments)):
+    if addressed := Protection.names_of_addresses(Arguments(keyword=arguments)):
         return f"the addresses in {', '.join(addressed)} are of this process's memory"
     if strange:
         return f"{', '.join(strange)}, of which no value is noted"
@@ -168,6 +180,47 @@ def _kind(value: Any) -> str:
 
 _WAIT_S = 30.0  # for another process of the job that looks a winner up
 _LONGEST_TUNE_S = 600.0  # of an effort without a limit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options for tuning a decorated kernel, and for its launches before that, as of `triton_ops.autotune`.
+
+    A `space` of None takes the list of configs. `strict` makes a name in the key that is no argument an error; Triton
+    itself ignored it up to 3.8.
+    """
+
+    space: Any = None
+    reference: Callable[..., Any] | None = None
+    outputs: tuple[str, ...] = ()
+    tolerance: float | Tolerance | None = None
+    check: Callable[[Any, Any], Any] | None = None
+    tune: TuneOptions = field(default_factory=TuneOptions)
+    on_miss: str | None = None
+    mapper: Mapper = field(default_factory=Mapper)
+    strict: bool = True
+
+    def __post_init__(self) -> None:
+        if self.on_miss is not None:
+            settings.checked_on_miss(self.on_miss)
+        if self.tolerance is not None:
+            object.__setattr__(self, "tolerance", Tolerance.of(self.tolerance))
+        as_callable("check", self.check)
+        self._check_kinds()
+        if self.tune != TuneOptions():
+            Effort.of(self.tune)  # a word that is no effort is told now
+        if self.reference is not None and not self.outputs:
+            raise KernelTypeError(
+                "a reference is given, and no outputs: the kernel's results would have no names",
+                hint='name the arguments that the kernel writes: outputs=("out_ptr",)',
+            )
+
+    def _check_kinds(self) -> None:
+        folder, reference = self.tune.cache_dir, self.reference
+        if not isinstance(folder, (str, os.PathLike, type(None))):
+            raise SettingsError(f"cache_dir is {folder!r}; it must be a path", hint="or leave it out")
+        if reference is not None and not callable(reference):
+            raise SettingsError(f"reference is {reference!r}; it must be a function", hint="or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +261,7 @@ class KernelCall:
             restore_value=self.restore_value, grid_of_call=True,
         )  # fmt: skip
         part = self.options.space if self.configs is None else list(self.configs)
-        kernel, without_hooks = TritonKernel.kernel_and_space(plain, part)
+        kernel, without_hooks = FunctionKernel.kernel_and_space(plain, part)
         return kernel, ConfigSpace.from_user(without_hooks)
 
     @property
@@ -257,7 +310,7 @@ class KernelCall:
     @cached_property
     def device(self) -> str:
         """The torch name of the device that the tensors are on."""
-        return device_of(self.called.given, None)
+        return TuneProblem.device_of(self.called.given, None)
 
     @property
     def plan(self) -> Effort:
@@ -355,7 +408,7 @@ def foretold(call: KernelCall) -> Decision:
     will = {TUNE: "a launch tunes it first", ERROR: "a launch raises UntunedError"}.get(policy, "")
     if policy == TUNE and call.own_bench:
         will = f"a launch has it tuned by Triton's own loop, since {call.own_bench}"
-    elif policy == TUNE and call.options.tune.isolate is not False and Packed.names_of_addresses(call.called.given):
+    elif policy == TUNE and call.options.tune.isolate is not False and Protection.names_of_addresses(call.called.given):
         will = "a launch does not tune it, since its arguments hold addresses of memory"
     return _without_a_launch(call, policy, will)
 

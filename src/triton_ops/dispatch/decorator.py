@@ -11,7 +11,7 @@ import importlib
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,16 +19,15 @@ from typing import Any
 
 from triton_ops.backend import Layers, Operation, TritonKernel, TritonProcess
 from triton_ops.dispatch.calls import Calls, GridByConfig
-from triton_ops.dispatch.deciding import KernelCall
+from triton_ops.dispatch.deciding import KernelCall, Options
 from triton_ops.dispatch.decision import Decision, register
 from triton_ops.dispatch.fast_launch import Entrance
 from triton_ops.dispatch.in_compile import KernelInCompile
 from triton_ops.dispatch.launching import Launches
-from triton_ops.dispatch.options import Options, mapper_of
 from triton_ops.dispatch.triton_autotuner import AUTOTUNER, Expected, Winners, to_triton
 from triton_ops.exceptions import KernelTypeError, SettingsError, SpaceError, TargetError, UnknownTunableError
 from triton_ops.records import Misses, NotedCall, cache_folder, matching
-from triton_ops.request import Effort, TuneOptions, device_for
+from triton_ops.request import Effort, TuneOptions, TuneProblem
 from triton_ops.space import ConfigSpace
 from triton_ops.values import BucketRule, Mapper, Problem, TensorSpec, Tolerance
 
@@ -302,7 +301,7 @@ def autotune(
                               "outputs": outputs}, parameters)  # fmt: skip
         options = Options(
             space=space, reference=reference, outputs=tuple(outputs),
-            tolerance=tolerance, check=check, on_miss=on_miss, mapper=mapper_of(buckets, parameters, key or ()),
+            tolerance=tolerance, check=check, on_miss=on_miss, mapper=_mapper_of(buckets, parameters, key or ()),
             tune=TuneOptions(effort=effort, budget_s=budget_s, cache_dir=cache_dir, isolate=isolate),
         )  # fmt: skip
         offered = _offered(configs) if space is None else [to_triton(space.default_config, members=space.members)]
@@ -372,6 +371,20 @@ def _check_names(kernel: Any, named: Mapping[str, Sequence[str] | None], paramet
             )
 
 
+def _mapper_of(
+    buckets: Mapping[str, str | BucketRule | None] | Mapper | None, parameters: Collection[str], key: Collection[str]
+) -> Mapper:
+    """The mapper that a decorator's `buckets` mean; raises SettingsError and UnknownTunableError."""
+    mapper = buckets if isinstance(buckets, Mapper) else Mapper.of(buckets)
+    mapper.check(parameters)
+    if idle := [name for bucket in mapper.buckets for name in bucket.extents if name not in key]:
+        raise SettingsError(
+            f"the bucket of {', '.join(idle)} has no effect: the key is {', '.join(key) or 'empty'}",
+            hint="add the argument to the key, or leave its bucket out",
+        )
+    return mapper
+
+
 def made_again(decorated: Any, noted: NotedCall, device: str) -> KernelCall:
     """The call that was noted, with new tensors of the noted shapes, uniform in [-1, 1], integers 0 to 127.
 
@@ -433,7 +446,7 @@ class NotedOperation(Operation):
 
     def at_call(self, device: str | None) -> KernelCall:
         """The call, with new tensors on a device; None takes what the kernel needs, else a GPU where there is one."""
-        return made_again(self.decorated, self.noted, device_for(device, self.device, self.name))
+        return made_again(self.decorated, self.noted, TuneProblem.device_for(device, self.device, self.name))
 
     def why(self, device: str | None) -> Decision:
         """The decision that a launch of the call would take; what is not known is not tuned."""

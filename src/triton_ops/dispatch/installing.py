@@ -11,7 +11,6 @@ import importlib
 import logging
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
@@ -22,12 +21,10 @@ from weakref import WeakKeyDictionary
 from triton_ops.backend import Layers
 from triton_ops.base import require
 from triton_ops.dispatch import triton_autotuner as own_loop
-from triton_ops.dispatch.chooser import Chooser
+from triton_ops.dispatch.deciding import Options
 from triton_ops.dispatch.decorator import Tuned
+from triton_ops.dispatch.ladder import TUNE, policy_of
 from triton_ops.dispatch.launching import Launches
-from triton_ops.dispatch.options import Options
-from triton_ops.dispatch.policy import TUNE, policy_of
-from triton_ops.exceptions import KernelTypeError, SettingsError
 from triton_ops.records import cache_folder, may_have_records
 from triton_ops.request import Effort, TuneOptions
 
@@ -198,72 +195,3 @@ def _put_run(installed: _Installed) -> None:
     installed.run, installed.run_before, installed.run_expected = run, before, own_loop.Expected.run
     own_loop.AUTOTUNER.run = own_loop.Expected.run = run
     own_loop.Expected.installed = True
-
-
-class Served:
-    """An operator that a chooser serves until `close`, or until the end of the `with`."""
-
-    def __init__(self, chooser: Chooser, operator: str, dispatch_key: str = "CUDA") -> None:
-        if not isinstance(chooser, Chooser):
-            raise KernelTypeError(f"{chooser!r} is no chooser", hint="make one: triton_ops.choose({...})")
-        library = require("torch.library", "serving an operator")
-        space, _, name = operator.partition("::")
-        if not hasattr(library, "get_kernel"):
-            raise SettingsError(
-                "this torch does not hand out its own kernels", hint="serving needs torch 2.10 or newer"
-            )
-        try:
-            self._original = library.get_kernel(operator, dispatch_key)
-        except (RuntimeError, AttributeError, ValueError) as error:
-            raise SettingsError(
-                f"there is no operator {operator!r} for {dispatch_key!r}: {str(error).partition(chr(10))[0]}",
-                hint='name one as torch does: serve(chooser, "aten::mm", "CUDA")',
-            ) from error
-        self._chooser, self._inside = chooser, threading.local()
-        self._no_grad = require("torch", "serving an operator").no_grad
-        self._library: Any = library.Library(space, "IMPL")
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="(?s).*[Oo]verrid", category=UserWarning)  # it is meant to be
-            self._library.impl(name, self._called, dispatch_key, with_keyset=True)
-
-    def close(self) -> None:
-        """Give the operator its own kernel again; further calls of `close` do nothing."""
-        if self._library is not None:
-            self._library._destroy()
-            self._library = None
-
-    def __enter__(self) -> Served:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
-    def _called(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(self._inside, "now", False):  # an implementation uses the operator itself
-            return self._original.call_boxed(keys, *args, **kwargs)
-        self._inside.now = True
-        try:
-            with self._no_grad():  # autograd has its own formula, and is above
-                return self._chooser(*args, **kwargs)
-        finally:
-            self._inside.now = False
-
-
-def serve(chooser: Chooser, operator: str, dispatch_key: str = "CUDA") -> Served:
-    """Let a chooser serve one of torch's operators in this process, until the result is closed.
-
-    Args:
-        chooser: The chooser. It takes the operator's arguments.
-        operator: As torch names it, such as `aten::mm`, with an overload where there are several: `aten::add.Tensor`.
-        dispatch_key: For tensors of which kind: `CUDA` or `CPU`.
-
-    Returns:
-        The service: `close()` ends it, and so does the end of a `with`.
-
-    Raises:
-        KernelTypeError: The first argument is no chooser.
-        SettingsError: There is no such operator or dispatch key, or torch is older than 2.10.
-
-    Cost: some microseconds for each call of the operator, since it passes through Python.
-    """
-    return Served(chooser, operator, dispatch_key)

@@ -64,12 +64,28 @@ _EXACT_INTEGERS = 2.0**24  # float32 holds every whole number up to here
 
 
 @dataclass(frozen=True, kw_only=True)
-class Criteria:
-    """The way in which values are judged; `exact` floats must be equal too, as of whole numbers."""
+class Standard:
+    """The rule by which results are compared with the expected ones, or the caller's `check` in its place.
+
+    `exact` floats must be equal too, as of whole numbers.
+    """
 
     precision: Precision = field(default_factory=Precision)
     tolerance: Tolerance = field(default_factory=Tolerance)
+    check: Check | None = None
     exact: bool = False
+
+    @property
+    def by_rule(self) -> bool:
+        """True where the rule holds, and not a caller's limit for elements or a check."""
+        return self.check is None and not self.tolerance.by_element
+
+    @property
+    def words(self) -> str:
+        """The replacement of the rule, to be read after what results are compared with; empty for the rule."""
+        if self.check is not None:
+            return f", by the check `{getattr(self.check, '__name__', type(self.check).__name__)}`"
+        return f", within tolerance: {self.tolerance}" if self.tolerance.content else ""
 
 
 class _Judge(Protocol):
@@ -109,7 +125,7 @@ class _Array:
     plain: Any
 
 
-def expected(low: Any, golden: Any, dtype: Any, criteria: Criteria, peers: Sequence[Any] = ()) -> Any:
+def expected(low: Any, golden: Any, dtype: Any, standard: Standard, peers: Sequence[Any] = ()) -> Any:
     """The expectation of one result.
 
     `low` is the reference's own result, and is kept, so that nothing else may write it; `golden` is that in higher
@@ -117,17 +133,17 @@ def expected(low: Any, golden: Any, dtype: Any, criteria: Criteria, peers: Seque
     returned; `peers` are further results whose errors are a yardstick, such as that for inputs cut to TF32.
     """
     if Arguments.is_tensor(low):
-        return _expected_tensor(low, golden, dtype or low.dtype, criteria, peers)
+        return _expected_tensor(low, golden, dtype or low.dtype, standard, peers)
     if isinstance(low, Mapping):
-        return {name: expected(each, _at(golden, name), None, criteria) for name, each in low.items()}
+        return {name: expected(each, _at(golden, name), None, standard) for name, each in low.items()}
     if has_fields(low):
-        return _Fields(type(low), expected(fields_of(low), fields_of(golden), None, criteria))
+        return _Fields(type(low), expected(fields_of(low), fields_of(golden), None, standard))
     if isinstance(low, (tuple, list)):
-        return [expected(each, _at(golden, place), None, criteria) for place, each in enumerate(low)]
+        return [expected(each, _at(golden, place), None, standard) for place, each in enumerate(low)]
     if _is_array(low):
-        return _expected_array(low, golden, criteria)
+        return _expected_array(low, golden, standard)
     if isinstance(low, (float, complex)):
-        return _expected_number(low, golden, criteria)
+        return _expected_number(low, golden, standard)
     return low
 
 
@@ -234,34 +250,34 @@ class _Fields:
         return difference(fields_of(result), self.content)
 
 
-def _expected_tensor(low: Any, golden: Any, dtype: Any, criteria: Criteria, peers: Sequence[Any]) -> ExpectedTensor:
+def _expected_tensor(low: Any, golden: Any, dtype: Any, standard: Standard, peers: Sequence[Any]) -> ExpectedTensor:
     golden = golden if golden is not None and tuple(golden.shape) == tuple(low.shape) else None
     own = low.to(dtype) if low.dtype != dtype else low
     wide = None if golden is None else dense(golden)
-    judge = _judge(dense(own), wide, criteria, [dense(peer) for peer in peers])
+    judge = _judge(dense(own), wide, standard, [dense(peer) for peer in peers])
     return ExpectedTensor(tuple(low.shape), dtype, low.device, kind_of(low), own, judge)
 
 
-def _judge(own: Any, golden: Any, criteria: Criteria, peers: Sequence[Any]) -> _Judge:
+def _judge(own: Any, golden: Any, standard: Standard, peers: Sequence[Any]) -> _Judge:
     if not own.dtype.is_floating_point:
         both = [own] if golden is None else [own, golden.to(own.dtype)]
-        floats = any("float" in dtype for dtype in criteria.precision.inputs)
+        floats = any("float" in dtype for dtype in standard.precision.inputs)
         return Equal(both, codes=floats and _name(own.dtype) in _CODES)
-    if criteria.exact:
+    if standard.exact:
         return Equal([own if golden is None else golden.to(own.dtype)])
-    if criteria.tolerance.by_element:
-        return ByElement(golden, own, criteria.tolerance)
-    times = criteria.tolerance.times
+    if standard.tolerance.by_element:
+        return ByElement(golden, own, standard.tolerance)
+    times = standard.tolerance.times
     if golden is None:
-        return Rounded(own, (), own.dtype, precision=criteria.precision, times=times)
-    return Rounded(golden, [own, *peers], own.dtype, precision=criteria.precision, times=times)
+        return Rounded(own, (), own.dtype, precision=standard.precision, times=times)
+    return Rounded(golden, [own, *peers], own.dtype, precision=standard.precision, times=times)
 
 
-def _expected_array(low: Any, golden: Any, criteria: Criteria) -> _Array:
+def _expected_array(low: Any, golden: Any, standard: Standard) -> _Array:
     if low.dtype.kind in "fc" or low.dtype.name in _CODES:
         require("torch", f"judging by how much numbers of {low.dtype} may differ (a `check` needs none)")
     own, wide = _as_tensor(low), None if golden is None else _as_tensor(golden)
-    return _Array(None if own is None else _expected_tensor(own, wide, own.dtype, criteria, ()), low.copy())
+    return _Array(None if own is None else _expected_tensor(own, wide, own.dtype, standard, ()), low.copy())
 
 
 def _as_tensor(array: Any) -> Any:
@@ -307,13 +323,13 @@ class _Number:
         return Difference(f"{number:.6g} instead of {self.value:.6g}", excess if excess == excess else math.inf)
 
 
-def _expected_number(low: Any, golden: Any, criteria: Criteria) -> _Number:
+def _expected_number(low: Any, golden: Any, standard: Standard) -> _Number:
     """A number, expected as near as results of the inputs' dtypes are; as near as a double's for other inputs."""
     value = golden if isinstance(golden, (float, complex)) else low
-    tolerance = criteria.tolerance
+    tolerance = standard.tolerance
     if tolerance.by_element:
         return _Number(low, tolerance.absolute + 2 * (tolerance.relative or 0.0) * abs(low))
-    margin = 2 * abs(low - value) + 4 * criteria.precision.rounding("float64") * abs(value)
+    margin = 2 * abs(low - value) + 4 * standard.precision.rounding("float64") * abs(value)
     return _Number(type(low)(value), tolerance.times * margin if math.isfinite(margin) else 0.0)
 
 
@@ -439,27 +455,6 @@ def _fit(results: Sequence[Any]) -> bool:
     return all(count <= _MEMORY_SHARE * TorchDevice(device).free_bytes for device, count in counts.items())
 
 
-@dataclass(frozen=True, kw_only=True)
-class Standard:
-    """The rule by which results are compared with the expected ones, or the caller's `check` in its place."""
-
-    precision: Precision = field(default_factory=Precision)
-    tolerance: Tolerance = field(default_factory=Tolerance)
-    check: Check | None = None
-
-    @property
-    def by_rule(self) -> bool:
-        """True where the rule holds, and not a caller's limit for elements or a check."""
-        return self.check is None and not self.tolerance.by_element
-
-    @property
-    def words(self) -> str:
-        """The replacement of the rule, to be read after what results are compared with; empty for the rule."""
-        if self.check is not None:
-            return f", by the check `{getattr(self.check, '__name__', type(self.check).__name__)}`"
-        return f", within tolerance: {self.tolerance}" if self.tolerance.content else ""
-
-
 class ExpectedResults:
     """The expected results of one case, as the reference or a trusted config answers.
 
@@ -516,13 +511,12 @@ class ExpectedResults:
         answers, tf32 = self._answers, self._cuts(tf32)
         if self._standard.check is not None or tf32 in self._by_tf32:
             return
-        criteria = Criteria(
-            precision=replace(answers.precision, tf32=tf32), tolerance=self._standard.tolerance, exact=self._whole
-        )
+        precision = replace(answers.precision, tf32=tf32)
+        standard = replace(self._standard, precision=precision, exact=self._whole)
         none = [None] * len(answers.low)
         others = zip((self._cut() if tf32 else None) or none, answers.disturbed or none, strict=True)
         self._by_tf32[tf32] = [
-            expected(low, golden, dtype, criteria, [each for each in peers if Arguments.is_tensor(each)])
+            expected(low, golden, dtype, standard, [each for each in peers if Arguments.is_tensor(each)])
             for low, golden, dtype, peers in zip(answers.low, answers.golden, self._dtypes, others, strict=True)
         ]
         if not self._cuts(True):  # nothing more is made from them, and they may be large

@@ -32,7 +32,7 @@ from triton_ops.device import TorchDevice
 from triton_ops.evaluation.expected import (
     Answers,
     Check,
-    Criteria,
+    Standard,
     as_list,
     check_fit,
     difference,
@@ -43,11 +43,7 @@ from triton_ops.evaluation.expected import (
     refusal,
 )
 from triton_ops.evaluation.judges import UNITS, Precision, RaisedPrecision, Rounded, dense
-from triton_ops.exceptions import (
-    DeviceError,
-    TargetError,
-    TritonKernelError,
-)
+from triton_ops.exceptions import DeviceError, TargetError, TritonKernelError
 
 _MEMORY_SHARE = 0.5  # of the free memory: what a golden result may take at least, and wide copies of what was there
 _CASTS = ("float", "half", "bfloat16", "cfloat", "chalf")
@@ -524,8 +520,8 @@ class Referee:
         return results, tuple(run.rounded) if run else ()
 
     def _check_repeatable(self, low: Sequence[Any], argument_set: ArgumentSet, precision: Precision) -> None:
-        again, criteria = self._ask(argument_set), Criteria(precision=replace(precision, blur=_OWN_BLUR))
-        expectations = [expected(each, None, None, criteria) for each in low]
+        again, standard = self._ask(argument_set), Standard(precision=replace(precision, blur=_OWN_BLUR))
+        expectations = [expected(each, None, None, standard) for each in low]
         if (change := difference(again, expectations)) is not None:
             raise _random(change.text)
 
@@ -561,9 +557,9 @@ def _own_error(low: Sequence[Any], golden: Sequence[Any], precision: Precision) 
 def _others_differ(low: Sequence[Any], golden: Sequence[Any] | None, precision: Precision) -> bool:
     if golden is None:
         return False
-    criteria = Criteria(precision=precision)
+    standard = Standard(precision=precision)
     pairs = [(a, b) for a, b in leaf_pairs(low, golden) if not _is_float(a)]
-    return any(difference(b, expected(a, None, None, criteria)) is not None for a, b in pairs)
+    return any(difference(b, expected(a, None, None, standard)) is not None for a, b in pairs)
 
 
 def _is_float(value: Any) -> bool:

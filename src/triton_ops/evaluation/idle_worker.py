@@ -18,7 +18,7 @@ from triton_ops import settings
 from triton_ops.backend import Kernel, MayCrash
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.processes import IdleProcesses, WorkerDiedError, WorkerHungError, WorkerProcess
+from triton_ops.processes import IdleProcesses, WorkerLostError, WorkerProcess
 
 _log = logging.getLogger("triton_ops")
 
@@ -103,7 +103,7 @@ def start(needs: Needs, *, idle_s: float = IdleProcesses.IDLE_S) -> None:
 def _rests(worker: WorkerProcess) -> bool:
     try:
         answer = worker.ask(Rest(), _REST_S, {}, "rest", lambda answer: hasattr(answer, "value"))
-    except (WorkerHungError, WorkerDiedError):
+    except WorkerLostError:
         return False
     if answer.value:
         _log.debug("a worker serves no other tune, since code that ran in it has changed %s", answer.value)

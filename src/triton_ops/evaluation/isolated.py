@@ -24,7 +24,7 @@ from triton_ops.evaluation.finals import FinalRequest, Outcome, StationFacts, fi
 from triton_ops.evaluation.verify import StationStep
 from triton_ops.evaluation.worker import Attempt, Question, Setup, WorkerAnswer, answers
 from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess
+from triton_ops.processes import WorkerLostError, WorkerProcess
 from triton_ops.request import Effort, KernelProblem, TuneOptions
 from triton_ops.space import Config
 from triton_ops.values import Status, Trial
@@ -42,11 +42,11 @@ class NotPortableError(KernelTypeError):
 
 
 class Loadable(Protocol):
-    """What a worker process loads: a dataclass, whose fields `baseline` and `mode` the setup changes."""
+    """The load of a worker process: a dataclass, whose fields `baseline` and `mode` the setup changes."""
 
     @property
     def problem(self) -> object:
-        """What is tried, in words."""
+        """The thing that is tried, in words."""
 
     @property
     def effort(self) -> Effort:
@@ -203,7 +203,7 @@ class Isolated:
             raise CandidateError(Status.CRASH, "its process has ended")
         try:
             return self._ask(question, self._patience.trial_s).value
-        except (WorkerHungError, WorkerDiedError) as error:
+        except WorkerLostError as error:
             raise CandidateError(_status_of(error), str(error)) from error
 
     def finals(self, final: FinalRequest) -> Outcome:
@@ -213,7 +213,7 @@ class Isolated:
         for _ in range(2):
             try:
                 outcome: Outcome = self._ask(replace(final, trials=tuple(trials.values())), whole_s).value
-            except (WorkerHungError, WorkerDiedError) as error:  # noqa: PERF203 - twice at most
+            except WorkerLostError as error:  # noqa: PERF203 - twice at most
                 _log.warning("the last comparison starts again: %s", error)
                 trials.update((trial.config, trial) for trial in self._failing(final, trials))
             else:
@@ -234,8 +234,8 @@ class Isolated:
         """The trial; the step at which its process was lost, or None; and whether a signal from outside ended it."""
         try:
             trial: Trial = self._ask(question, self._patience.trial_s).value
-        except (WorkerHungError, WorkerDiedError) as error:
-            return _lost(question.config, error), error.during, getattr(error, "outside", False)
+        except WorkerLostError as error:
+            return _lost(question.config, error), error.during, error.outside
         if self._facts.lost is None or self._worker is None:
             return trial, None, False
         during = self._worker.step
@@ -267,7 +267,7 @@ class Isolated:
         try:
             question = replace(final, trials=(trial,), incumbents=())
             outcome: Outcome = self._ask(question, self._patience.trial_s).value
-        except (WorkerHungError, WorkerDiedError) as error:
+        except WorkerLostError as error:
             return _lost(trial.config, error)
         return outcome.trials[0]
 
@@ -278,7 +278,7 @@ class Isolated:
             answer: WorkerAnswer = worker.ask(
                 question, whole_s, self._limits_s, question.step, partial(answers, question)
             )
-        except (WorkerHungError, WorkerDiedError) as error:
+        except WorkerLostError as error:
             self._lose(str(error))
             raise
         self._asking = False
@@ -300,8 +300,8 @@ class Isolated:
                 return self._worker
             try:
                 self._worker = self._start()
-            except (WorkerHungError, WorkerDiedError) as error:
-                if turn + 1 == _STARTS or not (self._deaths or getattr(error, "outside", False)):
+            except WorkerLostError as error:
+                if turn + 1 == _STARTS or not (self._deaths or error.outside):
                     raise TargetError(
                         f"the arguments of {self._problem}, or its reference, ended the process: {error}",
                         hint="try it inline, where nothing is caught",
@@ -334,9 +334,9 @@ class Isolated:
         return Setup(packed=self._packed, changes=changes, allocator=self._allocator(), imports=self._imports)
 
 
-def _lost(config: Config, error: WorkerHungError | WorkerDiedError) -> Trial:
+def _lost(config: Config, error: WorkerLostError) -> Trial:
     return Trial(config, _status_of(error), error=str(error))
 
 
-def _status_of(error: WorkerHungError | WorkerDiedError) -> Status:
-    return Status.TIMEOUT if isinstance(error, WorkerHungError) else Status.CRASH
+def _status_of(error: WorkerLostError) -> Status:
+    return Status.TIMEOUT if error.hung else Status.CRASH

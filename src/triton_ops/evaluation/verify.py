@@ -35,7 +35,7 @@ from triton_ops.backend import (
     TritonProcess,
 )
 from triton_ops.device import TorchDevice
-from triton_ops.evaluation.expected import Criteria, ExpectedResults, Standard, difference, expected, kept, same_bits
+from triton_ops.evaluation.expected import ExpectedResults, Standard, difference, expected, kept, same_bits
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import Difference, Precision
 from triton_ops.exceptions import TritonKernelError
@@ -51,7 +51,7 @@ class Dissent:
     """Counts configs whose results are right, and those that agree and are wrong, of an excess up to `most`."""
 
     def __init__(self, precision: Precision, most: float = math.inf) -> None:
-        self._manner = Criteria(precision=replace(precision, blur=2.0))
+        self._manner = Standard(precision=replace(precision, blur=2.0))
         self._agree: set[Config] = set()
         self._against: set[Config] = set()
         self._ran: set[Config] = set()
@@ -413,7 +413,7 @@ class Verifier:
         for pattern in (0, 1):
             with self._ran(replace(case, pattern=pattern), self._first) as (results, _):
                 leftovers.append([kept(each) for each in results])
-        criteria = Criteria(precision=replace(self.standard.precision, blur=2.0))
+        criteria = Standard(precision=replace(self.standard.precision, blur=2.0))
         if difference(leftovers[1], expected(leftovers[0], None, None, criteria)) is None:
             return ""
         names = " and ".join(self.kernel.outputs)
@@ -425,11 +425,9 @@ class Verifier:
             self._learn_again(case, executable)
             return
         with self._ran(case, executable) as (results, changes):
-            criteria = Criteria(
-                precision=replace(self.standard.precision, blur=2.0, tf32=bool(executable.tf32)),
-                tolerance=self.standard.tolerance,
-            )
-            case.effects = {name: expected(kept(tensor), None, None, criteria) for name, tensor in changes.items()}
+            precision = replace(self.standard.precision, blur=2.0, tf32=bool(executable.tf32))
+            standard = replace(self.standard, precision=precision)
+            case.effects = {name: expected(kept(tensor), None, None, standard) for name, tensor in changes.items()}
             self.subject.restores = self.subject.restores or bool(changes)
             if self.reference is None:
                 case.expected = ExpectedResults.of_own(self.standard, results, whole=case.whole)

@@ -42,7 +42,7 @@ from triton_ops.evaluation.finals import StationFacts
 from triton_ops.evaluation.idle_worker import Rest
 from triton_ops.evaluation.verify import StationStep
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
-from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, Surroundings, die_with, import_heavy
+from triton_ops.processes import Child, Surroundings
 from triton_ops.space import Config
 from triton_ops.values import Trial
 
@@ -362,7 +362,7 @@ class Attempt:
 
 
 class Question(Protocol):
-    """What a worker's station is asked, as an `Attempt`."""
+    """A question to a worker's station, such as an `Attempt`."""
 
     @property
     def step(self) -> str:
@@ -396,12 +396,9 @@ def answers(question: Any, message: Any) -> bool:
 
 def main() -> None:
     """Import packages, then answer questions until the pipe is closed."""
-    questions, answers, parent = (int(word) for word in sys.argv[2:5])
-    die_with(parent, Leftovers.own(), expendable=True)
-    device = sys.argv[5]
-    _import(sys.argv[6:], device)
-    connection = ChildsEnd(questions, answers)
-    serve(connection.receive, connection.send, device)
+    child = Child()
+    _import(child.packages, child.device)
+    serve(child.receive, child.send, child.device)
 
 
 def _import(packages: Sequence[str], device: str) -> None:
@@ -410,7 +407,7 @@ def _import(packages: Sequence[str], device: str) -> None:
         threading.Thread(target=TorchDevice(device).make_ready, daemon=True).start()
     if "triton" in packages:
         TritonProcess.warm_up(launches=True)
-    import_heavy(packages, "what is going to be tuned")
+    Child.import_heavy(packages, "what is going to be tuned")
     TorchDevice(device).stay()  # nothing that runs here makes a context on another GPU
 
 
@@ -426,11 +423,11 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
         if isinstance(question, Rest):
             station = None
             _give_up(own_modules)
-            answer = WorkerAnswer(value=state.changed() or ("a process" if Leftovers.strays() else ""))
+            answer = WorkerAnswer(value=state.changed() or ("a process" if Child.strays() else ""))
         elif isinstance(question, Setup):
             TorchDevice(device).stay()  # code of the task before may have chosen another
             context = copy_context()  # what is set for one task, such as Triton's allocator, ends with it
-            station, answer = context.run(_set_up, question, lambda step: send(StepStarted(step)))
+            station, answer = context.run(_set_up, question, lambda step: send(Child.step(step)))
         else:
             answer = context.run(_answer, station, question)
         send(answer)
@@ -448,7 +445,7 @@ def _give_up(own_modules: Collection[str]) -> None:
 
 def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Any, WorkerAnswer]:
     if question.imports:
-        import_heavy(question.imports, "what is going to be tuned")
+        Child.import_heavy(question.imports, "what is going to be tuned")
     question.surroundings.take()
     try:
         assignment = Packed.loaded(question.packed)

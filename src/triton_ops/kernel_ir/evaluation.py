@@ -260,8 +260,8 @@ class _Evaluation:
         """Count a product of tiles."""
         for _, weight in self._visits_along(computation.way):
             assert computation.product is not None
-            loops = (*computation.way.loop.loops, computation.way.loop.number) if computation.way.loop else ()
-            dot = DotTrace(computation.product, loops, computation.sources, np.zeros(self._count))
+            loops, nothing = computation.way.loops, np.zeros(self._count)
+            dot = DotTrace(computation.product, loops, computation.sources, nothing)
             self.trace.dots.setdefault(computation.number, dot).executions += weight
 
     def count_arithmetic(self) -> None:
@@ -272,7 +272,7 @@ class _Evaluation:
             counts[int(one.special)] += one.elements
             counts[2] += one.reduces
         for way, (plain, special, reductions) in by_way.items():
-            number = way.loop.number if way.loop is not None else 0
+            number = way.loops[-1] if way.loops else 0
             for _, weight in self._visits_along(way):
                 arithmetic = self.trace.arithmetic.setdefault(number, np.zeros((2, self._count)))
                 arithmetic += weight * np.array([[plain], [special]])

@@ -69,6 +69,11 @@ class Way:
     loop: LoopFact | None = None
     branches: tuple[Branch, ...] = ()
 
+    @cached_property
+    def loops(self) -> tuple[int, ...]:
+        """The loops around, the outermost first."""
+        return () if self.loop is None else (*self.loop.loops, self.loop.number)
+
     def under(self, condition: Term, holds: bool, share: float) -> Way:
         """The way on, for those for whom the condition holds, or does not."""
         return Way(self.loop, (Branch(self, condition, holds, share),))
@@ -102,14 +107,18 @@ class TermValue:
 class Fact:
     """The common part of facts, at which a program comes under the conditions of `path`.
 
-    Frames are places in the source, the innermost function's first; loops are those around, the outermost first.
+    Frames are places in the source, the innermost function's first.
     """
 
     number: int
     frames: tuple[SourcePlace, ...]
     path: Term
-    loops: tuple[int, ...]
     way: Way
+
+    @property
+    def loops(self) -> tuple[int, ...]:
+        """The loops around, the outermost first."""
+        return self.way.loops
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +290,6 @@ class TermScope:
     place: Callable[[TtirOperation], tuple[SourcePlace, ...]]
     values: dict[str, TermValue]
     way: Way
-    loops: tuple[int, ...] = ()
     depth: int = 0
 
     @property
@@ -304,6 +312,6 @@ class TermScope:
         """The values that a block hands on by its last operation; none where it ends without saying so."""
         return self.all(last.operands) if last is not None and last.name == "scf.yield" else []
 
-    def met(self, operation: TtirOperation) -> tuple[int, tuple[SourcePlace, ...], Term, tuple[int, ...], Way]:
+    def met(self, operation: TtirOperation) -> tuple[int, tuple[SourcePlace, ...], Term, Way]:
         """The first fields of a fact about an operation."""
-        return operation.number, self.place(operation), self.path, self.loops, self.way
+        return operation.number, self.place(operation), self.path, self.way

@@ -166,7 +166,7 @@ class _TermWalk:
         loop = LoopFact(
             *here.met(operation), turn=nothing, lower=nothing, upper=nothing, step=nothing, operation=operation
         )
-        inside = replace(here, loops=(*here.loops, operation.number), way=Way(loop))
+        inside = replace(here, way=Way(loop))
         symbols = [_symbol(here, "carried", operation, k, value) for k, value in enumerate(begin)]
         here.values.update(zip(names, symbols, strict=True))
         last = self._block(before, inside)
@@ -194,9 +194,9 @@ class _TermWalk:
         )
         at = TermValue(terms.add((1, lower.term), (1, terms.multiply(step.term, terms.whole(turn)))), lower.type)
         symbols = [_symbol(here, "carried", operation, k, value) for k, value in enumerate(begin)]
-        inside = replace(here, loops=(*here.loops, number), way=Way(loop))
+        inside = replace(here, way=Way(loop))
         steps: list[Term | None] = [None] * len(begin)
-        if len(inside.loops) <= _DEEP:
+        if len(inside.way.loops) <= _DEEP:
             results = self._turn(operation, (at, *symbols), replace(inside, facts=Facts(terms, here.facts.data)))
             steps = [_step(terms, number, *pair) for pair in zip(symbols, results, strict=True)]
         entries = [

@@ -29,7 +29,7 @@ from triton_ops.exceptions import MissingDependencyError, ProfileError, Settings
 from triton_ops.kernels import TypedTarget
 from triton_ops.lab.kernel_verdicts import Assembled, ProfiledKernel, ProfileReport, read_profile, read_ptxas
 from triton_ops.lab.profile_reading import KernelProfile
-from triton_ops.request import TypedProblem, device_for
+from triton_ops.request import TuneProblem, TypedProblem
 from triton_ops.terminal import Device, Dtype, Facts, Gpu, Shape, only_data_on_stdout, option, tell
 from triton_ops.values import dtype_name
 
@@ -218,7 +218,7 @@ class Called:
         """The function, its arguments, and torch's name of the device; `TargetError` where arguments are not known."""
         function = TypedTarget(self.target).load()
         if isinstance(function, Operation):
-            device = device_for(self.device, function.device, function.name)
+            device = TuneProblem.device_for(self.device, function.device, function.name)
             shape = TypedProblem.of(self.shape).shape
             return function, function.materialise(function.problem(shape, self.dtype), device).keyword, device
         variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -227,7 +227,7 @@ class Called:
         if names or self.shape or self.dtype:
             lack = f"needs {', '.join(names)}" if names else "has no shape and no dtype to choose"
             raise TargetError(f"{self.target} {lack}", hint="name an Operation, or a function that needs no arguments")
-        return function, {}, device_for(self.device, "any", self.target)
+        return function, {}, TuneProblem.device_for(self.device, "any", self.target)
 
     def run(self, calls: int) -> None:
         """Call it once, so that it is compiled, and then so often; a profiler is told where that begins and ends."""

@@ -24,14 +24,14 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from triton_ops.backend import Operation
-from triton_ops.base import Count, Extent, NamedFile, NotNegative, Sealed
+from triton_ops.base import Count, Extent, Host, NamedFile, NotNegative, Sealed
 from triton_ops.cost_model import AttentionTiles, ElementTiles, GemmTiles, Model, ProductTiles, RowTiles
 from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, TargetError, UnsupportedDtypeError
 from triton_ops.lab.ranking import expected_of, read
 from triton_ops.records import Run
 from triton_ops.space import Config, ConfigSpace, Tunable
-from triton_ops.tuner import Survey, tune, uninterrupted, versions
+from triton_ops.tuner import Survey, tune
 from triton_ops.values import (
     ITEM_BYTES,
     Argument,
@@ -74,7 +74,7 @@ def record(
                 seed=seed, keep=False, **options,
             )
         )  # fmt: skip
-        uninterrupted(results[-1])
+        results[-1].uninterrupted()
     configs = operation.space_for(problem) if space is None else ConfigSpace.from_user(space)
     passes_trials = [{trial.config: trial for trial in result.trials} for result in results]
     work = None if operation.work is None else operation.work(problem)
@@ -86,7 +86,7 @@ def record(
         "space": {name: list(tunable.values) for name, tunable in configs.tunables.items()},
         "arguments": _arguments(problem),
         "gpu": results[0].device,
-        **versions(),
+        **Host.versions(),
         "unit": "ms",
         "quantiles": ["min", "p20", "p50", "p80"],
         **({} if work is None else {"flops": work.flops, "bytes": work.bytes, "work": work_json(work)}),
@@ -104,7 +104,7 @@ def _inferred(
 ) -> dict[str, Any] | None:
     """The readings of the kernel, for replays; None where nothing can be told."""
     spec = DeviceSpec.named(device or "")
-    machine = Machine.of(spec) if spec is not None else None
+    machine = Machine.of(spec)
     if spec is None or machine is None:
         return None
     expected = expected_of(operation, space=space, shape=shape, dtype=dtype)
@@ -235,8 +235,7 @@ class Recording:
         """The compiler's result for each config; empty if the file has no figures of the compiler."""
         if all(trial.resources is None or trial.resources.registers is None for trial in self.trials.values()):
             return {}
-        spec = DeviceSpec.named(self.device)
-        machine = Machine.of(spec) if spec is not None else None
+        machine = Machine.of(DeviceSpec.named(self.device))
         return {config: _compilation(trial).with_residents(machine) for config, trial in self.trials.items()}
 
 
@@ -309,9 +308,9 @@ def _row_trial(row: _Row, unit_bytes: int) -> Trial:
 
 def _compilation(trial: Trial) -> Compiled:
     """The part of a trial that was known before its launch; a config that failed later did compile."""
-    if not (trial.status.facts.refused or trial.status is Status.DEFERRED):
-        return Compiled(trial.config, Status.OK, "", trial.resources, compile_s=trial.compile_s)
-    return Compiled(trial.config, trial.status, trial.error, trial.resources, compile_s=trial.compile_s)
+    was_known = trial.status.facts.refused or trial.status is Status.DEFERRED
+    status, reason = (trial.status, trial.error) if was_known else (Status.OK, "")
+    return Compiled(trial.config, status, reason, trial.resources, compile_s=trial.compile_s)
 
 
 def _row_ms(row: _Row) -> float:
@@ -355,16 +354,12 @@ def recording_of(run: Run) -> Recording:
     dtypes = (tensor["dtype"] for tensor in tensors if "dtype" in tensor)
     tunables = head.space.tunables
     axes = {name: [Config.from_json({name: value})[name] for value in values] for name, values in tunables.items()}
+    dtype = head.dtype or next(dtypes, "")  # that was asked for, or of the first tensor
     return Recording(
-        file=run.path.name,
-        kernel=head.key.kernel,
-        problem=head.shape or (),
-        dtype=head.dtype or next(dtypes, ""),  # that was asked for, or of the first tensor
-        device=str(head.key.device.get("name", "")),
-        space=_space(axes, list(trials.values())),
-        trials=trials,
+        file=run.path.name, kernel=head.key.kernel, problem=head.shape or (), dtype=dtype,
+        device=str(head.key.device.get("name", "")), space=_space(axes, list(trials.values())), trials=trials,
         arguments=head.key.problem,
-    )
+    )  # fmt: skip
 
 
 def _space(axes: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> ConfigSpace:
@@ -484,6 +479,5 @@ def recorded_work(recording: Mapping[str, Any]) -> Work | None:
 def recorded_model(recording: Mapping[str, Any], calibration: Calibration | None = None) -> Model | None:
     """The model of a recording's space on the device that it names; None if the model would make no forecast."""
     work = recorded_work(recording)
-    spec = DeviceSpec.named(str(recording.get("gpu", "")))
-    machine = Machine.of(spec, calibration) if spec is not None else None
+    machine = Machine.of(DeviceSpec.named(str(recording.get("gpu", ""))), calibration)
     return None if work is None or work.tiles is None or machine is None else Model(work, machine)

@@ -79,8 +79,7 @@ def live_replay(
     conditions = conditions or LiveConditions()
     clock = VirtualClock(conditions.compilers_s + _READ_S * texts_read / conditions.compilers)
     compilers = SimulatedCompilers(recording, clock, conditions.compilers)
-    spec = DeviceSpec.named(recording.device)
-    machine = Machine.of(spec) if spec is not None else None
+    machine = Machine.of(DeviceSpec.named(recording.device))
     feed = CompiledFeed.over(compilers, machine, effort, searcher, wait=compilers.wait)
     loop = TuningLoop(
         space=recording.space, searcher=searcher, effort=effort, log=RunLog(), listener=Silent(), feed=feed, start=0.0,
@@ -191,8 +190,7 @@ def priors_for(target: Recording, undeclared: bool = False) -> list[Prior]:
     model = None if uses_readings(target, undeclared) else recorded_model(target.head)
     if model is not None:
         return [model.prior]
-    readings, spec = recorded_readings(target), DeviceSpec.named(target.device)
-    machine = Machine.of(spec) if spec is not None else None
+    readings, machine = recorded_readings(target), Machine.of(DeviceSpec.named(target.device))
     if readings is None or machine is None:
         return []
     prior = readings.prior(machine, list(target.space))

@@ -297,7 +297,7 @@ def standing_json(one: PlacedConfig, machine: Machine) -> dict[str, Any]:
 
 def known_devices() -> dict[str, Machine]:
     """The machines of all devices for which the model makes forecasts, by the names of the table."""
-    machines = {name: _machine(name) for name in DeviceSpec.names()}
+    machines = {name: Machine.of(DeviceSpec.called(name)) for name in DeviceSpec.names()}
     return {name: machine for name, machine in machines.items() if machine is not None}
 
 
@@ -306,22 +306,13 @@ def device_named(name: str) -> tuple[str, Machine]:
 
     `DeviceError`: the table has no such device, or the model does not know its architecture.
     """
-    machines = known_devices()
-    machine = _machine(name)
+    machines, spec = known_devices(), DeviceSpec.called(name)
+    machine = Machine.of(spec)
     if machine is None:
-        fault = (
-            "is in the table, but the model does not know its architecture"
-            if DeviceSpec.called(name)
-            else "is not known"
-        )
+        fault = "is not known" if spec is None else "is in the table, but the model does not know its architecture"
         message = f"device {name!r} {fault}; the model knows {', '.join(machines)}"
         raise DeviceError(message, name, hint="for example --gpu 'NVIDIA H200'")
     return next((own for own, other in machines.items() if other == machine), name), machine
-
-
-def _machine(name: str) -> Machine | None:
-    spec = DeviceSpec.called(name)
-    return None if spec is None else Machine.of(spec)
 
 
 PRODUCT, ROWS, ATTENTION = "product", "rows", "attention"

@@ -21,7 +21,7 @@ from triton_ops.kernel_ir import LocalTraffic
 from triton_ops.lab.expectation import ACCUMULATED_BYTES
 from triton_ops.lab.ranking import expected_of
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.tuner import tune, uninterrupted
+from triton_ops.tuner import tune
 from triton_ops.values import Compiled, Resources, Status, warps_and_stages
 
 SIZE = Callable[[Config], "int | None"]
@@ -426,4 +426,4 @@ def _times(
         target, args, kwargs, space=[dict(one) for one in configs], shape=shape, dtype=dtype, search="exhaustive",
         effort="quick", keep=False,
     )  # fmt: skip
-    return {trial.config.text: trial.median_ms for trial in uninterrupted(result).trials if trial.ok}
+    return {trial.config.text: trial.median_ms for trial in result.uninterrupted().trials if trial.ok}

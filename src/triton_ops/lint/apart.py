@@ -18,7 +18,7 @@ from triton_ops.base import require
 from triton_ops.exceptions import DeviceError, KernelTypeError, TritonKernelError
 from triton_ops.lint.findings import LintReport
 from triton_ops.lint.memory_watch import PATIENCE, RunRecord, WatchRequest
-from triton_ops.processes import IdleProcesses, Surroundings, WorkerDiedError, WorkerHungError, WorkerProcess
+from triton_ops.processes import IdleProcesses, Surroundings, WorkerLostError, WorkerProcess
 
 
 class LostStepError(Exception):
@@ -79,7 +79,7 @@ def lint_apart(target: Any, rules: Sequence[str] | None, gpu: str | None, run: b
     while True:
         try:
             reply = _answer(request)
-        except (WorkerDiedError, WorkerHungError) as error:
+        except WorkerLostError as error:
             if error.during in request.omissions or len(request.omissions) == _MOST_LOST:
                 raise KernelTypeError(f"no process can read it: {error}", hint=_HINT) from error
             request = replace(request, omissions={**request.omissions, error.during: str(error)})
@@ -127,9 +127,8 @@ def run_watched(target: Any, limit_s: float = RUN_LIMIT_S) -> RunRecord:
         record = process.ask(request, whole_s, {}, "start", lambda answer: isinstance(answer, RunRecord))
         assert isinstance(record, RunRecord)
         return record
-    except WorkerHungError:
-        return RunRecord(whole=f"the interpreter did not end within {whole_s:g} s")
-    except WorkerDiedError as error:
-        return RunRecord(whole=f"the process that ran it failed: {error}")
+    except WorkerLostError as error:
+        late = f"the interpreter did not end within {whole_s:g} s"
+        return RunRecord(whole=late if error.hung else f"the process that ran it failed: {error}")
     finally:
         process.kill()

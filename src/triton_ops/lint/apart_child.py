@@ -6,7 +6,6 @@ import contextlib
 import os
 import resource
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -28,7 +27,7 @@ from triton_ops.lint.memory_watch import (
     named_tensors,
     watch_launches,
 )
-from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, die_with, import_heavy
+from triton_ops.processes import Child
 from triton_ops.values import Problem
 
 _SMALL = 16  # extents up to this are counts of heads, batches or ways, and stay nearly so
@@ -175,28 +174,19 @@ _MOST_BYTES = 4 << 30  # of memory that is written, for all that a file computes
 
 def main() -> None:
     """Answer requests until the pipe is closed: with a report, an error of the lint, or the record of a run."""
-    questions, answers, parent = (int(word) for word in sys.argv[2:5])
-    die_with(parent, Leftovers.own(), expendable=True)
+    child = Child()
     with contextlib.suppress(MissingDependencyError):  # which is the answer to every request
-        import_heavy(sys.argv[6:], "reading kernels")
-    me, connection = os.getpid(), ChildsEnd(questions, answers)
-
-    def send(message: object) -> None:
-        if os.getpid() != me:  # a file has forked this process
-            os._exit(1)
-        connection.send(message)
-
-    STEPS.tell = lambda step: send(StepStarted(step))
+        child.import_heavy(child.packages, "reading kernels")
+    STEPS.tell = lambda step: child.send(child.step(step))
     environment, folder = dict(settings.environment()), settings.current_folder()
-    while True:
-        try:
-            request = connection.receive()
-        except EOFError:
-            return
-        send(run_here(request) if isinstance(request, WatchRequest) else _answer(request))
-        settings.restore_environment(environment)  # for the next file
+
+    def answer(request: LintRequest | WatchRequest) -> object:
+        settings.restore_environment(environment)  # which the file before may have changed
         if folder is not None:
             os.chdir(folder)
+        return run_here(request) if isinstance(request, WatchRequest) else _answer(request)
+
+    child.serve(answer)
 
 
 def _answer(request: LintRequest) -> LintReport | TritonKernelError:

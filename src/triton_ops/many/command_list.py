@@ -20,7 +20,6 @@ from triton_ops.many.session import ManyResult, ProblemOutcome, run_jobs, run_op
 from triton_ops.request import TuneOptions, TuneProblem, TypedProblem
 from triton_ops.space import Config
 from triton_ops.terminal import ExitCode, Facts, folder_of, only_data_on_stdout
-from triton_ops.tuner import result_json
 from triton_ops.values import Tolerance
 
 _HEADER = ("", "kernel and problem", "median ms", "vs default", "config")
@@ -130,7 +129,7 @@ def _outcome_json(outcome: ProblemOutcome) -> dict[str, Any]:
         "label": outcome.label, "status": outcome.status,
         "reason": "" if outcome.error is None else str(outcome.error), "device": outcome.device,
         "began_s": outcome.began_s, "ended_s": outcome.ended_s,
-        "result": None if outcome.result is None else result_json(outcome.result),
+        "result": None if outcome.result is None else outcome.result.as_json,
     }  # fmt: skip
 
 

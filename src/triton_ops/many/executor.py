@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from triton_ops.compilation import SharedCpus
-from triton_ops.processes import start_thread
+from triton_ops.processes import Threads
 from triton_ops.tuner import Gate, Listener
 from triton_ops.values import TuningResult
 
@@ -105,7 +105,7 @@ class _Tune:
         self._tuned, self._before, self._begins = tuned, _dropped.get(job.name), False
         run = partial(copy_context().run, self._run)  # what the caller has set for launches holds for these too
         self.thread = threading.Thread(target=run, name=f"triton-ops {job.label}", daemon=True)
-        start_thread(self.thread)
+        Threads.begin(self.thread)
 
     def drop(self) -> None:
         self.gate.end()

@@ -26,7 +26,7 @@ from triton_ops.many.executor import Executor, ExecutorLostError, Job, LocalExec
 from triton_ops.many.problem import RunOptions, as_problem, job_of
 from triton_ops.many.ray_engine import engine_named
 from triton_ops.many.schedule import Estimate, Order, OrderStep, Planned, Schedule, estimates_of
-from triton_ops.processes import cleaned_up_on_sigterm
+from triton_ops.processes import TerminatedError
 from triton_ops.records import cache_folder, may_have_records, store_in
 from triton_ops.request import Effort, TuneOptions, TuneProblem
 from triton_ops.search import AnySearch
@@ -465,7 +465,7 @@ def run_jobs(
 def _run(
     jobs: Sequence[Job], options: RunOptions, view: Follows, start: float, executors_of: ExecutorsOf | None
 ) -> ManyRun:
-    with cleaned_up_on_sigterm():
+    with TerminatedError.cleaned_up():
         count = max(1, len(options.devices))
         shared_cpus = SharedCpus(Host.usable_cpus(), _SPARED * count, count)
         budget_s, cluster = options.budget_s, options.cluster

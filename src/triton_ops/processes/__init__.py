@@ -4,26 +4,17 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.processes.channel import ChildsEnd as ChildsEnd
     from triton_ops.processes.channel import GarbledError as GarbledError
-    from triton_ops.processes.child import Leftovers as Leftovers
     from triton_ops.processes.child import Surroundings as Surroundings
+    from triton_ops.processes.child import TerminatedError as TerminatedError
     from triton_ops.processes.child import Threads as Threads
-    from triton_ops.processes.child import command as command
-    from triton_ops.processes.child import die_with as die_with
-    from triton_ops.processes.child import import_heavy as import_heavy
-    from triton_ops.processes.child import new_mark as new_mark
-    from triton_ops.processes.child import start_thread as start_thread
     from triton_ops.processes.fork_server import ForkedProcess as ForkedProcess
     from triton_ops.processes.fork_server import ForkRequests as ForkRequests
     from triton_ops.processes.fork_server import ForkServer as ForkServer
+    from triton_ops.processes.fork_server import IdleProcesses as IdleProcesses
     from triton_ops.processes.fork_server import fork_servers as fork_servers
-    from triton_ops.processes.idle import IdleProcesses as IdleProcesses
-    from triton_ops.processes.signals import TerminatedError as TerminatedError
-    from triton_ops.processes.signals import cleaned_up_on_sigterm as cleaned_up_on_sigterm
-    from triton_ops.processes.worker_process import StepStarted as StepStarted
-    from triton_ops.processes.worker_process import WorkerDiedError as WorkerDiedError
-    from triton_ops.processes.worker_process import WorkerHungError as WorkerHungError
+    from triton_ops.processes.worker_process import Child as Child
+    from triton_ops.processes.worker_process import WorkerLostError as WorkerLostError
     from triton_ops.processes.worker_process import WorkerProcess as WorkerProcess
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -22,6 +22,8 @@ half the time (benchmarks/launch/start_up.py).
 
 The folder belongs to this user alone, unlike the folder of records, which may be shared: bytecode is code, and code of
 other users must not be run. The folder only saves time, so a failure to use it is no error and gives no warning.
+
+SIGTERM ends a tune as Ctrl-C does, with everything cleaned up, and then ends the process as usual.
 """
 
 from __future__ import annotations
@@ -42,13 +44,15 @@ import sysconfig
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from importlib.util import MAGIC_NUMBER, cache_from_source, find_spec, source_hash
 from pathlib import Path
+from types import FrameType
 from typing import IO, Any, TypeVar
 
 import platformdirs
@@ -124,16 +128,16 @@ def started_to_last(start: Callable[[], Made]) -> Made:
     return future.result()
 
 
-def start_thread(thread: threading.Thread) -> None:
-    """Start a thread; `DeviceError` where the system has no thread left."""
-    try:
-        thread.start()
-    except RuntimeError as error:
-        raise _no_thread(error) from error
-
-
 class Threads(ThreadPoolExecutor):
     """An executor whose `submit` raises `DeviceError` where the system has no thread left."""
+
+    @staticmethod
+    def begin(thread: threading.Thread) -> None:
+        """Start a thread; `DeviceError` where the system has no thread left."""
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise _no_thread(error) from error
 
     def submit(self, fn: Callable[..., Made], /, *args: Any, **kwargs: Any) -> Future[Made]:
         """As of the class above."""
@@ -509,3 +513,34 @@ def _watch(parent: int) -> None:
     while os.getppid() == parent:
         pause.wait(0.5)
     os.killpg(0, signal.SIGKILL)
+
+
+class TerminatedError(BaseException):
+    """SIGTERM has arrived. The class is not an `Exception`, so that no handler of candidates' failures catches it."""
+
+    @classmethod
+    @contextmanager
+    def cleaned_up(cls) -> Iterator[None]:
+        """While the context is open, SIGTERM unwinds the stack before the process ends: workers end, locks are freed.
+
+        Nothing is changed where the caller has a handler for SIGTERM, or outside of the main thread, which alone may
+        set handlers.
+        """
+        is_main = threading.current_thread() is threading.main_thread()
+        if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+            yield
+            return
+        signal.signal(signal.SIGTERM, _unwind)
+        try:
+            yield
+        except cls:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _unwind(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not cut the cleaning short
+    raise TerminatedError

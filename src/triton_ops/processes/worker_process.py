@@ -1,4 +1,4 @@
-"""The parent's handle of a worker process: it asks one question at a time, each with time limits.
+"""The two ends of a worker process: a handle that asks one question at a time, each with time limits, and its child.
 
 The worker is a new interpreter with its own imports. `multiprocessing` would run the caller's script again in it, and
 most scripts tune at their top level. The worker has a process group of its own, so that Ctrl-C reaches only the caller,
@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -19,16 +20,19 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from triton_ops import settings
 from triton_ops.base import TemporaryFolder
 from triton_ops.exceptions import DeviceError
-from triton_ops.processes.channel import AwakeClock, Channel, GarbledError
+from triton_ops.processes.channel import AwakeClock, Channel, ChildsEnd, GarbledError
 from triton_ops.processes.child import (
     OUTSIDE,
     Leftovers,
     command,
+    die_with,
     end_family,
     environment,
     file_in_memory,
+    import_heavy,
     new_mark,
     pipe,
     started_to_last,
@@ -46,24 +50,71 @@ class StepStarted:
     step: str
 
 
-class WorkerDiedError(Exception):
+class WorkerLostError(Exception):
     """The worker ended without an answer during the step that it announced last.
 
-    `outside` is whether a signal that people and systems send ended it, rather than a crash.
+    `hung` is whether it did not answer in time, and was killed; `outside`, whether a signal that people and systems
+    send ended it, rather than a crash.
     """
 
-    def __init__(self, message: str, during: str, outside: bool) -> None:
+    def __init__(self, message: str, during: str, *, hung: bool = False, outside: bool = False) -> None:
         super().__init__(message)
-        self.during = during
-        self.outside = outside
+        self.during, self.hung, self.outside = during, hung, outside
 
 
-class WorkerHungError(Exception):
-    """The worker did not answer in time during the step that it announced last, and was killed."""
+class Child:
+    """This process as the program of a worker, which answers questions until the pipe is closed.
 
-    def __init__(self, message: str, during: str) -> None:
-        super().__init__(message)
-        self.during = during
+    It is made before anything else, and dies with its parent from then on. `packages` are to be imported, and `device`
+    is the one to be readied.
+    """
+
+    def __init__(self) -> None:
+        questions, answers, parent = (int(word) for word in sys.argv[2:5])
+        self.die_with(parent)
+        self.device, self.packages = sys.argv[5], tuple(sys.argv[6:])
+        self._pid, self._end = os.getpid(), ChildsEnd(questions, answers)
+        self.receive = self._end.receive
+
+    import_heavy = staticmethod(import_heavy)
+    strays = staticmethod(Leftovers.strays)
+
+    @staticmethod
+    def die_with(parent: int) -> None:
+        """Have this process and all that it starts end with its parent; where memory runs out it ends first."""
+        die_with(parent, Leftovers.own(), expendable=True)
+
+    @staticmethod
+    def start(module: str, *words: object, pass_fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+        """Start another program, whose `main` finds this process's id and `words`, with a pipe as its input.
+
+        Raises `OSError` or `DeviceError` where no process can be started.
+        """
+        return subprocess.Popen(
+            command(module, os.getpid(), *words), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, pass_fds=pass_fds, start_new_session=True,
+            env=settings.for_child({}, new_mark()),
+        )  # fmt: skip
+
+    @staticmethod
+    def step(name: str) -> StepStarted:
+        """The message that a step begins."""
+        return StepStarted(name)
+
+    def send(self, message: object) -> None:
+        """Send a message; a copy of this process, which code of the user's has forked, ends here."""
+        if os.getpid() != self._pid:
+            os._exit(1)
+        self._end.send(message)
+
+    def serve(self, answer: Callable[[Any], object]) -> None:
+        """Answer each question until the pipe is closed."""
+        while True:
+            try:
+                question = self.receive()
+            except EOFError:
+                return
+            self.send(answer(question))
 
 
 class WorkerProcess:
@@ -178,8 +229,7 @@ class WorkerProcess:
         whether a message answers the question: the code that is tried may have written it.
 
         Raises:
-            WorkerDiedError: The worker died, or wrote what is no answer and was killed.
-            WorkerHungError: The worker did not answer in time, and was killed.
+            WorkerLostError: The worker died, did not answer in time, or wrote what is no answer and was killed.
         """
         clock = AwakeClock()
         self.step = step
@@ -215,7 +265,7 @@ class WorkerProcess:
             self._channel.finish(clock, whole_s)
         except TimeoutError as error:
             self.kill()
-            raise WorkerHungError(f"it did not take its task within {whole_s:g} s", self.step) from error
+            raise WorkerLostError(f"it did not take its task within {whole_s:g} s", self.step, hung=True) from error
         except GarbledError as error:  # by what ran before this question, so that nothing of it is to blame
             raise self._garbled_error(error, outside=True) from error
         except OSError as error:
@@ -227,23 +277,23 @@ class WorkerProcess:
         except TimeoutError as error:
             self.kill()
             what, limit_s = (self.step, own_s) if own_until_s <= whole_s else ("trial", whole_s)
-            raise WorkerHungError(f"its {what} did not end within {limit_s:g} s", self.step) from error
+            raise WorkerLostError(f"its {what} did not end within {limit_s:g} s", self.step, hung=True) from error
         except GarbledError as error:
             raise self._garbled_error(error, outside=False) from error
         except (EOFError, OSError) as error:
             raise self._dead(self.step) from error
 
-    def _garbled_error(self, error: GarbledError, outside: bool) -> WorkerDiedError:
+    def _garbled_error(self, error: GarbledError, outside: bool) -> WorkerLostError:
         self.kill()
         message = f"its process wrote {error} into its connection during its {self.step}, and was ended"
-        return WorkerDiedError(message, self.step, outside)
+        return WorkerLostError(message, self.step, outside=outside)
 
-    def _dead(self, step: str) -> WorkerDiedError:
+    def _dead(self, step: str) -> WorkerLostError:
         has_ended = self._await_end()
         self.kill()
         code = self._process.returncode if has_ended else None
         last = next((line for line in reversed(self._lines) if line), "")
-        return WorkerDiedError(_ending(code, step, last), step, code is not None and -code in OUTSIDE)
+        return WorkerLostError(_ending(code, step, last), step, outside=code is not None and -code in OUTSIDE)
 
     def _await_end(self) -> bool:
         clock = AwakeClock()

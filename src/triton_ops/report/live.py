@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import socket
 import subprocess
@@ -15,10 +14,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from triton_ops import settings
 from triton_ops.base import Page
 from triton_ops.exceptions import DeviceError, RunLogError
-from triton_ops.processes import command, new_mark
+from triton_ops.processes import Child
 from triton_ops.records import Run
 from triton_ops.report.report_page import live_page, run_data
 from triton_ops.report.run_facts import Report
@@ -180,11 +178,8 @@ class _Watch:
     def _serve(self, log: Path) -> None:
         token = PageServer.new_token()
         try:
-            self._process = subprocess.Popen(
-                command("triton_ops.report.server_process", os.getpid(), self._bound.fileno(), log.absolute()),
-                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                pass_fds=(self._bound.fileno(),), start_new_session=True, env=settings.for_child({}, new_mark()),
-            )  # fmt: skip
+            descriptor, program = self._bound.fileno(), "triton_ops.report.server_process"
+            self._process = Child.start(program, descriptor, log.absolute(), pass_fds=(descriptor,))
             assert self._process.stdin is not None
             self._process.stdin.write(f"{token}\n".encode())  # not an argument, which other users could read
             self._process.stdin.flush()

@@ -11,7 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
-from triton_ops.processes import Leftovers, die_with
+from triton_ops.processes import Child
 from triton_ops.report.live import GrowingReport
 from triton_ops.terminal import PageServer
 
@@ -24,7 +24,7 @@ _LOOK_S = 0.1
 def main() -> None:
     """Serve a run log until the input ends."""
     parent, descriptor = int(sys.argv[2]), int(sys.argv[3])
-    die_with(parent, Leftovers.own(), expendable=True)
+    Child.die_with(parent)
     os.nice(_LOWEST)
     token = sys.stdin.readline().strip()
     growing = GrowingReport(Path(sys.argv[4]))

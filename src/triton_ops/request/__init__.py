@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from triton_ops.request.request import TuneOptions as TuneOptions
     from triton_ops.request.request import TuneProblem as TuneProblem
     from triton_ops.request.request import TuneRequest as TuneRequest
-    from triton_ops.request.request import device_for as device_for
-    from triton_ops.request.request import device_of as device_of
-    from triton_ops.request.request import spec_of as spec_of
     from triton_ops.request.typed import TypedProblem as TypedProblem
     from triton_ops.request.typed import module_at as module_at
     from triton_ops.request.typed import named_object as named_object

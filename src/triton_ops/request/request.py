@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from triton_ops.backend import (
     Arguments,
     Compiler,
+    CompilesAhead,
     FunctionKernel,
     Kernel,
     Operation,
-    Packed,
     Protection,
     Source,
-    TritonKernel,
 )
 from triton_ops.base import canonical_json, is_positive
 from triton_ops.device import DeviceSpec, Target, TorchDevice, gpu_missing, probe
@@ -144,8 +143,10 @@ class Task(KernelProblem):
 
     def compiler(self) -> Compiler | None:
         """The compiler of the kernel's configs, for processes without the device; None if nothing is compiled."""
+        if not isinstance(self.kernel, CompilesAhead):
+            return None
         target = None if self.device.kind == "cpu" else Target.of(self.device)
-        return Compiler.of(self.kernel, self.arguments_or_specs, target, self.space.members)
+        return self.kernel.compiler(self.arguments_or_specs, target, self.space.members)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,12 +188,100 @@ class TuneRequest(KernelProblem):
     @property
     def addresses(self) -> list[str]:
         """The names of the caller's own arguments that hold addresses of memory, as of `names_of_addresses`."""
-        return [] if self.originals is None else Packed.names_of_addresses(self.originals)
+        return [] if self.originals is None else Protection.names_of_addresses(self.originals)
 
     def task(self) -> Task:
         """The task of this request, the tunables of whose space must fit the kernel's parameters."""
         self.kernel.check(self.space.tunables, self.arguments_or_specs)
         return Task(**self.common, space=self.space, work=self.work, named=self.named)
+
+
+def device_for(device: str | None, runs_on: str, who: str) -> str:
+    """The torch name of the device for an operation that runs on `cuda`, `cpu` or `any`; a `DeviceError` without."""
+    if device is not None and runs_on != "any" and device.partition(":")[0] != runs_on:
+        raise DeviceError(f"{who} runs on {runs_on}, not on {device}", runs_on, device, hint=f"use --device {runs_on}")
+    if device is not None:
+        return _with_index(device)
+    if runs_on == "any":
+        return "cpu" if gpu_missing() else TorchDevice.current_name()
+    if runs_on == "cuda" and (missing := gpu_missing()):
+        raise DeviceError(
+            f"{who} runs on a GPU, and there is none: {missing}",
+            "cuda",
+            "cpu",
+            hint="run it on a machine with a GPU; `triton-ops doctor` says what works here",
+        )
+    return _with_index(runs_on)
+
+
+def device_of(arguments: Arguments, device: str | None) -> str:
+    """The torch name of the device of the tensors, one and the named one; without any, `device` or `cpu`."""
+    places = sorted({str(tensor.device) for tensor in arguments.tensors()})
+    if len({place for place in places if place != "cpu"}) > 1:
+        raise DeviceError(f"the arguments are on several devices: {', '.join(places)}", places[0], places[-1])
+    place = next((place for place in places if place != "cpu"), "cpu")
+    if place == "meta":
+        raise DeviceError(
+            "the arguments are on the device meta, which holds no numbers", "cpu or cuda", place,
+            hint="give tensors that are on the device for which a winner is asked",
+        )  # fmt: skip
+    if device is not None and places and device not in (place, place.partition(":")[0]):
+        raise DeviceError(f"the arguments are on {place}, not on {device}", device, place, hint=f"use device={place!r}")
+    return place if places or device is None else _with_index(device)
+
+
+def _with_index(device_name: str) -> str:
+    """The device's name; `cuda` with the number of the current GPU, which is another one in other threads."""
+    return TorchDevice.current_name() if device_name == "cuda" else device_name
+
+
+def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
+    places = arguments.positional_names(kernel)
+    names = [name or f"arg{place}" for place, name in enumerate(places)]
+    items = [*zip(names, arguments.positional, strict=True), *arguments.keyword.items()]
+    specs = tuple((name, spec_of(value)) for name, value in items)
+    texts = [str(spec) for _, spec in specs if spec is not None]
+    label = ", ".join(texts[:4]) + (", …" if len(texts) > 4 else "")
+    return specs, label
+
+
+def spec_of(value: Any) -> TensorSpec | Scalar:
+    """An argument as it stands in a problem: the spec of a tensor, a scalar itself, any other object as text."""
+    if Arguments.is_tensor(value):
+        return TensorSpec.of(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        if value.shape == () and not hasattr(value, "__setitem__"):  # a number of NumPy's, which nobody can change
+            return spec_of(value.item())
+        strides = getattr(value, "strides", None)  # in bytes: the memory order of numpy's arrays
+        return f"{type(value).__name__} {tuple(value.shape)} {value.dtype}{'' if strides is None else f' {strides}'}"
+    if Arguments.is_descriptor(value):
+        return _descriptor(value)
+    if type(value).__name__ in ("dtype", "constexpr"):  # of torch, NumPy or Triton; they tell themselves as text
+        return f"{type(value).__name__} {value}"
+    if isinstance(value, (list, tuple, dict)):
+        inner = Arguments((value,)).map(lambda tensor: str(TensorSpec.of(tensor))).positional[0]
+        try:
+            return canonical_json(inner)
+        except (TypeError, ValueError):
+            pass  # a container of objects that JSON cannot hold
+    return _object(value)
+
+
+def _descriptor(value: Any) -> str:
+    base = TensorSpec.of(value.base) if Arguments.is_tensor(value.base) else spec_of(value.base)
+    layout = f", layout {value.layout}" if hasattr(value, "layout") else ""
+    parts = [f"{name} {'x'.join(map(str, getattr(value, name)))}" for name in ("shape", "strides", "block_shape")]
+    return f"descriptor of {base}: {', '.join(parts)}, padding {getattr(value, 'padding', None)}{layout}"
+
+
+def _object(value: Any) -> str:
+    """The identity of an argument that is neither tensor nor scalar, as text; if it has none, the reason."""
+    source = Source.of(value)
+    if source.unknown is not None:
+        return f"{Key.UNKNOWN}: {source.unknown}"
+    return f"{type(value).__module__}.{type(value).__qualname__} {source.fingerprint}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,6 +316,10 @@ class TuneProblem:
     check: Callable[[Any, Any], Any] | None = None
     cold: bool = True
     weight: float = 1.0
+
+    device_for = staticmethod(device_for)
+    device_of = staticmethod(device_of)
+    spec_of = staticmethod(spec_of)
 
     def __post_init__(self) -> None:
         if not is_positive(self.weight):
@@ -354,96 +447,8 @@ def with_configs(
 ) -> tuple[Operation | Kernel | Callable[..., Any], Any]:
     """`target` with what the configs of `space` bring, hooks and files, and the space without hooks."""
     if isinstance(target, Operation):
-        kernel, plain = TritonKernel.kernel_and_space(target.kernel, space)
+        kernel, plain = FunctionKernel.kernel_and_space(target.kernel, space)
         return target if kernel is target.kernel else replace(target, kernel=kernel), plain
     if space is None or isinstance(space, ConfigSpace):
         return target, space
-    return TritonKernel.kernel_and_space(FunctionKernel.as_kernel(target), space)
-
-
-def device_for(device: str | None, runs_on: str, who: str) -> str:
-    """The torch name of the device for an operation that runs on `cuda`, `cpu` or `any`; a `DeviceError` without."""
-    if device is not None and runs_on != "any" and device.partition(":")[0] != runs_on:
-        raise DeviceError(f"{who} runs on {runs_on}, not on {device}", runs_on, device, hint=f"use --device {runs_on}")
-    if device is not None:
-        return _with_index(device)
-    if runs_on == "any":
-        return "cpu" if gpu_missing() else TorchDevice.current_name()
-    if runs_on == "cuda" and (missing := gpu_missing()):
-        raise DeviceError(
-            f"{who} runs on a GPU, and there is none: {missing}",
-            "cuda",
-            "cpu",
-            hint="run it on a machine with a GPU; `triton-ops doctor` says what works here",
-        )
-    return _with_index(runs_on)
-
-
-def device_of(arguments: Arguments, device: str | None) -> str:
-    """The torch name of the device of the tensors, one and the named one; without any, `device` or `cpu`."""
-    places = sorted({str(tensor.device) for tensor in arguments.tensors()})
-    if len({place for place in places if place != "cpu"}) > 1:
-        raise DeviceError(f"the arguments are on several devices: {', '.join(places)}", places[0], places[-1])
-    place = next((place for place in places if place != "cpu"), "cpu")
-    if place == "meta":
-        raise DeviceError(
-            "the arguments are on the device meta, which holds no numbers", "cpu or cuda", place,
-            hint="give tensors that are on the device for which a winner is asked",
-        )  # fmt: skip
-    if device is not None and places and device not in (place, place.partition(":")[0]):
-        raise DeviceError(f"the arguments are on {place}, not on {device}", device, place, hint=f"use device={place!r}")
-    return place if places or device is None else _with_index(device)
-
-
-def _with_index(device_name: str) -> str:
-    """The device's name; `cuda` with the number of the current GPU, which is another one in other threads."""
-    return TorchDevice.current_name() if device_name == "cuda" else device_name
-
-
-def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
-    places = arguments.positional_names(kernel)
-    names = [name or f"arg{place}" for place, name in enumerate(places)]
-    items = [*zip(names, arguments.positional, strict=True), *arguments.keyword.items()]
-    specs = tuple((name, spec_of(value)) for name, value in items)
-    texts = [str(spec) for _, spec in specs if spec is not None]
-    label = ", ".join(texts[:4]) + (", …" if len(texts) > 4 else "")
-    return specs, label
-
-
-def spec_of(value: Any) -> TensorSpec | Scalar:
-    """An argument as it stands in a problem: the spec of a tensor, a scalar itself, any other object as text."""
-    if Arguments.is_tensor(value):
-        return TensorSpec.of(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        if value.shape == () and not hasattr(value, "__setitem__"):  # a number of NumPy's, which nobody can change
-            return spec_of(value.item())
-        strides = getattr(value, "strides", None)  # in bytes: the memory order of numpy's arrays
-        return f"{type(value).__name__} {tuple(value.shape)} {value.dtype}{'' if strides is None else f' {strides}'}"
-    if Arguments.is_descriptor(value):
-        return _descriptor(value)
-    if type(value).__name__ in ("dtype", "constexpr"):  # of torch, NumPy or Triton; they tell themselves as text
-        return f"{type(value).__name__} {value}"
-    if isinstance(value, (list, tuple, dict)):
-        inner = Arguments((value,)).map(lambda tensor: str(TensorSpec.of(tensor))).positional[0]
-        try:
-            return canonical_json(inner)
-        except (TypeError, ValueError):
-            pass  # a container of objects that JSON cannot hold
-    return _object(value)
-
-
-def _descriptor(value: Any) -> str:
-    base = TensorSpec.of(value.base) if Arguments.is_tensor(value.base) else spec_of(value.base)
-    layout = f", layout {value.layout}" if hasattr(value, "layout") else ""
-    parts = [f"{name} {'x'.join(map(str, getattr(value, name)))}" for name in ("shape", "strides", "block_shape")]
-    return f"descriptor of {base}: {', '.join(parts)}, padding {getattr(value, 'padding', None)}{layout}"
-
-
-def _object(value: Any) -> str:
-    """The identity of an argument that is neither tensor nor scalar, as text; if it has none, the reason."""
-    source = Source.of(value)
-    if source.unknown is not None:
-        return f"{Key.UNKNOWN}: {source.unknown}"
-    return f"{type(value).__module__}.{type(value).__qualname__} {source.fingerprint}"
+    return FunctionKernel.kernel_and_space(FunctionKernel.as_kernel(target), space)

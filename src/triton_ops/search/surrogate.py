@@ -43,14 +43,17 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.base import require
-from triton_ops.space import Config, ConfigSpace, Tunable, Value
+from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Compiled, Measurement, Trial
+
+if TYPE_CHECKING:
+    from triton_ops.space import Tunable, Value
 
 Floats: TypeAlias = NDArray[np.float64]
 

@@ -24,7 +24,7 @@ from triton_ops.ship.targets import Targets, as_target, is_declared
 from triton_ops.ship.verification import Verdict, verify
 from triton_ops.space import Config
 from triton_ops.terminal import Device, ExitCode, Facts, folder_of, only_data_on_stdout, option, stderr
-from triton_ops.tuner import ProgressBar, result_json
+from triton_ops.tuner import ProgressBar
 
 _VERDICT_HEADER = ("outcome", "kernel", "problem", "device", "config")
 _NOTHING = (
@@ -122,7 +122,7 @@ def _verdict_json(verdict: Verdict) -> dict[str, Any]:
     return {
         "outcome": verdict.outcome, "reason": verdict.reason, "at": verdict.at, "regret": verdict.regret,
         "entry": msgspec.to_builtins(verdict.entry, enc_hook=Config.encode),
-        "result": None if verdict.result is None else result_json(verdict.result),
+        "result": None if verdict.result is None else verdict.result.as_json,
     }  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def tune_from_misses(run: ListedTune, targets: Sequence[str], most: int | None, 
 
 
 def _miss_outcome_json(outcome: MissOutcome) -> dict[str, Any]:
-    result = None if outcome.result is None else result_json(outcome.result)
+    result = None if outcome.result is None else outcome.result.as_json
     facts = {"outcome": _word(outcome), "stored": outcome.stored, "reason": outcome.reason}
     return {**outcome.miss.as_json, "result": result, **facts}
 

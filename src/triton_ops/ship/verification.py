@@ -31,7 +31,7 @@ from triton_ops.ship.entries import UNREACHABLE, BoundEntry, bound
 from triton_ops.ship.preparing import Program, compiled, programs_of
 from triton_ops.ship.targets import Targets, made_on
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.tuner import Listener, RequestedTune, uninterrupted
+from triton_ops.tuner import Listener, RequestedTune
 from triton_ops.values import Key, Mapper, Problem, TensorSpec, Trial, TuningResult
 
 _FRACTIONS = ("float", "bfloat", "complex")
@@ -229,12 +229,12 @@ class _Measuring:
         with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
             options = replace(options, cache_dir=folder)
             if case.specs is None:
-                return uninterrupted(self._called(case, device, options))
+                return self._called(case, device, options).uninterrupted()
             cold = case.entry.measured is None or case.entry.measured.cache_state == "cold"
             rivals = _rivals(case.entry, case.space, self.most_neighbours)
             problem = TuneProblem(target=case.target, kwargs=made_on(case.specs, device), space=rivals, cold=cold)
             request = problem.measurable(device, options.seed)
-            return uninterrupted(RequestedTune(request=request, options=options, listener=self.listener).result())
+            return RequestedTune(request=request, options=options, listener=self.listener).result().uninterrupted()
 
     def _called(self, case: BoundEntry, device: str, options: TuneOptions) -> TuningResult:
         entry, noted_call = case.entry, case.entry.call

@@ -7,12 +7,9 @@ Linux counts for every thread how long it was ready and waited for a CPU. On a h
 2 ms takes 2 ms or 6 ms, depending on whether the thread loses its CPU meanwhile; without that wait it takes 2 ms each
 time.
 
-A round of a comparison in which a GPU was slowed, or used by others, does not count. After every round the clocks,
-power, temperature and the reasons why the driver holds the clocks back are read from the GPU's sensors. A round that
-ends with a slowdown (thermal, power brake) is discarded for all candidates alike, because discarding single candidates
-would select on the outcome. The power cap is no fault, since matrix products always run at the cap: the guard records
-it and keeps the round. A round during which another process has used the GPU is discarded in the same way. The guard
-only reads, and changes no setting of the device.
+A round of a comparison in which a GPU was slowed (thermal, power brake), or used by others, does not count, for all
+candidates alike: discarding single candidates would select on the outcome. The power cap is no fault, since matrix
+products always run at the cap. The guard only reads sensors, and changes no setting of the device.
 """
 
 from __future__ import annotations
@@ -323,7 +320,6 @@ _CLOCK_CHANGE = 0.03  # a larger share of difference between the clocks of two r
 _MOST_LOST = 0.2  # a larger share of discarded rounds makes the confidence in the race low
 _MOST_READINGS = 512  # twice the longest race
 
-Sleep: TypeAlias = "Callable[[float], None]"
 _Number = TypeVar("_Number", int, float)
 
 
@@ -417,7 +413,9 @@ class SensorGuard:
     this was made; None asks the sensors, from now on.
     """
 
-    def __init__(self, sensors: Sensors, *, sleep: Sleep = time.sleep, others: Others | None = None) -> None:
+    def __init__(
+        self, sensors: Sensors, *, sleep: Callable[[float], None] = time.sleep, others: Others | None = None
+    ) -> None:
         weakref.finalize(self, sensors.close)
         self._sensors = sensors
         self._others = Others(sensors) if others is None else others
@@ -525,7 +523,10 @@ def guard_for(device_name: str, since_s: float | None = None) -> Guard:
     from `since_s` on, seconds since 1970; None is now.
     """
     try:
-        sensors = TorchDevice(device_name).sensors(probe(device_name))
+        place, device = TorchDevice(device_name), probe(device_name)
+        if why := place.unwatched(device):
+            return Unguarded(why)
+        sensors = place.sensors(device)
         return SensorGuard(sensors, others=Others(sensors, since_s))
     except Exception as error:  # noqa: BLE001 - a race must not fail because its guard cannot work
         return Unguarded(str(error) or type(error).__name__)

@@ -11,13 +11,10 @@ if TYPE_CHECKING:
     from triton_ops.tuner.progress import RunPlan as RunPlan
     from triton_ops.tuner.progress import RunProgress as RunProgress
     from triton_ops.tuner.progress import Silent as Silent
-    from triton_ops.tuner.progress import result_json as result_json
-    from triton_ops.tuner.progress import versions as versions
     from triton_ops.tuner.proposals import CompiledFeed as CompiledFeed
     from triton_ops.tuner.proposals import Gate as Gate
     from triton_ops.tuner.session import release_processes as release_processes
     from triton_ops.tuner.session import tune as tune
-    from triton_ops.tuner.session import uninterrupted as uninterrupted
     from triton_ops.tuner.tuning import RequestedTune as RequestedTune
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeAlias
 
 from triton_ops.evaluation import StationFacts
 from triton_ops.exceptions import SettingsError
-from triton_ops.processes import start_thread
+from triton_ops.processes import Threads
 from triton_ops.records import Quarantine, RunLog, TrialOrigin
 from triton_ops.request import Budget, Effort
 from triton_ops.search import Search, Searcher
@@ -260,7 +260,7 @@ class _TrialThread:
         self._closed = False
         name = f"{threading.current_thread().name}, trials"  # a run of many problems has a thread for each
         self._thread = threading.Thread(target=partial(copy_context().run, self._serve), name=name, daemon=True)
-        start_thread(self._thread)
+        Threads.begin(self._thread)
 
     def begin(self, attempt: _Attempt) -> _Attempt:
         """Make an attempt after those before it; what this returns waits for its trial."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.progress import Task as ProgressTask
 from rich.text import Text
 
-from triton_ops.base import available, escaped
+from triton_ops.base import Host, escaped
 from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import Outcome, StationFacts
 from triton_ops.exceptions import SettingsError, TuningFailedError
@@ -29,43 +26,8 @@ from triton_ops.space import Config, Members, SpaceSize
 from triton_ops.timing import GuardSummary
 from triton_ops.values import KernelMetrics, Key, Measurement, Problem, Resources, Status, Trial, TuningResult, Work
 
-
-def result_json(result: TuningResult) -> dict[str, Any]:
-    """A result as plain JSON values, without its trials."""
-    return {
-        "best_config": dict(Config(result.best_config)),
-        "metrics": msgspec.to_builtins(result.metrics),
-        "problem": result.problem_size,
-        "device": result.device,
-        "from_cache": result.from_cache,
-        "default": None if result.default is None else dict(result.default.config),
-        "default_ms": result.default.median_ms if result.default is not None and result.default.ok else None,
-        "gain": result.gain,
-        "ties": [dict(config) for config in result.ties],
-        "noise": result.noise,
-        "gain_interval": result.gain_interval,
-        "confidence": result.confidence,
-        "unproven": result.unproven,
-        "guard": result.guard,
-        "stopped": result.stopped,
-        "elapsed_s": result.elapsed_s,
-        "place": result.place,
-        "verified": result.verified,
-        "notes": list(result.notes),
-        "waited_s": result.waited_s,
-        "mode": result.mode,
-        "run": result.run,
-        "totals": result.totals,
-        "failures": [
-            {"config": dict(trial.config), "status": trial.status.value, "error": trial.error}
-            for trial in result.failures
-        ],
-    }
-
-
 _FAILED = frozenset(status.value for status in Status if status is not Status.OK)
 _LISTED_FAILURES = 3
-_COMPARED_PACKAGES = ("torch", "triton")
 
 
 def metrics_of(times: Measurement | Timing, work: Work | None, device: DeviceSpec) -> KernelMetrics:
@@ -122,7 +84,7 @@ def record_of(
         stopped=stopped,
         elapsed_s=round(elapsed_s, 3),
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        versions=versions(),
+        versions=Host.versions(),
         run=run,
         place=facts.place,
         notes=(*facts.notes, *notes),
@@ -217,23 +179,6 @@ def failed(task: Task, trials: Sequence[Trial], doubts: Sequence[str] = (), susp
         traces=[trial.trace for trial in trials],
         hint=doubts[0] if doubts else "every reason is in the error's `failures`; -v prints them, with traces",
     )
-
-
-@lru_cache(maxsize=1)
-def _versions() -> Mapping[str, str]:
-    versions: dict[str, Any] = {"python": platform.python_version()}
-    for name in ("triton-ops", *_COMPARED_PACKAGES):
-        if name == "triton-ops" or available(name):
-            try:
-                versions[name] = importlib.metadata.version(name)
-            except importlib.metadata.PackageNotFoundError:  # the package runs from a source tree and is not installed
-                continue
-    return versions
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python, this package, torch and Triton."""
-    return dict(_versions())
 
 
 @dataclass(frozen=True, kw_only=True)

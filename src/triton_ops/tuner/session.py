@@ -272,10 +272,3 @@ def tune(
         same = partial(request.named.makes, request.problem) if request.named is not None else lambda: True
         remember(call, target, space, request.kernel, checks, path, result, same)
     return result
-
-
-def uninterrupted(result: TuningResult) -> TuningResult:
-    """The result of a tune that is a step of something longer, which Ctrl-C ends by a `KeyboardInterrupt`."""
-    if result.stopped == "interrupted":
-        raise KeyboardInterrupt
-    return result

@@ -13,12 +13,12 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from triton_ops.backend import Packed
-from triton_ops.base import Folder
+from triton_ops.base import Folder, Host
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.device import Calibration, CpuLoad, DeviceSpec, Machine
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError
-from triton_ops.processes import WorkerProcess, cleaned_up_on_sigterm
+from triton_ops.processes import TerminatedError, WorkerProcess
 from triton_ops.records import (
     RECORDS,
     Finalist,
@@ -42,7 +42,7 @@ from triton_ops.search import Prior, Search, Searcher, make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.loop import DirectFeed, TuningLoop
 from triton_ops.tuner.priors import coming_priors, readiness, searcher_over, transfers_to, winners_nearby
-from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of, versions
+from triton_ops.tuner.progress import Listener, ProgressBar, RunPlan, failed, record_of, result_of
 from triton_ops.tuner.proposals import (
     CompiledFeed,
     Compiles,
@@ -241,7 +241,7 @@ class RequestedTune:
         _check_addresses(self.request, stations)
         task, keep = self.request.task(), self.options.keep
         folder = Folder(self.folder).ensure() if keep else Path(self.folder)
-        with cleaned_up_on_sigterm(), _only_one(folder if keep else None, self.key) as (runs, quarantine):
+        with TerminatedError.cleaned_up(), _only_one(folder if keep else None, self.key) as (runs, quarantine):
             if (result := self.known()) is not None:
                 return result
             store = store_in(self.folder) if keep else MemoryStore(RECORDS)
@@ -411,7 +411,7 @@ class Tuning:
         log = RunLog(self.runs.path(run_id), self.start, root=root)
         calibration = None if root is None or self.task.work is None else Calibration.load(root, self.task.device.name)
         log.begin(Head.of(
-            run_id, self.key, self.task, effort, seed=self.options.seed, versions=versions(), started=started,
+            run_id, self.key, self.task, effort, seed=self.options.seed, versions=Host.versions(), started=started,
             calibration=calibration,
         ))  # fmt: skip
         return log

@@ -13,6 +13,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
+
 from triton_ops.base import Count, NotNegative, escaped, gain_text
 from triton_ops.space import Config
 
@@ -440,6 +442,45 @@ class TuningResult:
         if self.default is None or not self.default.ok or self.metrics.latency_ms <= 0:
             return None
         return self.default.median_ms / self.metrics.latency_ms
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """The result as plain JSON values, without its trials."""
+        return {
+            "best_config": dict(Config(self.best_config)),
+            "metrics": msgspec.to_builtins(self.metrics),
+            "problem": self.problem_size,
+            "device": self.device,
+            "from_cache": self.from_cache,
+            "default": None if self.default is None else dict(self.default.config),
+            "default_ms": self.default.median_ms if self.default is not None and self.default.ok else None,
+            "gain": self.gain,
+            "ties": [dict(config) for config in self.ties],
+            "noise": self.noise,
+            "gain_interval": self.gain_interval,
+            "confidence": self.confidence,
+            "unproven": self.unproven,
+            "guard": self.guard,
+            "stopped": self.stopped,
+            "elapsed_s": self.elapsed_s,
+            "place": self.place,
+            "verified": self.verified,
+            "notes": list(self.notes),
+            "waited_s": self.waited_s,
+            "mode": self.mode,
+            "run": self.run,
+            "totals": self.totals,
+            "failures": [
+                {"config": dict(trial.config), "status": trial.status.value, "error": trial.error}
+                for trial in self.failures
+            ],
+        }
+
+    def uninterrupted(self) -> TuningResult:
+        """This result; a `KeyboardInterrupt` where Ctrl-C has ended its tune, as a step of something longer."""
+        if self.stopped == "interrupted":
+            raise KeyboardInterrupt
+        return self
 
     def __str__(self) -> str:
         config = ", ".join(f"{name}={value}" for name, value in self.best_config.items())

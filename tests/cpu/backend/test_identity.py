@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from tests.cpu.backend.test_backend_source import TRITON, load  # noqa: F401 - a fixture
 from triton_ops import FunctionKernel, TritonKernel, settings, use_ptxas
 from triton_ops.backend import Source
-from triton_ops.backend.identity import toolchain
+from triton_ops.backend.callables import toolchain
 from triton_ops.backend.origins import is_users_path
 from triton_ops.backend.reader import MOST_VALUES
 

@@ -17,7 +17,7 @@ import cloudpickle
 import pytest
 
 from triton_ops.backend import Origin, Packed
-from triton_ops.backend import identity as toolchain
+from triton_ops.backend import callables as toolchain
 from triton_ops.backend.origins import NEEDS, is_users_path
 from triton_ops.many.ray_engine import _modules_in
 
@@ -60,7 +60,7 @@ SENDS = """
     import cloudpickle
     from triton_ops.backend import Arguments
     from triton_ops.backend import TritonCompiler
-    from triton_ops.backend import Packed, identity as toolchain
+    from triton_ops.backend import Packed, callables as toolchain
     from triton_ops.compilation import CompilePool
     from triton_ops.device import Target
     from triton_ops.space import Config

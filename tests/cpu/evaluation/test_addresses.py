@@ -10,9 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from triton_ops import FunctionKernel, Problem, TargetError, TuneProblem, release_processes, tune, tune_many  # noqa: E402
-from triton_ops.backend import Arguments, Packed  # noqa: E402
-from triton_ops.backend import portable as addresses  # noqa: E402
-from triton_ops.backend.portable import holds_addresses  # noqa: E402
+from triton_ops.backend import Arguments, Packed, Protection  # noqa: E402
+from triton_ops.backend import private as addresses  # noqa: E402
+from triton_ops.backend.private import holds_addresses  # noqa: E402
 from triton_ops.device import DeviceSpec  # noqa: E402
 from triton_ops.evaluation import (  # noqa: E402
     Assignment,
@@ -71,8 +71,8 @@ LARGE = {
 @pytest.mark.parametrize("name", ARRAYS)
 def test_an_array_of_addresses_is_one(name, pieces):
     assert holds_addresses(ARRAYS[name])
-    assert Packed.names_of_addresses(Arguments((1, ARRAYS[name]), {"x": torch.ones(2)})) == ["argument 1"]
-    assert Packed.names_of_addresses(Arguments(keyword={"n": 5, "at": (ARRAYS[name], 3)})) == ["at"]
+    assert Protection.names_of_addresses(Arguments((1, ARRAYS[name]), {"x": torch.ones(2)})) == ["argument 1"]
+    assert Protection.names_of_addresses(Arguments(keyword={"n": 5, "at": (ARRAYS[name], 3)})) == ["at"]
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -89,9 +89,9 @@ def test_large_integers_are_none(name, pieces):
 
 def test_a_number_is_an_address_where_memory_begins(pieces):
     given = {"at": START, "inside": START + 8, "n": 1 << 20, "flag": True, "factor": float(START)}
-    assert Packed.names_of_addresses(Arguments(keyword=given)) == ["at"]
+    assert Protection.names_of_addresses(Arguments(keyword=given)) == ["at"]
     nested = {"tuple": (3, (START, 5)), "list": [START], "by name": {"at": START}, "sizes": (START + 8, [1 << 40])}
-    assert Packed.names_of_addresses(Arguments(keyword=nested)) == ["tuple", "list", "by name"]
+    assert Protection.names_of_addresses(Arguments(keyword=nested)) == ["tuple", "list", "by name"]
 
 
 def test_without_memory_on_a_gpu_nothing_is_an_address():

@@ -15,7 +15,8 @@ from triton_ops.backend import Packed
 from triton_ops.device import TorchDevice, probe
 from triton_ops.evaluation import Assignment, FinalRequest, worker
 from triton_ops.evaluation.station import Inline
-from triton_ops.request import TuneOptions, TuneProblem, device_for, device_of
+from triton_ops.request import TuneOptions, TuneProblem
+from triton_ops.request.request import device_for, device_of
 from triton_ops.timing import RacePolicy
 from triton_ops.tuner import Silent
 from triton_ops.values import Status
@@ -152,7 +153,7 @@ def test_whatever_an_inline_station_runs_has_its_gpu_as_the_current_one_and_the_
 
 def test_a_worker_stays_on_its_gpu_and_is_there_again_after_code_that_chose_another(switch, monkeypatch):
     monkeypatch.setattr(TorchDevice, "make_ready", lambda _device: None)
-    monkeypatch.setattr(worker, "import_heavy", lambda _packages, _what: None)
+    monkeypatch.setattr(worker.Child, "import_heavy", lambda _packages, _what: None)
     worker._import((), "cuda:1")
     assert switch.current == 1
     switch.set_device("cuda:0")  # as code of the task before

@@ -43,7 +43,7 @@ from triton_ops.device import probe
 from triton_ops.evaluation import Assignment, Stations
 from triton_ops.evaluation.isolated import Isolated
 from triton_ops.evaluation.worker import Attempt, Setup
-from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess, worker_process
+from triton_ops.processes import WorkerLostError, WorkerProcess, worker_process
 from triton_ops.request import Patience, TuneOptions
 from triton_ops.request.request import CopiedArguments
 from triton_ops.space import Config
@@ -249,7 +249,7 @@ def test_a_worker_that_does_not_answer_is_killed_with_what_it_started():
     worker = WorkerProcess()
     try:
         packed = _packed(never_ends)
-        with pytest.raises(WorkerHungError, match=r"its start did not end within 3 s"):
+        with pytest.raises(WorkerLostError, match=r"its start did not end within 3 s"):
             worker.ask(Setup(packed=packed, changes={}), 60.0, {"start": 3.0}, "start")
         assert workers_of(os.getpid()) == []
     finally:
@@ -261,7 +261,7 @@ def test_a_worker_that_does_not_take_its_task_is_ended(monkeypatch):
     worker = WorkerProcess()
     os.kill(worker.pid, signal.SIGSTOP)
     begun = time.monotonic()
-    with pytest.raises(WorkerHungError, match=r"did not take its task within 0\.5 s"):
+    with pytest.raises(WorkerLostError, match=r"did not take its task within 0\.5 s"):
         worker.ask(b"x" * (1 << 22), 0.5, {}, "start")
     assert time.monotonic() - begun < 10
     assert workers_of(os.getpid()) == []
@@ -283,7 +283,7 @@ def test_a_worker_that_has_served_another_tune_imports_what_the_next_one_compile
 
 def test_an_error_says_how_a_worker_ended_and_its_last_line():
     worker = WorkerProcess()
-    with pytest.raises(WorkerDiedError, match=r"exited with code 7 during its start: these are its last words"):
+    with pytest.raises(WorkerLostError, match=r"exited with code 7 during its start: these are its last words"):
         worker.ask(Setup(packed=_packed(says_and_exits), changes={}), 60.0, {}, "start")
     worker.kill()  # once more does no harm
 

@@ -22,7 +22,7 @@ from tests.cpu.evaluation.emulated import (
 )
 from triton_ops import Operation, Problem, TensorSpec, Tolerance, Work, tune
 from triton_ops.backend import ArgumentSet
-from triton_ops.evaluation.expected import Criteria, difference, expected, is_exact, uncompared
+from triton_ops.evaluation.expected import Standard, difference, expected, is_exact, uncompared
 from triton_ops.evaluation.judges import Precision, Rounded, reduction_length
 from triton_ops.evaluation.verify import further_cases
 from triton_ops.exceptions import SettingsError
@@ -145,7 +145,7 @@ def test_float32_is_judged_as_float32_unless_the_code_multiplies_in_tf32():
 @pytest.mark.parametrize("function", [torch.exp, torch.tanh, torch.nn.functional.gelu, torch.sin, torch.sqrt])
 def test_elementwise_errors_of_a_thousandth_are_wrong_in_float32(function):
     x = torch.linspace(0.01, 3, 5000)
-    wanted = expected(function(x), function(x.double()), None, Criteria(precision=Precision(inputs=("float32",))))
+    wanted = expected(function(x), function(x.double()), None, Standard(precision=Precision(inputs=("float32",))))
     right = function(x)
     assert difference(right, wanted) is None
     assert difference(right * (1 + 1e-6), wanted) is None, "what approximations of hardware cost"
@@ -169,8 +169,8 @@ def test_rounding_to_the_own_dtype_is_always_right(dtype, shape, scale, seed):
     golden = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * scale
     rounded = golden.to(dtype)
     for blind in (True, False):
-        criteria = Criteria(precision=Precision(blur=2.0 if blind else 1.0))
-        wanted = expected(rounded, None if blind else golden, None, criteria)
+        standard = Standard(precision=Precision(blur=2.0 if blind else 1.0))
+        wanted = expected(rounded, None if blind else golden, None, standard)
         assert difference(rounded.clone(), wanted) is None
         if golden.numel() and float(rounded.double().abs().max()):
             found = difference((rounded.double() * 1.5).to(dtype), wanted)
@@ -182,7 +182,7 @@ def test_places_of_nan_and_infinities_are_those_of_the_golden_result(dtype):
     golden = torch.randn(200, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     golden[3], golden[5], golden[9] = math.nan, math.inf, -math.inf
     right = golden.to(dtype)
-    wanted = expected(right, golden, None, Criteria())
+    wanted = expected(right, golden, None, Standard())
     assert difference(right.clone(), wanted) is None
     for place, value in ((3, 0.0), (5, -math.inf), (9, 1.0), (11, math.nan), (12, math.inf)):
         bad = right.clone()
@@ -192,7 +192,7 @@ def test_places_of_nan_and_infinities_are_those_of_the_golden_result(dtype):
 
 def test_what_overflows_when_it_is_rounded_may_be_infinite():
     golden = torch.tensor([1.0, 7e4, -2e5] * 50, dtype=torch.float64)
-    wanted = expected(golden.half(), golden, None, Criteria())
+    wanted = expected(golden.half(), golden, None, Standard())
     assert difference(golden.half(), wanted) is None
     assert difference(torch.tensor([1.0, 6e4, -6e4] * 50).half(), wanted) is not None
 
@@ -200,7 +200,7 @@ def test_what_overflows_when_it_is_rounded_may_be_infinite():
 @pytest.mark.parametrize("beside", [65519.9, 65520.1, -65519.9, -65520.1])
 def test_a_result_beside_the_largest_number_may_be_rounded_to_it_or_to_infinity(beside):
     golden = torch.tensor([beside, 1.0, 300.0] * 50, dtype=torch.float64)
-    wanted = expected(golden.half(), golden, None, Criteria())
+    wanted = expected(golden.half(), golden, None, Standard())
     sign = math.copysign(1.0, beside)
     for value in (65504.0, math.inf):
         assert difference(torch.tensor([sign * value, 1.0, 300.0] * 50).half(), wanted) is None, value
@@ -214,7 +214,7 @@ def test_where_the_reference_alone_overflows_a_result_must_be_near_the_golden_on
     golden = torch.randn(64, 128, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     own = golden.to(dtype)
     own[3] = odd
-    wanted = expected(own, golden, None, Criteria(precision=Precision(inputs=(str(dtype).removeprefix("torch."),))))
+    wanted = expected(own, golden, None, Standard(precision=Precision(inputs=(str(dtype).removeprefix("torch."),))))
     assert difference(golden.to(dtype), wanted) is None
     assert difference(own, wanted) is None
     for bad in (torch.full((128,), 17.0), torch.zeros(128), -golden[3], golden[3] / 2):
@@ -226,7 +226,7 @@ def test_where_the_reference_alone_overflows_a_result_must_be_near_the_golden_on
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_the_largest_number_of_a_mask_is_no_infinity(dtype):
     golden = torch.tensor([torch.finfo(dtype).min, 1.0], dtype=dtype).repeat(50)
-    wanted = expected(golden, golden.double(), None, Criteria())
+    wanted = expected(golden, golden.double(), None, Standard())
     assert difference(golden.clone(), wanted) is None
     assert difference(torch.tensor([-math.inf, 1.0], dtype=dtype).repeat(50), wanted).excess == math.inf
 
@@ -246,8 +246,8 @@ def test_numbers_that_are_evenly_spaced_may_be_off_by_one_and_no_more(dtype, ste
     far[0, 5:69] += 12 * step
     for blind in (True, False):
         inputs = (str(dtype).removeprefix("torch."),)
-        criteria = Criteria(precision=Precision(inputs=inputs, blur=2.0 if blind else 1.0))
-        wanted = expected(rounded, None if blind else golden, None, criteria)
+        standard = Standard(precision=Precision(inputs=inputs, blur=2.0 if blind else 1.0))
+        wanted = expected(rounded, None if blind else golden, None, standard)
         assert difference(one_up.to(dtype), wanted) is None
         assert difference(far.to(dtype), wanted) is not None
 
@@ -265,18 +265,18 @@ def test_rows_that_nearly_vanish_are_judged_by_the_size_of_the_others():
     golden = torch.randn(64, 128, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     golden[7] *= 1e-9
     right = golden.to(torch.bfloat16)
-    wanted = expected(right, golden, None, Criteria())
+    wanted = expected(right, golden, None, Standard())
     noisy = right.clone()
     noisy[7] += 1e-4
     assert difference(noisy, wanted) is None
     noisy[7] += 1e-2
     assert difference(noisy, wanted) is not None
-    assert difference(torch.zeros(8), expected(torch.zeros(8), torch.zeros(8).double(), None, Criteria())) is None
+    assert difference(torch.zeros(8), expected(torch.zeros(8), torch.zeros(8).double(), None, Standard())) is None
 
 
 def test_a_few_wrong_rows_are_found_among_many():
     golden = torch.randn(4096, 128, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
-    wanted = expected(golden.bfloat16(), golden, None, Criteria())
+    wanted = expected(golden.bfloat16(), golden, None, Standard())
     bad = golden.clone()
     bad[1234] *= 1.02
     found = difference(bad.bfloat16(), wanted)
@@ -344,21 +344,21 @@ class Pair:
 )
 def test_values_of_every_kind_are_compared(found, wanted, same):
     if getattr(wanted, "device", None) == torch.device("meta"):
-        expectation = expected(torch.zeros(3), None, None, Criteria())
+        expectation = expected(torch.zeros(3), None, None, Standard())
         assert difference(wanted, expectation).text == "on meta instead of cpu"
         return
-    assert (difference(found, expected(wanted, None, None, Criteria())) is None) == same
+    assert (difference(found, expected(wanted, None, None, Standard())) is None) == same
 
 
 def test_arrays_of_texts_and_structures_that_hold_arrays():
     np = pytest.importorskip("numpy")
-    wanted = expected(np.array(["a", "b"]), None, None, Criteria())
+    wanted = expected(np.array(["a", "b"]), None, None, Standard())
     assert difference(np.array(["a", "b"]), wanted) is None
     assert difference(np.array(["a", "c"]), wanted) is not None
-    text = expected(np.str_("a"), None, None, Criteria())
+    text = expected(np.str_("a"), None, None, Standard())
     assert difference(np.str_("a"), text) is None
     assert difference(np.str_("b"), text) is not None
-    missing = expected(np.array(["2020-01-01", "NaT"], dtype="M8[D]"), None, None, Criteria())
+    missing = expected(np.array(["2020-01-01", "NaT"], dtype="M8[D]"), None, None, Standard())
     assert difference(np.array(["2020-01-01", "NaT"], dtype="M8[D]"), missing) is None
 
 
@@ -374,7 +374,7 @@ def test_types_that_define_no_equality_are_named():
 
 
 def test_large_integers_are_told_in_full():
-    wanted = expected(torch.tensor([2**60, 5]), None, None, Criteria())
+    wanted = expected(torch.tensor([2**60, 5]), None, None, Standard())
     found = difference(torch.tensor([2**60 + 1, 5]), wanted)
     assert "the worst by 1; none may; element 0 is 1152921504606846977 instead of 1152921504606846976" in found.text
 
@@ -386,8 +386,8 @@ def test_results_are_judged_alike_in_one_piece_and_in_many(tolerance, monkeypatc
     texts = []
     for piece in (1 << 20, 256):
         monkeypatch.setattr("triton_ops.evaluation.judges._PIECE_ON_CPU", piece)
-        wanted = expected(golden.float(), golden, None, Criteria(tolerance=tolerance))
-        whole = expected((golden * 100).nan_to_num().int(), None, None, Criteria())
+        wanted = expected(golden.float(), golden, None, Standard(tolerance=tolerance))
+        whole = expected((golden * 100).nan_to_num().int(), None, None, Standard())
         bad, near, other = golden.float(), golden.float() * (1 + 1e-7), (golden * 100).nan_to_num().int()
         bad[35, 99] += 1
         other[35, 99] += 3
@@ -399,14 +399,14 @@ def test_results_are_judged_alike_in_one_piece_and_in_many(tolerance, monkeypatc
 
 def test_the_bits_of_the_reference_need_no_judgement():
     own = torch.randn(8)
-    wanted = replace(expected(own, own.double(), None, Criteria()), judge=None)
+    wanted = replace(expected(own, own.double(), None, Standard()), judge=None)
     assert difference(own.clone(), wanted) is None
 
 
 def test_codes_of_a_quantiser_may_be_one_apart_where_values_lie_between_two():
-    criteria = Criteria(precision=Precision(inputs=("bfloat16",)))
+    standard = Standard(precision=Precision(inputs=("bfloat16",)))
     codes = torch.randint(-100, 100, (10_000,), dtype=torch.int8, generator=torch.Generator().manual_seed(0))
-    wanted = expected(codes, None, None, criteria)
+    wanted = expected(codes, None, None, standard)
     near, far, many = codes.clone(), codes.clone(), codes.clone()
     near[::2000] += 1
     far[0] += 2
@@ -414,7 +414,7 @@ def test_codes_of_a_quantiser_may_be_one_apart_where_values_lie_between_two():
     assert difference(near, wanted) is None
     assert difference(far, wanted) is not None
     assert difference(many, wanted) is not None
-    assert difference(near, expected(codes, None, None, Criteria())) is not None, "without floats there are no ties"
+    assert difference(near, expected(codes, None, None, Standard())) is not None, "without floats there are no ties"
 
 
 def test_whole_numbers_are_exact_where_nothing_is_rounded():
@@ -424,7 +424,7 @@ def test_whole_numbers_are_exact_where_nothing_is_rounded():
     assert is_exact([right], [golden])
     assert not is_exact([a.softmax(-1)], [a.double().softmax(-1)])
     assert not is_exact([right.to(torch.int32)], [golden])
-    wanted = expected(right, golden, None, Criteria(exact=True))
+    wanted = expected(right, golden, None, Standard(exact=True))
     assert difference(right.clone(), wanted) is None
     off = right.clone()
     off[3, 4] += 1
@@ -436,7 +436,7 @@ def test_a_tolerance_of_elements_replaces_the_rule_and_times_widens_it():
     off = torch.full((100,), 1.05)
 
     def told(tolerance):
-        return difference(off, expected(golden.float(), golden, None, Criteria(tolerance=tolerance)))
+        return difference(off, expected(golden.float(), golden, None, Standard(tolerance=tolerance)))
 
     assert told(Tolerance()) is not None
     assert told(Tolerance(relative=0.03)) is None
@@ -445,7 +445,7 @@ def test_a_tolerance_of_elements_replaces_the_rule_and_times_widens_it():
     assert told(Tolerance(times=2 * told(Tolerance()).excess)) is None
     assert told(Tolerance(relative=0)) is not None
     assert (
-        difference(golden.float(), expected(golden.float(), golden, None, Criteria(tolerance=Tolerance(relative=0))))
+        difference(golden.float(), expected(golden.float(), golden, None, Standard(tolerance=Tolerance(relative=0))))
         is None
     )
 

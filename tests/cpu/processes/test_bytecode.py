@@ -186,7 +186,8 @@ def test_a_link_by_way_of_a_folder_that_other_users_can_write_is_not_used(heavy,
 
 CHILD = """
 import json, sys
-from triton_ops.processes import Surroundings, import_heavy
+from triton_ops.processes import Surroundings
+from triton_ops.processes.child import import_heavy
 
 def main():
     import_heavy(["colorsys"], "a test")
@@ -201,7 +202,7 @@ def main():
 PARENT = """
 import mine, subprocess
 from triton_ops.processes import child as bytecode
-from triton_ops.processes import command
+from triton_ops.processes.child import command
 
 bytecode._HEAVY = "colorsys"
 bytecode.version = lambda _: "1"

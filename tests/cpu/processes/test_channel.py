@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from tests.torchless import crashes_beside_a_child, sends_a_message, writes_where_it_can
 from triton_ops import Status, tune
-from triton_ops.processes import ChildsEnd, GarbledError, WorkerDiedError, WorkerProcess
-from triton_ops.processes.channel import AwakeClock, Channel
+from triton_ops.processes import GarbledError, WorkerLostError, WorkerProcess
+from triton_ops.processes.channel import AwakeClock, Channel, ChildsEnd
 from triton_ops.processes.child import file_in_memory
 from triton_ops.request import Patience
 
@@ -239,6 +239,6 @@ def test_a_crash_is_noticed_while_a_child_holds_the_connection_open():
 def test_a_question_after_stray_bytes_blames_nothing_that_it_asks_for():
     worker = WorkerProcess()
     worker._channel._arrived_bytes += b"x"  # as an earlier trial's thread may have written it
-    with pytest.raises(WorkerDiedError, match="wrote bytes that nobody had asked for") as caught:
+    with pytest.raises(WorkerLostError, match="wrote bytes that nobody had asked for") as caught:
         worker.ask("question", 60.0, {}, "start")
     assert caught.value.outside

@@ -15,8 +15,8 @@ import pytest
 
 import triton_ops
 from triton_ops.exceptions import DeviceError
-from triton_ops.processes import Surroundings, command
-from triton_ops.processes.child import search_path
+from triton_ops.processes import Surroundings
+from triton_ops.processes.child import command, search_path
 
 SOURCE = Path(__file__).parents[3] / "src"
 
@@ -124,7 +124,7 @@ def test_a_process_without_an_executable_python_cannot_start_a_child(monkeypatch
 
 FAMILY = """
 import os, subprocess, sys, time
-from triton_ops.processes import die_with
+from triton_ops.processes.child import die_with
 
 if sys.argv[1] == "parent":
     child = subprocess.Popen([sys.executable, __file__, str(os.getpid())], start_new_session=True)

@@ -15,8 +15,7 @@ from tests.torchless import hides_a_process, leaves_processes
 from triton_ops import release_processes, tune
 from triton_ops.base import Process
 from triton_ops.processes import child as family
-from triton_ops.processes import new_mark
-from triton_ops.processes.child import end_family, members
+from triton_ops.processes.child import end_family, members, new_mark
 
 SOURCE = Path(__file__).parents[3]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

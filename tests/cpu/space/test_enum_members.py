@@ -161,7 +161,7 @@ def test_an_interrupted_tune_goes_on_with_members(tmp_path, steady_clock):
 
     space = {"mode": [Mode.SLOW, Mode.FAST]}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("triton_ops.backend.function_kernel.FunctionKernel.identity", {"source": "fixed"})
+        patch.setattr("triton_ops.backend.callables.FunctionKernel.identity", {"source": "fixed"})
         stopped = tune(interrupted, space=space, cache_dir=tmp_path, device="cpu")
         assert stopped.stopped == "interrupted"
         called.append("go on")

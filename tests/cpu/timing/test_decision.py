@@ -364,3 +364,20 @@ def test_the_middle_mean_lies_between_levels_and_leaves_a_fifth_of_disturbed_val
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=40))
 def test_the_middle_mean_lies_within_the_values(values):
     assert min(values) * (1 - 1e-12) <= middle_mean(values) <= max(values) * (1 + 1e-12)
+
+
+def test_the_default_stands_up_to_the_winner_or_else_to_the_fastest_rival_that_was_not_dropped():
+    rows = {"default": [1.0] * 8, "near": [0.999] * 8, "dropped": [0.9] * 8}
+    preference = {name: (name != "default",) for name in rows}
+    standing = Standing(rows_ms=rows, default="default", dropped=["dropped"], preference=preference)
+    assert (standing.decision.winner, standing.challenger) == ("default", "near")
+    assert Standing(rows_ms=rows, default="default", preference=preference).challenger == "dropped"
+    alone = Standing(rows_ms={"default": [1.0] * 8}, default="default", preference=preference)
+    assert alone.challenger is None
+
+
+def test_levels_of_several_processes_are_one_round_each():
+    processes = [Standing(rows_ms={"a": [1.0, 2.0], "b": [1.1, 2.2], "c": [5.0]}) for _ in range(3)]
+    levels = Standing.levels(processes, ["a", "b"])
+    assert {name: len(row) for name, row in levels.items()} == {"a": 3, "b": 3}
+    assert [b / a for a, b in zip(levels["a"], levels["b"], strict=True)] == pytest.approx([1.1] * 3)

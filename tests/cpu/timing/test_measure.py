@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.clocks import MS, Clock
 from tests.strategies import examples
 from triton_ops.device import DeviceSpec
-from triton_ops.timing import HostTimer, Launch, RacePolicy, Rounds, ScreenPolicy
+from triton_ops.timing import HostTimer, Launch, RacePolicy, Rounds, Sampler, ScreenPolicy
 from triton_ops.timing.gpu_timers import sets_needed
 from triton_ops.timing.rounds import choose_timer, fitting
 from triton_ops.timing.timer import Pace
@@ -183,6 +183,35 @@ def test_screening_raises_the_error_of_the_launch():
 @pytest.mark.parametrize(("sample_ms", "count"), [(0.0, 10), (0.2, 5), (0.34, 2), (0.6, 1), (70.0, 1)])
 def test_a_visit_takes_as_many_samples_as_fit(sample_ms, count):
     assert fitting(sample_ms, 1.0, 1, 10) == RacePolicy(visit_ms=1.0, longest=10).samples(sample_ms) == count
+
+
+def test_samplers_that_take_turns_are_asked_one_after_the_other():
+    clock = Clock()
+    both = Sampler.in_turn([clock.sampler(MS), clock.sampler(2 * MS)])
+    assert [both.take(HostTimer(clock), 1) for _ in range(3)] == [[1.0], [2.0], [1.0]]
+
+
+def test_a_sampler_inside_of_a_context_queues_there():
+    events = []
+
+    @contextlib.contextmanager
+    def context():
+        events.append("begins")
+        yield
+        events.append("ends")
+
+    sampler = Sampler.of_taken(lambda count: events.append(count) or [1.0] * count).inside(context)
+    assert sampler.take(HostTimer(), 2) == [1.0, 1.0]
+    assert events == ["begins", 2, "ends"]
+
+
+def test_samples_of_rounds_that_do_not_count_are_taken_again_while_there_is_time():
+    clock, answers = Clock(), iter([False, True, True])
+    rounds = Rounds(timer=HostTimer(clock), keep=lambda: next(answers), clock=clock.seconds)
+    assert rounds.sample(clock.sampler(MS), 40) == [1.0] * 40
+    assert clock.calls == 32 + 32 + 8
+    never = Rounds(timer=HostTimer(clock), keep=lambda: False, clock=clock.seconds)
+    assert never.sample(clock.sampler(MS), 3, 0.0) == [1.0] * 3  # the last ones, where none counts in time
 
 
 # Pace

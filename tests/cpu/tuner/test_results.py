@@ -15,7 +15,6 @@ from triton_ops.request import TuneProblem
 from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config
 from triton_ops.timing import GuardSummary, Interval
-from triton_ops.tuner import result_json
 from triton_ops.tuner.progress import record_of, result_of
 from triton_ops.values import Key, Measurement, Resources, Status, Trial, TuningResult, Work
 
@@ -108,8 +107,8 @@ def test_a_recalled_result_says_all_that_the_first_one_said(outcome, facts):
 @given(outcomes(), FACTS)
 def test_the_json_of_a_recalled_result_is_that_of_the_first_one(outcome, facts):
     record = recorded(outcome, facts)
-    first = result_json(result_of(record, TASK, 9.0, outcome.trials))
-    assert result_json(result_of(record, TASK, 9.0)) == {**first, "from_cache": True}
+    first = result_of(record, TASK, 9.0, outcome.trials).as_json
+    assert result_of(record, TASK, 9.0).as_json == {**first, "from_cache": True}
 
 
 def test_a_default_that_failed_has_its_trial_in_the_first_result_and_none_in_a_recalled_one():

@@ -17,7 +17,7 @@ from triton_ops.kernels.fp8_gemm.reference import fp8_gemm_reference
 from triton_ops.kernels.fp8_quantize import quantize_fp8
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads
-from triton_ops.request import spec_of
+from triton_ops.request import TuneProblem
 from triton_ops.space import Config
 from triton_ops.values import Problem, TensorSpec
 
@@ -99,7 +99,7 @@ def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     specs = TensorSpec.of(values["a"]), TensorSpec.of(values["b"])
     check_loads(config, lambda: problems.takes_descriptors(*specs), "neighbours along K")
     decisive = {**values, "bias": None}
-    problem = Problem(operation.name, tuple((name, spec_of(value)) for name, value in decisive.items()))
+    problem = Problem(operation.name, tuple((name, TuneProblem.spec_of(value)) for name, value in decisive.items()))
     return problems.as_its_form(config, lambda: problems.config_space(problem))
 
 

@@ -1,6 +1,8 @@
-"""The identity of a kernel: its source with everything that it refers to, and the versions of what compiles it.
+"""Python callables as kernels, with the identity by which stored winners of any kernel are found.
 
-A stored winner holds as long as the identity is equal.
+A callable takes the values of a config as keywords beside the caller's own arguments. The identity of a kernel is its
+source with everything that it refers to, and the versions of what compiles it. A stored winner holds as long as the
+identity is equal.
 
 The fingerprint changes when the code's meaning can change. What counts:
 
@@ -30,8 +32,11 @@ use Triton's own.
 
 from __future__ import annotations
 
+import copy
+import functools
 import importlib
 import importlib.metadata
+import inspect
 import platform
 import re
 import subprocess
@@ -46,8 +51,11 @@ from typing import Any
 
 from triton_ops.backend.origins import Layers
 from triton_ops.backend.reader import Reader, ReadValue
+from triton_ops.backend.roles import Arguments, Executable, Kernel
 from triton_ops.base import NamedFile, fingerprint
+from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError
 from triton_ops.settings import triton_options, triton_program
+from triton_ops.space import Config
 
 _MOST_KEPT = 256  # callables, which live as long as they are kept
 
@@ -209,3 +217,170 @@ def _torch() -> Mapping[str, str]:
         return {"torch": importlib.metadata.version("torch")}
     except importlib.metadata.PackageNotFoundError:
         return {}
+
+
+OVERRIDE = "ir_override"
+_KERNEL_PARTS = ("outputs", "check", "compile")  # not `identity`: computing it takes time
+
+
+@dataclass(frozen=True)
+class FunctionKernel:
+    """A callable that takes the values of a config as keywords.
+
+    Attributes:
+        function: Called as `function(*args, **kwargs, **config)`.
+        label: Its name in records; None takes `module:qualified_name`.
+        outputs: Arguments that a call writes; empty if it returns its result.
+
+    Raises:
+        KernelTypeError: `function` is not callable, or only makes a coroutine or a generator when it is called.
+    """
+
+    function: Callable[..., Any]
+    label: str | None = None
+    outputs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise KernelTypeError(
+                f"{self.function!r} of type {type(self.function).__name__} is not callable",
+                hint="give a function that takes the config values as keywords",
+            )
+        if (substitute := _substitute(self.function)) is not None:
+            what, way = substitute
+            raise KernelTypeError(
+                f"{self.name} only makes {what} when it is called: its work would not be timed",
+                hint=f"write a function around it that does the work: lambda *args, **config: {way}",
+            )
+
+    @property
+    def name(self) -> str:
+        """`module:qualified_name`, unless labelled."""
+        if self.label:
+            return self.label
+        inner = Layers.unwrap(self.function)
+        if isinstance(inner, functools.partial):
+            inner = inner.func
+        name = getattr(inner, "__qualname__", type(inner).__qualname__)
+        return f"{getattr(inner, '__module__', '__main__')}:{name}"
+
+    @property
+    def identity(self) -> Mapping[str, str]:
+        """Fingerprint of the source and all it refers to, and versions of the packages that it uses."""
+        return function_identity(self.function)
+
+    def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
+        """Raise unless every tunable can be passed as a keyword beside the arguments.
+
+        Raises:
+            ConfigCollisionError: A tunable has the name of an argument that is passed as well.
+            UnknownTunableError: The callable takes no keyword of that name.
+        """
+        names = list(tunables)
+        argument_names = set(arguments.keyword)
+        parameters = _parameters(self.function)
+        if parameters is not None:
+            order = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+            argument_names.update(order[: len(arguments.positional)])
+        if clash := [name for name in names if name in argument_names]:
+            raise ConfigCollisionError(
+                f"{', '.join(map(repr, clash))} is both a tunable and an argument of this call",
+                hint="rename the tunable, or leave the argument to the tuner",
+            )
+        if parameters is None or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            return
+        keywords = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        if unknown := [name for name in names if name not in keywords]:
+            raise UnknownTunableError(
+                f"{self.name} takes no keyword {', '.join(map(repr, unknown))}; "
+                f"it takes {', '.join(keywords) or 'none'}",
+                hint="correct the tunable's name, or add the parameter to the function",
+            )
+
+    @property
+    def parameter_names(self) -> list[str | None]:
+        """The names in calling order; None for a parameter that cannot be passed by name. Empty without a signature."""
+        parameters = (_parameters(self.function) or {}).values()
+        return [p.name if p.kind is p.POSITIONAL_OR_KEYWORD else None for p in parameters]
+
+    def compile(self, config: Config, arguments: Arguments) -> Executable:  # noqa: ARG002 - the role's signature
+        """The callable with the config's values as keywords; there is nothing to compile."""
+
+        def bind(inputs: Arguments) -> Callable[[], Any]:
+            return functools.partial(self.function, *inputs.positional, **{**inputs.keyword, **config})
+
+        return Executable(config=config, bind=bind, outputs=self.outputs)
+
+    @staticmethod
+    def kernel_and_space(kernel: Any, space: Any) -> tuple[Any, Any]:
+        """A kernel with the hooks and files that the configs of a space bring, and the space without hooks.
+
+        A space that is no list of `triton.Config`s and overrides no compiled code is given back as it is, with the
+        kernel. `KernelTypeError` if the configs have hooks, and the kernel takes none.
+        """
+        if isinstance(space, Mapping):
+            values = space.get(OVERRIDE)
+            configs: list[Any] = [{OVERRIDE: value} for value in (values if isinstance(values, (list, tuple)) else ())]
+            plain: Any = space
+        elif isinstance(space, (list, tuple)):
+            configs = [one for one in space if is_triton_config(one) or (isinstance(one, Mapping) and OVERRIDE in one)]
+            plain = [_without_hook(one) for one in space]
+        else:
+            return kernel, space
+        if not configs or not hasattr(kernel, "with_configs"):
+            if any(getattr(one, "pre_hook", None) for one in configs):
+                raise KernelTypeError(
+                    f"the configs have a pre_hook, and {kernel.name} is no Triton kernel",
+                    hint="call it in the function",
+                )
+            return kernel, plain
+        return kernel.with_configs(configs), plain
+
+    @staticmethod
+    def as_kernel(target: Any) -> Kernel:
+        """`target` itself if it is a kernel, else a kernel that calls it.
+
+        Raises `KernelTypeError` if it is neither a kernel nor callable, or a Triton kernel without a grid.
+        """
+        if all(hasattr(target, name) for name in _KERNEL_PARTS):
+            kernel: Kernel = target
+            return kernel
+        if hasattr(target, "arg_names") and hasattr(target, "run"):
+            below = f"{Layers.unwrap(target).__name__}{'.fn' if hasattr(target, 'configs') else ''}"
+            alternative = ', or call it inside of `with triton_ops.on_miss("tune"):`' if below.endswith(".fn") else ""
+            inner = Layers.unwrap(target)
+            raise KernelTypeError(
+                f"{inner.__module__}:{inner.__name__} is a Triton kernel without a grid",
+                hint=f"wrap it: TritonKernel({below}, grid=lambda meta: (...,), outputs=(...,)){alternative}",
+            )
+        return FunctionKernel(target)
+
+
+def _substitute(function: Callable[..., Any]) -> tuple[str, str] | None:
+    """The object that a call makes instead of doing the work, and the way to do it; None for an ordinary callable."""
+    inner = Layers.unwrap(function)
+    inner = inner.func if isinstance(inner, functools.partial) else inner
+    call = inner if inspect.isroutine(inner) else type(inner).__call__
+    if inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call):
+        return "a coroutine", "asyncio.run(f(*args, **config))"
+    return ("a generator", "list(f(*args, **config))") if inspect.isgeneratorfunction(call) else None
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+    try:
+        return Layers.parameters_of(function)
+    except (TypeError, ValueError):  # a builtin without a signature
+        return None
+
+
+def is_triton_config(value: Any) -> bool:
+    """Tell whether a value is a `triton.Config`, told without importing Triton."""
+    return hasattr(value, "all_kwargs") and hasattr(value, "pre_hook")
+
+
+def _without_hook(config: Any) -> Any:
+    if not is_triton_config(config) or config.pre_hook is None:
+        return config
+    plain = copy.copy(config)
+    plain.pre_hook = None
+    return plain

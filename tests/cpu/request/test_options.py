@@ -1,0 +1,85 @@
+"""The options of a tune: one value, whose names and defaults every door has, and which reaches the station whole."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from dataclasses import fields, replace
+from functools import partial
+
+import pytest
+
+from triton_ops import Budget, Patience, SettingsError, autotune, choose, install, tune, tune_compile, tune_many, tuning
+from triton_ops.cli.tune import tune_command
+from triton_ops.evaluation import Assignment
+from triton_ops.records import recall
+from triton_ops.request import Effort, TuneOptions, TuneProblem
+
+DEFAULTS = {each.name: each.default for each in fields(TuneOptions)}
+PROBLEM = {each.name: each.default for each in fields(TuneProblem)}
+OWN = {tune_compile: {"budget_s"}, tune_many: {"budget_s"}, tune_command: {"device", "shape", "dtype", "space"}}
+"""Parameters that mean something of the whole run, or are texts."""
+
+
+def parameters(door):
+    """Names and defaults of the parameters by name."""
+    signature = inspect.signature(door).parameters.values()
+    return {each.name: each.default for each in signature if each.default is not each.empty}
+
+
+@pytest.mark.parametrize("door", [tune, tune_many, autotune, install, recall, tune_compile, tune_command])
+def test_a_door_has_the_names_and_defaults_of_the_value(door):
+    shared = {name: value for name, value in parameters(door).items() if name not in OWN.get(door, ())}
+    known = {**PROBLEM, **DEFAULTS}
+    assert {name: value for name, value in shared.items() if name in known} == {
+        name: value for name, value in known.items() if name in shared
+    }
+
+
+def test_a_tune_has_every_option_and_every_part_of_a_problem():
+    assert {*DEFAULTS, *PROBLEM} - {"weight"} == {*inspect.signature(tune).parameters} - {"listener"}
+    assert {*DEFAULTS} - {"patience", "keep"} <= {*parameters(tune_many)}
+
+
+def in_a_block(**options):
+    with tuning(**options):
+        pass
+
+
+@pytest.mark.parametrize("door", [partial(choose, {"one": len}), in_a_block])
+def test_doors_that_pass_options_on_take_those_of_the_value_alone(door):
+    with pytest.raises(SettingsError, match="takes no option cold, trails") as refused:
+        door(cold=False, trails=3)
+    assert refused.value.hint.endswith(", ".join(sorted({*DEFAULTS, "listener"})))
+
+
+@pytest.mark.parametrize("wrong", [{"seed": -1}, {"seed": 1.5}, {"isolate": "yes"}, {"isolate": 1}])
+def test_a_wrong_option_is_refused_when_the_value_is_made(wrong):
+    with pytest.raises(SettingsError, match=f"{next(iter(wrong))}"):
+        TuneOptions(**wrong)
+    with pytest.raises(SettingsError):
+        tune(len, space={"n": [1]}, **wrong)
+
+
+def test_an_effort_is_settled_by_its_options_and_stays_so(monkeypatch):
+    asked = TuneOptions(effort="full", search="random", trials=7, patience=Patience(trial_s=5.0), seed=3)
+    effort = Effort.of(asked)
+    assert (effort.name, effort.search, effort.budget) == ("full", "random", Budget(7, 600))
+    assert effort.patience.trial_s == 5.0
+    settled = TuneOptions(seed=3).of_effort(Effort.of(TuneOptions()))
+    monkeypatch.setenv("TRITON_OPS_EFFORT", "full")
+    assert Effort.of(settled).name == "quick"
+    assert Effort.of(TuneOptions()).name == "full"
+    assert Effort.of(pickle.loads(pickle.dumps(settled))) == Effort.of(settled)
+
+
+def test_the_options_reach_the_station_without_the_search():
+    def search(space, seed):
+        raise AssertionError("a station asks no searcher")
+
+    task = TuneProblem(target=pow, args=(2, 3), space={"mod": [5, 7]}, cold=False).request().task()
+    options = TuneOptions(search=search, isolate=False, wait=False, cache_dir="records")
+    assignment = Assignment.of(task, options, None)
+    assert (assignment.cold, assignment.options.isolate, assignment.options.wait) == (False, False, False)
+    assert assignment.options.cache_dir == "records"
+    assert assignment.effort == replace(Effort.named("quick"), search="auto")
