@@ -33,18 +33,20 @@ from triton_ops.backend import (
 )
 from triton_ops.base import canonical_json, require
 from triton_ops.dispatch.calls import CalledWith, grid_of_call, grids_by_config
-from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
-from triton_ops.dispatch.ladder import Answer, Question, ladder_of, left_undecided
-from triton_ops.dispatch.policy import (
+from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
+from triton_ops.dispatch.ladder import (
     DEFAULT,
     ERROR,
     QUEUE,
     TUNE,
+    Answer,
+    Question,
     capturing,
+    ladder_of,
+    left_undecided,
     policy_of,
     tune_request,
     warn_once,
-    within,
 )
 from triton_ops.dispatch.triton_autotuner import from_triton
 from triton_ops.exceptions import (
