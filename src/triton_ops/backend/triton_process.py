@@ -73,7 +73,7 @@ from triton_ops.base import (
     import_in_order,
     require,
 )
-from triton_ops.device import VENDORS
+from triton_ops.device import VENDORS, Target
 from triton_ops.exceptions import CacheError, KernelTypeError, MissingDependencyError, SettingsError, TargetError
 from triton_ops.settings import expanded
 from triton_ops.values import Resources
@@ -464,7 +464,7 @@ def resources_of(kernels: Sequence[Any]) -> Resources:
 
 
 def _resources(kernel: Any) -> Resources:
-    binary, spills = kernel.asm.get("cubin") or kernel.asm.get("hsaco"), getattr(kernel, "n_spills", None)
+    binary, spills = Target.binary_among(kernel.asm), getattr(kernel, "n_spills", None)
     return Resources(
         registers=getattr(kernel, "n_regs", None),
         spill_bytes=None if spills is None else spills * _SPILL_UNIT_BYTES,

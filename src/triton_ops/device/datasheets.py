@@ -290,6 +290,11 @@ class Target:
         return LIMITS.get(self.arch)
 
     @staticmethod
+    def binary_among(stages: Mapping[str, Any]) -> Any:
+        """The machine code among the stages of a compiled kernel of any vendor; None if there is none."""
+        return next((stages[each.binary] for each in VENDOR_FACTS.values() if stages.get(each.binary)), None)
+
+    @staticmethod
     def named(name: str) -> Target:
         """The target called `name`, such as `sm_90`, or that of a GPU such as `H200`; else a `DeviceError`."""
         target = TARGETS.get(name.strip().lower())
@@ -324,9 +329,7 @@ class Target:
 
 def _target(kind: str, arch: str, shared_kib: int) -> Target:
     vendor = VENDOR_FACTS[kind]
-    return Target(
-        kind, arch, vendor.warp_size, shared_kib * _KIB, registers_per_block=vendor.registers_per_block
-    )  # fmt: skip
+    return Target(kind, arch, vendor.warp_size, shared_kib * _KIB, registers_per_block=vendor.registers_per_block)
 
 
 TARGETS = {

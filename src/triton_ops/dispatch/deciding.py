@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -32,19 +33,20 @@ from triton_ops.backend import (
 )
 from triton_ops.base import canonical_json, require
 from triton_ops.dispatch.calls import CalledWith, grid_of_call, grids_by_config
-from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
-from triton_ops.dispatch.ladder import Answer, Question, ladder_of, left_undecided
-from triton_ops.dispatch.options import Options
-from triton_ops.dispatch.policy import (
+from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
+from triton_ops.dispatch.ladder import (
     DEFAULT,
     ERROR,
     QUEUE,
     TUNE,
+    Answer,
+    Question,
     capturing,
+    ladder_of,
+    left_undecided,
     policy_of,
     tune_request,
     warn_once,
-    within,
 )
 from triton_ops.dispatch.triton_autotuner import from_triton
 from triton_ops.exceptions import (
@@ -60,7 +62,7 @@ from triton_ops.records import Misses, NotedCall, Record, cache_folder
 from triton_ops.request import Effort, TuneOptions, TuneProblem, TuneRequest
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Listener
-from triton_ops.values import Key, Problem, TensorSpec, TuningResult
+from triton_ops.values import Key, Mapper, Problem, TensorSpec, Tolerance, TuningResult, as_callable
 
 _PREFIX = "triton_ops/"
 
@@ -178,6 +180,47 @@ def _kind(value: Any) -> str:
 
 _WAIT_S = 30.0  # for another process of the job that looks a winner up
 _LONGEST_TUNE_S = 600.0  # of an effort without a limit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options for tuning a decorated kernel, and for its launches before that, as of `triton_ops.autotune`.
+
+    A `space` of None takes the list of configs. `strict` makes a name in the key that is no argument an error; Triton
+    itself ignored it up to 3.8.
+    """
+
+    space: Any = None
+    reference: Callable[..., Any] | None = None
+    outputs: tuple[str, ...] = ()
+    tolerance: float | Tolerance | None = None
+    check: Callable[[Any, Any], Any] | None = None
+    tune: TuneOptions = field(default_factory=TuneOptions)
+    on_miss: str | None = None
+    mapper: Mapper = field(default_factory=Mapper)
+    strict: bool = True
+
+    def __post_init__(self) -> None:
+        if self.on_miss is not None:
+            settings.checked_on_miss(self.on_miss)
+        if self.tolerance is not None:
+            object.__setattr__(self, "tolerance", Tolerance.of(self.tolerance))
+        as_callable("check", self.check)
+        self._check_kinds()
+        if self.tune.effort is not None or self.tune.budget_s is not None:
+            Effort.of(self.tune)  # a word that is no effort is told now
+        if self.reference is not None and not self.outputs:
+            raise KernelTypeError(
+                "a reference is given, and no outputs: the kernel's results would have no names",
+                hint='name the arguments that the kernel writes: outputs=("out_ptr",)',
+            )
+
+    def _check_kinds(self) -> None:
+        folder, reference = self.tune.cache_dir, self.reference
+        if not isinstance(folder, (str, os.PathLike, type(None))):
+            raise SettingsError(f"cache_dir is {folder!r}; it must be a path", hint="or leave it out")
+        if reference is not None and not callable(reference):
+            raise SettingsError(f"reference is {reference!r}; it must be a function", hint="or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import importlib
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,11 @@ from typing import Any
 
 from triton_ops.backend import Layers, Operation, TritonKernel, TritonProcess
 from triton_ops.dispatch.calls import Calls, GridByConfig
-from triton_ops.dispatch.deciding import KernelCall
+from triton_ops.dispatch.deciding import KernelCall, Options
 from triton_ops.dispatch.decision import Decision, register
 from triton_ops.dispatch.fast_launch import Entrance
 from triton_ops.dispatch.in_compile import KernelInCompile
 from triton_ops.dispatch.launching import Launches
-from triton_ops.dispatch.options import Options, mapper_of
 from triton_ops.dispatch.triton_autotuner import AUTOTUNER, Expected, Winners, to_triton
 from triton_ops.exceptions import KernelTypeError, SettingsError, SpaceError, TargetError, UnknownTunableError
 from triton_ops.records import Misses, NotedCall, cache_folder, matching
@@ -302,7 +301,7 @@ def autotune(
                               "outputs": outputs}, parameters)  # fmt: skip
         options = Options(
             space=space, reference=reference, outputs=tuple(outputs),
-            tolerance=tolerance, check=check, on_miss=on_miss, mapper=mapper_of(buckets, parameters, key or ()),
+            tolerance=tolerance, check=check, on_miss=on_miss, mapper=_mapper_of(buckets, parameters, key or ()),
             tune=TuneOptions(effort=effort, budget_s=budget_s, cache_dir=cache_dir, isolate=isolate),
         )  # fmt: skip
         offered = _offered(configs) if space is None else [to_triton(space.default_config, members=space.members)]
@@ -370,6 +369,20 @@ def _check_names(kernel: Any, named: Mapping[str, Sequence[str] | None], paramet
                 f"it has {', '.join(parameters)}",
                 hint="correct the name, or leave it out",
             )
+
+
+def _mapper_of(
+    buckets: Mapping[str, str | BucketRule | None] | Mapper | None, parameters: Collection[str], key: Collection[str]
+) -> Mapper:
+    """The mapper that a decorator's `buckets` mean; raises SettingsError and UnknownTunableError."""
+    mapper = buckets if isinstance(buckets, Mapper) else Mapper.of(buckets)
+    mapper.check(parameters)
+    if idle := [name for bucket in mapper.buckets for name in bucket.extents if name not in key]:
+        raise SettingsError(
+            f"the bucket of {', '.join(idle)} has no effect: the key is {', '.join(key) or 'empty'}",
+            hint="add the argument to the key, or leave its bucket out",
+        )
+    return mapper
 
 
 def made_again(decorated: Any, noted: NotedCall, device: str) -> KernelCall:

@@ -24,12 +24,10 @@ from triton_ops.backend import Arguments, Layers, Operation, TritonProcess
 from triton_ops.base import require
 from triton_ops.dispatch import triton_autotuner as own_loop
 from triton_ops.dispatch.calls import CalledWith, Calls, GridWatch, checked_grid, checked_when_called, refuse_tuned
-from triton_ops.dispatch.deciding import KernelCall, decide, foretold, known
+from triton_ops.dispatch.deciding import KernelCall, Options, decide, foretold, known
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Found, register
 from triton_ops.dispatch.fast_launch import Entrance, FastLaunch, KnownLaunch
-from triton_ops.dispatch.ladder import ladder_of
-from triton_ops.dispatch.options import Options
-from triton_ops.dispatch.policy import capturing
+from triton_ops.dispatch.ladder import capturing, ladder_of
 from triton_ops.dispatch.triton_autotuner import (
     BeforeLaunch,
     Shown,

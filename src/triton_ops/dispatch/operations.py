@@ -19,9 +19,19 @@ from typing import Any
 
 from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, MayCrash, Operation
 from triton_ops.base import require
-from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found, register
-from triton_ops.dispatch.ladder import Ladder, Question, ladder_of, left_undecided
-from triton_ops.dispatch.policy import DEFAULT, ERROR, TUNE, capturing, policy_of, tune, within
+from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found, register, within
+from triton_ops.dispatch.ladder import (
+    DEFAULT,
+    ERROR,
+    TUNE,
+    Ladder,
+    Question,
+    capturing,
+    ladder_of,
+    left_undecided,
+    policy_of,
+    tune,
+)
 from triton_ops.exceptions import (
     ConfigValueError,
     KernelTypeError,

@@ -169,7 +169,7 @@ def read(
 
 def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> Compiler | str:
     """The compiler of the kernel's configs; or the reason why there is none."""
-    target = None if spec.kind == "cpu" else Target.of(spec)
+    target = None if spec.is_cpu else Target.of(spec)
     compiler = Compiler.of(expected.kernel, expected.arguments, target, expected.space.members)
     return compiler or f"{expected.name} is no kernel that Triton compiles, and declares no tiles"
 

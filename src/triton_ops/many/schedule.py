@@ -24,12 +24,13 @@ from itertools import islice
 from statistics import median
 
 from triton_ops.records import Record
+from triton_ops.timing import RacePolicy
 
 GAIN = 0.2
 """The share of its time that a tune is expected to save where nothing is known of its kernel."""
 SECONDS = 4.0
 """What a tune is expected to take where nothing is known of its kernel."""
-_LEAST_GAIN = 0.005  # below which a comparison counts two configs as equal: no problem is worth nothing
+_LEAST_GAIN = RacePolicy.zone  # below which a comparison counts two configs as equal: no problem is worth nothing
 _LEAST_S = 0.1
 
 

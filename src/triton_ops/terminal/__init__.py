@@ -4,9 +4,12 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.terminal.console import only_data_on_stdout as only_data_on_stdout
+    from triton_ops.terminal.completion import completion_command as completion_command
+    from triton_ops.terminal.console import ExitCode as ExitCode
     from triton_ops.terminal.console import tell as tell
     from triton_ops.terminal.facts import Facts as Facts
+    from triton_ops.terminal.guards import folder_of as folder_of
+    from triton_ops.terminal.guards import only_data_on_stdout as only_data_on_stdout
     from triton_ops.terminal.interrupts import end_at_once_when_interrupted as end_at_once_when_interrupted
     from triton_ops.terminal.option_types import CacheDir as CacheDir
     from triton_ops.terminal.option_types import Device as Device
@@ -16,11 +19,9 @@ if TYPE_CHECKING:
     from triton_ops.terminal.option_types import NoWait as NoWait
     from triton_ops.terminal.option_types import Shape as Shape
     from triton_ops.terminal.option_types import Space as Space
-    from triton_ops.terminal.option_types import folder_of as folder_of
     from triton_ops.terminal.option_types import option as option
     from triton_ops.terminal.page_server import PageServer as PageServer
     from triton_ops.terminal.program import Program as Program
-    from triton_ops.terminal.running import ExitCode as ExitCode
     from triton_ops.terminal.stderr_console import stderr as stderr
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

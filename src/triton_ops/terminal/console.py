@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from triton_ops import settings
-from triton_ops.base import CodeFolder, escaped, storable
+from triton_ops.base import escaped, storable
 
 _BOLD = re.compile(r"(\x1b\[[01]m)")
+
+
+class ExitCode(IntEnum):
+    """What a command ends with."""
+
+    DONE = 0
+    NONE_RAN = 1  # no configuration ran
+    BAD_INPUT = 2  # usage, TARGET, space, shape, dtype, setting
+    NO_DEVICE = 3  # or a package that is needed is not there
+    NO_RECORD = 4  # the cache, a lockfile or a run log cannot be used, or holds nothing of what was asked for
+    CHECK_FAILED = 5  # a lockfile that would change, or an entry that fails
+    NOT_LOADED = 6  # a kernel that a file names
+    INTERNAL_ERROR = 70  # an error of this program; `-v` shows the trace
+    INTERRUPTED = 130  # the best so far was printed, and the same command goes on
 
 
 class State:
@@ -90,21 +104,15 @@ def write_to_stderr(text: str) -> None:
     sys.stderr.flush()
 
 
-@contextlib.contextmanager
-def only_data_on_stdout() -> Iterator[None]:
-    """Inside the block, the output of a target, a compiler or their processes goes to stderr.
+def tell_failures(failures: Iterable[tuple[str, str, str]]) -> None:
+    """Write every failed config with its reason, and below it where that was raised, if `-v` is given."""
+    if State.verbose:
+        for config, reason, trace in failures:
+            tell(f"({config}) {reason}")
+            tell_trace("".join(f"    {line}\n" for line in trace.splitlines()))
 
-    From its beginning Triton and torch load no compiled code in this process that another user could have written.
-    """
-    for variable, (folder, name) in settings.code_folders().items():
-        if (own := CodeFolder(folder).trusted(name)) != folder:
-            settings.set_folder(variable, str(own))
-    sys.stdout.flush()
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # if one of the two is closed, nothing needs to be redirected
-            stdout = os.dup(1)
-            stack.callback(os.close, stdout)
-            os.dup2(2, 1)
-            stack.callback(os.dup2, stdout, 1)
-        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-        yield
+
+def tell_trace(text: str) -> None:
+    """Write the lines of a trace, which may hold what a candidate, a file or another machine has put into it."""
+    lines = text.rstrip("\n").split("\n") if text else []
+    write_to_stderr("".join(f"{escaped(line)}\n" for line in lines))

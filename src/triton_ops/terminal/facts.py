@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import sys
@@ -16,7 +17,7 @@ import typer
 from triton_ops import settings
 from triton_ops.base import NamedFile, escaped
 from triton_ops.exceptions import SettingsError
-from triton_ops.terminal.console import State, say, tell, unstyled
+from triton_ops.terminal.console import ExitCode, State, say, say_json, tell, tell_failures, unstyled
 
 SCHEMA_VERSION = 1
 _GAP = "  "
@@ -117,6 +118,24 @@ class Facts:
     def markdown(self) -> str:
         """The same as Markdown, in which no text of somebody is a link, a mention or markup."""
         return "\n".join(line for part in self._parts for line in part.markdown())
+
+    def written(self) -> int:
+        """Write it for the command that ends, and return its exit code.
+
+        A reader of stdout that has gone away changes no code. Under a former name, no record is no failure, as before.
+        """
+        tell_failures(self.failed)
+        with contextlib.suppress(typer.Exit):
+            if State.as_json:
+                say_json(self.document)
+            else:
+                say(*self.printed(width()))
+        for message in self.messages:
+            tell(*message)
+        if not State.renamed:
+            return self.code
+        tell(State.renamed)
+        return ExitCode.DONE if self.code == ExitCode.NO_RECORD else self.code
 
     def show_ahead(self) -> None:
         """Write it while the command goes on, where lines and no JSON document are asked for."""

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from triton_ops import settings
-from triton_ops.base import StoredFile
-from triton_ops.exceptions import CacheError
-from triton_ops.settings import expanded
 from triton_ops.terminal.console import State
 
 
@@ -51,12 +46,3 @@ Gpu = Annotated[str | None, option("--gpu", "A GPU that need not be here: 'NVIDI
 Device = Annotated[str | None, option("--device", "cpu, cuda or cuda:N.", "DEVICE")]
 CacheDir = Annotated[str | None, option("--cache-dir", "Folder of records; default TRITON_OPS_CACHE_DIR.", "DIR")]
 NoWait = Annotated[bool, option("--no-wait", "End with an error if another process measures on the GPU.")]
-
-
-def folder_of(cache_dir: str | Path | None) -> Path:
-    """The folder of records of a command, which need not exist; `CacheError` if the path or a parent is a file."""
-    folder = (settings.cache_dir() if cache_dir is None else expanded(cache_dir)).absolute()
-    for path in (folder, *folder.parents):
-        if StoredFile(path).exists:
-            raise CacheError(f"{folder} cannot be a cache folder: {path} is a file", hint="name another folder")
-    return folder

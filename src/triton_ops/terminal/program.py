@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import Annotated, Any, TypeAlias
@@ -12,70 +11,43 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from triton_ops.terminal.console import State, say
-from triton_ops.terminal.facts import Facts
 from triton_ops.terminal.option_types import SharedJson, Verbose, option
 from triton_ops.terminal.running import run
 
 _BARE: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
-_COMPLETE = "__complete"  # the words so far, the last of which is begun; candidates are printed
-_NO_FILES = "no files"  # the last line, where the shell is not to propose names of files
-_SHELLS = {
-    "bash": """\
-_triton_ops() {{
-    local IFS=$'\\n' lines
-    lines=($({program} {complete} "${{COMP_WORDS[@]:1:COMP_CWORD}}" 2>/dev/null))
-    if [ "${{lines[-1]}}" = "{no_files}" ]; then unset 'lines[-1]'; else compopt -o default; fi
-    COMPREPLY=("${{lines[@]%%$'\\t'*}}")
-}}
-complete -F _triton_ops {program}
-""",
-    "zsh": """\
-#compdef {program}
-_triton_ops() {{
-    local -a lines
-    lines=("${{(@f)$({program} {complete} "${{(@)words[2,CURRENT]}}" 2>/dev/null)}}")
-    if [[ "${{lines[-1]}}" == "{no_files}" ]]; then lines[-1]=(); else _files; fi
-    lines=("${{(@)lines//:/\\\\:}}")
-    _describe '{program}' "${{(@)lines/$'\\t'/:}}"
-}}
-compdef _triton_ops {program}
-""",
-    "fish": """\
-function __triton_ops
-    set -l words (commandline -opc) (commandline -ct)
-    {program} {complete} $words[2..] 2>/dev/null | string match -v "{no_files}"
-end
-complete -c {program} -a '(__triton_ops)'
-""",
-}
-"""What each shell reads for completion: it asks the program for the candidates."""
-
-
+COMPLETE = "__complete"  # the words so far, the last of which is begun; candidates are printed
+NO_FILES = "no files"  # the last line, where the shell is not to propose names of files
 _Place: TypeAlias = tuple[str, str, str]  # a room, the function in its face, and the short help
+_COMPLETION = ("terminal", "completion_command", "Print what makes a shell complete.")
 
 
-@dataclass(frozen=True)
 class Program:
     """A program of commands, each imported when it is called.
 
     A command's path has its words, such as `cache show`. A path that is also the beginning of others has them as its
     views: `explain TARGET` beside `explain rank TARGET`. A former path works as before, and names the one that it has
-    now on stderr. The texts of groups are those of paths that are only beginnings, former ones too.
+    now on stderr. The texts of groups are those of paths that are only beginnings, former ones too. By `words` a room
+    and its function have the values of a metavar, for completion.
     """
 
-    name: str
-    help: str
-    _: KW_ONLY
-    version: str
-    epilog: str
-    sections: Mapping[str, Mapping[str, _Place]]
-    groups: Mapping[str, str]
-    former: Mapping[str, str]
-    words: Mapping[str, tuple[str, str]]  # a room and its function, whose names complete a value of this metavar
+    def __init__(
+        self,
+        name: str,
+        help: str,  # noqa: A002 - as the parser calls it
+        *,
+        version: str,
+        epilog: str,
+        sections: Mapping[str, Mapping[str, _Place]],
+        groups: Mapping[str, str],
+        former: Mapping[str, str],
+        words: Mapping[str, tuple[str, str]],
+    ) -> None:
+        self.name, self.help, self.version, self.epilog = name, help, version, epilog
+        self.sections, self.groups, self.former, self.words = sections, groups, former, words
 
     def run(self, arguments: Sequence[str]) -> int:
         """Run a command by the words after the program's name, and return the exit code."""
-        if arguments[:1] == [_COMPLETE]:
+        if arguments[:1] == [COMPLETE]:
             say(*self.candidates(arguments[1:]))
             return 0
         return run(lambda: self.root, arguments, self.name, self.version)
@@ -93,7 +65,7 @@ class Program:
         for path, now in self.former.items():
             note = f"`{self.name} {path}` is now `{self.name} {now}`"
             self._add(root, path, _ImportedLater(path, places[now], note))
-        self._add(root, "completion", _ImportedLater("completion", self._completion, hidden=True))
+        self._add(root, "completion", _ImportedLater("completion", _COMPLETION, hidden=True))
         _unconverted(root)
         return root
 
@@ -133,21 +105,6 @@ class Program:
         command.hidden = command.hidden or (command.is_former and not group.hidden)
         group.add_command(command)
 
-    def _completion(self) -> Any:
-        def completion(
-            shell: Annotated[str, typer.Argument(metavar="SHELL", help=f"One of {', '.join(_SHELLS)}.")],
-        ) -> Facts:
-            """Print what a shell reads to complete commands, options and targets.
-
-            For bash: eval "$(triton-ops completion bash)"; for fish: triton-ops completion fish | source.
-            """
-            if shell not in _SHELLS:
-                raise typer.BadParameter(f"there is no completion for {shell!r}; there is for {', '.join(_SHELLS)}")
-            script = _SHELLS[shell].format(program=self.name, complete=_COMPLETE, no_files=_NO_FILES)
-            return Facts("completion", {"shell": shell, "script": script}).lines(*script.splitlines())
-
-        return completion
-
     def candidates(self, words: Sequence[str]) -> list[str]:
         """The words that can stand in place of the last one, each with its help after a tab."""
         *before, begun = words or [""]
@@ -168,7 +125,7 @@ class Program:
                     candidates |= dict.fromkeys(_named(*self.words[value.metavar])(), "")
                 takes_files = value is not None
         lines = [f"{name}\t{text}".rstrip("\t") for name, text in candidates.items() if name.startswith(begun)]
-        return lines if takes_files else [*lines, _NO_FILES]
+        return lines if takes_files else [*lines, NO_FILES]
 
     def _reached(self, words: Sequence[str]) -> tuple[TyperGroup | None, _ImportedLater | None, list[str]]:
         """The group and the command that words lead to, and the words that are left for the command."""
@@ -193,11 +150,10 @@ def _valued(parameters: Sequence[Any], word: str) -> Any:
 
 
 class _ImportedLater(TyperCommand):
-    """A command with its name and short help; its room has the rest, or a function makes it."""
+    """A command with its name and short help; its room has the rest."""
 
-    def __init__(self, path: str, place: _Place | Callable[[], Any], note: str = "", *, hidden: bool = False) -> None:
-        text = place[2] if isinstance(place, tuple) else ""
-        super().__init__(name=path.split()[-1], short_help=text, hidden=hidden)
+    def __init__(self, path: str, place: _Place, note: str = "", *, hidden: bool = False) -> None:
+        super().__init__(name=path.split()[-1], short_help=place[2], hidden=hidden)
         self.place = place
         self.note = note
 
@@ -249,9 +205,7 @@ class _Sections(TyperGroup):
 
 def imported(command: _ImportedLater) -> Any:
     """The command that another one stands for, in the form of the parser under Typer."""
-    place = command.place
-    function = _named(*place[:2]) if isinstance(place, tuple) else place()
-    single = function
+    function = single = _named(*command.place[:2])
     if not isinstance(function, typer.Typer):
         single = typer.Typer(**_BARE)
         single.command(command.name)(function)

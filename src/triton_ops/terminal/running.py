@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import textwrap
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import IntEnum
+from collections.abc import Callable, Iterator, Sequence
 
 import typer
 from typer.core import TyperGroup
 
 from triton_ops import settings
-from triton_ops.base import escaped
 from triton_ops.exceptions import (
     CacheError,
     DeviceError,
@@ -23,24 +20,8 @@ from triton_ops.exceptions import (
     TritonKernelError,
     TuningFailedError,
 )
-from triton_ops.terminal.console import State, say, say_json, tell, with_open_streams, write_to_stderr
-from triton_ops.terminal.facts import Facts, width
+from triton_ops.terminal.console import ExitCode, State, tell, tell_failures, tell_trace, with_open_streams
 from triton_ops.terminal.interrupts import INTERRUPTED, raised_when_interrupted, was_interrupted
-
-
-class ExitCode(IntEnum):
-    """What a command ends with."""
-
-    DONE = 0
-    NONE_RAN = 1  # no configuration ran
-    BAD_INPUT = 2  # usage, TARGET, space, shape, dtype, setting
-    NO_DEVICE = 3  # or a package that is needed is not there
-    NO_RECORD = 4  # the cache, a lockfile or a run log cannot be used, or holds nothing of what was asked for
-    CHECK_FAILED = 5  # a lockfile that would change, or an entry that fails
-    NOT_LOADED = 6  # a kernel that a file names
-    INTERNAL_ERROR = 70  # an error of this program; `-v` shows the trace
-    INTERRUPTED = 130  # the best so far was printed, and the same command goes on
-
 
 _USAGE_ERROR = typer.BadParameter.__mro__[1]  # typer keeps click's class in different places from version to version
 
@@ -59,7 +40,7 @@ def _run(program: Callable[[], TyperGroup], arguments: list[str], name: str, ver
             # Its `main` would end on Ctrl-C in silence.
             with commands.make_context(name, arguments, obj=version) as context:
                 said = commands.invoke(context)
-            code = _written(said) if isinstance(said, Facts) else 0
+            code = 0 if said is None else said.written()
         if was_interrupted() and code != INTERRUPTED:  # a candidate has caught it, and what ran it went on
             raise KeyboardInterrupt
     except typer.Exit as end:
@@ -76,22 +57,6 @@ def _run(program: Callable[[], TyperGroup], arguments: list[str], name: str, ver
         error.show()  # type: ignore[attr-defined]
         return ExitCode.BAD_INPUT
     return code
-
-
-def _written(facts: Facts) -> int:
-    """The exit code of a command whose facts are written; a reader of stdout that has gone away changes none."""
-    _tell_failures(facts.failed)
-    with contextlib.suppress(typer.Exit):
-        if State.as_json:
-            say_json(facts.document)
-        else:
-            say(*facts.printed(width()))
-    for message in facts.messages:
-        tell(*message)
-    if not State.renamed:
-        return facts.code
-    tell(State.renamed)
-    return ExitCode.DONE if facts.code == ExitCode.NO_RECORD else facts.code  # as it was under the former name
 
 
 @contextlib.contextmanager
@@ -132,28 +97,14 @@ def _report(error: Exception) -> int:
     code = _exit_code(error)
     if isinstance(error, TuningFailedError):
         failures = zip(error.failures, error.traces, strict=True)
-        _tell_failures(
+        tell_failures(
             (" ".join(f"{name}={value}" for name, value in config.items()) or "(empty)", reason, trace)
             for (config, reason), trace in failures
         )
     elif State.verbose and not isinstance(error, _USAGE_ERROR):
-        _tell_trace("".join(traceback.format_exception(error)))
+        tell_trace("".join(traceback.format_exception(error)))
     tell(_text(error, code), "error", "red")
     return code
-
-
-def _tell_failures(failures: Iterable[tuple[str, str, str]]) -> None:
-    """Write every failed config with its reason, and below it where that was raised, if `-v` is given."""
-    if State.verbose:
-        for config, reason, trace in failures:
-            tell(f"({config}) {reason}")
-            _tell_trace(textwrap.indent(trace, "    "))
-
-
-def _tell_trace(text: str) -> None:
-    """Write the lines of a trace, which may hold what a candidate, a file or another machine has put into it."""
-    lines = text.rstrip("\n").split("\n") if text else []
-    write_to_stderr("".join(f"{escaped(line)}\n" for line in lines))
 
 
 def _text(error: Exception, code: int) -> str:

@@ -500,8 +500,6 @@ def _is_clear(outcome: DuelOutcome, arms: Sequence[Arm], policy: DuelPolicy) -> 
 
 _log = logging.getLogger("triton_ops")
 _SAMPLES = 3  # to find out whether a launch is too short for its timer
-
-
 T = TypeVar("T")
 
 
@@ -514,8 +512,8 @@ class SharedTimer:
     """The timer of one tune or comparison: the first timed launch chooses it, and all later launches use it.
 
     `cold` says for a GPU whether L2 holds nothing of the arguments when a launch starts. `mode` is that of times taken
-    before, with which new times must be comparable; None leaves the choice open. `choose` None is
-    `choose_timer`, and something else only in simulations. `timer` is None until it is chosen.
+    before, with which new times must be comparable; None leaves the choice open. `choose` None is `choose_timer`, and
+    something else only in simulations. `timer` is None until it is chosen.
     """
 
     def __init__(
@@ -539,7 +537,8 @@ class SharedTimer:
     def start(self, launch: Launch) -> Timer:
         """The timer; `launch` chooses it if none is chosen yet."""
         if self.timer is None and self._mode is not None:
-            self.timer = HostTimer() if self._mode == "host" else timer_of(self._mode, self.device_name)
+            on_gpu = self._mode.startswith(("event", "graph"))
+            self.timer = timer_of(self._mode, self.device_name) if on_gpu else HostTimer()
         if self.timer is None:
             self.timer = self._choose(self.device, self.device_name, launch, cold=self.cold)
         return self.timer
@@ -568,7 +567,7 @@ class SharedTimer:
             return self._change(launch).prepare(launch)
 
     def prepare_all(self, launch: Launch, prepare: Callable[[Timer], T]) -> T:
-        """What `prepare` makes with the timer, made anew with another one where a launch cannot be captured.
+        """The result of `prepare` with the timer, made anew with another one where a launch cannot be captured.
 
         The timers are chosen by `launch`, one of those that are prepared.
         """

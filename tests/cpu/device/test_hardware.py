@@ -13,7 +13,7 @@ import pytest
 from triton_ops.base import host
 from triton_ops.benchmark.auto_tuner import A100_BANDWIDTH_GBPS
 from triton_ops.device import DeviceSpec, Target, gpu_missing, probe
-from triton_ops.device.datasheets import DATASHEETS, LIMITS, datasheet_of
+from triton_ops.device.datasheets import DATASHEETS, LIMITS, TARGETS, datasheet_of
 from triton_ops.exceptions import DeviceError
 from triton_ops.lab.expectation import Waves
 
@@ -307,3 +307,29 @@ def test_a_target_is_an_architecture_or_a_gpu():
     assert Target.named("h200") == Target.of(DeviceSpec.called("H200"))
     assert Target.named("sm_90").units is None
     assert DeviceSpec.called("sm_90").arch == "sm_90"
+
+
+def test_a_target_answers_for_its_vendor():
+    nvidia, amd = Target.named("sm_90").vendor, Target.named("gfx942").vendor
+    assert (nvidia.binary, nvidia.assembly, nvidia.triton_arch("sm_90")) == ("cubin", "ptx", 90)
+    assert (amd.binary, amd.assembly, amd.triton_arch("gfx942")) == ("hsaco", "amdgcn", "gfx942")
+    assert (nvidia.registers_per_thread, amd.registers_per_thread) == (255, 512)
+    assert (nvidia.allots_registers, amd.allots_registers) == (False, True)
+    assert Target.binary_among({"ttir": "", "hsaco": b"code"}) == b"code"
+    assert Target.binary_among({"ttir": ""}) is None
+    for name, target in TARGETS.items():
+        assert (target.warp_size, target.registers_per_block) == (
+            target.vendor.warp_size, target.vendor.registers_per_block,
+        ), name  # fmt: skip
+
+
+def test_a_device_answers_for_its_vendor():
+    assert DeviceSpec.named("NVIDIA H200").vendor.units == "multiprocessors"
+    assert DeviceSpec.named("AMD Instinct MI300X").vendor.warps == "wavefronts"
+    cpu = DeviceSpec(kind="cpu", name="CPU", arch="x86_64", units=4)
+    assert cpu.is_cpu
+    assert cpu.vendor is None
+    names = {"AMD Instinct MI300X": "AMD", "NVIDIA GeForce RTX 4090": "NVIDIA", "Tesla T4": None, "": None}
+    for name, vendor in names.items():
+        facts = DeviceSpec.vendor_of_name(name)
+        assert (facts and facts.name) == vendor, name

@@ -1,0 +1,55 @@
+"""The command that prints what a shell reads to complete the words of the program."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from triton_ops.terminal.facts import Facts
+from triton_ops.terminal.program import COMPLETE, NO_FILES
+
+_SHELLS = {
+    "bash": """\
+_triton_ops() {{
+    local IFS=$'\\n' lines
+    lines=($({program} {complete} "${{COMP_WORDS[@]:1:COMP_CWORD}}" 2>/dev/null))
+    if [ "${{lines[-1]}}" = "{no_files}" ]; then unset 'lines[-1]'; else compopt -o default; fi
+    COMPREPLY=("${{lines[@]%%$'\\t'*}}")
+}}
+complete -F _triton_ops {program}
+""",
+    "zsh": """\
+#compdef {program}
+_triton_ops() {{
+    local -a lines
+    lines=("${{(@f)$({program} {complete} "${{(@)words[2,CURRENT]}}" 2>/dev/null)}}")
+    if [[ "${{lines[-1]}}" == "{no_files}" ]]; then lines[-1]=(); else _files; fi
+    lines=("${{(@)lines//:/\\\\:}}")
+    _describe '{program}' "${{(@)lines/$'\\t'/:}}"
+}}
+compdef _triton_ops {program}
+""",
+    "fish": """\
+function __triton_ops
+    set -l words (commandline -opc) (commandline -ct)
+    {program} {complete} $words[2..] 2>/dev/null | string match -v "{no_files}"
+end
+complete -c {program} -a '(__triton_ops)'
+""",
+}
+"""What each shell reads for completion: it asks the program for the candidates."""
+
+
+def completion_command(
+    context: typer.Context, shell: Annotated[str, typer.Argument(metavar="SHELL", help=f"One of {', '.join(_SHELLS)}.")]
+) -> Facts:
+    """Print what a shell reads to complete commands, options and targets.
+
+    For bash: eval "$(triton-ops completion bash)"; for fish: triton-ops completion fish | source.
+    """
+    if shell not in _SHELLS:
+        raise typer.BadParameter(f"there is no completion for {shell!r}; there is for {', '.join(_SHELLS)}")
+    program = context.find_root().info_name
+    script = _SHELLS[shell].format(program=program, complete=COMPLETE, no_files=NO_FILES)
+    return Facts("completion", {"shell": shell, "script": script}).lines(*script.splitlines())
