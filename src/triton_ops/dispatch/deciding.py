@@ -207,7 +207,7 @@ class Options:
             object.__setattr__(self, "tolerance", Tolerance.of(self.tolerance))
         as_callable("check", self.check)
         self._check_kinds()
-        if self.tune != TuneOptions():
+        if self.tune.effort is not None or self.tune.budget_s is not None:
             Effort.of(self.tune)  # a word that is no effort is told now
         if self.reference is not None and not self.outputs:
             raise KernelTypeError(

@@ -221,17 +221,11 @@ def _named(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 def safely_decided(
-    operation: Operation,
-    values: Mapping[str, Any],
-    *,
-    args: Sequence[Any] = (),
-    on_miss: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    tuner: Callable[[], TuningResult] | None = None,
+    operation: Operation, values: Mapping[str, Any], args: Sequence[Any] = (), on_miss: str | None = None, **more: Any
 ) -> Decision:
     """As `decided`; no unreadable cache stops it, unless a tune or an error is asked for."""
     try:
-        return decided(operation, values, args=args, on_miss=on_miss, options=options, tuner=tuner)
+        return decided(operation, values, args=args, on_miss=on_miss, **more)
     except UntunedError:
         raise
     except TritonKernelError as error:
