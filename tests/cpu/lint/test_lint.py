@@ -248,7 +248,7 @@ def test_json_has_the_documented_fields_and_findings_make_the_exit_code(tmp_path
     refused = "@triton.jit\ndef refused(x, n):\n    tl.store(x, tl.nothing(n))\n"
     assert main(["lint", str(written(tmp_path, rest=refused)), "--json"]) == 5
     said = json.loads(capsys.readouterr().out)
-    assert list(said) == ["findings", "undecided", "unread"]
+    assert list(said) == ["kind", "schema_version", "findings", "undecided", "unread"]
     fields = ["rule", "kernel", "file", "line", "symptom", "evidence", "fix", "level"]
     assert [list(one) for one in said["findings"]] == [fields]
     assert {tuple(one) for one in said["undecided"]} == {("rule", "kernel", "why")}
