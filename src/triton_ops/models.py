@@ -27,8 +27,18 @@ __all__ = [
 ]
 
 
+class _Inputs:
+    def create_tensors(self, device: str = "cuda", seed: int = 0) -> dict[str, Any]:
+        """New torch tensors by name, uniform in [-1, 1]; the same seed gives the same values on a device type.
+
+        Raises:
+            DeviceError: There is no such GPU.
+        """
+        return _tensors(self, device, seed)
+
+
 @dataclass(frozen=True)
-class RMSNormRoPEInput:
+class RMSNormRoPEInput(_Inputs):
     """The tensor arguments of `fused_rmsnorm_rope`.
 
     Attributes:
@@ -59,17 +69,9 @@ class RMSNormRoPEInput:
         table = TensorSpec((seq_len, head_dim), dtype)
         return cls(TensorSpec((batch_size, seq_len, hidden_dim), dtype), TensorSpec((hidden_dim,), dtype), table, table)
 
-    def create_tensors(self, device: str = "cuda", seed: int = 0) -> dict[str, Any]:
-        """New torch tensors by name, uniform in [-1, 1]; the same seed gives the same values on a device type.
-
-        Raises:
-            DeviceError: There is no such GPU.
-        """
-        return _tensors(self, device, seed)
-
 
 @dataclass(frozen=True)
-class GatedMLPInput:
+class GatedMLPInput(_Inputs):
     """The tensor arguments of `fused_gated_mlp`.
 
     Attributes:
@@ -95,14 +97,6 @@ class GatedMLPInput:
         _check_extents(batch_size=batch_size, seq_len=seq_len, hidden_dim=hidden_dim, intermediate_dim=intermediate_dim)
         weight = TensorSpec((intermediate_dim, hidden_dim), dtype)
         return cls(TensorSpec((batch_size, seq_len, hidden_dim), dtype), weight, weight)
-
-    def create_tensors(self, device: str = "cuda", seed: int = 0) -> dict[str, Any]:
-        """New torch tensors by name, uniform in [-1, 1]; the same seed gives the same values on a device type.
-
-        Raises:
-            DeviceError: There is no such GPU.
-        """
-        return _tensors(self, device, seed)
 
 
 @dataclass(frozen=True)

@@ -24,60 +24,19 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from triton_ops.backend.roles import Arguments, CandidateError
+from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton
 from triton_ops.base import require
 from triton_ops.device import Target
 from triton_ops.exceptions import TargetError
 from triton_ops.kernel_ir import KernelWork, LaunchWork, Operand, UntoldError
 from triton_ops.space import Config
-from triton_ops.values import ITEM_BYTES, Resources
+from triton_ops.values import ITEM_BYTES
 
 Judge = Callable[[int, str], None]
-
-
-class TritonSource(Protocol):
-    """A kernel that Triton compiles, of one launch or several."""
-
-    @property
-    def name(self) -> str:
-        """The kernel's name."""
-
-    @property
-    def cache_key(self) -> str:
-        """Names the source as Triton does; it must be equal in both processes, or a launch finds no binary."""
-
-    @property
-    def interpreted(self) -> bool:
-        """Tell whether it runs as Python, as under `TRITON_INTERPRET`, so that there is nothing to compile."""
-
-    @property
-    def compile_imports(self) -> str:
-        """One of torch's modules if arguments must be torch's tensors; empty where plain stand-ins serve."""
-
-    @property
-    def parameter_names(self) -> Sequence[str | None]:
-        """The names in calling order; None for a parameter that cannot be passed by name."""
-
-    @property
-    def parsed(self) -> Any:
-        """The JIT function whose text the free rules read; None if no single one decides."""
-
-    @property
-    def without_grid(self) -> TritonSource:
-        """The same kernel where its grid cannot be sent."""
-
-    def lowered(self, config: Config, arguments: Arguments) -> Sequence[Any]:
-        """Triton's compiled kernels of one launch; nothing is loaded or launched.
-
-        Raises `TargetError`, with the reason, where this kernel cannot be compiled without being launched.
-        """
-
-    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
-        """Names all that a launch of a compiled config is; None where it is not known."""
 
 
 class TargetDriver:
@@ -257,7 +216,7 @@ class LaunchedKernel:
 
     @classmethod
     def of_config(
-        cls, kernel: TritonSource, config: Config, arguments: Arguments, target: Target
+        cls, kernel: CompiledByTriton, config: Config, arguments: Arguments, target: Target
     ) -> tuple[LaunchedKernel, ...]:
         """The launches of one config, with the types of their parameters; 20 to 50 ms for each.
 
@@ -284,7 +243,7 @@ def _with_types(launch: _LoweredLaunch) -> LaunchedKernel:
 
 
 def kernel_work(
-    kernel: TritonSource, config: Config, arguments: Arguments, target: Target, contents: Contents | None = None
+    kernel: CompiledByTriton, config: Config, arguments: Arguments, target: Target, contents: Contents | None = None
 ) -> KernelWork:
     """The work of one config, launch by launch; why it cannot be told is part of it, and never an error.
 
@@ -315,7 +274,7 @@ def _work(launch: _LoweredLaunch, contents: Contents) -> Any:
     return LaunchWork.of(launch.text, _extents(launch), operands)
 
 
-def _launches(kernel: TritonSource, config: Config, arguments: Arguments, target: Target) -> list[_LoweredLaunch]:
+def _launches(kernel: CompiledByTriton, config: Config, arguments: Arguments, target: Target) -> list[_LoweredLaunch]:
     """The launches of one config, each with its text; raises whatever the front end raises."""
     launches: list[_LoweredLaunch] = []
 

@@ -358,12 +358,53 @@ class MayCrash(Protocol):
 
 
 class CompiledByTriton(ABC):
-    """A kernel whose launches are Triton's."""
+    """A kernel that Triton compiles, of one launch or several."""
 
     @property
     @abstractmethod
     def interpreted(self) -> bool:
         """Tell whether it runs as Python, as under `TRITON_INTERPRET`, so that there is nothing to compile."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The kernel's name."""
+
+    @property
+    @abstractmethod
+    def cache_key(self) -> str:
+        """Names the source as Triton does; it must be equal in both processes, or a launch finds no binary."""
+
+    @property
+    @abstractmethod
+    def compile_imports(self) -> str:
+        """One of torch's modules if arguments must be torch's tensors; empty where plain stand-ins serve."""
+
+    @property
+    @abstractmethod
+    def parameter_names(self) -> Sequence[str | None]:
+        """The names in calling order; None for a parameter that cannot be passed by name."""
+
+    @property
+    @abstractmethod
+    def parsed(self) -> Any:
+        """The JIT function whose text the free rules read; None if no single one decides."""
+
+    @property
+    @abstractmethod
+    def without_grid(self) -> CompiledByTriton:
+        """The same kernel where its grid cannot be sent."""
+
+    @abstractmethod
+    def lowered(self, config: Config, arguments: Arguments) -> Sequence[Any]:
+        """Triton's compiled kernels of one launch; nothing is loaded or launched.
+
+        Raises `TargetError`, with the reason, where this kernel cannot be compiled without being launched.
+        """
+
+    @abstractmethod
+    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
+        """Names all that a launch of a compiled config is; None where it is not known."""
 
     @property
     def process_imports(self) -> tuple[str, ...]:

@@ -32,7 +32,6 @@ from triton_ops.backend.compilers import Compiler, CompilerNeeds, PackedCompiler
 from triton_ops.backend.kernel_source import Blocks, blocks_of
 from triton_ops.backend.offline import (
     Judge,
-    TritonSource,
     kernel_work,
     never_cached,
     option_names,
@@ -40,7 +39,7 @@ from triton_ops.backend.offline import (
     with_judge,
 )
 from triton_ops.backend.portable import Packed
-from triton_ops.backend.roles import Arguments, CandidateError, StandIn
+from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, StandIn
 from triton_ops.backend.triton_process import TritonProcess, binary_digest, together
 from triton_ops.base import require
 from triton_ops.device import VENDORS, Target
@@ -184,7 +183,7 @@ class PackedTritonCompiler(PackedCompiler):
         return TritonCompiler(kernel, arguments.described(light=light), self.target, members)
 
 
-def _packed(kernel: TritonSource) -> tuple[bytes, frozenset[str]]:
+def _packed(kernel: CompiledByTriton) -> tuple[bytes, frozenset[str]]:
     """The kernel by value; without its grid, which only tells which configs are launched alike, if it cannot go so."""
     with contextlib.suppress(KernelTypeError):
         packed = Packed.of(kernel, by_value=True)
@@ -204,7 +203,7 @@ class TritonCompiler(Compiler):
     tensors are enough. `members` are those of an `Enum` that the kernel is given in place of their names.
     """
 
-    kernel: TritonSource
+    kernel: CompiledByTriton
     arguments: Arguments
     target: Target
     members: Members = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Files in the folders of this package, and files that a person has named on the command line or in a call.
+"""Files, whether they lie in the folders of this package or a person has named them on the command line or in a call.
 
 Those of this package are opened by the rule of `folders`. A person names any path that this user may open: links are
 followed, save those that another user has planted. What is no regular file is written to or read from where that makes

@@ -1,7 +1,7 @@
 """`CorrectnessVerifier`: whether results are right, element by element or by the rule for verdicts.
 
-The rule is that of tuning: the reference is asked on inputs of higher precision too, and its
-own error is the yardstick. It suits low precision, where correct results differ from each other by rounding.
+The rule is that of tuning: the reference is asked on inputs of higher precision too, and its own error is the
+yardstick. It suits low precision, where correct results differ from each other by rounding.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ class CorrectnessVerifier:
             SettingsError: The reference is not callable, or `args` is no sequence of arguments.
             TargetError: The reference gives another result each time, or none that can be compared.
 
-        Cost: copies of the arguments, and two or three calls of the reference.
+        Cost: copies of the arguments, and two or three calls of the reference; one more where torch may compute
+        products of float32 in TF32, whose error is then a yardstick too.
         """
         if not callable(reference):
             raise SettingsError(f"reference is {reference!r}; it must be a function")

@@ -1,8 +1,9 @@
 """The compile pool: processes without a device compile configs ahead, and a launch finds on the disk what they made.
 
 Each process leads a process group of its own, so that it can be killed together with a compiler that hangs, and so that
-Ctrl-C in the terminal reaches only the process that tunes. The processes are forked from a separate program
-and not from the process that tunes: they run no script of the user's and never have a GPU context.
+Ctrl-C in the terminal reaches only the process that tunes. The processes are forked from a separate program, `main`
+here, and not from the process that tunes: they run no script of the user's and never have a GPU context. What compilers
+print to stdout is discarded.
 
 A thread that has compiled asks for the next turn at once. If whoever comes first took it, a pool that has all CPUs
 would keep them as long as it has configs, and the problem on another GPU would wait for its end. A turn is therefore
@@ -12,26 +13,105 @@ interpreter from those that measure.
 
 from __future__ import annotations
 
+import gc
+import os
 import pickle
 import signal
+import sys
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
-from triton_ops.backend import Compiler, compiler_environment
+from triton_ops.backend import Compiler, PackedCompiler, compiler_environment
 from triton_ops.base import Host
-from triton_ops.compilation.compiler import LaunchRequest, Start, WorkRequest, compiles_for
-from triton_ops.exceptions import CacheError, TargetError
+from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
 from triton_ops.kernel_ir import KernelWork
-from triton_ops.processes import ForkedProcess, ForkServer, GarbledError, Surroundings, Threads, fork_servers
+from triton_ops.processes import (
+    ForkedProcess,
+    ForkRequests,
+    ForkServer,
+    GarbledError,
+    Surroundings,
+    Threads,
+    fork_servers,
+)
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Status
+
+_NICENESS = 5  # compilers give way to the process that measures
+compiles_for: list[int] = []
+"""The id of the process for which this process compiles; empty in a process that does not compile for another one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """The first message to a compiling process, which imports its own modules before it takes over the surroundings."""
+
+    packed: PackedCompiler
+    surroundings: Surroundings
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """The question to make launches ready; `config` is one that was compiled, and serves for all of the kernel."""
+
+    config: Config
+
+
+@dataclass(frozen=True)
+class WorkRequest:
+    """The question for the work of a config's launches, as of `CompilePool.read`."""
+
+    config: Config
+    contents: Mapping[str, Sequence[int]]
+
+
+def main() -> None:
+    """The program of the fork server: ready what compilers need, then answer questions until the socket is closed."""
+    requests = ForkRequests()
+    compiles_for.append(requests.parent)
+    os.nice(_NICENESS)
+    needs = pickle.loads(bytes.fromhex(sys.argv[4]))
+    needs.ready()
+    gc.freeze()  # forked processes then do not copy the imported objects
+    requests.answer(serve)
+
+
+def serve(connection: Any) -> None:
+    """Load the compiler, of which the first answer tells: None, or why it cannot be; then answer each question."""
+    start: Start = connection.receive()
+    start.surroundings.take()
+    try:
+        compiler = start.packed.load()
+    except TritonKernelError as error:
+        connection.send(error if isinstance(error, TargetError) else TargetError(error.message, hint=error.hint))
+        return
+    connection.send(None)
+    while True:
+        try:
+            question = connection.receive()
+        except EOFError:
+            return
+        connection.send(_answer(question, compiler))
+
+
+def _answer(question: Config | LaunchRequest | WorkRequest, compiler: Compiler) -> Any:
+    if isinstance(question, WorkRequest):
+        return compiler.work(question.config, question.contents)
+    if isinstance(question, LaunchRequest):
+        with suppress(Exception):  # the process that launches meets the same error, and reports it
+            compiler.ready_launch(question.config)
+        return None
+    try:
+        return compiler.compile(question)
+    except (CacheError, TargetError) as error:
+        return error
 
 
 class Queue:
@@ -196,8 +276,7 @@ class WaitingProcesses:
     def one(self, make: Callable[[], ForkedProcess]) -> Iterator[ForkedProcess]:
         """A process that nobody else uses inside of the block: the one that was used last, else a new one.
 
-        After the block it waits for the next question, unless it was closed. A pool that compiles few configs at a time
-        so has few processes, however many threads wait for their turns.
+        Unless it was closed, it then waits for the next question: a pool has no more processes than it uses at a time.
         """
         try:
             process = self._waiting.pop()
@@ -213,7 +292,7 @@ class WaitingProcesses:
 def compiler_server(needs: Hashable) -> ForkServer:
     """A fork server of compiling processes with these needs."""
     words = pickle.dumps(needs).hex()
-    return ForkServer("triton_ops.compilation.compiler", words, changes=compiler_environment())
+    return ForkServer("triton_ops.compilation.pool", words, changes=compiler_environment())
 
 
 _ANSWERS: dict[type, tuple[type, ...]] = {
@@ -231,7 +310,7 @@ def _ask(process: ForkedProcess, question: Any, timeout_s: float) -> Any:
     return answer
 
 
-def _last_words(process: ForkedProcess) -> str:
+def _ended(process: ForkedProcess) -> str:
     return f"the compiler's process {process.last_words()}"
 
 
@@ -281,7 +360,7 @@ class CompilePool:
         self._threads = Threads(self.workers, thread_name_prefix="triton-ops compile")
         share = self.workers if shared_cpus is None else min(self.workers, shared_cpus.share)
         self._queue = Queue(max(1, share // _SPARE_PART))
-        self._waiting = WaitingProcesses()
+        self._one = partial(WaitingProcesses().one, self._load)
         self._processes: set[ForkedProcess] = set()
         self._fork_server: ForkServer | None = None
         self._lock = threading.Lock()
@@ -311,11 +390,9 @@ class CompilePool:
         return refusal
 
     def read(self, config: Config, contents: Mapping[str, Sequence[int]] | None = None) -> Future[KernelWork]:
-        """The work of a config's launches, from what the compiler's front end makes of them.
+        """The work of a config's launches, as of `Compiler.work`; 20 to 50 ms of one process for each.
 
-        20 to 50 ms of one process for each launch. The future raises nothing: whatever goes wrong is the reason in its
-        result why the work is not known. `contents` has elements of tensors of whole numbers that are known, by the
-        parameter's name.
+        The future raises nothing: whatever goes wrong is the reason in its result why the work is not known.
         """
         return self._threads.submit(self._read, WorkRequest(config, contents or {}))
 
@@ -398,7 +475,10 @@ class CompilePool:
 
     def _ready_launch(self, config: Config) -> None:
         """Have launches made ready. A failure here is no failure of the config, which is compiled."""
-        with suppress(TargetError), self._process() as process:  # the next compilation meets that error, and reports it
+        with (
+            suppress(TargetError),
+            self._one() as process,
+        ):  # the next compilation meets that error, and reports it
             try:
                 _ask(process, LaunchRequest(config), self._timeout_s)
             except _GONE:
@@ -406,12 +486,12 @@ class CompilePool:
 
     def _read(self, request: WorkRequest) -> KernelWork:
         try:
-            with self._process() as process:
+            with self._one() as process:
                 try:
                     answer = _ask(process, request, _READ_S)
                 except _GONE as error:
                     late = isinstance(error, TimeoutError)
-                    answer = f"reading its TTIR took over {_READ_S:g} s" if late else _last_words(process)
+                    answer = f"reading its TTIR took over {_READ_S:g} s" if late else _ended(process)
                     self._forget(process)
         except TargetError as error:
             answer = error.message
@@ -426,7 +506,7 @@ class CompilePool:
 
     def _once(self, config: Config, last: bool = False) -> Compiled | None:
         """The result of a config; None if a signal from outside ended the process, and this is not the `last` try."""
-        with self._process() as process:
+        with self._one() as process:
             start = time.perf_counter()
             try:
                 answer: Compiled | CacheError | TargetError = _ask(process, config, self._timeout_s)
@@ -437,7 +517,7 @@ class CompilePool:
             except _GONE as error:
                 late = isinstance(error, TimeoutError)
                 status = Status.TIMEOUT if late else Status.CRASH
-                message = f"compiling took over {self._timeout_s:g} s" if late else _last_words(process)
+                message = f"compiling took over {self._timeout_s:g} s" if late else _ended(process)
                 self._forget(process)
                 if not (late or last or self.closed) and process.ended_from_outside:
                     return None
@@ -447,9 +527,6 @@ class CompilePool:
                 return answer
             return Compiled(config, status, message, compile_s=time.perf_counter() - start)
 
-    def _process(self) -> AbstractContextManager[ForkedProcess]:
-        return self._waiting.one(self._load)
-
     def _load(self) -> ForkedProcess:
         """A new process that has loaded the kernel, or another one if somebody else has ended it meanwhile."""
         for turn in range(_STARTS):
@@ -457,7 +534,7 @@ class CompilePool:
             try:
                 refused = _ask(process, self._start, _START_TIMEOUT_S)
             except _GONE as error:
-                refused = TargetError(f"a compiling process did not start: {_last_words(process)}")
+                refused = TargetError(f"a compiling process did not start: {_ended(process)}")
                 gone = isinstance(error, (EOFError, BrokenPipeError, ConnectionResetError))
                 again = gone and process.ended_from_outside and turn + 1 < _STARTS
             if refused is None:

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from triton_ops.backend import Arguments, CandidateError, Packed, Protection
@@ -516,7 +516,7 @@ class ModeRounds:
     def screen(self, process: ModeProcess, eager: ModeProcess) -> None:
         """Time a mode beside eager in a few rounds; eager's loss is the mode's."""
         arms = [each.enter() for each in dict.fromkeys((process, eager))]
-        Rounds(timer=HostTimer.for_processes(self.device_name), rng=self.rng).run(arms, _SCREENING_ROUNDS)
+        Rounds(timer=self._timer, rng=self.rng).run(arms, _SCREENING_ROUNDS)
         process.arm.error = process.arm.error or eager.arm.error
         if not process.loss:
             process.compared_with(eager)
@@ -566,5 +566,10 @@ class ModeRounds:
         return 1 / centre if outcome.verdict == "faster" else None, text
 
     def _guarded(self) -> Rounds:
-        rounds, _ = Rounds.guarded(HostTimer.for_processes(self.device_name), self.device_name, rng=self.rng)
+        rounds, _ = Rounds.guarded(self._timer, self.device_name, rng=self.rng)
         return rounds
+
+    @cached_property
+    def _timer(self) -> HostTimer:
+        """One timer, so that a GPU rests between stretches of work of different rounds too."""
+        return HostTimer.for_processes(self.device_name)

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.implementation import Implementation as Implementation
     from triton_ops.dispatch.installing import install as install
     from triton_ops.dispatch.installing import uninstall as uninstall
+    from triton_ops.dispatch.ladder import capturing as capturing
+    from triton_ops.dispatch.ladder import on_miss as on_miss
     from triton_ops.dispatch.ladder import replaying as replaying
     from triton_ops.dispatch.ladder import use_lockfile as use_lockfile
     from triton_ops.dispatch.operations import config_for as config_for
     from triton_ops.dispatch.operations import tuning as tuning
     from triton_ops.dispatch.operations import would_run as would_run
-    from triton_ops.dispatch.policy import capturing as capturing
-    from triton_ops.dispatch.policy import on_miss as on_miss
     from triton_ops.dispatch.torch_operators import Gradient as Gradient
     from triton_ops.dispatch.torch_operators import compilable as compilable
     from triton_ops.dispatch.triton_autotuner import PrintedTune as PrintedTune

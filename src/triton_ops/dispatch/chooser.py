@@ -28,9 +28,8 @@ from triton_ops.base import require
 from triton_ops.dispatch.decision import FALLBACK, Decision, Found, register
 from triton_ops.dispatch.implementation import ChoiceKernel, ChoiceSpace, Implementation, as_implementation, in_order
 from triton_ops.dispatch.in_compile import ChoiceInCompile, described, without_memory
-from triton_ops.dispatch.ladder import ladder_of
+from triton_ops.dispatch.ladder import DEFAULT, TUNE, capturing, ladder_of, policy_of, tune
 from triton_ops.dispatch.operations import answered, safely_decided
-from triton_ops.dispatch.policy import DEFAULT, TUNE, capturing, policy_of, tune
 from triton_ops.dispatch.torch_operators import operator_of
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
 from triton_ops.request import KnownCall, KnownCalls, TuneOptions, TuneProblem, TuneRequest

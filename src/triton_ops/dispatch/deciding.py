@@ -33,18 +33,20 @@ from triton_ops.backend import (
 )
 from triton_ops.base import canonical_json, require
 from triton_ops.dispatch.calls import CalledWith, grid_of_call, grids_by_config
-from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
-from triton_ops.dispatch.ladder import Answer, Question, ladder_of, left_undecided
-from triton_ops.dispatch.policy import (
+from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
+from triton_ops.dispatch.ladder import (
     DEFAULT,
     ERROR,
     QUEUE,
     TUNE,
+    Answer,
+    Question,
     capturing,
+    ladder_of,
+    left_undecided,
     policy_of,
     tune_request,
     warn_once,
-    within,
 )
 from triton_ops.dispatch.triton_autotuner import from_triton
 from triton_ops.exceptions import (
@@ -205,7 +207,7 @@ class Options:
             object.__setattr__(self, "tolerance", Tolerance.of(self.tolerance))
         as_callable("check", self.check)
         self._check_kinds()
-        if self.tune != TuneOptions():
+        if self.tune.effort is not None or self.tune.budget_s is not None:
             Effort.of(self.tune)  # a word that is no effort is told now
         if self.reference is not None and not self.outputs:
             raise KernelTypeError(

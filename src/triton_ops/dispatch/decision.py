@@ -14,6 +14,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -24,7 +25,6 @@ import msgspec
 from triton_ops import settings
 from triton_ops.base import ForkSafeLock, NamedFile, Sealed, canonical_json
 from triton_ops.base import counted as number_of
-from triton_ops.dispatch.policy import within
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError, UntunedError
 from triton_ops.settings import expanded
 from triton_ops.space import Config
@@ -40,6 +40,9 @@ _ORIGINS = {
 }  # fmt: skip
 
 
+WITHIN: ContextVar[str | None] = ContextVar("triton_ops_on_miss", default=None)
+within = WITHIN.get
+"""The policy of the innermost `on_miss` around the caller, in this thread or task; None outside of all."""
 _COUNTED_FROM = 1 << 62
 
 

@@ -50,7 +50,7 @@ from triton_ops.base import fingerprint, require
 from triton_ops.dispatch.calls import Calls
 from triton_ops.dispatch.decision import Decision
 from triton_ops.dispatch.implementation import IMPLEMENTATION, ChoiceKernel, tiles_of
-from triton_ops.dispatch.policy import ERROR, TUNE, policy_of
+from triton_ops.dispatch.ladder import ERROR, TUNE, policy_of
 from triton_ops.dispatch.torch_operators import Operator
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.records import Misses, cache_folder

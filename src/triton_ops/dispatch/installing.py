@@ -23,8 +23,8 @@ from triton_ops.base import require
 from triton_ops.dispatch import triton_autotuner as own_loop
 from triton_ops.dispatch.deciding import Options
 from triton_ops.dispatch.decorator import Tuned
+from triton_ops.dispatch.ladder import TUNE, policy_of
 from triton_ops.dispatch.launching import Launches
-from triton_ops.dispatch.policy import TUNE, policy_of
 from triton_ops.records import cache_folder, may_have_records
 from triton_ops.request import Effort, TuneOptions
 

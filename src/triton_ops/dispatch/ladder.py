@@ -1,6 +1,6 @@
-"""The ladder: the sources that are asked for a winner, one after another.
+"""The ladder: the sources that are asked for a winner, one after another, with the policy where none has one.
 
-Nothing here launches or measures.
+Nothing here launches or measures. A policy tunes, runs the default, raises an error, or queues the problem.
 
 An entry answers on its device only, and only for the kernel's present source. Triton, its assembler and the driver may
 be others than those with which it was found: a winner of other versions is a better guess than an untuned config, and
@@ -9,29 +9,33 @@ what changed is said. Where a tune is asked for, only an entry of these very ver
 
 from __future__ import annotations
 
+import importlib
 import logging
 import math
 import os
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from triton_ops import settings
-from triton_ops.base import ForkSafeLock
+from triton_ops.base import Folder, ForkSafeLock, require
 from triton_ops.dispatch.decision import (
     BORROWED,
     FALLBACK,
     LOCKFILE,
     RECORD,
     SHIPPED,
+    WITHIN,
     Found,
     forget_decisions,
+    within,
     worth_text,
 )
-from triton_ops.dispatch.policy import DEFAULT, ERROR, confine
 from triton_ops.exceptions import CacheError, LockfileError, SettingsError
 from triton_ops.records import (
     RECORDS,
@@ -45,8 +49,9 @@ from triton_ops.records import (
     may_have_records,
     store_in,
 )
+from triton_ops.request import TuneOptions, TuneRequest
 from triton_ops.space import Config
-from triton_ops.values import Key
+from triton_ops.values import Key, TuningResult
 
 Place: TypeAlias = tuple[float, bool, str]
 """Orders what may be taken: how far its problem is, whether a package brings it, and an id."""
@@ -465,3 +470,103 @@ def _environments() -> _InUse:
         return _InUse()
     name = "TRITON_OPS_LOCKFILE" if replay is None else "TRITON_OPS_REPLAY"
     return _InUse(FollowedLockfile(path, f"the lockfile that {name} names"), only=replay is not None)
+
+
+_TUNER = "triton_ops.tuner"
+
+
+def tune(*args: Any, **kwargs: Any) -> TuningResult:
+    """Tune as `triton_ops.tune` does, in a call that came to run a kernel: without a folder nothing is kept."""
+    kept = {} if _keeps(kwargs.get("cache_dir")) else {"keep": False}
+    result: TuningResult = importlib.import_module(_TUNER).tune(*args, **{**kwargs, **kept})
+    return result
+
+
+def tune_request(request: TuneRequest, options: TuneOptions, **place: Any) -> TuningResult:
+    """Tune a request that is checked already, with further fields of `RequestedTune`; kept as by `tune`."""
+    kept = options if _keeps(options.cache_dir) else replace(options, keep=False)
+    tune = importlib.import_module(_TUNER).RequestedTune(request=request, options=kept, **place)
+    result: TuningResult = tune.result()
+    return result
+
+
+def _keeps(cache_dir: str | Path | None) -> bool:
+    """True if the folder of records is there, or can be made, unlike in a read-only home."""
+    try:
+        Folder(cache_folder(cache_dir)).ensure()
+    except CacheError as error:
+        warn_once(f"winners are found, and not kept: {error.message}")
+        return False
+    return True
+
+
+@lru_cache(maxsize=1024)
+def warn_once(message: str) -> None:
+    """Warn in the log, of the same only once."""
+    _log.warning("%s", message)
+
+
+TUNE, DEFAULT, ERROR, QUEUE = settings.ON_MISS
+
+
+@contextmanager
+def on_miss(policy: str) -> Iterator[None]:
+    """Inside, launches without a known winner do as `policy` says, whatever their decorators and the environment say.
+
+    It holds for this thread or task only.
+
+    Args:
+        policy: `tune` finds the winner first, `default` runs the kernel's default config, `error` raises
+            `UntunedError`, and `queue` runs the default and notes the problem for a later tune.
+
+    Raises:
+        SettingsError: There is no such policy.
+    """
+    token = WITHIN.set(settings.checked_on_miss(policy))
+    try:
+        yield
+    finally:
+        WITHIN.reset(token)
+
+
+def policy_of(argument: str | None, otherwise: str) -> str:
+    """The policy of a launch: that of the innermost `on_miss`, else the decorator's, the environment's, `otherwise`.
+
+    While a lockfile is replayed, nothing tunes, whoever asks for it.
+    An environment that holds no policy counts as `default`, with one warning: a launch is no place for its error.
+    """
+    asked = within() or argument or _of_environment() or otherwise
+    confined = _Confined.policy or (DEFAULT if settings.replay() is not None else None)
+    if confined is None:
+        return asked
+    if ERROR in (asked, confined):
+        return ERROR
+    return DEFAULT if asked == TUNE else asked
+
+
+class _Confined:
+    """The most that launches of this process do when no winner is known; None is no limit."""
+
+    policy: str | None = None
+
+
+def confine(policy: str | None) -> str | None:
+    """Let launches of this process do at most as `policy` says, None as they ask; returns what held before."""
+    before, _Confined.policy = _Confined.policy, policy
+    return before
+
+
+def _of_environment() -> str | None:
+    try:
+        return settings.on_miss()
+    except SettingsError as error:
+        warn_once(f"{error}; launches without a known winner run their default config")
+        return DEFAULT
+
+
+def capturing() -> bool:
+    """Tell whether the current stream is being captured into a CUDA graph; asked only where torch uses a GPU."""
+    if "torch" not in sys.modules:
+        return False
+    cuda = require("torch", "a launch").cuda
+    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())

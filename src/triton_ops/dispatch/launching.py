@@ -27,8 +27,7 @@ from triton_ops.dispatch.calls import CalledWith, Calls, GridWatch, checked_grid
 from triton_ops.dispatch.deciding import KernelCall, Options, decide, foretold, known
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Found, register
 from triton_ops.dispatch.fast_launch import Entrance, FastLaunch, KnownLaunch
-from triton_ops.dispatch.ladder import ladder_of
-from triton_ops.dispatch.policy import capturing
+from triton_ops.dispatch.ladder import capturing, ladder_of
 from triton_ops.dispatch.triton_autotuner import (
     BeforeLaunch,
     Shown,

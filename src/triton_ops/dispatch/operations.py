@@ -19,9 +19,19 @@ from typing import Any
 
 from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, MayCrash, Operation
 from triton_ops.base import require
-from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found, register
-from triton_ops.dispatch.ladder import Ladder, Question, ladder_of, left_undecided
-from triton_ops.dispatch.policy import DEFAULT, ERROR, TUNE, capturing, policy_of, tune, within
+from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found, register, within
+from triton_ops.dispatch.ladder import (
+    DEFAULT,
+    ERROR,
+    TUNE,
+    Ladder,
+    Question,
+    capturing,
+    ladder_of,
+    left_undecided,
+    policy_of,
+    tune,
+)
 from triton_ops.exceptions import (
     ConfigValueError,
     KernelTypeError,
@@ -211,17 +221,11 @@ def _named(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 def safely_decided(
-    operation: Operation,
-    values: Mapping[str, Any],
-    *,
-    args: Sequence[Any] = (),
-    on_miss: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    tuner: Callable[[], TuningResult] | None = None,
+    operation: Operation, values: Mapping[str, Any], args: Sequence[Any] = (), on_miss: str | None = None, **more: Any
 ) -> Decision:
     """As `decided`; no unreadable cache stops it, unless a tune or an error is asked for."""
     try:
-        return decided(operation, values, args=args, on_miss=on_miss, options=options, tuner=tuner)
+        return decided(operation, values, args=args, on_miss=on_miss, **more)
     except UntunedError:
         raise
     except TritonKernelError as error:

@@ -43,11 +43,7 @@ from triton_ops.evaluation.expected import (
     refusal,
 )
 from triton_ops.evaluation.judges import UNITS, Precision, RaisedPrecision, Rounded, dense
-from triton_ops.exceptions import (
-    DeviceError,
-    TargetError,
-    TritonKernelError,
-)
+from triton_ops.exceptions import DeviceError, TargetError, TritonKernelError
 
 _MEMORY_SHARE = 0.5  # of the free memory: what a golden result may take at least, and wide copies of what was there
 _CASTS = ("float", "half", "bfloat16", "cfloat", "chalf")

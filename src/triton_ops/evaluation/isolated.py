@@ -42,11 +42,11 @@ class NotPortableError(KernelTypeError):
 
 
 class Loadable(Protocol):
-    """What a worker process loads: a dataclass, whose fields `baseline` and `mode` the setup changes."""
+    """The load of a worker process: a dataclass, whose fields `baseline` and `mode` the setup changes."""
 
     @property
     def problem(self) -> object:
-        """What is tried, in words."""
+        """The thing that is tried, in words."""
 
     @property
     def effort(self) -> Effort:

@@ -20,8 +20,8 @@ class ReferenceResults:
     no golden result in higher precision; empty where there is one. Raises as `Referee.answers`, and a `TargetError`
     for results that cannot be compared.
 
-    Cost: two or three calls of the reference; copies of the outputs, and, if `protected`, of the inputs, which are
-    restored after a reference that writes them.
+    Cost: two or three calls of the reference, and one more where products of float32 may be computed in TF32; copies
+    of the outputs, and, if `protected`, of the inputs, which are restored after a reference that writes them.
     """
 
     as_list = staticmethod(as_list)

@@ -362,7 +362,7 @@ class Attempt:
 
 
 class Question(Protocol):
-    """What a worker's station is asked, as an `Attempt`."""
+    """A question to a worker's station, such as an `Attempt`."""
 
     @property
     def step(self) -> str:

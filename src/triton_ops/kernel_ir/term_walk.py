@@ -64,9 +64,9 @@ def _argument(terms: Terms, name: str, kind: Type, parameters: Collection[str]) 
         return TermValue(terms.false, kind)
     symbol = terms.make("argument", name)
     if kind.pointer or kind.descriptor:
+        axes = range(len(kind.shape)) if kind.descriptor else ()
         strides, extents = (
-            tuple(terms.opaque("described", name, what, axis) for axis in range(len(kind.shape) * kind.descriptor))
-            for what in ("strides", "extents")
+            tuple(terms.opaque("described", name, what, axis) for axis in axes) for what in ("strides", "extents")
         )
         return TermValue(terms.make("pointer", symbol, terms.number(0)), kind, strides=strides, extents=extents)
     if kind.truth:
@@ -283,7 +283,7 @@ def _step(terms: Terms, loop: int, symbol: TermValue, then: TermValue) -> Term |
     """The distance that a value moves in a turn; None where it does not move evenly."""
     one, other = symbol.term, then.term
     if one is other:
-        return terms.number(0)
+        return terms.number(0) if one is not terms.data else None
     if not (symbol.type.whole or symbol.type.pointer) or symbol.type.truth:
         return None
     if symbol.type.pointer:

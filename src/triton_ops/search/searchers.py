@@ -2,10 +2,11 @@
 
 A searcher sees configs and trials, and nothing else: no device, no clock, no disk.
 
-The same rule serves a live tune and a replay. A live tune knows the shapes of all tensors, a recording perhaps only the
-extents of the problem (M, N and K of a matmul). One extent of a problem is usually an axis of several tensors, so the
-distance counts each distinct pair (extent here, extent there) once, however many axes show that pair. Both descriptions
-give the same distance if every extent is an axis of some tensor, and every axis is an extent.
+The distance between two problems on their devices follows one rule in a live tune and in a replay. A live tune knows
+the shapes of all tensors, a recording perhaps only the extents of the problem (M, N and K of a matmul). One extent of a
+problem is usually an axis of several tensors, so the distance counts each distinct pair (extent here, extent there)
+once, however many axes show that pair. Both descriptions give the same distance if every extent is an axis of some
+tensor, and every axis is an extent.
 """
 
 from __future__ import annotations

@@ -21,12 +21,13 @@ Values are logarithms of time, so that differences are ratios. A failed config h
 value it would make its neighbours look slow, and good configs often are neighbours of configs that no longer fit.
 Differences above the median are shrunk, because they tell little of where the best config is.
 
-Numbers keep their order and, if all are positive, their ratios: half of a column is the rank among the values and half
-the logarithm, because sizes of 32, 64, 128 act by ratio while a list such as 1, 2, 3, 250 is mostly an order. Whole
-numbers that are not all powers of two get a second column for how often two divides them, because hardware depends on
-alignment as well as size (112 and 128 are near in size and far apart in effect). Other values get one column per value;
-more than sixteen values share sixteen columns, and any two of them differ in about half of these. All columns lie in 0
-to 1; a tunable with one value has no column.
+Configs become rows of numbers, made from the tunables alone, so that near rows mean similar effects. Numbers keep their
+order and, if all are positive, their ratios: half of a column is the rank among the values and half the logarithm,
+because sizes of 32, 64, 128 act by ratio while a list such as 1, 2, 3, 250 is mostly an order. Whole numbers that are
+not all powers of two get a second column for how often two divides them, because hardware depends on alignment as well
+as size (112 and 128 are near in size and far apart in effect). Other values get one column per value; more than sixteen
+values share sixteen columns, and any two of them differ in about half of these. All columns lie in 0 to 1; a tunable
+with one value has no column.
 
 Four figures of a compiled config tell more of its speed than its tunables do: registers and spilled bytes per thread,
 shared memory per block, and the number of blocks that a multiprocessor then holds at a time. The figures become columns

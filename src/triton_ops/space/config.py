@@ -1,4 +1,4 @@
-"""A config, with one value for every tunable, and tunables, each an axis of choice with its possible values.
+"""Configs: one value for every tunable, which is an axis of choice with its possible values in their natural order.
 
 A tunable does not know the meaning of a value to a kernel, nor which values fit together; constraints tell that.
 

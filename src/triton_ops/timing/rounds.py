@@ -567,7 +567,7 @@ class SharedTimer:
             return self._change(launch).prepare(launch)
 
     def prepare_all(self, launch: Launch, prepare: Callable[[Timer], T]) -> T:
-        """What `prepare` makes with the timer, made anew with another one where a launch cannot be captured.
+        """The result of `prepare` with the timer, made anew with another one where a launch cannot be captured.
 
         The timers are chosen by `launch`, one of those that are prepared.
         """

@@ -4,8 +4,8 @@ Compiled proposals are given in the searcher's order, but a proposal that compil
 A proposal that cannot be launched is given as dropped, with its numbers. One that can be launched but spills is
 deferred.
 
-The searcher names these configs (`search/base.py`, `UsesPreviews`), and gets each result as soon as it is known. A
-config that is proposed after its preview is not compiled again. Proposals come first: a preview begins only when no
+A searcher that `UsesPreviews` names configs for these, and gets each result as soon as it is known. A config that is
+proposed after its preview is not compiled again. Proposals come first: a preview begins only when no
 proposal waits to be compiled, and previews take at most half of the processes.
 
 A device tries some dozens of configs a second, and the compilers make as many of quick kernels, but a few of slow ones.

@@ -60,7 +60,7 @@ def call_of(problem: TuneProblem, options: TuneOptions) -> Any:
     rest = problem.shape, problem.dtype, problem.device, problem.reference, problem.tolerance, problem.check
     where = (*settings.named_folder_and_effort(), TorchDevice.current_name())
     more = id(problem.target), listed, *rest, problem.cold, options, where
-    return _hits.place(problem.args, problem.kwargs or {}, *more)
+    return _hits.place(problem.args, {} if problem.kwargs is None else problem.kwargs, *more)
 
 
 def hit(call: Any, start: float) -> TuningResult | None:

@@ -3,8 +3,8 @@
 Two things are no part of the key, and stand in the record: the config space, since a winner remains the fastest of the
 configs that were tried, and the clock with which measuring ended, since that is a result.
 
-Every rule is total where it says so and silent elsewhere: a value that it has no bucket for is left as it is, so that
-nothing is taken for a problem far away from every one that was measured.
+Every rule for buckets is total where it says so and silent elsewhere: a value that it has no bucket for is left as it
+is, so that nothing is taken for a problem far away from every one that was measured.
 
 A problem is taken in the form that keys and files have: argument name to scalar, or to the shape, dtype, strides and
 alignment of a tensor. An extent is named `a[0]` where it is an axis of the tensor `a`, and by the argument's name where

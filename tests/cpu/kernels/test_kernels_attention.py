@@ -426,7 +426,7 @@ def compiled(cli, of, shape, config, target, dtype):
     extents = "x".join(map(str, shape))
     ran = cli("compile", of.name, "--target", target, "--shape", extents, "--dtype", dtype, "--json", *words)
     assert ran.code == 0, ran.err
-    (found,) = json.loads(ran.out)
+    (found,) = json.loads(ran.out)["items"]
     return found
 
 

@@ -234,7 +234,7 @@ def test_forms_compile_for_hopper_and_fit(cli, shared_fork_server, shape, form):
     words = [word for name, value in config.items() for word in ("--space", f"{name}={str(value).lower()}")]
     ran = cli("compile", "grouped_matmul", "--target", "sm_90", "--shape", "x".join(map(str, shape)), "--json", *words)
     assert ran.code == 0, ran.err
-    (found,) = json.loads(ran.out)
+    (found,) = json.loads(ran.out)["items"]
     assert (found["status"], found["mma"]) == ("ok", "wgmma" if shape is PREFILL else "mma.sync")
     assert found["spill_bytes"] <= 64
 

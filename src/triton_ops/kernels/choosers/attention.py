@@ -8,7 +8,16 @@ from functools import partial
 from typing import Any
 
 from triton_ops.dispatch import Chooser, Implementation, choose
-from triton_ops.kernels.choosers.common import NARROW, WIDE, first_reason, kernel_module, of_dtype, on_gpu, torch_
+from triton_ops.kernels.choosers.common import (
+    NARROW,
+    WIDE,
+    by_kernel,
+    first_reason,
+    kernel_module,
+    of_dtype,
+    on_gpu,
+    torch_,
+)
 from triton_ops.values import TensorSpec
 
 _LARGEST_HEAD = 256
@@ -25,11 +34,8 @@ def sdpa_chooser() -> Chooser:
         "efficient": Implementation(partial(_backend, "EFFICIENT_ATTENTION"), applies=_efficient_takes),
         "cudnn": Implementation(partial(_backend, "CUDNN_ATTENTION"), applies=_flash_takes),
         "math": Implementation(partial(_backend, "MATH"), applies=_math_takes),
+        **by_kernel("attention", _by_kernel, _kernel_takes, _kernel_values),
     }
-    if (kernels := kernel_module("attention")) is not None:
-        implementations["triton"] = Implementation(
-            _by_kernel, applies=_kernel_takes, operation=kernels.operation, values=_kernel_values
-        )
     return choose(  # type: ignore[no-any-return]
         implementations, name="choose_sdpa",
         schema="(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None) -> Tensor",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from triton_ops.base import require
+from triton_ops.dispatch import Implementation
 from triton_ops.exceptions import MissingDependencyError
 
 WIDE, NARROW = ("torch.float32", "torch.float16", "torch.bfloat16"), ("torch.float16", "torch.bfloat16")
@@ -22,6 +23,17 @@ def kernel_module(name: str) -> Any:
         return importlib.import_module(full)
     except MissingDependencyError:
         return None
+
+
+def by_kernel(
+    name: str, function: Callable[..., Any], applies: Callable[..., Any], values: Callable[..., Mapping[str, Any]],
+    *, gradient: bool = True,
+) -> dict[str, Implementation]:  # fmt: skip
+    """The implementation by a shipped kernel, called `triton`; none without Triton."""
+    if (kernels := kernel_module(name)) is None:
+        return {}
+    own = Implementation(function, applies=applies, operation=kernels.operation, values=values, gradient=gradient)
+    return {"triton": own}
 
 
 def torch_() -> Any:

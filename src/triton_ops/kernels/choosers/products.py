@@ -9,6 +9,7 @@ from triton_ops.dispatch import Chooser, Implementation, choose
 from triton_ops.kernels.choosers.common import (
     NARROW,
     WIDE,
+    by_kernel,
     first_reason,
     kernel_module,
     of_dtype,
@@ -30,11 +31,8 @@ def scaled_mm_chooser() -> Chooser:
     implementations = {
         "aten": Implementation(_library, applies=_library_takes, gradient=False),
         "widened": Implementation(_widened),
+        **by_kernel("fp8_gemm", _kernel, _kernel_takes, _scaled_kernel_values, gradient=False),
     }
-    if (kernels := kernel_module("fp8_gemm")) is not None:
-        implementations["triton"] = Implementation(
-            _kernel, applies=_kernel_takes, operation=kernels.operation, values=_scaled_kernel_values, gradient=False
-        )
     return choose(  # type: ignore[no-any-return]
         implementations, name="choose_scaled_mm",
         schema="(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, ScalarType? out_dtype=None) -> Tensor",
@@ -125,11 +123,8 @@ def matmul_chooser() -> Chooser:
         "mv": Implementation(_matrix_vector, applies=_one_row),
         "transposed": Implementation(_transposed, applies=lambda a, b: a.shape[0] != b.shape[1] or "it is square"),
         "split_k": Implementation(_split_k, applies=_worth_splitting),
+        **by_kernel("matmul", _by_kernel, _fits_kernel, _kernel_values, gradient=False),
     }
-    if (kernels := kernel_module("matmul")) is not None:
-        implementations["triton"] = Implementation(
-            _by_kernel, applies=_fits_kernel, operation=kernels.operation, values=_kernel_values, gradient=False
-        )
     return choose(  # type: ignore[no-any-return]
         implementations, name="choose_matmul",
         schema="(Tensor a, Tensor b) -> Tensor", parameters=("a", "b"), arguments=_matrices,
@@ -148,12 +143,8 @@ def linear_chooser() -> Chooser:
             _addmm, applies=lambda x, weight, bias=None, activation="none": bias is not None or "there is no bias"
         ),
         "fused_relu": Implementation(_addmm_relu, applies=_fuses_relu, gradient=False),
+        **by_kernel("matmul", _linear_by_kernel, _linear_fits_kernel, _linear_values, gradient=False),
     }
-    if (kernels := kernel_module("matmul")) is not None:
-        implementations["triton"] = Implementation(
-            _linear_by_kernel, applies=_linear_fits_kernel, operation=kernels.operation, values=_linear_values,
-            gradient=False,
-        )  # fmt: skip
     return choose(  # type: ignore[no-any-return]
         implementations, name="choose_linear",
         schema='(Tensor x, Tensor weight, Tensor? bias=None, str activation="none") -> Tensor',

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from triton_ops.dispatch import Chooser, Implementation, choose
-from triton_ops.kernels.choosers.common import WIDE, first_reason, kernel_module, of_dtype, on_gpu, torch_
+from triton_ops.kernels.choosers.common import WIDE, by_kernel, first_reason, kernel_module, of_dtype, on_gpu, torch_
 from triton_ops.values import TensorSpec
 
 
 def softmax_chooser() -> Chooser:
     """The softmax of x over one axis, the last if none is named."""
-    implementations = {"aten": Implementation(_softmax), "exponentials": Implementation(_by_hand)}
-    if (kernels := kernel_module("softmax")) is not None:
-        implementations["triton"] = Implementation(
-            _kernel, applies=_kernel_takes, operation=kernels.operation, values=_kernel_values
-        )
+    implementations = {
+        "aten": Implementation(_softmax),
+        "exponentials": Implementation(_by_hand),
+        **by_kernel("softmax", _kernel, _kernel_takes, _kernel_values),
+    }
     return choose(  # type: ignore[no-any-return]
         implementations, name="choose_softmax",
         schema="(Tensor x, int dim=-1) -> Tensor", arguments=_arguments, dtypes=("bfloat16", "float16", "float32"),
