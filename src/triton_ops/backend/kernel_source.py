@@ -61,14 +61,15 @@ class KernelSource:
     @classmethod
     def of(cls, function: Any) -> KernelSource | None:
         """The source of a function, parsed once; None where there is none, as of one that was built at run time."""
-        if id(function) not in _sources:
+        entry = _sources.get(id(function))
+        if entry is None:
             if len(_sources) >= _MOST_KEPT:
                 _sources.clear()
             source = None
             with contextlib.suppress(OSError, TypeError, SyntaxError):
                 source = cls(function)
-            _sources[id(function)] = function, source
-        return _sources[id(function)][1]
+            entry = _sources[id(function)] = function, source
+        return entry[1]
 
     @classmethod
     def read(cls, function: Any) -> KernelSource:
@@ -125,9 +126,8 @@ class KernelSource:
     def callee(self, call: ast.Call) -> KernelSource | None:
         """The JIT function of the user's that a call in this function runs; None for any other call."""
         function = self._look_up(call.func)
-        return (
-            KernelSource.of(function) if Layers.is_jit(function) and not _of_triton(Layers.unwrap(function)) else None
-        )
+        is_own = Layers.is_jit(function) and not _of_triton(Layers.unwrap(function))
+        return KernelSource.of(function) if is_own else None
 
     def bound(self, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
         """The parameters that a call of this function gives, each with what it is given."""
@@ -230,12 +230,12 @@ class KernelSource:
     @cached_property
     def descriptors(self) -> tuple[tuple[str, tuple[str | int | None, ...]], ...]:
         """The parameter and the strides of each `make_tensor_descriptor(parameter, …)`; None for computed strides."""
-        found = []
+        pairs = []
         for call in (one for one in self.calls if last_name(one) == "make_tensor_descriptor"):
             base, strides = self.argument(call, 0, "base"), self.argument(call, 2, "strides")
             if isinstance(base, ast.Name) and base.id not in self.stores and isinstance(strides, (ast.List, ast.Tuple)):
-                found.append((base.id, tuple(map(self._stride, strides.elts))))
-        return tuple(found)
+                pairs.append((base.id, tuple(map(self._stride, strides.elts))))
+        return tuple(pairs)
 
     def _stride(self, node: ast.expr) -> str | int | None:
         if isinstance(node, ast.Constant) and type(node.value) is int:
