@@ -4,7 +4,6 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.kernel_ir.draws import Draw as Draw
     from triton_ops.kernel_ir.evaluation import Operand as Operand
     from triton_ops.kernel_ir.facts import AccessFact as AccessFact
     from triton_ops.kernel_ir.facts import Fact as Fact

@@ -9,16 +9,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.kernel_ir.facts import Facts, ReductionFact
-from triton_ops.kernel_ir.operations import OPERATIONS, NotComputedError, Numbers, computed
-from triton_ops.kernel_ir.terms import AND, AT_LEAST_ZERO, CONDITION, NOT, OR, SUM, ZERO, Term
+from triton_ops.kernel_ir.operations import NotComputedError, Numbers, computed, meaning_of
+from triton_ops.kernel_ir.terms import AND, AT_LEAST_ZERO, CONDITION, INDEX, NOT, OR, SUM, ZERO, Term
 
+Alive: TypeAlias = "NDArray[np.bool_]"
 DRAWS = 64
+_SMALL_ARGUMENTS = np.arange(DRAWS) % 2 == 1  # arguments of floating point are tiny: what falls away is an epsilon's
+_CLOSE = 1e-5
 _PLACES = (0, 1, 2)  # of a sum or a product over a whole axis, these stand for all
 _MOST = 20_000  # numbers that are computed for one question
 _SMALL = {"program_id": 2, "turn": 2, "turns": 4, "num_programs": 9, "index": 3, "bound": 3}
@@ -30,10 +33,6 @@ class Draw:
     A place along an axis, by its symbol, is one for all draws or one for each. A masked lane holds `padding` where the
     load says nothing. So many `turns` have made what a loop carries.
     """
-
-    COUNT = DRAWS
-    SMALL_ARGUMENTS = np.arange(DRAWS) % 2 == 1
-    """The draws in which arguments of floating point are tiny: what falls away is an epsilon's."""
 
     def __init__(self, facts: Facts, places: Mapping[Term, Numbers | int], padding: float, turns: int = 0) -> None:
         self._facts, self._padding, self._turns = facts, padding, turns
@@ -57,6 +56,54 @@ class Draw:
     def at(self, places: Mapping[Term, Numbers | int], turns: int | None = None) -> Draw:
         """The same at other places, the rest unchanged."""
         return self._beside({**self._places, **places}, self._turns if turns is None else turns)
+
+    def at_the_edge(self, condition: Term) -> Draw:
+        """The same in the turn, or in the program, in whose block a condition begins to fail."""
+        for name in ("turn", "program_id"):
+            for monomial, factor in condition.operands[0].parts.items():
+                if factor < 0 and len(monomial) == 1 and monomial[0].name == name:
+                    distance = self.at({monomial[0]: 0})(condition.operands[0])
+                    return self.at({monomial[0]: np.maximum(np.floor(distance / -factor), 0)})
+        return self
+
+    def beyond(self, axis: Term, condition: Term) -> Draw:
+        """The same at the first place that a condition leaves out, in each draw."""
+        return self.at({axis: self._first_out(axis, condition)})
+
+    def _first_out(self, axis: Term, condition: Term) -> Numbers:
+        distance = self.at({axis: 0})(condition.operands[0])
+        return np.asarray(np.maximum(np.floor(distance / -condition.operands[0].parts[(axis,)]) + 1, 1))
+
+    def comparable(self, operands: Sequence[Term], axis: Term, condition: Term) -> Alive:
+        """The draws in which the lane here has data, in rows and columns that have some, and the lane beyond has none.
+
+        It has none where the kernel itself puts something else in its place: all of a causal mask's row may be left
+        out. The other has some where the kernel puts other data in the place of what the condition leaves out.
+        """
+        draws: Alive = np.ones(DRAWS, dtype=np.bool_)
+        edge, padded = self._first_out(axis, condition), self.beyond(axis, condition)
+        for one in {inner for term in operands for inner in term.inner()}:
+            if one.name == INDEX and one is not axis:
+                draws &= self(self._facts.terms.whole(one)) < edge
+            elif one.name == "choose" and axis.number in one.operands[0].inside:
+                choice, *branches = one.operands
+                along = [any(axis.number in load.inside for load in branch.loads) for branch in branches]
+                if along[0] != along[1]:
+                    draws &= self(choice).astype(np.bool_) == along[0]
+                for branch, takes in zip(branches, (True, False), strict=True):
+                    if branch.loads and not any(condition in load.operands[3].comparisons() for load in branch.loads):
+                        draws &= padded(choice).astype(np.bool_) != takes
+        return draws
+
+    def differ(self, before: Numbers, after: Numbers, among: Alive | bool = True) -> int:
+        """In how many of some draws two results differ, with tiny arguments and with others: the fewer of both.
+
+        No number counts only where one was put into padded lanes: a place far beyond the block may overflow by itself.
+        """
+        one, other = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+        valid = among & ~np.isnan(one) & (np.isnan(self._padding) | ~np.isnan(other))
+        apart = valid & ~np.isclose(one, other, rtol=_CLOSE, atol=1e-30)
+        return int(min(apart[_SMALL_ARGUMENTS].sum(), apart[~_SMALL_ARGUMENTS].sum()))
 
     def _beside(self, places: Mapping[Term, Numbers | int], turns: int) -> Draw:
         """The same draws at these places, with what depends on no place computed once.
@@ -103,7 +150,7 @@ class Draw:
         inner = [self(one) for one in term.operands if isinstance(one, Term)]
         seed = _hash(term.number, np.arange(DRAWS), *inner)
         if not whole and term.name == "argument":  # a scale, or an epsilon: both must do
-            return np.where(self.SMALL_ARGUMENTS, 1e-10, 0.5 + 1.5 * _share(seed))
+            return np.where(_SMALL_ARGUMENTS, 1e-10, 0.5 + 1.5 * _share(seed))
         if not whole:
             return _real(seed)
         if term.name == "argument":
@@ -157,7 +204,7 @@ class Draw:
         return _real(_hash(term.number, np.arange(DRAWS), *(abs(several[0](one)) for one in operands)))
 
     def _applied(self, term: Term) -> Numbers:
-        number = term.operands[-1] if term.name in ("arith.sitofp", "arith.uitofp") else None
+        number = term.operands[-1] if meaning_of(term.name).does == "counts" else None
         if number is not None and len(number.operands) == 1 and number.lone_argument[0]:
             # An extent by which a sum is divided. As large as in masks it would hide what one lane adds.
             return np.floor(2 + 6 * _share(_hash(term.number, np.arange(DRAWS))))
@@ -198,7 +245,7 @@ _SYMBOLS = {"argument", *_SMALL}
 
 def _is_of_two(name: str) -> bool:
     """Check whether an operation makes one element of two."""
-    function = OPERATIONS[name].numbers if name in OPERATIONS else None
+    function = meaning_of(name).numbers
     return isinstance(function, np.ufunc) and function.nin == 2
 
 

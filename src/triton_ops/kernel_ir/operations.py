@@ -438,7 +438,7 @@ def _reduce(here: TermScope, operation: TtirOperation) -> list[TermValue]:
         around = {name: here.values[name].term for name in names if name in here.values}
         reduction = ReductionFact(
             *here.met(operation), axis=axis, inputs=inputs, operation=operation, around=around,
-            scans=operation.name == "tt.scan",
+            scans=operation.name == "tt.scan", steps=tuple(meaning_of(one.name).does for one in inner_operations),
         )  # fmt: skip
         here.facts.reductions.append(reduction)
     terms, rank = here.terms, len(inputs[0].type.shape)
@@ -504,6 +504,9 @@ class Meaning:
         gathers: Whether all elements must be there before it begins.
         registers: `none` for what is made anew where it is used, `same` for those of what it takes, else `own`.
         moves: Whether elements stay what they were.
+        does: What it does to floating point, where that is told apart: it `adds`, `multiplies`, `widens`, `rounds` to
+            another format, or `counts`: it makes it of a whole number.
+        rearranges: Whether elements of a block change places, or are multiplied with those of other places.
     """
 
     terms: Handler = elementwise
@@ -514,6 +517,8 @@ class Meaning:
     gathers: bool = False
     registers: Literal["own", "none", "same"] = "own"
     moves: bool = False
+    does: Literal["", "adds", "multiplies", "widens", "rounds", "counts"] = ""
+    rearranges: bool = False
 
 
 _OF_TERMS: dict[str, Callable[..., Any]] = {
@@ -539,6 +544,10 @@ _LIBRARY: dict[str, Callable[[Any], Any]] = {
        if name.startswith("math.") and work is not None and name not in ("math.powf", "math.fma")},
     "fabs": np.abs, "sinh": np.sinh, "cosh": np.cosh,
 }  # fmt: skip
+_DOES: dict[str, Literal["adds", "multiplies", "counts"]] = {
+    "arith.addf": "adds", "arith.subf": "adds", "math.fma": "adds", "arith.mulf": "multiplies",
+    "arith.sitofp": "counts", "arith.uitofp": "counts",
+}  # fmt: skip
 _WITHOUT_EFFECT = (
     "scf.yield", "scf.condition", "tt.return", "cf.br", "cf.cond_br", "tt.reduce.return", "tt.scan.return", "tt.assert",
     "tt.print", "gpu.barrier", "llvm.intr.assume", "ttg.barrier", "ttg.local_barrier", "tt.map_elementwise.return",
@@ -548,10 +557,10 @@ _BLOCK_LOAD = Meaning(_descriptor_load, counts=False, moves=True)
 _BLOCK_STORE = Meaning(_descriptor_store, counts=False)
 OPERATIONS: dict[str, Meaning] = {
     **{name: Meaning(numbers=work, special=True) for name, work in _SPECIAL.items()},
-    **{name: Meaning(numbers=work) for name, work in _PLAIN_NUMBERS.items()},
+    **{name: Meaning(numbers=work, does=_DOES.get(name, "")) for name, work in _PLAIN_NUMBERS.items()},
     **dict.fromkeys(("arith.fptosi", "arith.fptoui"), Meaning(numbers=np.trunc, whole="data")),
-    **dict.fromkeys(("arith.truncf", "tt.fp_to_fp"), Meaning(_convert, _same)),
-    "arith.extf": Meaning(_convert, _same, registers="same"),
+    **dict.fromkeys(("arith.truncf", "tt.fp_to_fp"), Meaning(_convert, _same, does="rounds")),
+    "arith.extf": Meaning(_convert, _same, registers="same", does="widens"),
     "arith.addi": Meaning(_add, np.add),
     "arith.subi": Meaning(_add, np.subtract),
     "arith.muli": Meaning(_multiply, np.multiply),
@@ -577,14 +586,15 @@ OPERATIONS: dict[str, Meaning] = {
     "tt.splat": Meaning(_keep, counts=False, registers="none", moves=True),
     "tt.broadcast": Meaning(_keep, counts=False, registers="none"),
     "tt.expand_dims": Meaning(_expand_dims, counts=False, registers="none"),
-    "tt.trans": Meaning(_transpose, counts=False, registers="same", moves=True),
-    "tt.reshape": Meaning(_reshape, counts=False, registers="same", moves=True),
+    "tt.trans": Meaning(_transpose, counts=False, registers="same", moves=True, rearranges=True),
+    "tt.reshape": Meaning(_reshape, counts=False, registers="same", moves=True, rearranges=True),
     "ttg.convert_layout": Meaning(_keep, counts=False, registers="same", moves=True),
     "tt.bitcast": Meaning(_convert, whole="same", counts=False, registers="same", moves=True),
     "arith.bitcast": Meaning(_convert, whole="same", counts=False),
     "tt.int_to_ptr": Meaning(whole="pointer", counts=False),
-    "tt.join": Meaning(_join),
-    "tt.split": Meaning(_split),
+    "tt.join": Meaning(_join, rearranges=True),
+    "tt.split": Meaning(_split, rearranges=True),
+    **dict.fromkeys(("tt.cat", "tt.gather", "tt.histogram"), Meaning(rearranges=True)),
     "tt.addptr": Meaning(_add_pointer, counts=False),
     "tt.load": Meaning(_load, counts=False, moves=True),
     "tt.store": Meaning(_store, counts=False),
@@ -592,9 +602,15 @@ OPERATIONS: dict[str, Meaning] = {
     "tt.make_tensor_descriptor": Meaning(_make_descriptor, counts=False),
     **dict.fromkeys(("tt.descriptor_load", "tt.descriptor_gather"), _BLOCK_LOAD),
     **dict.fromkeys(("tt.descriptor_store", "tt.descriptor_scatter", "tt.descriptor_reduce"), _BLOCK_STORE),
-    "tt.dot": Meaning(_dot, counts=False, gathers=True),
-    "tt.dot_scaled": Meaning(_scaled_dot, counts=False, gathers=True),
-    **dict.fromkeys(("tt.reduce", "tt.scan"), Meaning(_reduce, whole="data", counts=False, gathers=True)),
+    "tt.dot": Meaning(_dot, counts=False, gathers=True, rearranges=True),
+    "tt.dot_scaled": Meaning(_scaled_dot, counts=False, gathers=True, rearranges=True),
+    "tt.reduce": Meaning(_reduce, whole="data", counts=False, gathers=True),
+    "tt.scan": Meaning(_reduce, whole="data", counts=False, gathers=True, rearranges=True),
     **dict.fromkeys(_WITHOUT_EFFECT, Meaning(_nothing, counts=False)),
 }
-UNKNOWN = Meaning(unknown)
+_UNKNOWN = Meaning(unknown)
+
+
+def meaning_of(name: str) -> Meaning:
+    """The meaning of an operation, also of one that is not in the table."""
+    return OPERATIONS.get(name, _UNKNOWN)

@@ -6,12 +6,13 @@ from turn to turn, and then with these said by the number of the turn.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from triton_ops.kernel_ir.draws import Draw
 from triton_ops.kernel_ir.facts import Computation, Facts, LoopFact, TermScope, TermValue, Way, places_in
-from triton_ops.kernel_ir.operations import OPERATIONS, UNKNOWN, axis_symbols, symbolic
+from triton_ops.kernel_ir.operations import Numbers, axis_symbols, meaning_of, symbolic
 from triton_ops.kernel_ir.terms import Carried, Term, Terms
 from triton_ops.kernel_ir.ttir_syntax import (
     Function,
@@ -57,6 +58,15 @@ class KernelFacts(Facts):
         except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise UnreadableError(f"it has an operation in a form that is not known here: {error!r}") from error
         return facts
+
+    @staticmethod
+    def does(term: Term) -> str:
+        """What a term's operation does to floating point, as the table of operations has it; empty for any other."""
+        return meaning_of(term.name).does
+
+    def draw(self, places: Mapping[Term, Numbers | int], padding: float, turns: int = 0) -> Draw:
+        """The values of its terms in many draws."""
+        return Draw(self, places, padding, turns)
 
 
 def _argument(terms: Terms, name: str, kind: Type, parameters: Collection[str]) -> TermValue:
@@ -110,7 +120,8 @@ class _TermWalk:
             return self._if(operation, here)
         if operation.name == "tt.call":
             return self._call(operation, here)
-        meaning = OPERATIONS.get(operation.name, UNKNOWN)
+        meaning = meaning_of(operation.name)
+        here.facts.rearranges |= meaning.rearranges
         if meaning.counts and (operation.types or operation.result_types) and operation.results:
             kind = operation.kinds[0]
             if not (kind.whole or kind.pointer):

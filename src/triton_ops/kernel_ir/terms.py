@@ -99,6 +99,19 @@ class Term:
         form = _FORMS.get(self.name)
         return form.format(*inner) if form is not None else f"{self.name}({', '.join(inner)})"
 
+    @property
+    def loads(self) -> list[Term]:
+        """The loads inside of it."""
+        return [one for one in self.inner() if one.name == "load"]
+
+    def comparisons(self) -> Iterator[Term]:
+        """The conditions on whole numbers inside of a condition, however they are joined."""
+        if self.name in (AND, OR, NOT):
+            for one in self.operands:
+                yield from one.comparisons()
+        elif self.name in (AT_LEAST_ZERO, ZERO):
+            yield self
+
     def direct(self) -> Iterator[Term]:
         """The terms that are its operands."""
         return _inner(self.name, self.operands)
