@@ -179,21 +179,6 @@ def _widen(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     return [TermValue(operand.term, kind)]
 
 
-def _narrow(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    (operand,), kind = here.all(operation.operands), operation.result_type
-    if kind.truth:
-        return [TermValue(here.terms.refuse(here.terms.zero(operand.term)), kind)]
-    return [TermValue(operand.term, kind)]
-
-
-def _add(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    one, other = here.all(operation.operands)
-    kind = operation.result_type
-    if kind.truth:
-        return elementwise(here, operation)
-    return [TermValue(here.terms.add((1, one.term), (-1 if operation.name == "arith.subi" else 1, other.term)), kind)]
-
-
 def _multiply(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     one, other = here.all(operation.operands)
     kind = operation.result_type
@@ -205,44 +190,54 @@ def _multiply(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     return [TermValue(here.terms.multiply(one.term, other.term), kind)]
 
 
-def _divide(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    one, other = (value.term for value in here.all(operation.operands))
-    rest = operation.name in ("arith.remsi", "arith.remui")
-    term = here.terms.remainder(one, other) if rest else here.terms.quotient(one, other)
-    return [TermValue(term, operation.result_type)]
+def _made(work: Callable[..., Term | None]) -> Handler:
+    """One result, made of the terms, its type and what is given; of which only its making is known for None."""
+
+    def results(here: TermScope, operation: TtirOperation) -> list[TermValue]:
+        kind = operation.result_type
+        term = work(here.terms, kind, *(value.term for value in here.all(operation.operands)))
+        return elementwise(here, operation) if term is None else [TermValue(term, kind)]
+
+    return results
 
 
-def _shift(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    one, other = (value.term for value in here.all(operation.operands))
-    by = other.constant
-    if by is None or not 0 <= by < 63:
-        return elementwise(here, operation)
-    work = here.terms.multiply if operation.name == "arith.shli" else here.terms.quotient
-    return [TermValue(work(one, here.terms.number(1 << by)), operation.result_type)]
+def _of_terms(work: Callable[..., Term]) -> Handler:
+    return _made(lambda terms, _, *operands: work(terms, *operands))
 
 
-def _minimum(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    one, other = sorted(value.term for value in here.all(operation.operands))
-    name = "least" if "min" in operation.name else "most"
-    return [TermValue(one if one is other else here.terms.opaque(name, one, other), operation.result_type)]
+def _narrowed(terms: Terms, kind: Type, one: Term) -> Term:
+    return terms.refuse(terms.zero(one)) if kind.truth else one
 
 
-def _bitwise(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    one, other = here.all(operation.operands)
-    kind, terms = operation.result_type, here.terms
-    if not kind.truth:
-        power = other.term.constant
-        if operation.name == "arith.andi" and power is not None and power & (power + 1) == 0 and power >= 0:
-            return [TermValue(terms.remainder(one.term, terms.number(power + 1)), kind)]
-        return elementwise(here, operation)
-    if operation.name == "arith.andi":
-        return [TermValue(terms.both(one.term, other.term), kind)]
-    if operation.name == "arith.ori":
-        return [TermValue(terms.either(one.term, other.term), kind)]
-    for a, b in ((one.term, other.term), (other.term, one.term)):
-        if b is terms.true:
-            return [TermValue(terms.refuse(a), kind)]
-    return elementwise(here, operation)
+def _sum_with(factor: int) -> Handler:
+    return _made(lambda terms, kind, one, other: None if kind.truth else terms.add((1, one), (factor, other)))
+
+
+def _shift(work: Callable[[Terms, Term, Term], Term]) -> Handler:
+    def shifted(terms: Terms, _: Type, one: Term, other: Term) -> Term | None:
+        by = other.constant
+        return work(terms, one, terms.number(1 << by)) if by is not None and 0 <= by < 63 else None
+
+    return _made(shifted)
+
+
+def _extreme(name: str) -> Handler:
+    return _of_terms(lambda terms, *both: both[0] if both[0] is both[1] else terms.opaque(name, *sorted(both)))
+
+
+def _and(terms: Terms, kind: Type, one: Term, other: Term) -> Term | None:
+    if kind.truth:
+        return terms.both(one, other)
+    power = other.constant
+    if power is None or power < 0 or power & (power + 1):
+        return None
+    return terms.remainder(one, terms.number(power + 1))
+
+
+def _xor(terms: Terms, kind: Type, one: Term, other: Term) -> Term | None:
+    if not kind.truth or terms.true not in (one, other):
+        return None
+    return terms.refuse(one if other is terms.true else other)
 
 
 def _compare(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -273,11 +268,6 @@ def _as_condition(a: Term, b: Term) -> Term | None:
         return None
     condition, one, other = monomial[0].operands
     return condition if one.constant == 1 and other.constant == 0 else None
-
-
-def _select(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    condition, one, other = here.all(operation.operands)
-    return [TermValue(here.terms.choose(condition.term, one.term, other.term), one.type)]
 
 
 def _convert(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -486,6 +476,14 @@ def _quotient(one: Numbers, other: Numbers) -> Any:
     return np.trunc(one / _divisor(other))
 
 
+def _left(one: Numbers, by: Numbers) -> Any:
+    return one << np.clip(by, 0, 62)
+
+
+def _right(one: Numbers, by: Numbers) -> Any:
+    return one >> np.clip(by, 0, 62)
+
+
 def _remainder(one: Numbers, other: Numbers) -> Any:
     return np.fmod(one, _divisor(other))
 
@@ -561,25 +559,25 @@ OPERATIONS: dict[str, Meaning] = {
     **dict.fromkeys(("arith.fptosi", "arith.fptoui"), Meaning(numbers=np.trunc, whole="data")),
     **dict.fromkeys(("arith.truncf", "tt.fp_to_fp"), Meaning(_convert, _same, does="rounds")),
     "arith.extf": Meaning(_convert, _same, registers="same", does="widens"),
-    "arith.addi": Meaning(_add, np.add),
-    "arith.subi": Meaning(_add, np.subtract),
+    "arith.addi": Meaning(_sum_with(1), np.add),
+    "arith.subi": Meaning(_sum_with(-1), np.subtract),
     "arith.muli": Meaning(_multiply, np.multiply),
-    **dict.fromkeys(("arith.divsi", "arith.divui"), Meaning(_divide, _quotient)),
-    "arith.floordivsi": Meaning(_divide, np.floor_divide),
-    **dict.fromkeys(("arith.remsi", "arith.remui"), Meaning(_divide, _remainder)),
-    "arith.shli": Meaning(_shift, lambda x, by: x << np.clip(by, 0, 62)),
-    **dict.fromkeys(("arith.shrsi", "arith.shrui"), Meaning(_shift, lambda x, by: x >> np.clip(by, 0, 62))),
-    **dict.fromkeys(("arith.minsi", "arith.minui"), Meaning(_minimum, np.minimum)),
-    **dict.fromkeys(("arith.maxsi", "arith.maxui"), Meaning(_minimum, np.maximum)),
-    "arith.andi": Meaning(_bitwise, np.bitwise_and),
-    "arith.ori": Meaning(_bitwise, np.bitwise_or),
-    "arith.xori": Meaning(_bitwise, np.bitwise_xor),
+    **dict.fromkeys(("arith.divsi", "arith.divui"), Meaning(_of_terms(Terms.quotient), _quotient)),
+    "arith.floordivsi": Meaning(_of_terms(Terms.quotient), np.floor_divide),
+    **dict.fromkeys(("arith.remsi", "arith.remui"), Meaning(_of_terms(Terms.remainder), _remainder)),
+    "arith.shli": Meaning(_shift(Terms.multiply), _left),
+    **dict.fromkeys(("arith.shrsi", "arith.shrui"), Meaning(_shift(Terms.quotient), _right)),
+    **dict.fromkeys(("arith.minsi", "arith.minui"), Meaning(_extreme("least"), np.minimum)),
+    **dict.fromkeys(("arith.maxsi", "arith.maxui"), Meaning(_extreme("most"), np.maximum)),
+    "arith.andi": Meaning(_made(_and), np.bitwise_and),
+    "arith.ori": Meaning(_made(lambda terms, kind, *both: terms.either(*both) if kind.truth else None), np.bitwise_or),
+    "arith.xori": Meaning(_made(_xor), np.bitwise_xor),
     "arith.extsi": Meaning(_widen, _same),
     "arith.extui": Meaning(_widen, lambda x: x * 1),
-    "arith.trunci": Meaning(_narrow, _same),
+    "arith.trunci": Meaning(_made(_narrowed), _same),
     **dict.fromkeys(("arith.index_cast", "arith.index_castui"), Meaning(_keep)),
     "arith.cmpi": Meaning(_compare),
-    "arith.select": Meaning(_select, np.where),
+    "arith.select": Meaning(_of_terms(Terms.choose), np.where),
     "arith.constant": Meaning(_constant, counts=False, registers="none", moves=True),
     **dict.fromkeys(("tt.get_program_id", "tt.get_num_programs"), Meaning(_program, counts=False)),
     "tt.make_range": Meaning(_range, counts=False),

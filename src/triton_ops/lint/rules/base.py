@@ -20,6 +20,10 @@ class Seen(NamedTuple):
     level: str = ""
 
 
+class UndecidedError(Exception):
+    """Ends a decision, with the reason."""
+
+
 Statement: TypeAlias = "Seen | str"
 """What is seen, or the reason why it stays undecided."""
 Decision: TypeAlias = Callable[[KernelReading], Iterable[Statement]]
@@ -41,7 +45,7 @@ class Rule:
 
     def statements(self, kernel: KernelReading) -> Iterator[Finding | Undecided]:
         """What the rule says of a kernel."""
-        for one in self.decide(kernel):
+        for one in _to_the_end(self.decide, kernel):
             if isinstance(one, str):
                 yield self.undecided(kernel.name, one)
                 continue
@@ -63,12 +67,19 @@ def rule(
     return lambda decide: Rule(id=name, level=level, symptom=symptom, fix=fix, decide=decide, needs_ttir=needs_ttir)
 
 
+def _to_the_end(decide: Decision, kernel: KernelReading) -> Iterator[Statement]:
+    try:
+        yield from decide(kernel)
+    except UndecidedError as error:
+        yield str(error)
+
+
 def once(decide: Decision) -> Callable[[KernelReading], list[Statement]]:
     """Each finding of a place once, and at most one reason to be undecided, which findings do not hide."""
 
     def unique(kernel: KernelReading) -> list[Statement]:
         statements: dict[SourcePlace | None, Statement] = {}
-        for one in decide(kernel):
+        for one in _to_the_end(decide, kernel):
             statements.setdefault(None if isinstance(one, str) else kernel.place(one.where), one)
         return list(statements.values())
 
@@ -80,9 +91,9 @@ VariantDecision: TypeAlias = Callable[[KernelReading, Variant], Iterable[Stateme
 
 def in_each_variant(decide: VariantDecision) -> Callable[[KernelReading], list[Statement]]:
     """A decision by what each variant of a kernel does."""
-    return once(lambda kernel: [one for variant in kernel.variants for one in decide(kernel, variant)])
+    return once(lambda kernel: (one for variant in kernel.variants for one in decide(kernel, variant)))
 
 
 def in_first_variant(decide: VariantDecision) -> Callable[[KernelReading], list[Statement]]:
     """A decision by what the first variant of a kernel does."""
-    return once(lambda kernel: [one for variant in kernel.variants[:1] for one in decide(kernel, variant)])
+    return once(lambda kernel: (one for variant in kernel.variants[:1] for one in decide(kernel, variant)))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import gcd, prod
 from typing import Any, NamedTuple
 
 from triton_ops.backend import CandidateError
 from triton_ops.device import Residents
-from triton_ops.kernel_ir import AccessFact, KernelFacts, ProductFact, SourcePlace, Term, Traffic, widths_by_line
+from triton_ops.kernel_ir import AccessFact, SourcePlace, Term, Traffic
 from triton_ops.lint.indices import Index, indices
 from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
-from triton_ops.lint.rules.base import Seen, Statement, in_first_variant, rule
+from triton_ops.lint.rules.base import Seen, Statement, UndecidedError, in_first_variant, rule
 
 _HEAVY = 64
 """Elements per thread of the largest tile from which a config is compiled: below, nothing has spilled."""
@@ -40,18 +41,13 @@ def register_spill(kernel: KernelReading) -> Iterable[Statement]:
         if variant is None:
             yield f"it cannot be lowered with {in_words(config)}"
         elif _largest(variant) / (config["num_warps"] * kernel.target.warp_size) >= _HEAVY:
-            yield from _registers_decide_compiled(kernel, variant, config)
+            yield from _judge_registers(kernel, variant, config)
 
 
-def _registers_decide_compiled(
-    kernel: KernelReading, variant: Variant, config: Mapping[str, Any]
-) -> Iterator[Statement]:
+def _judge_registers(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Iterator[Statement]:
     target = kernel.target
-    try:
+    with _compiling(kernel, config):
         resources = compile_variant(kernel, variant, config).resources(target)
-    except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield _refused(kernel, config, error)
-        return
     if (resources.spill_bytes or 0) > _SPILLED_BYTES:
         elements = _largest(variant) // (config["num_warps"] * target.warp_size)
         yield Seen(
@@ -61,8 +57,14 @@ def _registers_decide_compiled(
         )  # fmt: skip
 
 
-def _refused(kernel: KernelReading, config: Mapping[str, Any], error: Exception) -> str:
-    return f"{kernel.target.arch} refuses {in_words(config)}: {CandidateError.one_line(error)}"
+@contextmanager
+def _compiling(kernel: KernelReading, config: Mapping[str, Any]) -> Iterator[None]:
+    """Inside, whatever the compiler raises leaves the rule undecided."""
+    try:
+        yield
+    except Exception as error:
+        why = f"{kernel.target.arch} refuses {in_words(config)}: {CandidateError.one_line(error)}"
+        raise UndecidedError(why) from error
 
 
 def _weight(kernel: KernelReading, config: Mapping[str, Any]) -> float:
@@ -100,11 +102,8 @@ def lost_occupancy(kernel: KernelReading) -> Iterable[Statement]:
         yield f"what a multiprocessor of {kernel.target.arch} holds is not known"
         return
     several = (configs[0], {**configs[0], "num_stages": stages - 1})
-    try:
+    with _compiling(kernel, configs[0]):
         resources = [compile_variant(kernel, variant, one).resources(kernel.target) for one in several]
-    except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield _refused(kernel, configs[0], error)
-        return
     warps = configs[0]["num_warps"]
     before, after = (limits.residents(one.registers or 0, one.shared_bytes or 0, warps) for one in resources)
     yield from _compare_residents(kernel, variant, before, after)
@@ -120,20 +119,13 @@ def _compare_residents(
         f"{before.occupancy:.0%} of its warps, limited by {' and '.join(before.limited_by)}; with one stage fewer it "
         f"holds {after.blocks}"
     )
-    chained = next((one for one in variant.facts.products if one.loops and _waits(variant.facts, one)), None)
+    chained = next((one for one in variant.facts.products if one.loops and variant.facts.waits(one)), None)
     if chained is None:
         yield f"{evidence}; whether that is faster differs from product to product: measure it"
     else:
         line = kernel.place(chained).line
         why = f"the product in line {line} waits for another of its turn"
         yield Seen(kernel.line, f"{evidence}, and {why}")
-
-
-def _waits(facts: KernelFacts, product: ProductFact) -> bool:
-    """Check whether an operand of a product is made of another product of the same turn."""
-    others = {one.number for one in facts.products if one.loops == product.loops and one is not product}
-    terms = (one for side in (product.left, product.right) for one in side.term.inner())
-    return any(one.name == "dot" and one.operands[1] in others for one in terms)
 
 
 _NARROW_BYTES = 4  # less than a word at a time
@@ -169,11 +161,8 @@ def narrow_access(kernel: KernelReading, variant: Variant) -> Iterator[Statement
     configs = list(known_configs(kernel))
     config = configs[0] if configs else {"num_warps": 1}
     with_tiles = kernel.with_values(config) or variant
-    try:
-        widths = widths_by_line(compile_variant(kernel, with_tiles, config).assembly)
-    except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield _refused(kernel, config, error)
-        return
+    with _compiling(kernel, config):
+        widths = Traffic.widths(compile_variant(kernel, with_tiles, config).assembly)
     for one in _suspects(with_tiles):
         place = kernel.place(one.access)
         line_widths = widths.get((one.access.kind, place.file.rpartition("/")[2], place.line))
@@ -303,10 +292,8 @@ def bank_conflict(kernel: KernelReading, variant: Variant) -> Iterator[Statement
         line = kernel.place(loose_access).line
         yield f"line {line}: along which axis its elements lie side by side is up to callers"
         return
-    try:
+    with _compiling(kernel, configs[0]):
         yield from _decide_compiled(kernel, configs)
-    except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield _refused(kernel, configs[0], error)
 
 
 def _decide_compiled(kernel: KernelReading, configs: Sequence[Mapping[str, Any]]) -> Iterator[Statement]:
