@@ -24,7 +24,7 @@ from triton_ops.base import Host
 from triton_ops.device import probe
 
 BARE = "python -c pass"
-COMMANDS = ("--version", "--help", "show", "cache path", "cache ls")
+COMMANDS = ("--version", "--help", "cache show", "cache path")
 
 
 def taken(words: list[str], folder: str) -> tuple[float, float]:

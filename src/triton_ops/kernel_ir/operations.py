@@ -103,6 +103,8 @@ def symbolic(here: TermScope, kind: Type, name: str, *operands: object) -> TermV
     """A value of which only its making is known."""
     if not (here.facts.data or kind.whole or kind.pointer):
         return TermValue(here.terms.data, kind)
+    if not here.facts.data and here.terms.data in operands:  # what is made of data is never the same twice
+        operands = *operands, here.terms.count
     term = here.terms.make(name, *operands)
     if kind.truth:
         return TermValue(here.terms.make("compared", term), kind)
@@ -116,7 +118,6 @@ def elementwise(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     operands = [value.term for value in here.all([n for n in operation.operands if n in here.values])]
     plain = operation.name.startswith(("arith.", "math.")) or operation.name in _PLAIN
     extra = () if plain else (operation.number,)
-    extra = extra if here.facts.data else (here.terms.count,)  # what is made of data is never the same twice
     word = operation.predicate if operation.name == "arith.cmpf" else " ".join(operation.quoted)
     return [
         symbolic(here, kind, operation.name, kind.element, word, *extra, place, *operands)

@@ -24,7 +24,7 @@ from triton_ops.records.misses import Miss, Misses
 from triton_ops.records.record import Record
 from triton_ops.records.store import RECORDS, Store, open_store, parse_object
 from triton_ops.settings import expanded
-from triton_ops.terminal import CacheDir, Facts, folder_of
+from triton_ops.terminal import CacheDir, Facts, folder_of, option
 
 KIND = "triton-ops export"
 SCHEMA_VERSION = 1
@@ -132,7 +132,7 @@ _MISSES_NUMBERS = ("count", "expected ms")
 
 def remove_command(
     which: Which = None,
-    everything: Annotated[bool, typer.Option("--all", help="Remove every record.")] = False,
+    everything: Annotated[bool, option("--all", "Remove every record.")] = False,
     cache_dir: CacheDir = None,
 ) -> Facts:
     """Remove records; files that are not ours stay."""
@@ -169,9 +169,7 @@ def export_command(
 
 def import_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `cache export`.")],
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Let the file's records take the place of others.")
-    ] = False,
+    replace: Annotated[bool, option("--replace", "Let the file's records take the place of others.")] = False,
     cache_dir: CacheDir = None,
 ) -> Facts:
     """Take in the records of an exported file."""
@@ -212,7 +210,7 @@ def _places(devices: Iterable[str]) -> list[str]:
 
 
 def misses_command(
-    clear: Annotated[bool, typer.Option("--clear", help="Empty the list.")] = False,
+    clear: Annotated[bool, option("--clear", "Empty the list.")] = False,
     cache_dir: CacheDir = None,
 ) -> Facts:
     """List the problems that nothing answered, those first that cost most; `tune --from-misses` tunes them."""

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-import typer
 
 from triton_ops.base import canonical_json, counted
 from triton_ops.exceptions import RunLogError, SettingsError
@@ -23,7 +22,7 @@ from triton_ops.records.record import Record
 from triton_ops.records.run_log import Run
 from triton_ops.records.runs import Runs
 from triton_ops.space import Config
-from triton_ops.terminal import CacheDir, Facts, folder_of
+from triton_ops.terminal import CacheDir, Facts, folder_of, option
 from triton_ops.values import Mapper
 
 TOLERANCE = 0.02
@@ -208,9 +207,7 @@ _NUMBERS = ("values", "compared", "loss", "spared s")
 
 def keys_command(
     which: Which = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="NAMES", help="The key that is asked about, such as M,N.")
-    ] = None,
+    key: Annotated[str | None, option("--key", "The key that is asked about, such as M,N.", "NAMES")] = None,
     cache_dir: CacheDir = None,
 ) -> Facts:
     """Say from records which parts of a problem change the winner, and which only cost tunes."""

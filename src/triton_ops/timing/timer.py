@@ -362,44 +362,33 @@ class GuardSummary:
     confidence_reason: str = ""
 
 
-class Guard(Protocol):
-    """Watches a device during one race; every race has its own guard."""
+@dataclass(eq=False)
+class Guard:
+    """Says whether rounds on a device count, during one race; a device that nobody watches is never disturbed.
 
-    def round_ok(self) -> bool:
-        """Check whether the round that has just ended counts; the call may wait until the device has recovered."""
-
-    def summary(self) -> GuardSummary:
-        """A summary of all rounds so far."""
-
-    @property
-    def readings(self) -> tuple[Reading, ...]:
-        """The latest readings, oldest first; at most 512."""
-
-
-@dataclass
-class Unguarded:
-    """A device that nobody watches: every round counts."""
+    `reason` tells why it is not watched.
+    """
 
     reason: str
     rounds: int = 0
 
     def round_ok(self) -> bool:
-        """True: a slowdown cannot be noticed."""
+        """Check whether the round that has just ended counts; the call may wait until the device has recovered."""
         self.rounds += 1
         return True
 
     def summary(self) -> GuardSummary:
-        """A summary with the number of rounds, and the reason why nothing else is known."""
+        """A summary of all rounds so far."""
         reason = f"not watched: {self.reason}"
         return GuardSummary(guarded=False, reason=self.reason, rounds=self.rounds, confidence_reason=reason)
 
     @property
     def readings(self) -> tuple[Reading, ...]:
-        """Empty, because no sensor is read."""
+        """The latest readings, oldest first; at most 512."""
         return ()
 
 
-class SensorGuard:
+class SensorGuard(Guard):
     """Watches one GPU through its sensors; not safe to share among threads.
 
     A slowed round is discarded, and the next round waits 0.25 s, then 1 s, then 4 s; a good round starts the waits
@@ -416,6 +405,7 @@ class SensorGuard:
     def __init__(
         self, sensors: Sensors, *, sleep: Callable[[float], None] = time.sleep, others: Others | None = None
     ) -> None:
+        super().__init__("")
         weakref.finalize(self, sensors.close)
         self._sensors = sensors
         self._others = Others(sensors) if others is None else others
@@ -427,14 +417,13 @@ class SensorGuard:
         self._sleep = sleep
         self._readings: deque[Reading] = deque(maxlen=_MOST_READINGS)
         self._before: Reading | None = None  # the reading after the previous round; None after a wait
-        self._failure = ""
-        self._rounds = self._discarded = self._clock_changes = self._in_a_row = 0
+        self._discarded = self._clock_changes = self._in_a_row = 0
         self._throttled = False
 
     def round_ok(self) -> bool:
         """Read the GPU and judge the round that has just ended; sleeps up to 4 s if the round was disturbed."""
-        self._rounds += 1
-        if self._failure:
+        self.rounds += 1
+        if self.reason:
             return True
         try:
             reading = self._sensors.read()
@@ -452,14 +441,14 @@ class SensorGuard:
 
     def summary(self) -> GuardSummary:
         """A summary of all rounds so far; words and ranges cover `readings`, discarded rounds included."""
-        if self._rounds and not self._failure and (others := self._others.in_words()):
+        if self.rounds and not self.reason and (others := self._others.in_words()):
             self._told_late = others
         confidence, reason = self._confidence()
         return GuardSummary(
-            guarded=not self._failure,
-            reason=self._failure,
+            guarded=not self.reason,
+            reason=self.reason,
             status="throttled" if self._throttled else "shared" if self._shared or self._told_late else "ok",
-            rounds=self._rounds,
+            rounds=self.rounds,
             discarded=self._discarded,
             clock_changes=self._clock_changes,
             regimes=Reading.regimes(self._readings),
@@ -498,8 +487,8 @@ class SensorGuard:
         return False
 
     def _give_up(self, error: Exception) -> None:
-        self._failure = f"its sensors failed after round {self._rounds}: {error}"
-        warnings.warn(f"the GPU is no longer watched: {self._failure}", RuntimeWarning, stacklevel=3)
+        self.reason = f"its sensors failed after round {self.rounds}: {error}"
+        warnings.warn(f"the GPU is no longer watched: {self.reason}", RuntimeWarning, stacklevel=3)
 
     def _confidence(self) -> tuple[Literal["ok", "low"], str]:
         slowdowns = {word for reading in self._readings for word in reading.slowdowns}
@@ -510,26 +499,26 @@ class SensorGuard:
             return "low", f"{self._disturbers}, still after {len(_WAITS_S)} waits; rounds beside it were kept"
         if self._told_late:
             return "low", f"{self._told_late}, which the driver told only after the last round"
-        if self._discarded > _MOST_LOST * self._rounds:
+        if self._discarded > _MOST_LOST * self.rounds:
             lost_to = " and ".join(filter(None, [slowed, self._disturbers]))
-            return "low", f"{self._discarded} of {self._rounds} rounds were lost to {lost_to}"
-        return "ok", f"not watched to the end: {self._failure}" if self._failure else ""
+            return "low", f"{self._discarded} of {self.rounds} rounds were lost to {lost_to}"
+        return "ok", f"not watched to the end: {self.reason}" if self.reason else ""
 
 
 def guard_for(device_name: str, since_s: float | None = None) -> Guard:
     """The guard of a device, by torch's name of it; never raises.
 
-    A device that cannot be watched gets an `Unguarded`, which says why. Other processes that used the device are named
+    A device that cannot be watched gets a plain one, which says why. Other processes that used the device are named
     from `since_s` on, seconds since 1970; None is now.
     """
     try:
         place, device = TorchDevice(device_name), probe(device_name)
         if why := place.unwatched(device):
-            return Unguarded(why)
+            return Guard(why)
         sensors = place.sensors(device)
         return SensorGuard(sensors, others=Others(sensors, since_s))
     except Exception as error:  # noqa: BLE001 - a race must not fail because its guard cannot work
-        return Unguarded(str(error) or type(error).__name__)
+        return Guard(str(error) or type(error).__name__)
 
 
 def _clock_changed(before: Reading, after: Reading) -> bool:

@@ -8,21 +8,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
 from functools import cached_property, partial
 from pathlib import Path
 
 from triton_ops.backend import Packed
-from triton_ops.base import Folder, Host
+from triton_ops.base import Folder
 from triton_ops.compilation import CompilePool, SharedCpus
-from triton_ops.device import Calibration, CpuLoad, DeviceSpec, Machine
+from triton_ops.device import CpuLoad, DeviceSpec, Machine
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, Stations
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError
 from triton_ops.processes import TerminatedError, WorkerProcess
 from triton_ops.records import (
     RECORDS,
     Finalist,
-    Head,
     MemoryStore,
     NotedCall,
     Quarantine,
@@ -333,7 +331,7 @@ class Tuning:
             trials = before.trials
             self._tell_of_a_sudden_end(before.unfinished)
             self.effort = self.effort.beyond(before.further)
-            log = self._open_log(before.unfinished)
+            log = self.runs.log(before.unfinished, self.start, self.key, self.task, self.effort, self.options.seed)
             self.listener.started(self._plan(len(trials), log.path))
             for trial in before.trials if before.unfinished is None else ():
                 log.trial(trial, TrialOrigin.TAKEN_OVER)
@@ -398,23 +396,6 @@ class Tuning:
             further=0 if own is None else len(own.trials),
             tunes=0 if undecided is None else undecided.tunes,
         )
-
-    def _open_log(self, unfinished: Run | None) -> RunLog:
-        """The log of an interrupted run, which is continued, or else that of a new run."""
-        effort, root = self.effort, self.runs.root
-        if unfinished is not None:
-            log = RunLog(unfinished.path, self.start, unfinished.at_s, root=root)
-            log.resume(effort=effort.name, searcher=effort.search_name, seed=self.options.seed)
-            return log
-        started = datetime.now(timezone.utc) - timedelta(seconds=time.monotonic() - self.start)
-        run_id = Runs.new_id(started)
-        log = RunLog(self.runs.path(run_id), self.start, root=root)
-        calibration = None if root is None or self.task.work is None else Calibration.load(root, self.task.device.name)
-        log.begin(Head.of(
-            run_id, self.key, self.task, effort, seed=self.options.seed, versions=Host.versions(), started=started,
-            calibration=calibration,
-        ))  # fmt: skip
-        return log
 
     def _tell_of_a_sudden_end(self, unfinished: Run | None) -> None:
         if unfinished is not None and (config := unfinished.under_way) is not None:
