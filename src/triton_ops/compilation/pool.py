@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
-from triton_ops.backend import Compiler, PackedCompiler, compiler_environment
+from triton_ops.backend import CandidateError, Compiler, PackedCompiler, compiler_environment
 from triton_ops.base import Host
 from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
 from triton_ops.kernel_ir import KernelWork
@@ -103,7 +103,10 @@ def serve(connection: Any) -> None:
 
 def _answer(question: Config | LaunchRequest | WorkRequest, compiler: Compiler) -> Any:
     if isinstance(question, WorkRequest):
-        return compiler.work(question.config, question.contents)
+        try:
+            return compiler.work(question.config, question.contents)
+        except Exception as error:  # noqa: BLE001 - a front end may raise anything, and its configs have no model then
+            return KernelWork(silent=f"the work of its launches cannot be told: {CandidateError.one_line(error)}")
     if isinstance(question, LaunchRequest):
         with suppress(Exception):  # the process that launches meets the same error, and reports it
             compiler.ready_launch(question.config)
@@ -112,6 +115,9 @@ def _answer(question: Config | LaunchRequest | WorkRequest, compiler: Compiler) 
         return compiler.compile(question)
     except (CacheError, TargetError) as error:
         return error
+    except Exception as error:  # noqa: BLE001 - a front end may raise anything, and that is no crash of its process
+        failure = CandidateError.of(error, Status.COMPILE)
+        return Compiled(question, failure.status, str(failure))
 
 
 class Queue:
