@@ -102,22 +102,19 @@ def serve(connection: Any) -> None:
 
 
 def _answer(question: Config | LaunchRequest | WorkRequest, compiler: Compiler) -> Any:
-    if isinstance(question, WorkRequest):
-        try:
-            return compiler.work(question.config, question.contents)
-        except Exception as error:  # noqa: BLE001 - a front end may raise anything, and its configs have no model then
-            return KernelWork(silent=f"the work of its launches cannot be told: {CandidateError.one_line(error)}")
     if isinstance(question, LaunchRequest):
         with suppress(Exception):  # the process that launches meets the same error, and reports it
             compiler.ready_launch(question.config)
         return None
     try:
+        if isinstance(question, WorkRequest):
+            return compiler.work(question.config, question.contents)
         return compiler.compile(question)
     except (CacheError, TargetError) as error:
-        return error
-    except Exception as error:  # noqa: BLE001 - a front end may raise anything, and that is no crash of its process
+        return error.message if isinstance(question, WorkRequest) else error
+    except Exception as error:  # noqa: BLE001 - a front end may raise anything: no crash of its process
         failure = CandidateError.of(error, Status.COMPILE)
-        return Compiled(question, failure.status, str(failure))
+        return Compiled(question, failure.status, str(failure)) if isinstance(question, Config) else str(failure)
 
 
 class Queue:
@@ -481,10 +478,7 @@ class CompilePool:
 
     def _ready_launch(self, config: Config) -> None:
         """Have launches made ready. A failure here is no failure of the config, which is compiled."""
-        with (
-            suppress(TargetError),
-            self._one() as process,
-        ):  # the next compilation meets that error, and reports it
+        with suppress(TargetError), self._one() as process:  # the next compilation meets that error, and reports it
             try:
                 _ask(process, LaunchRequest(config), self._timeout_s)
             except _GONE:
