@@ -40,7 +40,7 @@ _PAGE_OF = {
     "dispatch.chooser": "choices", "dispatch.implementation": "choices",
     "exceptions": "errors", "kernels": "kernels", "kernels.choosers": "choices", "lab": "diagnosis",
     "records.layered": "launching", "records.packaged_lockfiles": "launching", "ship.preparing": "launching",
-    "space": "space", "values.problem": "operations", "values.tensors": "operations", "values.tolerance": "operations",
+    "space": "space", "values.key": "operations", "values.tensors": "operations", "values.tolerance": "operations",
     "values.work": "operations",
 }  # the room, or the file of a room, in which a name is defined, and its page; others are about tuning  # fmt: skip
 _FIRST = ("tune", "recall", "autotune", "Operation", "operation", "ConfigSpace", "compare", "tune_compile", "rank")

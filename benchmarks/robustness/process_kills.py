@@ -104,7 +104,7 @@ class Compilation:
 
     def wrong(self, out: bytes) -> str:
         """A config that is not compiled."""
-        counted = Counter(row["status"] for row in json.loads(out))
+        counted = Counter(row["status"] for row in json.loads(out)["items"])
         return "" if counted == {"ok": 16} else f"{dict(counted)}"
 
 

@@ -50,7 +50,7 @@ STEPS: list[tuple[str, Any, str]] = [
     ("read the kernel", prior.Survey, "read"),
     ("make the searcher", tuning, "make_searcher"),
     ("first proposals", loop.TuningLoop, "prepare"),
-    ("wait for the worker", isolated.Isolated, "open"),
+    ("wait for the worker", isolated.Isolated, "load"),
     ("search", loop.TuningLoop, "run"),
     ("trial", isolated.Isolated, "attempt"),
     ("end the compilers", pool.CompilePool, "stop"),

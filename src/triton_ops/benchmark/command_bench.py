@@ -17,8 +17,8 @@ from triton_ops.benchmark.comparing import Comparison, compare_contestants, duel
 from triton_ops.benchmark.rivals import KernelRow, KernelRun, rows_of
 from triton_ops.benchmark.timing import Contestant
 from triton_ops.device import gpu_missing, probe
-from triton_ops.dispatch import Decision, NotedOperation, would_run
-from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError
+from triton_ops.dispatch import AtNotedCall, Decision, would_run
+from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError, UntunedError
 from triton_ops.kernels import TypedTarget
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
 from triton_ops.request import TuneOptions, TuneProblem, TypedProblem
@@ -92,8 +92,10 @@ class _BoundTarget:
             if kind in self.configs:
                 return self.configs[kind]
         if kinds == (_WINNER,):
-            raise SettingsError(
+            raise UntunedError(
                 f"no winner of {self.problem} is known to compare with the default config",
+                self.kernel.name,
+                self.problem.label,
                 hint="tune it first, or give --config, or a second TARGET",
             )
         if kinds == (_DEFAULT,):
@@ -158,7 +160,7 @@ def _of_operation(text: str, operation: Operation, request: BenchRequest) -> _Bo
     problem = operation.problem(shape, dtype)
     device = TuneProblem.device_for(request.device, operation.device, operation.name)
     space = operation.space_for(problem)
-    if isinstance(operation, NotedOperation):
+    if isinstance(operation, AtNotedCall):
         answer = operation.why(device).found
     else:
         answer = would_run(

@@ -14,7 +14,7 @@ from triton_ops import lint
 from triton_ops.backend import Operation
 from triton_ops.base import gain_text
 from triton_ops.device import probe
-from triton_ops.dispatch import NotedOperation
+from triton_ops.dispatch import AtNotedCall
 from triton_ops.exceptions import SettingsError, TargetError, TuningFailedError
 from triton_ops.kernels import TypedTarget
 from triton_ops.many import ListedTune
@@ -200,9 +200,9 @@ def _next_step(result: TuningResult) -> str:
 def _tuned(operation: Operation, problem: TuneProblem, options: TuneOptions, listener: Listener) -> TuningResult:
     """The result of a tune; where no config ran and some were wrong, hints of the linter precede the error."""
     try:
-        if isinstance(operation, NotedOperation):
-            call = operation.at_call(problem.device)
-            return call.tuned(options, problem.space, listener=listener)
+        if isinstance(operation, AtNotedCall):
+            result: TuningResult = operation.at_call(problem.device).tuned(options, problem.space, listener=listener)
+            return result
         request = problem.measurable(seed=options.seed)
         return RequestedTune(request=request, options=options, listener=listener).result()
     except TuningFailedError as error:

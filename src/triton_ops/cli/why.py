@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops.base import counted
-from triton_ops.dispatch import Decision, LaunchedConfig, NotedOperation, would_run
+from triton_ops.dispatch import AtNotedCall, Decision, LaunchedConfig, would_run
 from triton_ops.kernels import TypedTarget
 from triton_ops.records import Lockfile
 from triton_ops.request import TypedProblem
@@ -37,7 +37,7 @@ def why_command(
     with only_data_on_stdout():
         target_operation = TypedTarget(target, cache_dir).operation(", whose calls nothing decides")
         operation, _, extents, element = typed.operation(target_operation)
-    decision = operation.why(device) if isinstance(operation, NotedOperation) else would_run(
+    decision = operation.why(device) if isinstance(operation, AtNotedCall) else would_run(
         operation, shape=extents, dtype=element, device=device, cache_dir=cache_dir,
         lockfile=None if lockfile is None else Lockfile.read(lockfile),
     )  # fmt: skip

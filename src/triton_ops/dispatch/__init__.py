@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.ladder import on_miss as on_miss
     from triton_ops.dispatch.ladder import replaying as replaying
     from triton_ops.dispatch.ladder import use_lockfile as use_lockfile
+    from triton_ops.dispatch.operations import AtNotedCall as AtNotedCall
     from triton_ops.dispatch.operations import config_for as config_for
     from triton_ops.dispatch.operations import tuning as tuning
     from triton_ops.dispatch.operations import would_run as would_run

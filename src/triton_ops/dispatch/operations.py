@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, MayCrash, Operation
 from triton_ops.base import require
@@ -78,6 +78,19 @@ def decided(
         return decision.tuned(result)
     Misses(Path(cache_folder(folder))).note(request.key)
     return decision.because(f"no winner is known for this problem, and on_miss is {policy}", policy, within())
+
+
+@runtime_checkable
+class AtNotedCall(Protocol):
+    """An operation of a decorated kernel at a call that a program has noted; to ask for one imports no Triton."""
+
+    def at_call(self, device: str | None) -> Any:
+        """The call, with new tensors on a device."""
+        ...
+
+    def why(self, device: str | None) -> Decision:
+        """The decision that a launch of the call would take."""
+        ...
 
 
 def would_run(

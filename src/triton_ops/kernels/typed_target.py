@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from triton_ops import dispatch
 from triton_ops.backend import HasOperation, Operation
-from triton_ops.dispatch import NotedOperation
 from triton_ops.exceptions import NotLoadedError, TargetError
 from triton_ops.kernels import load, names
 from triton_ops.request import named_object
@@ -62,7 +62,7 @@ class TypedTarget:
 
 
 def _usable(text: str, name: str, target: Any, cache_dir: str | Path | None) -> Operation | Callable[..., Any]:
-    if hasattr(target, "fn") and (noted := NotedOperation.of(target, cache_dir)) is not None:
+    if hasattr(target, "fn") and (noted := dispatch.NotedOperation.of(target, cache_dir)) is not None:
         return noted
     if hasattr(target, "arg_names") or hasattr(target, "grid"):  # `@triton.jit`, `@triton.autotune`, a TritonKernel
         raise TargetError(

@@ -96,11 +96,15 @@ def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
     """A config of the caller's own as its form runs it, if the tensors have what it asks for."""
     if not own:
         return config
-    specs = TensorSpec.of(values["a"]), TensorSpec.of(values["b"])
-    check_loads(config, lambda: problems.takes_descriptors(*specs), "neighbours along K")
+    a, b = values["a"], values["b"]
+    check_loads(config, lambda: problems.takes_descriptors(TensorSpec.of(a), TensorSpec.of(b)), "neighbours along K")
+    return problems.as_its_form(config, lambda: problems.config_space(_problem_of(values)))
+
+
+def _problem_of(values: Mapping[str, Any]) -> Problem:
+    """The problem of a launch, whose bias does not count."""
     decisive = {**values, "bias": None}
-    problem = Problem(operation.name, tuple((name, TuneProblem.spec_of(value)) for name, value in decisive.items()))
-    return problems.as_its_form(config, lambda: problems.config_space(problem))
+    return Problem(operation.name, tuple((name, TuneProblem.spec_of(value)) for name, value in decisive.items()))
 
 
 _KERNEL = call.ShippedKernel.of(
