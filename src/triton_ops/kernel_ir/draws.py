@@ -88,11 +88,12 @@ class Draw:
                 draws &= self(self._facts.terms.whole(one)) < edge
             elif one.name == "choose" and axis.number in one.operands[0].inside:
                 choice, *branches = one.operands
-                along = [any(axis.number in load.inside for load in branch.loads) for branch in branches]
+                along = [any(axis.number in load.inside for load in branch.named("load")) for branch in branches]
                 if along[0] != along[1]:
                     draws &= self(choice).astype(np.bool_) == along[0]
                 for branch, takes in zip(branches, (True, False), strict=True):
-                    if branch.loads and not any(condition in load.operands[3].comparisons() for load in branch.loads):
+                    masks = [load.operands[3] for load in branch.named("load")]
+                    if masks and not any(condition in mask.comparisons() for mask in masks):
                         draws &= padded(choice).astype(np.bool_) != takes
         return draws
 
@@ -191,7 +192,7 @@ class Draw:
     def _over_an_axis(self, term: Term) -> Numbers:
         if term.number not in self._bounds:
             number = term.operands[2] if term.name == "tt.reduce" else term.operands[1]  # which its bound has too
-            bounds = (one for one in term.inner() if one.name == "bound" and one.operands[0] == number)
+            bounds = (one for one in term.named("bound") if one.operands[0] == number)
             self._bounds[term.number] = next(bounds, Term("bound", (number,), -1, frozenset()))
         inside = self._bounds[term.number]
         several = [self.at({inside: place}) for place in _PLACES]
@@ -290,7 +291,7 @@ def _are_long(terms: Sequence[Term]) -> bool:
 def _limits(terms: Sequence[Term], axis: Term, extent: int) -> list[Term]:
     """The conditions by which loads inside of these terms leave out the end of an axis, whose block has this extent."""
     limits: dict[Term, None] = {}
-    for load in (load for term in terms for load in term.loads if axis.number in load.operands[3].inside):
+    for load in (load for term in terms for load in term.named("load") if axis.number in load.operands[3].inside):
         for condition in load.operands[3].comparisons():
             sums = condition.operands[0].parts if condition.name == AT_LEAST_ZERO else {}
             whole = sums == {(axis,): -1, (): extent - 1}  # it lets the whole block pass, whatever its extent
@@ -309,7 +310,7 @@ def _lanes_carried(
     facts: Facts, reduction: ReductionFact, inputs: Sequence[Term], axis: Term
 ) -> Iterator[tuple[Fact, Term | str, Harm]]:
     """Lanes that a loop adds to, and that are reduced after it: a turn that pads one must leave it as it is."""
-    for one in (one for term in inputs for one in term.inner() if one.name == "after"):
+    for one in (one for term in inputs for one in term.named("after")):
         places = [at for at, operand in enumerate(one.operands[2:]) if axis.number in operand.inside]
         carried = facts.carried.get(one.operands[:2])
         if carried is not None and carried.after.name == "after" and len(places) == 1:

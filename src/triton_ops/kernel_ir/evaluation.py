@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import zip_longest
 from math import prod
 from typing import NamedTuple, TypeAlias
@@ -22,7 +22,6 @@ from triton_ops.kernel_ir.terms import AND, AT_LEAST_ZERO, INDEX, NOT, OR, SUM, 
 from triton_ops.kernel_ir.trace import (
     COMPARISONS,
     FARTHEST,
-    UNTOLD_ACCESS,
     Access,
     AccessTrace,
     DotTrace,
@@ -174,9 +173,9 @@ class _Evaluation:
     def _enter(self, loop: LoopFact, weight: Weights, count: _TurnCount) -> None:
         operation = loop.operation
         figures = LoopWork(
-            parent=-1, entries=0.0, turns=0.0, most=0.0, stages=operation.attribute("tt.num_stages"),
+            stages=operation.attribute("tt.num_stages"),
             flags=tuple(flag for flag in ("flatten", "warp_specialize") if f"tt.{flag}" in operation.tail),
-            by_data=False, plain=0.0, special=0.0, written=True,
+            written=True,
         )  # fmt: skip
         nothing = LoopTrace(figures, loop.loops, np.zeros(self._count), np.zeros(self._count))
         trace = self.trace.loops.setdefault(loop.number, nothing)
@@ -280,7 +279,7 @@ class _Evaluation:
 
     def reduce(self, fact: ReductionFact) -> None:
         """Count a reduction of a tile along one of its axes."""
-        reduction = Reduction(shape=fact.inputs[0].type.shape, axis=fact.axis, executions=0.0)
+        reduction = Reduction(shape=fact.inputs[0].type.shape, axis=fact.axis)
         for _, weight in self._visits_along(fact.way):
             counts = self.trace.reduced.setdefault(fact.number, (reduction, np.zeros(self._count)))[1]
             counts += weight
@@ -320,12 +319,12 @@ def _figures(fact: AccessFact) -> Access:
     """The figures of an access before its addresses are known; of a descriptor's block these tell nothing more."""
     kind = fact.block or fact.type
     size = kind.item_bytes
-    figures = UNTOLD_ACCESS | {"kind": fact.kind, "element": kind.element, "item_bytes": size, "run_bytes": float(size)}
-    if fact.block is not None:
-        tile, run = prod(kind.shape), (kind.shape[-1] if kind.shape else 1) * size
-        figures |= {"descriptor": True, "tile": tile, "run_bytes": run}
-        figures |= {"lines": tile * size / min(128, run), "sectors": tile * size / min(32, run)}
-    return Access(**figures)
+    figures = Access(kind=fact.kind, element=kind.element, item_bytes=size, run_bytes=float(size))
+    if fact.block is None:
+        return figures
+    tile, run = prod(kind.shape), (kind.shape[-1] if kind.shape else 1) * size
+    lines, sectors = tile * size / min(128, run), tile * size / min(32, run)
+    return replace(figures, descriptor=True, tile=tile, run_bytes=run, lines=lines, sectors=sectors)
 
 
 def _turns_between(lower: Value, upper: Value, step: Vector) -> tuple[Vector, bool]:
@@ -348,10 +347,6 @@ def _first_false(holds: Callable[[Vector], Alive], count: int) -> Vector:
         on = holds(middle)
         low, high = np.where(on, middle, low), np.where(on, high, middle)
     return np.where(now, high, 0)
-
-
-def _differs_from_zero(numbers: Vector) -> Alive:
-    return np.not_equal(numbers, 0)
 
 
 class _Numbers:
@@ -456,7 +451,7 @@ class _Numbers:
 
     def _compared(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
         values = [self.value(one, visit, shape) for one in term.operands if isinstance(one, Term)]
-        compare = COMPARISONS.get(term.operands[0][-2:]) if len(values) == 2 else _differs_from_zero
+        compare = COMPARISONS.get(term.operands[0][-2:]) if len(values) == 2 else partial(np.not_equal, 0)
         if compare is None or any(value.made_up for value in values):
             return Value(made_up=True, truth=True)
         return elementwise(compare, *values, truth=True)

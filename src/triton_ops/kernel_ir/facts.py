@@ -220,8 +220,7 @@ class Multiplication(Fact):
     def grows(self) -> bool:
         """Check whether it is of a program's or a turn's number and an argument: a row and its stride."""
         for a, b in ((self.one, self.other), (self.other, self.one)):
-            moving = any(inner.name in _GROWING for inner in a.inner())
-            if moving and any(inner.name == "argument" for m in b.parts for inner in m):
+            if a.named(*_GROWING) and any(inner.name == "argument" for m in b.parts for inner in m):
                 return True
         return False
 

@@ -275,10 +275,6 @@ def _convert(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     return [replace(elementwise(here, operation)[0], source=here.value(operation.operands[0]).source)]
 
 
-def _nothing(_: TermScope, __: TtirOperation) -> list[TermValue]:
-    return []
-
-
 def unknown(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     """The results of an operation that is not in the table."""
     if not operation.kinds:
@@ -341,14 +337,11 @@ def _record_access(
 
 def _make_descriptor(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     base = here.value(operation.operands[0])
-    extents, strides = (here.all(_NAME.findall(part)) for part in _COORDINATES.findall(operation.text)[:2])
-    block = operation.types[-1]  # `<64x32xbf16>`, or with `tensor` before it
-    kind = Type(block.shape, base.type.element, descriptor=True)
-    return [
-        TermValue(
-            base.term, kind, strides=tuple(one.term for one in strides), extents=tuple(one.term for one in extents)
-        )
-    ]
+    extents, strides = (
+        tuple(one.term for one in here.all(_NAME.findall(part))) for part in _COORDINATES.findall(operation.text)[:2]
+    )
+    kind = Type(operation.types[-1].shape, base.type.element, descriptor=True)  # of `<64x32xbf16>`, or of a `tensor`
+    return [TermValue(base.term, kind, strides=strides, extents=extents)]
 
 
 def _descriptor_load(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -412,7 +405,7 @@ def _multiplied(here: TermScope, operation: TtirOperation, inner: int) -> None:
     right = next((v for v in tensors if v.type.shape[-1] == kind.shape[-1] and v is not tensors[-1]), tensors[0])
     product = Product(
         batch=kind.shape[0] if len(kind.shape) == 3 else 1, rows=kind.shape[-2], columns=kind.shape[-1], inner=inner,
-        element=left.type.element, loop=-1, executions=0.0, loads=(-1, -1),
+        element=left.type.element,
     )  # fmt: skip
     sources = left.source, right.source
     here.facts.computations.append(Computation(operation.number, here.way, product=product, sources=sources))
@@ -474,14 +467,6 @@ def _divisor(other: Numbers) -> Numbers:
 
 def _quotient(one: Numbers, other: Numbers) -> Any:
     return np.trunc(one / _divisor(other))
-
-
-def _left(one: Numbers, by: Numbers) -> Any:
-    return one << np.clip(by, 0, 62)
-
-
-def _right(one: Numbers, by: Numbers) -> Any:
-    return one >> np.clip(by, 0, 62)
 
 
 def _remainder(one: Numbers, other: Numbers) -> Any:
@@ -551,6 +536,7 @@ _WITHOUT_EFFECT = (
     "tt.print", "gpu.barrier", "llvm.intr.assume", "ttg.barrier", "ttg.local_barrier", "tt.map_elementwise.return",
 )  # fmt: skip
 
+_RIGHT_SHIFT = Meaning(_shift(Terms.quotient), lambda x, by: x >> np.clip(by, 0, 62))
 _BLOCK_LOAD = Meaning(_descriptor_load, counts=False, moves=True)
 _BLOCK_STORE = Meaning(_descriptor_store, counts=False)
 OPERATIONS: dict[str, Meaning] = {
@@ -565,8 +551,8 @@ OPERATIONS: dict[str, Meaning] = {
     **dict.fromkeys(("arith.divsi", "arith.divui"), Meaning(_of_terms(Terms.quotient), _quotient)),
     "arith.floordivsi": Meaning(_of_terms(Terms.quotient), np.floor_divide),
     **dict.fromkeys(("arith.remsi", "arith.remui"), Meaning(_of_terms(Terms.remainder), _remainder)),
-    "arith.shli": Meaning(_shift(Terms.multiply), _left),
-    **dict.fromkeys(("arith.shrsi", "arith.shrui"), Meaning(_shift(Terms.quotient), _right)),
+    "arith.shli": Meaning(_shift(Terms.multiply), lambda x, by: x << np.clip(by, 0, 62)),
+    **dict.fromkeys(("arith.shrsi", "arith.shrui"), _RIGHT_SHIFT),
     **dict.fromkeys(("arith.minsi", "arith.minui"), Meaning(_extreme("least"), np.minimum)),
     **dict.fromkeys(("arith.maxsi", "arith.maxui"), Meaning(_extreme("most"), np.maximum)),
     "arith.andi": Meaning(_made(_and), np.bitwise_and),
@@ -604,7 +590,7 @@ OPERATIONS: dict[str, Meaning] = {
     "tt.dot_scaled": Meaning(_scaled_dot, counts=False, gathers=True, rearranges=True),
     "tt.reduce": Meaning(_reduce, whole="data", counts=False, gathers=True),
     "tt.scan": Meaning(_reduce, whole="data", counts=False, gathers=True, rearranges=True),
-    **dict.fromkeys(_WITHOUT_EFFECT, Meaning(_nothing, counts=False)),
+    **dict.fromkeys(_WITHOUT_EFFECT, Meaning(lambda *_: [], counts=False)),
 }
 _UNKNOWN = Meaning(unknown)
 

@@ -100,9 +100,13 @@ class Term:
         return form.format(*inner) if form is not None else f"{self.name}({', '.join(inner)})"
 
     @property
-    def loads(self) -> list[Term]:
-        """The loads inside of it."""
-        return [one for one in self.inner() if one.name == "load"]
+    def arguments(self) -> set[str]:
+        """Names of the kernel's arguments inside of it."""
+        return {one.operands[0] for one in self.named("argument")}
+
+    def named(self, *names: str) -> list[Term]:
+        """The terms of these names that it is made of."""
+        return [one for one in self.inner() if one.name in names]
 
     def comparisons(self) -> Iterator[Term]:
         """The conditions on whole numbers inside of a condition, however they are joined."""

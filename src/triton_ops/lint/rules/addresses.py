@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from triton_ops.kernel_ir import AccessFact, KernelFacts, SourcePlace, Term
-from triton_ops.lint.indices import Index, arguments_in, indices, root_name
+from triton_ops.lint.indices import Index, indices, root_name
 from triton_ops.lint.jit_functions import AxisOf, extents_of, rank_of, stride_of, tensor_of
 from triton_ops.lint.memory_watch import CONFLICT, OUTSIDE, UNWRITTEN
 from triton_ops.lint.reading import KernelReading, Variant
@@ -56,7 +56,7 @@ def _sharing(facts: KernelFacts, access: AccessFact) -> str:
         if part:
             return f"the address does not depend on {part}, so that programs that differ in it add to the same elements"
     axes = {facts.terms.index(axis).number for axis in range(len(access.type.shape))}
-    loads = access.offset.loads
+    loads = access.offset.named("load")
     one_element = bool(loads) and not access.offset.inside & axes  # a block that begins where data says is its own
     if access.root.name != "argument" or one_element or any(one.inside & axes for one in loads):
         return "the address is data, so that any program may add to any element"
@@ -68,12 +68,12 @@ def _programs(facts: KernelFacts) -> list[Term]:
     terms = [term for loop in facts.loops for term in (loop.lower, loop.upper)]
     for access in facts.accesses:
         terms += [access.offset, access.mask, access.path, *([access.value.term] if access.value else ())]
-    return sorted({one for term in terms for one in term.inner() if one.name == "program_id"})
+    return sorted({one for term in terms for one in term.named("program_id")})
 
 
 def _only_one(access: AccessFact, program: Term) -> bool:
-    conditions = (one for holder in (access.path, access.mask) for one in holder.inner())
-    return any(one.name == Term.ZERO and program.number in one.inside for one in conditions)
+    conditions = (*access.path.named(Term.ZERO), *access.mask.named(Term.ZERO))
+    return any(program.number in one.inside for one in conditions)
 
 
 def _unused_part(facts: KernelFacts, access: AccessFact, program: Term) -> str:
@@ -83,7 +83,7 @@ def _unused_part(facts: KernelFacts, access: AccessFact, program: Term) -> str:
         return ""
     deciding = [access.offset for access in facts.accesses if access.kind == "load"]
     deciding += [term for loop in facts.loops for term in (loop.lower, loop.upper)]
-    all_quotients = (one for term in deciding for one in term.inner() if one.name in ("quotient", "remainder"))
+    all_quotients = (one for term in deciding for one in term.named("quotient", "remainder"))
     others = list(dict.fromkeys(one for one in all_quotients if program.number in one.inside))
     quotients = [one for one in mine if one.name in ("quotient", "remainder")]
     if quotients and all(one in mine or any(one in set(two.inner()) for two in quotients) for one in others):
@@ -260,7 +260,7 @@ def _use(variant: Variant, index: Index) -> _Use:
     for turn in (one for one in index.stepping if one.name == "turn"):
         loop = variant.facts.loop_of(turn)
         if loop is not None and loop.upper.name == "sum" and len(loop.upper.operands) == 1:
-            ends |= arguments_in(loop.upper)
+            ends |= loop.upper.arguments
     return _Use(index, index.stride.lone_argument[0] or None, frozenset(ends))
 
 

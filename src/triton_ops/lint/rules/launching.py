@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 
 from triton_ops.backend import last_name
-from triton_ops.lint.indices import all_indices, arguments_in
+from triton_ops.lint.indices import all_indices
 from triton_ops.lint.jit_functions import SourceLaunch, parameters_of
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, once, rule
@@ -84,7 +84,7 @@ def _is_needless(kernel: KernelReading, name: str) -> bool:
         for monomial in access.offset.parts
     )
     ends = any(
-        name in arguments_in(bound.last) and index.stride.constant is not None
+        name in bound.last.arguments and index.stride.constant is not None
         for index in all_indices(plain.facts)
         for bound in index.bounds
     )
@@ -143,11 +143,11 @@ def narrow_key(kernel: KernelReading) -> Iterator[Statement]:
         return
     key = set(kernel.key or ())
     for loop in variant.facts.loops:
-        if any(one.name in ("program_id", "load") for one in loop.upper.inner()):
+        if loop.upper.named("program_id", "load"):
             continue
-        ends = arguments_in(loop.upper) - key
+        ends = loop.upper.arguments - key
         by = {loop.step.constant}
-        by |= {one.operands[1].constant for one in loop.upper.inner() if one.name == "quotient"}
+        by |= {one.operands[1].constant for one in loop.upper.named("quotient")}
         if ends and not by.isdisjoint(extents) and not _is_derived(kernel, ends, key):
             names = ", ".join(sorted(ends))
             yield Seen(
@@ -156,7 +156,7 @@ def narrow_key(kernel: KernelReading) -> Iterator[Statement]:
                 f"{names} is used for every other",
             )  # fmt: skip
     limits = _tiled_limits(variant, extents, axes=2)
-    in_loops = {name for loop in variant.facts.loops for name in arguments_in(loop.upper)}
+    in_loops = {name for loop in variant.facts.loops for name in loop.upper.arguments}
     for name in sorted((limits | _tiled_limits(variant, extents, axes=1)) - key - in_loops):
         if _is_derived(kernel, {name}, key):
             continue
@@ -188,7 +188,7 @@ def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> se
         if any(one.name == "program_id" for one in index.stepping)
         for bound in index.bounds
         if bound.fits
-        for name in arguments_in(bound.last)
+        for name in bound.last.arguments
     }
 
 
@@ -291,7 +291,7 @@ def _stepped_limits(kernel: KernelReading) -> set[str] | None:
         if any(one.name == "program_id" and index.term.parts.get((one,), 0) for one in index.stepping)
         for bound in index.bounds
         if bound.fits
-        for name in arguments_in(bound.last)
+        for name in bound.last.arguments
     }
 
 
@@ -330,7 +330,7 @@ def _is_fixed(launch: SourceLaunch) -> bool:
 def _strides_the_grid(kernel: KernelReading) -> bool:
     """Check whether programs go on to further blocks, so that any number of them does all the work."""
     facts = kernel.variants[0].facts
-    starts = (one for loop in facts.loops for term in (loop.step, loop.lower) for one in term.inner())
-    if any(one.name in ("num_programs", "program_id") for one in starts):
-        return True
-    return any(one.name == "num_programs" for access in facts.accesses for one in access.offset.inner())
+    starts = (term for loop in facts.loops for term in (loop.step, loop.lower))
+    return any(term.named("num_programs", "program_id") for term in starts) or any(
+        access.offset.named("num_programs") for access in facts.accesses
+    )

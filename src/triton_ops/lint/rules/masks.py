@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from triton_ops.backend import last_name
 from triton_ops.kernel_ir import Term
-from triton_ops.lint.indices import Index, IndexBound, all_indices, arguments_in, root_name
+from triton_ops.lint.indices import Index, IndexBound, all_indices, root_name
 from triton_ops.lint.jit_functions import SourceLaunch
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, once, rule
@@ -101,8 +101,8 @@ def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str
 
 def _is_local(index: Index, bound: IndexBound) -> bool:
     """Check whether the access goes to memory with a pitch of its own, such as a buffer whose rows are rounded up."""
-    pitches = arguments_in(index.access.offset) - arguments_in(index.stride)
-    limits = arguments_in(bound.last)
+    pitches = index.access.offset.arguments - index.stride.arguments
+    limits = bound.last.arguments
     own = bool(pitches) and not pitches & limits
     return index.access.kind == "store" and own and index.stride.constant == 1 and len(index.access.type.shape) == 1
 
@@ -117,7 +117,7 @@ def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
         by = one.index.term.parts.get((turn,), 0)
         if loop is None or by != one.index.extent or (upper := loop.upper).constant is not None:
             continue
-        if any(symbol.name in ("program_id", "turn", "turns", "carried") for symbol in upper.inner()):
+        if upper.named("program_id", "turn", "turns", "carried"):
             continue
         step, unless = loop.step.constant, f"so its last block passes the end unless {by} divides it"
         if step == by and any(coefficient % by for coefficient in upper.parts.values()):
@@ -133,8 +133,8 @@ def _rounded_up(term: Term, by: int) -> str:
         if coefficient == 1 and len(monomial) == 1 and monomial[0].name == "quotient":
             one, other = monomial[0].operands
             added = one.parts.get((), 0)
-            if other.constant == by and added == by - 1 and arguments_in(one):
-                return " + ".join(sorted(arguments_in(one)))
+            if other.constant == by and added == by - 1 and one.arguments:
+                return " + ".join(sorted(one.arguments))
     return ""
 
 
@@ -244,17 +244,17 @@ def _exclusive(variant: Variant) -> set[str]:
         sums = bound.last.parts
         names = [m for m in sums if m]
         if bound.fits and len(names) == 1 and len(names[0]) == 1 and sums.get((), 0) == -1:
-            ends |= arguments_in(bound.last)
+            ends |= bound.last.arguments
     for loop in variant.facts.loops:
         if loop.upper.name == "sum" and len(loop.upper.operands) == 1:
-            ends |= arguments_in(loop.upper)
+            ends |= loop.upper.arguments
     return ends
 
 
 def _beside_the_index(kernel: KernelReading, variant: Variant, index: Index, bound: IndexBound) -> Iterator[Statement]:
     """A mask of the place within the block alone, where the access steps from block to block."""
-    programs = [one for one in bound.last.inner() if one.name == "program_id"]
-    inside = {one for one in bound.condition.operands[0].inner() if one.name in ("program_id", "turn")}
+    programs = bound.last.named("program_id")
+    inside = bound.condition.operands[0].named("program_id", "turn")
     full = any(index.term.parts.get((one,), 0) == index.extent for one in programs)
     if not programs or inside or not full or index.access.path is not variant.facts.terms.true:
         return
@@ -264,7 +264,7 @@ def _beside_the_index(kernel: KernelReading, variant: Variant, index: Index, bou
     limits = {
         ast.unparse(launch.resolved(launch.arguments[name]))
         for launch in kernel.launches
-        for name in arguments_in(bound.condition)
+        for name in bound.condition.arguments
         if name in launch.arguments
     }
     if names & limits:

@@ -190,10 +190,5 @@ def _judge_harm(
 
 def _may_stay_inside(facts: KernelFacts, condition: Term) -> bool:
     """Check whether a condition is about a loop that ends where the program says: it may end before the edge."""
-    turns = [one for one in condition.inner() if one.name == "turn"]
-    return any(
-        one.name in ("program_id", "least", "most", "choose")
-        for loop in facts.loops
-        if loop.turn in turns
-        for one in loop.upper.inner()
-    )
+    loops = [facts.loop_of(turn) for turn in condition.named("turn")]
+    return any(loop is not None and loop.upper.named("program_id", "least", "most", "choose") for loop in loops)
