@@ -14,6 +14,7 @@ import hashlib
 import importlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
@@ -25,7 +26,7 @@ from typing import Any
 
 from triton_ops import Choice, ConfigSpace, MissingDependencyError, Operation, TensorSpec
 from triton_ops.backend import Arguments, CandidateError, Compiler, CompilerNeeds, Executable
-from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError
+from triton_ops.exceptions import CacheError, ConfigCollisionError, KernelTypeError, UnknownTunableError
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Resources, Status
 
@@ -43,7 +44,7 @@ class CppKernel:
 
     Attributes:
         function: The template's name.
-        source: The text that defines it.
+        source: The text that defines it, with headers of the system alone: a winner holds as long as it is equal.
         parameters: The type in C++ of each parameter, in calling order; a `const` counts for C++ alone.
         template: The tunables that are the template's values, in order.
         flags: The tunables that are flags of the compiler, each with the flag for a value, such as `-O{}`.
@@ -63,11 +64,18 @@ class CppKernel:
     def __post_init__(self) -> None:
         if strange := [kind for kind in map(_bare, self.parameters.values()) if kind not in TYPES]:
             raise KernelTypeError(f"{self.name} has parameters of type {', '.join(strange)}; known are {[*TYPES]}")
+        if re.search(r'^\s*#\s*include\s*"', self.source, re.MULTILINE):
+            raise KernelTypeError(f"{self.name} includes a file, whose text its identity has not", hint="copy it in")
 
     @property
     def name(self) -> str:
         """The template's name, with its language."""
         return f"c++:{self.function}"
+
+    @property
+    def parameter_names(self) -> list[str]:
+        """The parameters in calling order, by which arguments without names are known."""
+        return [*self.parameters]
 
     @property
     def identity(self) -> Mapping[str, str]:
@@ -86,16 +94,14 @@ class CppKernel:
             raise UnknownTunableError(f"{self.name} has no template value or flag {', '.join(unknown)}")
         if both := [name for name in names if name in values]:
             raise ConfigCollisionError(f"{', '.join(both)} is both a tunable and an argument of {self.name}")
-        if missing := [name for name in self.parameters if name not in values]:
-            raise KernelTypeError(f"{self.name} needs a value for {', '.join(missing)}")
+        needed = {"a tunable": (*self.template, *self.flags), "an argument": (*self.parameters,)}
+        for what, needs in needed.items():
+            if missing := [name for name in needs if name not in names and name not in values]:
+                raise KernelTypeError(f"{self.name} needs {what} for {', '.join(missing)}")
+        if strange := [name for name in values if name not in self.parameters]:
+            raise KernelTypeError(f"{self.name} has no parameter {', '.join(strange)}")
         for name, kind in self.parameters.items():
-            dtype, value = TYPES[_bare(kind)][1], values[name]
-            if dtype is None or isinstance(value, TensorSpec):
-                continue
-            if str(getattr(value, "dtype", "")) != f"torch.{dtype}" or value.device.type != "cpu":
-                raise KernelTypeError(f"{name} of {self.name} must be a tensor of {dtype} on the CPU")
-            if not value.is_contiguous():
-                raise KernelTypeError(f"{name} of {self.name} must be contiguous", hint="pass it as .contiguous()")
+            _check(f"{name} of {self.name}", _bare(kind), values[name])
 
     def compiler(self, arguments: Arguments, target: Any, members: Mapping[str, Any]) -> CppCompiler | None:  # noqa: ARG002
         """The compiler for the CPU, whose code depends on the config alone; there is none for a GPU."""
@@ -120,29 +126,37 @@ class CppKernel:
         )  # fmt: skip
 
     def library(self, config: Config) -> Path:
-        """The library of a config, which is compiled unless it is on the disk; `CandidateError` if that fails."""
+        """The library of a config, which is compiled unless it is on the disk.
+
+        `CandidateError` if it cannot be compiled, `CacheError` if the disk cannot be written.
+        """
         text, flags = self._text(config), [form.format(config[name]) for name, form in self.flags.items()]
         digest = _digest([text, flags, dict(self.identity)])
         builder = importlib.import_module(BUILDER)
         home = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or builder.get_default_build_root(), "triton_ops_cpp")
         library = home / f"{digest}.so"
         if not library.exists():
-            home.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=home) as folder:
-                self._build(builder, f"cpp_{digest}", text, flags, folder)
-                Path(folder, f"cpp_{digest}.so").replace(library)  # others find it whole, or not at all
+            try:
+                home.mkdir(parents=True, exist_ok=True)
+                self._build(builder, text, flags, library)
+            except OSError as error:
+                raise CacheError(f"{home} cannot be written: {error}", hint="set TORCH_EXTENSIONS_DIR") from error
         return library
 
-    def _build(self, builder: Any, name: str, text: str, flags: list[str], folder: str) -> None:
-        try:
-            builder.load_inline(
-                name, text, functions=None, extra_cflags=flags, build_directory=folder,
-                no_implicit_headers=True, is_python_module=False,
-            )  # fmt: skip
-        except RuntimeError as error:
-            lines = [line for line in str(error).splitlines() if " error: " in line or "error: unrecognized" in line]
-            reason = lines[0].partition(" error: ")[2] if lines else str(error).splitlines()[-1]
-            raise CandidateError(Status.COMPILE, f"c++: {reason}") from error
+    def _build(self, builder: Any, text: str, flags: list[str], library: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="cpp_") as folder:  # a worker's own, gone with it
+            name = Path(folder).name  # a new one each time: torch numbers the libraries of a name that it has built
+            try:
+                builder.load_inline(
+                    name, text, functions=None, extra_cflags=flags, build_directory=folder,
+                    no_implicit_headers=True, is_python_module=False,
+                )  # fmt: skip
+            except (RuntimeError, OSError) as error:
+                if isinstance(error, OSError) and error.errno is not None:
+                    raise
+                raise CandidateError(Status.COMPILE, f"c++: {_reason(error)}") from error
+            part = shutil.copy(Path(folder, f"{name}.so"), library.with_name(name))
+            Path(part).replace(library)  # others find it whole, or not at all
 
     def _text(self, config: Config) -> str:
         """The source with a function of C that calls the template with the values of a config."""
@@ -180,6 +194,27 @@ class CppCompiler(Compiler):
         return Compiled(config, Status.OK, resources=built.resources, compile_s=built.compile_s, launch=built.key)
 
 
+def _reason(error: Exception) -> str:
+    """The first error that the compiler has told, or why the library cannot be loaded."""
+    text = str(error if isinstance(error, RuntimeError) else error.__cause__ or error)
+    lines = [line for line in text.splitlines() if "error: " in line]
+    return lines[0].partition("error: ")[2] if lines else text.splitlines()[-1].partition(".so: ")[2] or text
+
+
+def _check(what: str, kind: str, value: Any) -> None:
+    passed, dtype = TYPES[kind]
+    if dtype is None:
+        if not isinstance(value, (int, float) if passed is ctypes.c_float else int):
+            raise KernelTypeError(f"{what} must be a number for {kind}")
+    elif isinstance(value, TensorSpec):
+        if value.dtype != dtype:
+            raise KernelTypeError(f"{what} must be a tensor of {dtype}")
+    elif str(getattr(value, "dtype", "")) != f"torch.{dtype}" or value.device.type != "cpu":
+        raise KernelTypeError(f"{what} must be a tensor of {dtype} on the CPU")
+    elif not value.is_contiguous():
+        raise KernelTypeError(f"{what} must be contiguous", hint="pass it as .contiguous()")
+
+
 def _call(function: Any, passed: list[Any], _alive: Mapping[str, Any]) -> None:
     function(*passed)
 
@@ -198,19 +233,20 @@ def _digest(value: Any) -> str:
 
 def _program() -> str:
     """The C++ compiler that torch calls; `MissingDependencyError` where it or ninja is not installed."""
-    compiler = shutil.which(os.environ.get("CXX", "c++"))
-    missing = [name for name, path in (("a C++ compiler", compiler), ("ninja", shutil.which("ninja"))) if path is None]
+    named = os.environ.get("CXX", "c++")
+    compiler, ninja = shutil.which(named), shutil.which("ninja")
+    missing = [name for name, path in ((f"a C++ compiler, here {named}", compiler), ("ninja", ninja)) if path is None]
     if compiler is None or missing:
         raise MissingDependencyError(
             f"C++ kernels are compiled by torch, which needs {' and '.join(missing)}",
-            hint="install g++ or clang, and ninja: apt install g++ ninja-build",
+            hint="install g++ or clang, and ninja: apt install g++ ninja-build; CXX names another compiler",
         )
     return compiler
 
 
 @functools.lru_cache(maxsize=4)
 def _version_of(program: str) -> str:
-    return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    return subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout.partition("\n")[0]
 
 
 SOURCE = """

@@ -4,33 +4,49 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterator
 from typing import Any
 
-from triton_ops.cli.app import imported, program
+from triton_ops.cli.app import PROGRAM
+from triton_ops.terminal.program import imported
 
 _HEAD = """# Every command and option
 
 This page is made from the commands themselves and says what `--help` says. What the commands print and write, and what
 the options mean in detail, is in [the command line](cli.md).
 """
+_COMPLETION = (f"{PROGRAM.name} completion", PROGRAM.root.commands["completion"])  # `--help` names it below its list
 
 
 def commands_page() -> str:
     """Markdown with a section for each command. A command or option without a help text is a ValueError."""
-    parts = [_HEAD]
-    for name in program().commands:
-        parts += _sections(f"triton-ops {name}", imported(name))
-    return "\n".join(parts)
+    return "\n".join([_HEAD, *_sections(PROGRAM.name, PROGRAM.root), *_command(*_COMPLETION)])
 
 
-def _sections(name: str, command: Any) -> list[str]:
+def _sections(above: str, group: Any) -> Iterator[str]:
+    """The sections of what stands below a group: of a command, of its views, and of a group with its commands."""
+    for word, each in group.commands.items():
+        name = f"{above} {word}"
+        if each.hidden:
+            continue
+        if not hasattr(each, "commands"):
+            yield from _command(name, each)
+        elif hasattr(each, "itself"):
+            yield from _command(name, each.itself)
+            yield from _sections(name, each)
+        else:
+            yield from (_head(name, each), *_sections(name, each))
+
+
+def _command(name: str, place: Any) -> tuple[str, ...]:
+    command = imported(place)
+    return _head(name, command), f"```text\n{_usage(name, command)}\n```\n", _table(name, command)
+
+
+def _head(name: str, command: Any) -> str:
     if not command.help:
         raise ValueError(f"{name} has no help text")
-    inner = getattr(command, "commands", {})
-    head = f"## {name}\n\n{inspect.cleandoc(command.help)}\n"
-    if inner:
-        return [head, *(part for each, found in inner.items() for part in _sections(f"{name} {each}", found))]
-    return [head, f"```text\n{_usage(name, command)}\n```\n", _table(name, command)]
+    return f"## {name}\n\n{inspect.cleandoc(command.help)}\n"
 
 
 def _usage(name: str, command: Any) -> str:

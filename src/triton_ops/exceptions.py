@@ -230,7 +230,7 @@ class ProfileError(TritonKernelError):
 
 
 class UntunedError(TritonKernelError):
-    """A launch for whose problem no winner is known, where the caller asked for an error.
+    """A launch for whose problem no winner is known, where the caller asked for an error; or nothing to compare.
 
     Attributes:
         kernel: The kernel's name.

@@ -83,8 +83,9 @@ class Compiler(Protocol):
     def compile(self, config: Config) -> Compiled:
         """The resources and the launch key of a config, whose program is then on the disk.
 
-        The config's own failure is the status of the result. Raises `CacheError` where the disk cannot be written, and
-        `TargetError` where no config of this kernel can be compiled without being launched.
+        The config's own failure is the status of the result; so is what else is raised, as a failed compilation.
+        Raises `CacheError` where the disk cannot be written, and `TargetError` where no config of this kernel can be
+        compiled without being launched.
         """
 
     def objection(self, config: Config) -> Compiled | None:  # noqa: ARG002 - nothing is known of any

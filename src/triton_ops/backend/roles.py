@@ -331,7 +331,10 @@ class Kernel(Protocol):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the arguments that some config writes; empty if every config returns its result."""
+        """Names of the arguments that some config writes; empty if every config returns its result.
+
+        A kernel that writes arguments also has `parameter_names`, its parameters in calling order.
+        """
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
         """Raise a typed error if these tunables and arguments cannot be passed together; does no work."""

@@ -18,7 +18,7 @@ from triton_ops.benchmark.rivals import KernelRow, KernelRun, rows_of
 from triton_ops.benchmark.timing import Contestant
 from triton_ops.device import gpu_missing, probe
 from triton_ops.dispatch import AtNotedCall, Decision, would_run
-from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError
+from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError, UntunedError
 from triton_ops.kernels import TypedTarget
 from triton_ops.records import RECORDS, DirectoryStore, Record, matching
 from triton_ops.request import TuneOptions, TuneProblem, TypedProblem
@@ -100,8 +100,10 @@ class _BoundTarget:
         if configs := [self.configs[kind] for kind in kinds if kind in self.configs]:
             return configs[0]
         if kinds == (_WINNER,):
-            raise SettingsError(
+            raise UntunedError(
                 f"no winner of {self.problem} is known to compare with the default config",
+                self.kernel.name,
+                self.problem.label,
                 hint="tune it first, or give --config, or a second TARGET",
             )
         if kinds == (_DEFAULT,):

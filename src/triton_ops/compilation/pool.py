@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
-from triton_ops.backend import Compiler, PackedCompiler, compiler_environment
+from triton_ops.backend import CandidateError, Compiler, PackedCompiler, compiler_environment
 from triton_ops.base import Host
 from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
 from triton_ops.kernel_ir import KernelWork
@@ -102,16 +102,19 @@ def serve(connection: Any) -> None:
 
 
 def _answer(question: Config | LaunchRequest | WorkRequest, compiler: Compiler) -> Any:
-    if isinstance(question, WorkRequest):
-        return compiler.work(question.config, question.contents)
     if isinstance(question, LaunchRequest):
         with suppress(Exception):  # the process that launches meets the same error, and reports it
             compiler.ready_launch(question.config)
         return None
     try:
+        if isinstance(question, WorkRequest):
+            return compiler.work(question.config, question.contents)
         return compiler.compile(question)
     except (CacheError, TargetError) as error:
-        return error
+        return error.message if isinstance(question, WorkRequest) else error
+    except Exception as error:  # noqa: BLE001 - a front end may raise anything: no crash of its process
+        failure = CandidateError.of(error, Status.COMPILE)
+        return Compiled(question, failure.status, str(failure)) if isinstance(question, Config) else str(failure)
 
 
 class Queue:
@@ -475,10 +478,7 @@ class CompilePool:
 
     def _ready_launch(self, config: Config) -> None:
         """Have launches made ready. A failure here is no failure of the config, which is compiled."""
-        with (
-            suppress(TargetError),
-            self._one() as process,
-        ):  # the next compilation meets that error, and reports it
+        with suppress(TargetError), self._one() as process:  # the next compilation meets that error, and reports it
             try:
                 _ask(process, LaunchRequest(config), self._timeout_s)
             except _GONE:

@@ -17,7 +17,7 @@ from typing import Any
 from triton_ops.backend import HasOperation, Operation
 from triton_ops.base import is_positive
 from triton_ops.device import DeviceSpec
-from triton_ops.exceptions import SettingsError, TargetError
+from triton_ops.exceptions import SettingsError, TargetError, UntunedError
 from triton_ops.records import Record, Run, Runs, cache_folder, may_have_records, store_in
 from triton_ops.ship.cover import Choice, least_mean, least_worst, mean, worst
 from triton_ops.space import Config
@@ -85,6 +85,10 @@ def _of_record(record: Record) -> dict[Config, float]:
 
 
 OBJECTIVES = ("worst", "mean")
+
+
+class _NothingMeasuredError(TargetError, UntunedError):
+    """A kernel of which no record counts; the command line ends with the code of that, as wherever records lack."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +172,8 @@ def choose_portfolio(
 
     Raises:
         SettingsError: An option does not fit.
-        TargetError: There is no record of the kernel that counts, or there are some of several devices and none is
-            named.
+        TargetError: There is no record of the kernel that counts, which is an UntunedError too, or there are some of
+            several devices and none is named.
 
     Cost: all run logs of the kernel's problems are read; the choice takes up to ten seconds.
     """
@@ -184,7 +188,9 @@ def choose_portfolio(
     problems = [measurement for record in alike if (measurement := measured(record, Path(folder))) is not None]
     if not problems:
         why = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
-        raise TargetError(f"no record of {name} counts: {why or 'nothing was measured'}", hint="tune its problems on")
+        raise _NothingMeasuredError(
+            f"no record of {name} counts: {why or 'nothing was measured'}", hint="tune its problems on"
+        )
     problems.sort(key=lambda problem: (problem.key.label, problem.key.id))
     return portfolio_of(problems, k, objective, _weights_of(problems, weights or {}), left_out)
 
@@ -262,7 +268,7 @@ def _of_device(name: str, records: Sequence[Record], device: str | None, folder:
     if not matches:
         others = f"; there are some on {', '.join(devices)}" if devices else ""
         of_device = f" on {device}" if device is not None and devices else ""
-        raise TargetError(
+        raise _NothingMeasuredError(
             f"there are no records of {name}{of_device} in {folder}{others}", hint=f"triton-ops tune --all {name}"
         )
     return sorted(matches, key=lambda record: record.created, reverse=True)

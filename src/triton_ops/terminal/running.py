@@ -19,6 +19,7 @@ from triton_ops.exceptions import (
     RunLogError,
     TritonKernelError,
     TuningFailedError,
+    UntunedError,
 )
 from triton_ops.terminal.console import ExitCode, State, tell, tell_failures, tell_trace, with_open_streams
 from triton_ops.terminal.interrupts import INTERRUPTED, raised_when_interrupted, was_interrupted
@@ -81,6 +82,8 @@ def _exit_code(error: BaseException) -> int:
         return ExitCode.NO_DEVICE
     if isinstance(error, (CacheError, RunLogError)):
         return ExitCode.NO_RECORD
+    if isinstance(error, UntunedError) and not State.renamed:  # a former name ends as it did
+        return ExitCode.NO_RECORD
     if isinstance(error, NotLoadedError):
         return ExitCode.NOT_LOADED
     bad_input = isinstance(error, (TritonKernelError, _USAGE_ERROR)) or _folder_is_gone(error)
@@ -103,6 +106,8 @@ def _report(error: Exception) -> int:
         )
     elif State.verbose and not isinstance(error, _USAGE_ERROR):
         tell_trace("".join(traceback.format_exception(error)))
+    if State.renamed:
+        tell(State.renamed)
     tell(_text(error, code), "error", "red")
     return code
 

@@ -160,7 +160,7 @@ def test_a_winner_of_another_problem_is_none(cli, targets):
 def test_an_operation(cli, targets):
     what = targets("waiting")
     refused = cli("bench", what)
-    assert refused.code == 2
+    assert refused.code == 4
     assert "no winner of waiting 8 float32 is known to compare with the default config" in refused.err
     assert "tune it first, or give --config" in refused.err
     partly = asked(cli, what, "--config", "ms=1")
@@ -173,7 +173,7 @@ def test_an_operation(cli, targets):
     near = asked(cli, what, "--shape", "17", "--dtype", "float64")
     assert (near["a"]["origin"], near["a"]["config"]["ms"], near["problem"]) == ("borrowed winner", 1, "17 float64")
     warm = cli("bench", what, "--shape", "16", "--dtype", "float64", "--cache-dir", "elsewhere")
-    assert warm.code == 2
+    assert warm.code == 4
     strange = cli("bench", what, "--config", "size=1")
     assert strange.code == 2
     assert "takes no keyword 'size'" in strange.err

@@ -231,6 +231,13 @@ def test_a_former_name_works_as_it_did(capsys, store):
     assert codes == [0, 0, 4, 4, 4]
 
 
+def test_a_former_name_that_ends_with_an_error_says_the_new_one_before_it(capsys, store):
+    assert PROGRAM.run(["portfolio", "nothing"]) == 2
+    note, error = capsys.readouterr().err.splitlines()
+    assert note == "`triton-ops portfolio` is now `triton-ops lock portfolio`"
+    assert error.startswith("error: there are no records of nothing")
+
+
 @pytest.mark.parametrize(
     ("words", "candidates", "files"),
     [

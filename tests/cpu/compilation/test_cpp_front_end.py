@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,9 @@ sys.path.append(str(PROJECT / "examples"))
 from cpp_kernel import CppCompiler, CppKernel, product  # noqa: E402
 
 from triton_ops import ConfigSpace, MissingDependencyError, Operation, TensorSpec, tune  # noqa: E402
-from triton_ops.backend import Arguments, Compiler  # noqa: E402
+from triton_ops.backend import Arguments, CandidateError, Compiler  # noqa: E402
 from triton_ops.compilation import CompilePool  # noqa: E402
-from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, UnknownTunableError  # noqa: E402
+from triton_ops.exceptions import CacheError, ConfigCollisionError, KernelTypeError, UnknownTunableError  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import Status  # noqa: E402
 
@@ -94,6 +95,46 @@ def test_the_pool_leaves_libraries_that_the_measuring_process_loads(compilations
 
 
 @needs_builder
+def test_arguments_are_known_by_their_place(compilations):
+    x, out = torch.arange(64.0), torch.zeros(64)
+    assert tune(TWICE, (out, x, 64), space={"WAY": [1], "OPT": [2]}, effort="quick").best_config["WAY"] == 1
+    DOUBLED(out, x, 64)
+    assert torch.equal(out, 2 * x)
+
+
+@needs_builder
+def test_a_library_that_is_gone_is_compiled_again_in_the_same_process(compilations):
+    library = TWICE.library(Config(WAY=1, OPT=1))
+    library.unlink()
+    assert TWICE.library(Config(WAY=1, OPT=1)) == library
+    assert library.exists()
+    assert list(library.parent.iterdir()) == [library]
+
+
+@needs_builder
+def test_a_folder_that_cannot_be_written_is_no_fault_of_a_config(compilations, monkeypatch):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", "/dev/null/built")
+    unwritable = pytest.raises(CacheError, match="/dev/null/built/triton_ops_cpp cannot be written")
+    with CompilePool(CppCompiler(TWICE), workers=1) as pool, unwritable:
+        pool.submit(Config(WAY=1, OPT=1)).result()
+
+
+@needs_builder
+def test_a_library_that_cannot_be_loaded_is_the_fault_of_its_config(compilations):
+    unlinked = replace(TWICE, source=FAULTS.replace("static_assert", "if (WAY == 2) absent(); static_assert"))
+    unlinked = replace(unlinked, source=f'extern "C" void absent();{unlinked.source}')
+    with pytest.raises(CandidateError, match=r"^c\+\+: undefined symbol: absent$"):
+        unlinked.library(Config(WAY=2, OPT=1))
+    assert unlinked.library(Config(WAY=1, OPT=1)).exists()
+
+
+def test_a_source_that_includes_a_file_is_refused():
+    with pytest.raises(KernelTypeError, match="includes a file, whose text its identity has not"):
+        replace(TWICE, source=f'#include <cmath>\n  # include "mine.h"\n{FAULTS}')
+    assert replace(TWICE, source=f"#include <cmath>\n{FAULTS}")
+
+
+@needs_builder
 def test_the_example_is_right_for_extents_that_no_tile_divides():
     problem = product.problem((5, 7, 33))
     for config in list(product.space_for(problem))[::4]:
@@ -109,10 +150,15 @@ def test_the_example_is_right_for_extents_that_no_tile_divides():
     [
         (["WAY", "FAST"], {}, UnknownTunableError),
         (["WAY", "n"], {}, UnknownTunableError),
-        (["WAY"], {"WAY": 1}, ConfigCollisionError),
-        (["WAY"], {"x": None}, KernelTypeError),
-        (["WAY"], {"x": torch.zeros(4, dtype=torch.float64)}, KernelTypeError),
-        (["WAY"], {"x": torch.zeros(4, 4).T[1:]}, KernelTypeError),
+        (["WAY"], {}, KernelTypeError),
+        (["WAY", "OPT"], {"WAY": 1}, ConfigCollisionError),
+        (["WAY", "OPT"], {"y": 1}, KernelTypeError),
+        (["WAY", "OPT"], {"x": None}, KernelTypeError),
+        (["WAY", "OPT"], {"x": torch.zeros(4, dtype=torch.float64)}, KernelTypeError),
+        (["WAY", "OPT"], {"x": TensorSpec((4,), "float64")}, KernelTypeError),
+        (["WAY", "OPT"], {"x": torch.zeros(4, 4).T[1:]}, KernelTypeError),
+        (["WAY", "OPT"], {"n": 4.0}, KernelTypeError),
+        (["WAY", "OPT"], {"n": torch.tensor(4)}, KernelTypeError),
     ],
 )
 def test_what_does_not_fit_is_refused_before_any_work(tunables, changes, error):
@@ -124,5 +170,5 @@ def test_what_does_not_fit_is_refused_before_any_work(tunables, changes, error):
 def test_a_machine_without_a_compiler_is_told_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(MissingDependencyError, match=r"needs a C\+\+ compiler and ninja.*install g\+\+"):
+    with pytest.raises(MissingDependencyError, match=r"needs a C\+\+ compiler, here c\+\+ and ninja.*install g\+\+"):
         tune(DOUBLED, cache_dir=tmp_path)

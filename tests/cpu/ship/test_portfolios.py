@@ -170,13 +170,11 @@ def test_records_of_other_sources_do_not_count_and_devices_are_told_apart(tmp_pa
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nothing"], "there are no records of nothing"),
         (["wait", "-k", "0"], "k is 0; it must be a whole number"),
         (["wait", "--objective", "best"], "it is worst or mean"),
         (["wait", "--weight", "a"], "is not LABEL=NUMBER"),
         (["wait", "--weight", "z=1"], "no problem is called 'z'"),
         (["wait", "--weight", "a=-1"], "the weight of a is -1.0"),
-        (["wait", "--device", "TPU"], "no records of wait on TPU"),
     ],
 )
 def test_what_does_not_fit_is_one_line(tmp_path, cli, words, said):
@@ -185,3 +183,14 @@ def test_what_does_not_fit_is_one_line(tmp_path, cli, words, said):
     assert ran.code == 2
     assert said in ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(["nothing"], "there are no records of nothing"), (["wait", "--gpu", "TPU"], "wait on TPU")]
+)
+def test_no_record_has_the_code_of_all_commands_and_under_the_former_name_the_one_it_had(tmp_path, cli, words, said):
+    trials(tmp_path, "a", {1: 1.0})
+    now, former = (cli(*name, *words, "--cache-dir", tmp_path) for name in (("lock", "portfolio"), ("portfolio",)))
+    assert (now.code, former.code) == (4, 2)
+    assert said in now.err
+    assert now.out == former.out == ""
