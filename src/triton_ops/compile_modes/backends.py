@@ -123,14 +123,6 @@ def names_in(listed: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for word in words if word))
 
 
-def kind_of_list(option: str) -> str | None:
-    """The kind of operation for which an option lists backends; None for any other option."""
-    match = _OPTION.fullmatch(option)
-    if match is None:
-        return None
-    return "mm" if match["kind"] == "gemm" else "conv"
-
-
 def known_backends(kind: str) -> tuple[str, ...]:
     """The backends that this torch asks for, and those that this package knows.
 
@@ -141,11 +133,11 @@ def known_backends(kind: str) -> tuple[str, ...]:
 
 def wrong_list(option: str, value: Any) -> str:
     """The fault of a list of backends; empty if nothing is, or if the option is no such list."""
-    if (kind := kind_of_list(option)) is None:
+    if (match := _OPTION.fullmatch(option)) is None:
         return ""
     if not isinstance(value, str):
         return f"{option} is {value!r}; it is a text with commas between names, such as 'ATEN,TRITON'"
-    backends = known_backends(kind)
+    backends = known_backends("mm" if match["kind"] == "gemm" else "conv")
     if not names_in(value):
         return f"{option} is empty; there are {', '.join(backends)}"
     return "; ".join(_unknown(option, name, backends) for name in names_in(value) if name not in backends)
@@ -154,12 +146,12 @@ def wrong_list(option: str, value: Any) -> str:
 def wrong_lists(environment: Mapping[str, str], variables: Mapping[str, Collection[str]]) -> list[str]:
     """Faults of lists of backends in the environment, a text for each; `variables` are those of each option."""
     texts = [
-        (variable, wrong_list(option, environment[variable]).replace(option, variable))
+        wrong_list(option, environment[variable]).replace(option, variable)
         for option, names in variables.items()
         for variable in names
         if variable in environment
     ]
-    return [text for _, text in texts if text]
+    return [*filter(None, texts)]
 
 
 def _unknown(option: str, name: str, backends: Collection[str]) -> str:
