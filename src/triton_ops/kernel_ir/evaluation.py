@@ -241,7 +241,6 @@ class _Evaluation:
         return self._address(fact, visit.at(loop, 0))[1].equals(self._address(fact, visit.at(loop, 1))[1])
 
     def _elements(self, fact: AccessFact, visit: _Visit) -> Weights:
-        """Elements that each program moves."""
         if fact.block is None:
             mask = self._numbers.value(fact.mask, visit, fact.type.shape)
             return count_elements(self._address(fact, visit)[1], fact.type.shape, mask, self._count)
@@ -349,6 +348,18 @@ def _first_false(holds: Callable[[Vector], Alive], count: int) -> Vector:
     return np.where(now, high, 0)
 
 
+def _chosen(condition: Value, one: Value, other: Value) -> Value:
+    if condition.base is None:
+        return Value(made_up=True)
+    return elementwise(np.where, condition, one, other) if condition.axes else one.where(condition.base, other)
+
+
+_LOGIC: dict[str, Callable[..., Value]] = {
+    AND: lambda *each: reduce(Value.and_also, each), NOT: partial(elementwise, np.logical_not, truth=True),
+    OR: partial(elementwise, lambda *each: reduce(np.logical_or, each), truth=True), "choose": _chosen,
+}  # fmt: skip
+
+
 class _Numbers:
     """The numbers of terms; `counted` tells the turns of a loop from where it is entered."""
 
@@ -360,10 +371,10 @@ class _Numbers:
         self._whiles = {loop.number: loop for loop in facts.whiles}
         self._by_name: dict[str, Callable[[Term, _Visit, tuple[int, ...]], Value]] = {
             SUM: self._sum, INDEX: self._index, "truth": self._truth, AT_LEAST_ZERO: self._condition,
-            ZERO: self._condition, AND: self._and, OR: self._or, NOT: self._not, "compared": self._compared,
-            "choose": self._choose, "load": self._load, "argument": self._argument, "described": self._described,
-            "stride": self._stride, "program_id": self._program, "num_programs": self._program, "turn": self._turn,
-            "turns": self._turns, "carried": self._carried, "after": self._after,
+            ZERO: self._condition, "compared": self._compared, "load": self._load, "argument": self._argument,
+            "described": self._described, "stride": self._stride, "program_id": self._program,
+            "num_programs": self._program, "turn": self._turn, "turns": self._turns, "carried": self._carried,
+            "after": self._after, **dict.fromkeys(_LOGIC, self._logic),
         }  # fmt: skip
 
     def value(self, term: Term, visit: _Visit, shape: tuple[int, ...] = ()) -> Value:
@@ -403,7 +414,7 @@ class _Numbers:
         if root.name == "choose":
             condition = self.value(root.operands[0], visit, shape)
             (one, first), (other, second) = (self._root(part, visit, shape) for part in root.operands[1:])
-            return one if one == other else None, self._chosen(condition, first, second)
+            return one if one == other else None, _chosen(condition, first, second)
         return None, Value()
 
     def _constant(self, number: int, truth: bool = False) -> Value:
@@ -439,15 +450,8 @@ class _Numbers:
         compare = np.greater_equal if term.name == AT_LEAST_ZERO else np.equal
         return elementwise(lambda x: compare(x, 0), value, truth=True)
 
-    def _and(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
-        return reduce(Value.and_also, (self.value(one, visit, shape) for one in term.operands))
-
-    def _or(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
-        parts = (self.value(one, visit, shape) for one in term.operands)
-        return elementwise(lambda *each: reduce(np.logical_or, each), *parts, truth=True)
-
-    def _not(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
-        return elementwise(np.logical_not, self.value(term.operands[0], visit, shape), truth=True)
+    def _logic(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
+        return _LOGIC[term.name](*(self.value(one, visit, shape) for one in term.operands))
 
     def _compared(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
         values = [self.value(one, visit, shape) for one in term.operands if isinstance(one, Term)]
@@ -455,17 +459,6 @@ class _Numbers:
         if compare is None or any(value.made_up for value in values):
             return Value(made_up=True, truth=True)
         return elementwise(compare, *values, truth=True)
-
-    def _choose(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
-        condition, one, other = (self.value(part, visit, shape) for part in term.operands)
-        return self._chosen(condition, one, other)
-
-    def _chosen(self, condition: Value, one: Value, other: Value) -> Value:
-        if condition.base is None:
-            return Value(made_up=True)
-        if not condition.axes:
-            return one.where(condition.base, other)
-        return elementwise(np.where, condition, one, other)
 
     def _load(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
         """Data where it is known, numbers in its place where it is whole numbers, else unknown."""

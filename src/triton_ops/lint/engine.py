@@ -101,27 +101,17 @@ def split_suppressed(findings: Iterable[Finding]) -> tuple[list[Finding], list[t
     return open_findings, answers
 
 
-def bad_comments(file: str) -> list[Finding]:
+def bad_comments(file: str) -> Iterator[Finding]:
     """Comments of a file that name no rule, an unknown one, or no reason."""
-    findings = []
     for one in _comments_of(file):
         unknown = [name for name in one.rules if rule_named(name) is None]
         what = "" if one.reason else "gives no reason"
         what = f"names {', '.join(unknown)}, which is no rule" if unknown else what
         if what := what if one.rules else "names no rule":
-            findings.append(
-                Finding(
-                    rule=BAD,
-                    kernel="",
-                    file=file,
-                    line=one.line,
-                    symptom="a finding is hidden without an answer",
-                    evidence=f"the comment {what}",
-                    fix="write # triton-ops: ignore[RULE] reason",
-                    level="source",
-                )
-            )
-    return findings
+            yield Finding(
+                rule=BAD, kernel="", file=file, line=one.line, symptom="a finding is hidden without an answer",
+                evidence=f"the comment {what}", fix="write # triton-ops: ignore[RULE] reason", level="source",
+            )  # fmt: skip
 
 
 def _comments_of(file: str) -> tuple[Comment, ...]:
