@@ -36,12 +36,12 @@ def low_precision_sum(kernel: KernelReading, variant: Variant) -> Iterator[State
         else:
             where = f"line {kernel.place(loop).line}: {said_of}"
             yield f"{where} if the inputs are 16 bits wide; no launch says what they are"
-    wide = kernel.with_element("fp32") if facts.reductions else None
     for reduction in facts.reductions:
         kind = reduction.inputs[0].type
         count = kind.shape[reduction.axis]
         if kind.element not in _LOW or "adds" not in reduction.steps or count <= _FEW:
             continue
+        wide = kernel.with_element("fp32")
         if wide is None or any(
             "adds" in one.steps and one.inputs[0].type.element in _LOW and kernel.place(one) == kernel.place(reduction)
             for one in wide.facts.reductions
@@ -57,8 +57,10 @@ def _carried_sums(facts: KernelFacts) -> Iterator[tuple[Fact, str, str, Term]]:
     """The sums that loops carry in 16 bits: the loop, words for it, the element type, and what a turn hands on."""
     for loop, carried in ((one, carried) for one in facts.loops for carried in one.carried):
         element = carried.type.element
+        if carried.type.whole or carried.type.pointer:
+            continue
         added, narrow = _way_to(carried.next, carried.symbol, frozenset()) or (False, "")
-        if carried.type.whole or carried.type.pointer or not added or not (narrow or element in _LOW):
+        if not added or not (narrow or element in _LOW):
             continue
         rounds = "each turn of the loop rounds its sum to 16 bits"
         where = f"the loop carries its sum as {element}" if element in _LOW else rounds
@@ -190,5 +192,6 @@ def _judge_harm(
 
 def _may_stay_inside(facts: KernelFacts, condition: Term) -> bool:
     """Check whether a condition is about a loop that ends where the program says: it may end before the edge."""
-    loops = [facts.loop_of(turn) for turn in condition.named("turn")]
-    return any(loop is not None and loop.upper.named("program_id", "least", "most", "choose") for loop in loops)
+    turns = condition.named("turn")
+    ends = (loop.upper for loop in facts.loops if loop.turn in turns)
+    return any(end.named("program_id", "least", "most", "choose") for end in ends)
