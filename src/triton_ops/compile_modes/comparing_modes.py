@@ -250,11 +250,7 @@ class Comparing:
         if not answer.ok:
             if process.refusal is not None:
                 raise process.refusal
-            reason = f"{answer.status}: {answer.error}"
-            raise TuningFailedError(
-                f"the model does not run as it is: {reason}", failures=[({"mode": mode.name}, reason)],
-                hint="call the model with these inputs in Python to try",
-            )  # fmt: skip
+            raise _eager_failed(answer.status, answer.error)
         loaded = process.loaded
         self._device = probe(loaded.device_name)
         self._rounds = ModeRounds(loaded.device_name, self._rounds.rng)
@@ -264,6 +260,8 @@ class Comparing:
         self._folder = self._resources.enter_context(run_folder(root, key, resume=self._request.resume))
         with self._turn():
             self._rounds.screen(process, process)
+        if process.loss:
+            raise _eager_failed(Status.CRASH, process.loss)
         self._keep(row_of(process, process))
         return process
 
@@ -276,6 +274,9 @@ class Comparing:
         if same is not None and same.name in self._rows:
             self._aliases.append((mode, same))
             self._keep(alias_row(mode, same, self._rows[same.name]))
+            return
+        if not eager.alive:
+            self._keep(_without_eager(mode, eager))
             return
         if self._left_s() <= 0:
             budget = f"the budget of {self._request.budget_s:g} s was used up before it was begun"
@@ -305,7 +306,8 @@ class Comparing:
             before, process.earlier = earlier  # of the process that compiled without a cache
             process.loaded = replace(process.loaded, calls_s=before.calls_s, compile_s=before.compile_s)
         self._rounds.screen(process, eager)
-        self._keep(self._row(process, eager))
+        of_eager = eager.loss and not process.loss
+        self._keep(_without_eager(mode, eager) if of_eager else self._row(process, eager))
 
     def _alive(self, eager: ModeProcess) -> list[ModeProcess]:
         return [each for each in self._processes if each is not eager and each.alive]
@@ -340,6 +342,8 @@ class Comparing:
         with self._turn():
             winner = self._rounds.race(eager, alive, seconds)
         for process in [eager, *alive]:
+            if not (process.loss or process.arm.visits):  # the race ended before its turn
+                continue
             row = self._row(process, eager)
             self._rows[row.name] = row
             if not row.ok:
@@ -415,6 +419,17 @@ class Comparing:
         name = self._turns.device_name
         with self._turns.turn(Turns.key_of(probe(name), name)):
             yield
+
+
+def _eager_failed(status: Status, reason: str) -> TuningFailedError:
+    return TuningFailedError(
+        f"the model does not run as it is: {status}: {reason}", failures=[({"mode": EAGER}, f"{status}: {reason}")],
+        hint="call the model with these inputs in Python to try",
+    )  # fmt: skip
+
+
+def _without_eager(mode: CompileMode, eager: ModeProcess) -> ModeResult:
+    return failed_row(mode, Status.DEFERRED, f"eager, beside which it is timed, was lost: {eager.loss}")
 
 
 def tune_compile(

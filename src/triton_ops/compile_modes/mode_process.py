@@ -511,11 +511,10 @@ class ModeRounds:
     rng: random.Random
 
     def screen(self, process: ModeProcess, eager: ModeProcess) -> None:
-        """Time a mode beside eager in a few rounds; eager's loss is the mode's."""
+        """Time a mode beside eager in a few rounds; they have no ratio if one of them is lost."""
         arms = [each.enter() for each in dict.fromkeys((process, eager))]
         Rounds(timer=self._timer, rng=self.rng).run(arms, _SCREENING_ROUNDS)
-        process.arm.error = process.arm.error or eager.arm.error
-        if not process.loss:
+        if not (process.loss or eager.loss):
             process.compared_with(eager)
 
     def race(self, eager: ModeProcess, others: Sequence[ModeProcess], seconds: float) -> ModeProcess:
