@@ -44,7 +44,7 @@ from triton_ops.backend import Arguments, CandidateError, Operation, Protection
 from triton_ops.benchmark.rivals import check_result
 from triton_ops.device import probe
 from triton_ops.exceptions import TritonKernelError, WrongResultError
-from triton_ops.kernels.attention.reference import attention_reference
+from triton_ops.kernels.attention.problems import attention_reference
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
 

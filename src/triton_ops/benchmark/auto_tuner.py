@@ -16,13 +16,13 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 from triton_ops.backend import Arguments, CandidateError, FunctionKernel
-from triton_ops.benchmark.plain_configs import ConfigCache
+from triton_ops.benchmark.plain_configs import ConfigCache, checked_whole
 from triton_ops.benchmark.timing import measuring
 from triton_ops.device import gpu_missing, probe
 from triton_ops.evaluation import Subject
@@ -59,7 +59,6 @@ def standing_of(trials: Sequence[Trial], arms: Sequence[Arm], winner: Trial) -> 
 
 
 _log = logging.getLogger("triton_ops")
-
 _NEVER = Sampler(lambda _: list)  # of a config that failed, or is not prepared yet
 _ROUNDS = 10  # the timed calls of a config are spread over this many rounds, if there are at least as many calls
 
@@ -231,7 +230,7 @@ class TritonAutoTuner:
         members = [config.with_members(self._space.members) for config in configs]
         executables = [self._kernel.compile(config, subject.arguments) for config in members]
         subject.restores, arms = self.warmup_runs == 0, list[Arm]()
-        with _without_ptxas_dumps(), measuring(shared_timer.device_name):
+        with contextlib.redirect_stdout(_WithoutDumps(sys.stdout)), measuring(shared_timer.device_name):
             for executable in executables:
                 arms.append(Arm(_NEVER, error=self._warm_up(executable.bind(subject.arguments))))
                 if subject.first.changed():
@@ -300,14 +299,8 @@ class _Gradients:
 
 
 def checked_runs(name: str, value: Any, least: int) -> int:
-    """A number of runs as an int, also one of NumPy's.
-
-    Raises:
-        SettingsError: It is no whole number of `least` or more.
-    """
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise SettingsError(f"{name} is {value!r}; it must be a whole number, {least} or more")
-    return int(value)
+    """A number of runs as an int; a `SettingsError` unless it is a whole number of `least` or more."""
+    return checked_whole(name, value, least, f"a whole number, {least} or more")
 
 
 def _is_given(problem_size: Any) -> bool:
@@ -368,14 +361,9 @@ def _fastest(trials: Sequence[Trial], problem_size: Any) -> Trial:
 _PTXAS_DUMP = "please share the reproducer above with Triton project"  # ends what a failing ptxas prints
 
 
-@contextlib.contextmanager
-def _without_ptxas_dumps() -> Iterator[None]:
-    """Keep Triton's dumps of a failing ptxas from stdout, inside of the block; everything else gets there at once."""
-    with contextlib.redirect_stdout(_WithoutDumps(sys.stdout)):
-        yield
-
-
 class _WithoutDumps:
+    """A stream without Triton's dumps of a failing ptxas; everything else gets there at once."""
+
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._dropped = False
@@ -456,10 +444,10 @@ class PerformanceProfile:
 
         Cost: the first call without a peak looks for a GPU, which imports torch where it is installed.
         """
-        latency = _latency(latency_ms)
+        latency = _finite("latency_ms", latency_ms, "0 or more, in milliseconds", least=0.0) or SHORTEST_MS
         peak = _peak("peak_bandwidth_gbps", peak_bandwidth_gbps)
         gbps = self.work.gbps(latency)
-        percent = gbps / (peak or _live_bandwidth_gbps()) * 100 if gbps else 0.0
+        percent = gbps / (peak or probe().bandwidth_gbps or A100_BANDWIDTH_GBPS) * 100 if gbps else 0.0
         return KernelMetrics(latency, self.work.tflops(latency), gbps, bandwidth_utilization=percent)
 
 
@@ -526,22 +514,12 @@ def compute_elementwise_metrics(
     return PerformanceProfile.elementwise(numel, bytes_per_element).metrics(latency_ms, peak_bandwidth_gbps)
 
 
-def _live_bandwidth_gbps() -> float:
-    return probe().bandwidth_gbps or A100_BANDWIDTH_GBPS
-
-
 def _sizes(M: Any, N: Any, K: Any, bytes_per_element: Any) -> tuple[int, int, int, int]:
     return (_positive("M", M), _positive("N", N), _positive("K", K), _positive("bytes_per_element", bytes_per_element))
 
 
 def _positive(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise SettingsError(f"{name} is {value!r}; it must be a positive integer", hint=f"pass int({name})")
-    return int(value)
-
-
-def _latency(value: Any) -> float:
-    return _finite("latency_ms", value, "0 or more, in milliseconds", least=0.0) or SHORTEST_MS
+    return checked_whole(name, value, 1, "a positive integer", f"pass int({name})")
 
 
 def _peak(name: str, value: Any) -> float | None:

@@ -59,14 +59,13 @@ class BenchRequest:
     cache_dir: str | None
 
 
-@dataclass(frozen=True)
-class BenchContestant:
+@dataclass(frozen=True, kw_only=True)
+class BenchContestant(Contestant):
     """One contestant of `bench`, with its TARGET, its problem and the origin of its config in words."""
 
     target: str
     origin: str
     problem: Problem
-    contestant: Contestant
 
 
 @dataclass(frozen=True)
@@ -82,15 +81,24 @@ class _BoundTarget:
     space: ConfigSpace | None = None
     configs: Mapping[str, _WithOrigin] = field(default_factory=dict)
 
-    def config(self, values: dict[str, Any] | None, kinds: tuple[str, ...]) -> tuple[Mapping[str, Any], str]:
-        """The config of a contestant and its origin: the one of an option, else the first of `kinds` that exists."""
+    def contestant(self, name: str, values: dict[str, Any] | None, kinds: tuple[str, ...]) -> BenchContestant:
+        """The target with the config of an option, else with the first of `kinds` that exists."""
+        plain, origin = self._config(values, kinds)
+        config = Config(plain if self.space is None else self.space.with_names(plain))
+        config = config.with_named_members() if self.space is None else config.with_members(self.space.members)
+        self.kernel.check(config, Arguments(keyword=dict(self.problem.arguments)))
+        return BenchContestant(
+            name, self.kernel, config, device_name=self.device, arguments=self.arguments, target=self.target,
+            origin=origin, problem=self.problem,
+        )  # fmt: skip
+
+    def _config(self, values: dict[str, Any] | None, kinds: tuple[str, ...]) -> _WithOrigin:
         if values is not None:
             rest = self.configs.get(_DEFAULT, ({}, ""))[0]
             partly = bool(set(rest) - set(values))
             return {**rest, **values}, "as given, the rest from the default" if partly else "as given"
-        for kind in kinds:
-            if kind in self.configs:
-                return self.configs[kind]
+        if configs := [self.configs[kind] for kind in kinds if kind in self.configs]:
+            return configs[0]
         if kinds == (_WINNER,):
             raise UntunedError(
                 f"no winner of {self.problem} is known to compare with the default config",
@@ -102,13 +110,6 @@ class _BoundTarget:
             raise SettingsError(f"{self.target} has no default config", hint="give --config-b")
         return {}, "no config"
 
-    def contestant(self, name: str, values: Mapping[str, Any], origin: str) -> BenchContestant:
-        config = Config(values if self.space is None else self.space.with_names(values))
-        config = config.with_named_members() if self.space is None else config.with_members(self.space.members)
-        self.kernel.check(config, Arguments(keyword=dict(self.problem.arguments)))
-        contestant = Contestant(name, self.kernel, config, device_name=self.device, arguments=self.arguments)
-        return BenchContestant(self.target, origin, self.problem, contestant)
-
 
 def bench_contestants(
     texts: tuple[str, str | None], configs: tuple[dict[str, Any] | None, dict[str, Any] | None], request: BenchRequest
@@ -117,28 +118,18 @@ def bench_contestants(
 
     The winner of an operation is what a call would run with; that of a function is that of its record.
     """
-    target = TypedTarget(texts[0], request.cache_dir).load()
+    target, (config_a, config_b) = TypedTarget(texts[0], request.cache_dir).load(), configs
     if texts[1] is None:
-        bound = _bound(texts[0], target, _names(*configs), request)
-        return (
-            bound.contestant("a", *bound.config(configs[0], (_WINNER,))),
-            bound.contestant("b", *bound.config(configs[1], (_DEFAULT,))),
-        )
+        bound = _bound(texts[0], target, [*{**(config_a or {}), **(config_b or {})}], request)
+        return bound.contestant("a", config_a, (_WINNER,)), bound.contestant("b", config_b, (_DEFAULT,))
     other = TypedTarget(texts[1], request.cache_dir).load()
-    first = _bound(texts[0], target, _names(configs[0]), request, beside=other)
-    second = _bound(texts[1], other, _names(configs[1]), request, beside=target)
+    first = _bound(texts[0], target, [*(config_a or {})], request, beside=other)
+    second = _bound(texts[1], other, [*(config_b or {})], request, beside=target)
     same_making = target is other or not (isinstance(target, Operation) or isinstance(other, Operation))
     if same_making and first.problem.arguments == second.problem.arguments:
         second = replace(second, arguments=first.arguments)  # so that both contestants run on equal arguments
-    return (
-        first.contestant("a", *first.config(configs[0], (_WINNER, _DEFAULT))),
-        second.contestant("b", *second.config(configs[1], (_WINNER, _DEFAULT))),
-    )
-
-
-def _names(*configs: dict[str, Any] | None) -> list[str]:
-    """The names of tunables in the given configs."""
-    return list(dict.fromkeys(name for config in configs for name in config or {}))
+    kinds = (_WINNER, _DEFAULT)
+    return first.contestant("a", config_a, kinds), second.contestant("b", config_b, kinds)
 
 
 def _bound(
@@ -160,12 +151,9 @@ def _of_operation(text: str, operation: Operation, request: BenchRequest) -> _Bo
     problem = operation.problem(shape, dtype)
     device = TuneProblem.device_for(request.device, operation.device, operation.name)
     space = operation.space_for(problem)
-    if isinstance(operation, AtNotedCall):
-        answer = operation.why(device).found
-    else:
-        answer = would_run(
-            operation, shape=shape, dtype=dtype, device=request.device, cold=request.cold, cache_dir=request.cache_dir
-        ).found
+    question: dict[str, Any] = {"device": request.device, "cold": request.cold, "cache_dir": request.cache_dir}
+    noted = operation.why(device) if isinstance(operation, AtNotedCall) else None
+    answer = (noted or would_run(operation, shape=shape, dtype=dtype, **question)).found
     configs: dict[str, _WithOrigin] = {_DEFAULT: (space.default_config, Decision.origin_of("default"))}
     if answer.rung != "default":
         configs[_WINNER] = (answer.config, Decision.origin_of(answer.rung))
@@ -189,15 +177,10 @@ def _of_function(text: str, function: Callable[..., Any], tunables: list[str], r
     if tunables:
         record = _record(kernel, problem, device, request)
     maker = partial(operation.materialise, problem, device, request.seed)
-    return _BoundTarget(text, kernel, problem, device, arguments=maker, configs={} if record is None else _of(record))
-
-
-def _of(record: Record) -> dict[str, _WithOrigin]:
-    """The winner and the default of a record."""
-    configs: dict[str, _WithOrigin] = {_WINNER: (record.winner, Decision.origin_of("record"))}
-    if record.default is not None:
+    configs: dict[str, _WithOrigin] = {} if record is None else {_WINNER: (record.winner, Decision.origin_of("record"))}
+    if record is not None and record.default is not None:
         configs[_DEFAULT] = (record.default, Decision.origin_of("default"))
-    return configs
+    return _BoundTarget(text, kernel, problem, device, arguments=maker, configs=configs)
 
 
 def _as_operation(kernel: FunctionKernel, tunables: list[str], request: BenchRequest) -> Operation:
@@ -300,25 +283,24 @@ def bench_command(
     folder_of(request.cache_dir)
     with only_data_on_stdout():
         a, b = bench_contestants((target, other), configs, request)
-        if a.contestant.kernel == b.contestant.kernel and a.contestant.config == b.contestant.config:
-            text = f"({a.contestant.config})" if a.contestant.config else "no config"
+        if a.kernel == b.kernel and a.config == b.config:
+            text = f"({a.config})" if a.config else "no config"
             tell(f"a and b are the same: {a.target} with {text}")
-        with rounds_bar((a.contestant.name, b.contestant.name), seconds, stderr()) as follow:
+        with rounds_bar((a.name, b.name), seconds, stderr()) as follow:
             comparison = compare_contestants(
-                a.contestant, b.contestant, policy, cold=request.cold, seed=seed, wait=not no_wait, follow=follow
+                a, b, policy, cold=request.cold, seed=seed, wait=not no_wait, follow=follow
             )
     facts = Facts("bench", _as_json(a, b, comparison))
-    facts.text(f"{a.problem} on {probe(a.contestant.device_name).name}")
+    facts.text(f"{a.problem} on {probe(a.device_name).name}")
     facts.table(_HEADER, [_row(a, comparison.a), _row(b, comparison.b)], _NUMBERS)
     for number, line in enumerate(str(comparison).splitlines()):
         facts.text(line, bold=not number)
     return facts
 
 
-def _row(a_or_b: BenchContestant, times: Measurement) -> list[str]:
-    contestant = a_or_b.contestant
+def _row(contestant: BenchContestant, times: Measurement) -> list[str]:
     figures = [f"{time_ms:.4g}" for time_ms in (times.p20_ms, times.median_ms, times.p80_ms)]
-    what = f"{a_or_b.target}, {a_or_b.origin}" + (f": {contestant.config}" if contestant.config else "")
+    what = f"{contestant.target}, {contestant.origin}" + (f": {contestant.config}" if contestant.config else "")
     return [contestant.name, label(contestant.config), *figures, f"{times.spread:.1%}", what]
 
 
@@ -328,20 +310,19 @@ def label(config: Config) -> str:
 
 
 def _as_json(a: BenchContestant, b: BenchContestant, comparison: Comparison) -> dict[str, Any]:
+    figures = ("verdict", "percent", "interval", "needed", "noise", "confidence", "rounds", "mode")
     return {
-        "verdict": comparison.verdict, "percent": comparison.percent, "interval": list(comparison.interval),
-        "needed": comparison.needed, "noise": comparison.noise, "confidence": comparison.confidence,
-        "rounds": comparison.rounds, "mode": comparison.mode, "problem": a.problem.label,
-        "device": probe(a.contestant.device_name).name,
+        **{name: getattr(comparison, name) for name in figures}, "problem": a.problem.label,
+        "device": probe(a.device_name).name,
         "a": _contestant_json(a, comparison.a), "b": _contestant_json(b, comparison.b),
-        "guard": msgspec.to_builtins(comparison.guard), "notes": list(comparison.notes),
+        "guard": msgspec.to_builtins(comparison.guard), "notes": comparison.notes,
     }  # fmt: skip
 
 
-def _contestant_json(a_or_b: BenchContestant, times: Measurement) -> dict[str, Any]:
-    config = a_or_b.contestant.config
+def _contestant_json(contestant: BenchContestant, times: Measurement) -> dict[str, Any]:
+    config = contestant.config
     return {
-        "target": a_or_b.target, "config": dict(config.plain), "label": label(config), "origin": a_or_b.origin,
+        "target": contestant.target, "config": dict(config.plain), "label": label(config), "origin": contestant.origin,
         "median_ms": times.median_ms, "p20_ms": times.p20_ms, "p80_ms": times.p80_ms, "spread": times.spread,
         "samples": sum(map(len, times.by_round)),
     }  # fmt: skip

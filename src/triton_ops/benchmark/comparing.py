@@ -269,11 +269,11 @@ def compare_contestants(
 
 def _longest_ms(contestants: Sequence[Contestant], prepared: PreparedContestants) -> float:
     """The longest sample: visits have the same number for both, since values of equally many are comparable."""
-    longest_ms = 0.0
+    lengths_ms = []
     for contestant, (sampler, *_) in zip(contestants, prepared.samplers, strict=False):
         with blame_calls_of(contestant):
-            longest_ms = max(longest_ms, sampler.take(prepared.timer, 1)[0] * sampler.launches)
-    return longest_ms
+            lengths_ms.append(sampler.take(prepared.timer, 1)[0] * sampler.launches)
+    return max(lengths_ms)
 
 
 def _taking_turns(rows: Sequence[Sequence[Sampler]], rng: random.Random) -> list[Sampler]:
@@ -294,10 +294,8 @@ def _confidence(itself: Interval, arms: Sequence[Arm], guard: GuardSummary) -> s
     if itself.disturbed:
         percent = _number(abs(_percent(itself.centre)))
         return f"a call differed from itself by {percent} %; something else was running"
-    for arm in arms:
-        if arm.coarse:
-            return "calls this short are few ticks of the clock; let each do more work"
-    return "ok"
+    coarse = any(arm.coarse for arm in arms)
+    return "calls this short are few ticks of the clock; let each do more work" if coarse else "ok"
 
 
 def _percent(share: float) -> float:

@@ -107,10 +107,9 @@ class CorrectnessVerifier:
 
     def _details(self, right: bool, figures: Sequence[float], wrong: int, total: int) -> dict[str, Any]:
         names = ("max_abs_diff", "mean_abs_diff", "max_rel_diff", "mean_rel_diff")
-        return {
-            "is_correct": right, **dict(zip(names, figures, strict=True)), "num_violations": wrong,
-            "total_elements": total, "rtol": self.rtol, "atol": self.atol,
-        }  # fmt: skip
+        figures_by_name = dict(zip(names, figures, strict=True))
+        counts = {"num_violations": wrong, "total_elements": total}
+        return {"is_correct": right, **figures_by_name, **counts, "rtol": self.rtol, "atol": self.atol}
 
 
 def verify_fp8_accuracy(

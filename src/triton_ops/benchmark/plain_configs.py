@@ -187,7 +187,10 @@ class ConfigCache:
             raise CacheError("older entries can only be taken over from a folder", hint="give this cache a cache_dir")
         if self.get(kernel_type, problem_size, device) is not None:
             return False
-        for spelling in _spellings(problem_size):
+        spellings = [problem_size]
+        if isinstance(problem_size, (list, tuple)):
+            spellings.append(tuple(problem_size) if isinstance(problem_size, list) else list(problem_size))
+        for spelling in spellings:
             config = _md5_entry(self.cache_dir, f"{kernel_type}_{spelling}_{device}")
             if config is not None:
                 self.set(kernel_type, problem_size, device, config)
@@ -216,25 +219,17 @@ def _md5_entry(folder: Path, key: str) -> dict[str, Any] | None:
     try:
         return Sealed.parsed(StoredFile(path).read(_LARGEST_BYTES))
     except FileNotFoundError:
-        return None
+        pass
     except (DamagedError, OSError) as error:
         _log.warning("%s is ignored: %s", path, error)
-        return None
-
-
-def _spellings(problem_size: Any) -> list[Any]:
-    if isinstance(problem_size, (list, tuple)):
-        return [problem_size, tuple(problem_size) if isinstance(problem_size, list) else list(problem_size)]
-    return [problem_size]
+    return None
 
 
 def _json_value(value: Any, where: str, depth: int = 0) -> Any:
     """A copy of `value` in plain JSON types; a ConfigValueError names the place of a part that has no such type."""
     if depth > _DEEPEST:
         raise ConfigValueError(f"{where[:60]}… is nested deeper than {_DEEPEST} levels", hint="does it contain itself?")
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+    if value is None or isinstance(value, (bool, str, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, Integral):  # one of NumPy's, as extents often are
         return int(value)
@@ -349,15 +344,22 @@ def filter_valid_configs(
         SettingsError: A bound is not a positive integer; it is a ValueError as well.
         ConfigValueError: `configs` is no list, a config is no mapping, or its block is not a number.
     """
+    bounds = [
+        ("BLOCK_SIZE", "hidden_dim", hidden_dim, 1), ("BLOCK_N", "intermediate_dim", intermediate_dim, 2),
+        ("BLOCK_M", "M", M, 2), ("BLOCK_N", "N", N, 2), ("BLOCK_K", "K", K, 1),
+    ]  # fmt: skip
+    hint = "leave it out to drop no config by it"
     limits = [
-        ("BLOCK_SIZE", _limit("hidden_dim", hidden_dim, 1)),
-        ("BLOCK_N", _limit("intermediate_dim", intermediate_dim, 2)),
-        ("BLOCK_M", _limit("M", M, 2)),
-        ("BLOCK_N", _limit("N", N, 2)),
-        ("BLOCK_K", _limit("K", K, 1)),
+        (block, checked_whole(name, bound, 1, "a positive integer", hint) * factor)
+        for block, name, bound, factor in bounds
+        if bound is not None
     ]
-    active = [(name, limit) for name, limit in limits if limit is not None]
-    return [copy.deepcopy(dict(config)) for config in _listed(configs) if _fits(config, active)]
+    if isinstance(configs, Mapping) or not isinstance(configs, Iterable):
+        raise ConfigValueError(
+            f"configs is a {type(configs).__name__}; it must be a list of configs",
+            hint="a space becomes one by generate_configs",
+        )
+    return [copy.deepcopy(dict(config)) for config in configs if _fits(config, limits)]
 
 
 def get_default_config(kernel_type: str) -> dict[str, Any]:
@@ -384,23 +386,11 @@ def _values_of(name: Any, listed: Any) -> list[Any]:
     return values
 
 
-def _limit(name: str, bound: Any, factor: int) -> int | None:
-    if bound is None:
-        return None
-    if isinstance(bound, bool) or not isinstance(bound, Integral) or bound < 1:
-        raise SettingsError(
-            f"{name} is {bound!r}; it must be a positive integer", hint="leave it out to drop no config by it"
-        )
-    return int(bound) * factor
-
-
-def _listed(configs: Any) -> Iterable[Any]:
-    if isinstance(configs, Mapping) or not isinstance(configs, Iterable):
-        raise ConfigValueError(
-            f"configs is a {type(configs).__name__}; it must be a list of configs",
-            hint="a space becomes one by generate_configs",
-        )
-    return configs
+def checked_whole(name: str, value: Any, least: int, words: str, hint: str = "") -> int:
+    """A whole number as an int, also one of NumPy's; a `SettingsError` that says `words` if it is none, or less."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise SettingsError(f"{name} is {value!r}; it must be {words}", hint=hint)
+    return int(value)
 
 
 def _fits(config: Any, limits: list[tuple[str, int]]) -> bool:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 from triton_ops.backend import Arguments, CandidateError, Operation, Protection
@@ -33,18 +35,33 @@ _TRIED_MS = 20.0
 Rival: TypeAlias = Callable[..., Any]
 
 
-def fused_attention(torch: Any, values: Mapping[str, Any]) -> Rival:
+def fused_attention(
+    torch: Any, values: Mapping[str, Any], made_of: Callable[[Rival], Rival] = lambda forward: forward
+) -> Rival:
     """The fastest backend of `scaled_dot_product_attention` that takes the problem; torch's own choice if none does.
+
+    `made_of` makes the rival of a forward pass.
 
     Cost: some calls of each backend.
     """
-    return _fastest(torch, values, lambda backend: _by_backend(torch, backend, values)) or plain_attention(torch)
+    times: dict[float, Rival] = {}
+    for name in _BACKENDS:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch says in one for each backend why it does not take the problem
+                call = made_of(_by_backend(torch, getattr(torch.nn.attention.SDPBackend, name), values))
+                median_ms = time_ms(call, kwargs=values, warmup_ms=_TRIED_MS / 4, rep_ms=_TRIED_MS).median_ms
+        except (TargetError, RuntimeError) as error:
+            _log.info("%s takes no such attention: %s", name, error)
+            continue
+        _log.info("%s: %.4f ms", name, median_ms)
+        times[median_ms] = call
+    return times[min(times)] if times else made_of(plain_attention(torch))
 
 
 def fused_attention_backward(torch: Any, values: Mapping[str, Any]) -> Rival:
     """The same for the gradient: that of a forward pass, made before, whose inputs stay where they are."""
-    fastest = _fastest(torch, values, lambda backend: _gradients(torch, _by_backend(torch, backend, values), values))
-    return fastest or _gradients(torch, plain_attention(torch), values)
+    return fused_attention(torch, values, lambda forward: _gradients(torch, forward, values))
 
 
 def _gradients(torch: Any, forward: Rival, values: Mapping[str, Any]) -> Rival:
@@ -56,23 +73,6 @@ def _gradients(torch: Any, forward: Rival, values: Mapping[str, Any]) -> Rival:
         return torch.autograd.grad(result, inputs, grad, retain_graph=True)
 
     return gradients
-
-
-def _fastest(torch: Any, values: Mapping[str, Any], make: Callable[[Any], Rival]) -> Rival | None:
-    """Of what is made for each backend, that with the least time; None if all fail."""
-    times: dict[float, Rival] = {}
-    for name in _BACKENDS:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch says in one for each backend why it does not take the problem
-                call = make(getattr(torch.nn.attention.SDPBackend, name))
-                median_ms = time_ms(call, kwargs=values, warmup_ms=_TRIED_MS / 4, rep_ms=_TRIED_MS).median_ms
-        except (TargetError, RuntimeError) as error:
-            _log.info("%s takes no such attention: %s", name, error)
-            continue
-        _log.info("%s: %.4f ms", name, median_ms)
-        times[median_ms] = call
-    return times[min(times)] if times else None
 
 
 def plain_attention(torch: Any) -> Rival:
@@ -87,7 +87,8 @@ def plain_attention(torch: Any) -> Rival:
 def _by_backend(torch: Any, backend: Any, values: Mapping[str, Any]) -> Rival:
     mask = None
     if values["CAUSAL"] and "FLASH" not in str(backend):
-        mask = _mask(torch, values["q"], values["k"])
+        queries, keys = values["q"].shape[2], values["k"].shape[2]
+        mask = torch.ones(queries, keys, dtype=torch.bool, device=values["q"].device).tril(keys - queries)
 
     def attention(q: Any, k: Any, v: Any, scale: float, CAUSAL: bool, **_rest: Any) -> Any:
         with torch.nn.attention.sdpa_kernel(backend):
@@ -110,23 +111,17 @@ def _attended(torch: Any, q: Any, k: Any, v: Any, scale: float, causal: bool, ma
     )
 
 
-def _mask(torch: Any, q: Any, k: Any) -> Any:
-    queries, keys = q.shape[2], k.shape[2]
-    return torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries)
-
-
 _COMPILE_MODE = "max-autotune-no-cudagraphs"  # graphs are the timer's own
 
 
 def rivals_of(name: str, values: Mapping[str, Any], kinds: Collection[str] = ()) -> dict[str, Rival]:
     """The rivals of a shipped kernel at one problem: `library`, `eager` and `compile`, as far as there are."""
     torch = require("torch", "comparing kernels")
-    library = _LIBRARY.get(name)
     plain = _PLAIN.get(name)
     rivals: dict[str, Rival] = {}
     choice = set(kinds) or {"library", "eager", "compile"}
-    if library is not None and "library" in choice:
-        rivals["library"] = library(torch, values)
+    if name in _LIBRARY and "library" in choice:
+        rivals["library"] = _LIBRARY[name](torch, values)
     if plain is not None and "eager" in choice:
         rivals["eager"] = plain(torch)
     if plain is not None and "compile" in choice:
@@ -203,39 +198,16 @@ def _grouped_matmul(torch: Any, values: Mapping[str, Any]) -> Rival:
     return products
 
 
-def _layer_norm_gradients(x: Any, weight: Any, grad: Any, eps: float, **_rest: Any) -> Any:
-    wide, g = x.float(), grad.float()
-    apart = wide - wide.mean(-1, keepdim=True)
-    scale = (apart.square().mean(-1, keepdim=True) + eps).rsqrt()
-    n, h = apart * scale, g * weight.float()
-    dx = (h - h.mean(-1, keepdim=True) - n * (h * n).mean(-1, keepdim=True)) * scale
-    return dx.to(x.dtype), (g * n).sum(0).to(weight.dtype), g.sum(0).to(weight.dtype)
-
-
 def _gated_mlp_gradients(gate: Any, up: Any, grad: Any, **_rest: Any) -> Any:
     g, d = gate.float(), grad.float()
     s = g.sigmoid()
     return (d * up.float() * s * (1 + g * (1 - s))).to(gate.dtype), (d * g * s).to(up.dtype)
 
 
-def _plain_rmsnorm_rope_backward(torch: Any) -> Rival:
-    def gradients(x: Any, weight: Any, cos: Any, sin: Any, grad: Any, eps: float, HEAD_DIM: int, **_rest: Any) -> Any:
-        wide, half = x.float(), HEAD_DIM // 2
-        scale = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
-        first, second = grad.float().unflatten(-1, (-1, 2, half)).unbind(-2)
-        c, s = (table.reshape(-1, 1, HEAD_DIM)[..., :half].float() for table in (cos, sin))
-        g = torch.cat([first * c + second * s, second * c - first * s], -1).reshape(x.shape)
-        n, h = wide * scale, g * weight.float()
-        dx = (h - n * (h * n).mean(-1, keepdim=True)) * scale
-        return dx.to(x.dtype), (g * n).sum((0, 1)).to(weight.dtype)
-
-    return gradients
-
-
-def _dequantised(x: Any, scale: Any, out: Any, GROUP_ROWS: int, GROUP_COLUMNS: int, **_rest: Any) -> Any:
-    columns = GROUP_COLUMNS or x.shape[1]
-    wide = scale.repeat_interleave(GROUP_ROWS, 0)[: x.shape[0]].repeat_interleave(columns, 1)
-    return (x.float() / wide[:, : x.shape[1]]).to(out.dtype)
+def _reference(name: str) -> Rival:
+    """The reference of a kernel whose plain form computes in float32 too, and rounds once."""
+    reference: Rival = load(name).reference
+    return reference
 
 
 def _plain_quantize(torch: Any) -> Rival:
@@ -262,13 +234,13 @@ _PLAIN: dict[str, Callable[[Any], Rival]] = {
     "layer_norm": lambda torch: (
         lambda x, weight, bias, eps, **_rest: torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
     ),
-    "layer_norm_backward": lambda _torch: _layer_norm_gradients,
+    "layer_norm_backward": lambda _torch: _reference("layer_norm_backward"),
     "rmsnorm_rope": lambda _torch: plain_rmsnorm_rope,
-    "rmsnorm_rope_backward": _plain_rmsnorm_rope_backward,
+    "rmsnorm_rope_backward": lambda _torch: _reference("rmsnorm_rope_backward"),
     "gated_mlp": lambda _torch: plain_gated_mlp,
     "gated_mlp_backward": lambda _torch: _gated_mlp_gradients,
     "fp8_quantize": _plain_quantize,
-    "fp8_dequantize": lambda _torch: _dequantised,
+    "fp8_dequantize": lambda _torch: _reference("fp8_dequantize"),
 }
 
 
@@ -338,18 +310,20 @@ def rows_of(run: KernelRun, clock: Callable[[], float] = time.monotonic) -> Iter
 
     Cost: for each problem its tune, and for each rival its compilation and `run.seconds`.
     """
-    end = None if run.limit_s is None else clock() + run.limit_s
+    start, limit_s = clock(), math.inf if run.limit_s is None else run.limit_s
+
+    def over() -> bool:
+        return clock() - start >= limit_s
+
     for name in run.kernels or names():
         operation = load(name)
         for label, (shape, dtype) in operation.problems.items():
             if run.problems and label not in run.problems:
                 continue
-            if end is not None and clock() >= end:
+            if over():
                 return
             try:
-                yield from _problem_rows(
-                    run, operation, label, shape, dtype, lambda: end is not None and clock() >= end
-                )
+                yield from _problem_rows(run, operation, label, shape, dtype, over)
             except DeviceError:
                 raise
             except (TritonKernelError, CandidateError, RuntimeError) as error:  # one problem ends no run of an hour
@@ -367,15 +341,15 @@ def _problem_rows(
     rivals: dict[str, Any] = {} if config == default else {"default": (operation, default)}
     rivals |= rivals_of(operation.name, values, run.rivals)
     work = operation.work(problem) if operation.work else None
-    common: dict[str, Any] = {
-        "shape": shape, "dtype": dtype, "config": dict(config), "origin": origin,
-        "is_default": config == default,
-    }  # fmt: skip
+    row = partial(
+        KernelRow, operation.name, label, shape=shape, dtype=dtype, config=dict(config), origin=origin,
+        is_default=config == default,
+    )  # fmt: skip
     try:
         with TorchDevice(run.device).current():
             check_result(operation, config, values)
     except WrongResultError as error:
-        yield KernelRow(operation.name, label, "reference", **common, verdict=f"wrong: {error.message}")
+        yield row("reference", verdict=f"wrong: {error.message}")
         return
     for rival, call in rivals.items():
         if (run.rivals and rival not in run.rivals) or over():
@@ -386,16 +360,13 @@ def _problem_rows(
                 cold=run.cold, device=run.device,
             )  # fmt: skip
         except (TritonKernelError, RuntimeError) as error:  # torch's compiler and library raise what they like
-            yield KernelRow(
-                operation.name, label, rival, **common, verdict=f"not compared: {CandidateError.one_line(error)}"
-            )
+            yield row(rival, verdict=f"not compared: {CandidateError.one_line(error)}")
             continue
         ms = comparison.a_ms
         figures: dict[str, Any] = {} if work is None else {"tflops": work.tflops(ms), "gbps": work.gbps(ms)}
-        yield KernelRow(
-            operation.name, label, rival, **common, **figures, kernel_ms=ms, rival_ms=comparison.b_ms,
-            speedup=comparison.speedup, interval=comparison.speedup_interval, verdict=comparison.verdict,
-            confidence=comparison.confidence, mode=comparison.mode,
+        yield row(
+            rival, **figures, kernel_ms=ms, rival_ms=comparison.b_ms, speedup=comparison.speedup, mode=comparison.mode,
+            interval=comparison.speedup_interval, verdict=comparison.verdict, confidence=comparison.confidence,
         )  # fmt: skip
 
 

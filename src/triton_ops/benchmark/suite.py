@@ -130,19 +130,13 @@ class PerformanceReport:
     def generate_text_report(self) -> str:
         """The report for people: environment, results, comparisons."""
         head = [self.title, "=" * len(self.title), *(f"{k}: {v}" for k, v in self._environment().items()), ""]
-        rows = [_row(result) for result in self.results] + [
-            _comparison_row(comparison) for comparison in self.comparisons
-        ]
+        rows = [*map(_row, self.results), *map(_comparison_row, self.comparisons)]
         return "\n".join([*head, *(rows or ["no results"]), ""])
 
     def generate_json_report(self) -> str:
         """The report for programs: an object with `title`, `environment`, `results` and `comparisons`."""
-        document = {
-            "title": self.title,
-            "environment": self._environment(),
-            "results": [asdict(result) for result in self.results],
-            "comparisons": [asdict(comparison) for comparison in self.comparisons],
-        }
+        rows = {"results": [*map(asdict, self.results)], "comparisons": [*map(asdict, self.comparisons)]}
+        document = {"title": self.title, "environment": self._environment(), **rows}
         return json.dumps(_plain(document), indent=2, allow_nan=False)
 
     def generate(self, format: str = "text") -> str:
@@ -175,27 +169,26 @@ class PerformanceReport:
 
 
 def _row(result: BenchmarkResult) -> str:
-    config = f" ({_config(result.config)})" if result.config else ""
-    return f"{result.kernel_name} {_size(result.problem_size)}: {result.metrics}{config}, {result.mode}"
+    return f"{_head(result)}: {result.metrics}{_config(result)}, {result.mode}"
 
 
 def _comparison_row(comparison: ComparisonResult) -> str:
     low, high = comparison.interval
     doubt = "" if comparison.confidence == "ok" else f"; low confidence: {comparison.confidence}"
-    config = f" ({_config(comparison.config)})" if comparison.config else ""
     return (
-        f"{comparison.kernel_name} {_size(comparison.problem_size)}: {comparison.triton.latency_ms:.4g} ms, baseline "
-        f"{comparison.pytorch.latency_ms:.4g} ms, {comparison.speedup:.3f} times as fast ({low:.3f} to {high:.3f}), "
-        f"{comparison.verdict}{config}, {comparison.rounds} rounds, {comparison.mode}{doubt}"
+        f"{_head(comparison)}: {comparison.triton.latency_ms:.4g} ms, baseline {comparison.pytorch.latency_ms:.4g} ms, "
+        f"{comparison.speedup:.3f} times as fast ({low:.3f} to {high:.3f}), {comparison.verdict}{_config(comparison)}, "
+        f"{comparison.rounds} rounds, {comparison.mode}{doubt}"
     )
 
 
-def _config(config: dict[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in config.items())
+def _head(result: BenchmarkResult | ComparisonResult) -> str:
+    return f"{result.kernel_name} {'x'.join(map(str, result.problem_size))}"
 
 
-def _size(extents: tuple[Any, ...]) -> str:
-    return "x".join(map(str, extents))
+def _config(result: BenchmarkResult | ComparisonResult) -> str:
+    texts = [f"{name}={value}" for name, value in result.config.items()]
+    return f" ({' '.join(texts)})" if texts else ""
 
 
 def _check_kind(entry: Any, kind: type) -> None:
@@ -215,6 +208,7 @@ def _plain(value: Any) -> Any:
 
 
 Metrics = Callable[[float], KernelMetrics]
+_Case = tuple[dict[str, Any], PerformanceProfile]  # the tensors of a problem, and its work
 _metrics = partial(metrics_of, name="compute_metrics_fn")
 _ROUNDS = 24  # of a comparison with the default number of runs
 
@@ -279,7 +273,7 @@ class BenchmarkSuite:
         Cost: the check's calls and copies, then `warmup_runs + benchmark_runs` samples.
         """
         size = _report_size(name, problem_size, config, compute_metrics_fn)
-        self._check(name, kernel_fn, reference_fn, args, kwargs)
+        self._check(name, kernel_fn, reference_fn, Arguments(args, kwargs))
         measurement = counted_times(kernel_fn, args, kwargs, warmup_runs=self.warmup_runs, runs=self.benchmark_runs)
         result = BenchmarkResult(
             name, size, _metrics(measurement, compute_metrics_fn),
@@ -320,7 +314,7 @@ class BenchmarkSuite:
         Cost: the check's calls and copies, then that of `compare`.
         """
         size = _report_size(name, problem_size, config, compute_metrics_fn)
-        self._check(name, kernel_fn, pytorch_fn, args, kwargs)
+        self._check(name, kernel_fn, pytorch_fn, Arguments(args, kwargs))
         rounds = min(_ROUNDS, max(DuelPolicy.LEAST_ROUNDS, self.benchmark_runs // 4))
         comparison = compare(kernel_fn, pytorch_fn, args=args, kwargs=kwargs, names=(name, "baseline"), rounds=rounds)
         result = ComparisonResult(
@@ -339,13 +333,12 @@ class BenchmarkSuite:
         Raises:
             SettingsError, DeviceError: The problems have other extents, or the device is not there.
         """
-        comparisons = []
-        for batch, seq, hidden, head_dim in _problems(sizes, 4, device):
+
+        def case(batch: int, seq: int, hidden: int, head_dim: int) -> _Case:
             tensors = RMSNormRoPEInput.from_shapes(batch, seq, hidden, head_dim, dtype).create_tensors(device)
-            profile = PerformanceProfile.elementwise(batch * seq * hidden, tensors["x"].element_size())
-            size = (batch, seq, hidden, head_dim)
-            comparisons.append(self._beside("fused_rmsnorm_rope", plain_rmsnorm_rope, size, tensors, profile))
-        return comparisons
+            return tensors, PerformanceProfile.elementwise(batch * seq * hidden, tensors["x"].element_size())
+
+        return self._beside("fused_rmsnorm_rope", plain_rmsnorm_rope, _problems(sizes, 4, device), case)
 
     def benchmark_gated_mlp(
         self, sizes: Iterable[tuple[int, int, int, int]], dtype: str = "float16", device: str = "cuda"
@@ -355,13 +348,12 @@ class BenchmarkSuite:
         Raises:
             SettingsError, DeviceError: The problems have other extents, or the device is not there.
         """
-        comparisons = []
-        for batch, seq, hidden, intermediate in _problems(sizes, 4, device):
-            tensors = GatedMLPInput.from_shapes(batch, seq, hidden, intermediate, dtype).create_tensors(device)
-            profile = PerformanceProfile.gated_mlp(batch * seq, intermediate, hidden, tensors["x"].element_size())
-            size = (batch, seq, hidden, intermediate)
-            comparisons.append(self._beside("fused_gated_mlp", plain_gated_mlp, size, tensors, profile))
-        return comparisons
+
+        def case(batch: int, seq: int, hidden: int, inner: int) -> _Case:
+            tensors = GatedMLPInput.from_shapes(batch, seq, hidden, inner, dtype).create_tensors(device)
+            return tensors, PerformanceProfile.gated_mlp(batch * seq, inner, hidden, tensors["x"].element_size())
+
+        return self._beside("fused_gated_mlp", plain_gated_mlp, _problems(sizes, 4, device), case)
 
     def benchmark_fp8_gemm(self, sizes: Iterable[tuple[int, int, int]], device: str = "cuda") -> list[ComparisonResult]:
         """Compare `fp8_gemm` with `torch._scaled_mm`, both with promoted sums, at problems of (M, N, K).
@@ -369,13 +361,13 @@ class BenchmarkSuite:
         Raises:
             SettingsError, DeviceError: The problems have other extents, or the device is not there.
         """
-        comparisons = []
-        for M, N, K in _problems(sizes, 3, device):
+
+        def case(M: int, N: int, K: int) -> _Case:
             tensors = FP8GEMMInput.from_shapes(M, N, K).create_tensors(device)
             tensors["b"] = tensors["b"].t().contiguous().t()  # both read 8-bit floats fastest along K
-            profile = PerformanceProfile.gemm(M, N, K, 1)
-            comparisons.append(self._beside("fp8_gemm", scaled_product, (M, N, K), tensors, profile))
-        return comparisons
+            return tensors, PerformanceProfile.gemm(M, N, K, 1)
+
+        return self._beside("fp8_gemm", scaled_product, _problems(sizes, 3, device), case)
 
     def generate_report(self, format: str = "text") -> str:
         """The report as `text` or `json`.
@@ -395,29 +387,23 @@ class BenchmarkSuite:
         self.report.save(filepath, format)
 
     def _beside(
-        self,
-        name: str,
-        plain: Callable[..., Any],
-        size: tuple[int, ...],
-        tensors: dict[str, Any],
-        profile: PerformanceProfile,
-    ) -> ComparisonResult:
-        """The public function of a shipped kernel beside a plain one."""
-        kernel = getattr(triton_ops, name)
-        return self.compare_with_pytorch(kernel, plain, name, size, compute_metrics_fn=profile.metrics, **tensors)
+        self, name: str, plain: Callable[..., Any], sizes: list[tuple[int, ...]], case: Callable[..., _Case]
+    ) -> list[ComparisonResult]:
+        """The public function of a shipped kernel beside a plain one, at each problem."""
+        kernel, comparisons = getattr(triton_ops, name), []
+        for size in sizes:
+            tensors, profile = case(*size)
+            comparisons.append(
+                self.compare_with_pytorch(kernel, plain, name, size, compute_metrics_fn=profile.metrics, **tensors)
+            )
+        return comparisons
 
     def _check(
-        self,
-        name: str,
-        kernel_fn: Callable[..., Any],
-        reference_fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
+        self, name: str, kernel_fn: Callable[..., Any], reference_fn: Callable[..., Any], arguments: Arguments
     ) -> None:
         for function in (kernel_fn, reference_fn):
             if not callable(function):
                 raise SettingsError(f"{function!r} is not callable")
-        arguments = Arguments(args, dict(kwargs))
         with TorchDevice(TuneProblem.device_of(arguments, None)).current():
             own = Protection.private_copy(arguments)
             actual = kernel_fn(*own.positional, **own.keyword)

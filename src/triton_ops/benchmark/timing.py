@@ -13,7 +13,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Real
@@ -79,8 +79,8 @@ def contestants_of(
     `device` None follows the arguments; `seed` is that of the inputs of an operation that is given no arguments.
     """
     arguments, device = Arguments.given(args, kwargs), TorchDevice.name_of(device)
-    makers: dict[int, MakeArguments] = {}  # by operation; 0 is the caller's own arguments
-    makers[0] = partial(Protection.private_copy, arguments)
+    # By operation; 0 is the caller's own arguments.
+    makers: dict[int, MakeArguments] = {0: partial(Protection.private_copy, arguments)}
     return [_contestant(name, what, arguments, makers, device, seed) for name, what in callables.items()]
 
 
@@ -111,11 +111,10 @@ def _is_pair(what: Any) -> bool:
 
 def _check_call(name: str, kernel: Kernel, arguments: Arguments, config: Config) -> None:
     """Raise if a Python function's signature does not take these arguments; other callables are not checked here."""
-    if not isinstance(kernel, FunctionKernel):
-        return
-    try:
-        signature = inspect.signature(kernel.function)
-    except (TypeError, ValueError):  # a builtin without a signature
+    signature = None
+    with suppress(TypeError, ValueError):  # a builtin without a signature
+        signature = inspect.signature(kernel.function) if isinstance(kernel, FunctionKernel) else None
+    if signature is None:
         return
     try:
         signature.bind(*arguments.positional, **arguments.keyword, **config)
@@ -167,7 +166,10 @@ def prepare(
     Cost: a copy of the arguments per set, and two more while the tensors that a call writes are found; up to four calls
     of each contestant, and the calls that calibrate the timer.
     """
-    name = _one_device(contestants)
+    name, *others = dict.fromkeys(each.device_name for each in contestants)
+    if others:
+        places = " and ".join(f"{each.name} runs on {each.device_name}" for each in contestants[:2])
+        raise DeviceError(places, name, contestants[1].device_name, hint="compare them on one device")
     timers = SharedTimer(probe(name), name, cold=cold, choose=choose)
     with _copy_errors(name):
         count = sets if timers.device.is_cpu else 1
@@ -186,14 +188,6 @@ def prepare(
     return timers.prepare_all(
         launches[0][0], lambda timer: PreparedContestants(timer, _samplers(contestants, launches, timer))
     )
-
-
-def _one_device(contestants: Sequence[Contestant]) -> str:
-    places = [each.device_name for each in contestants]
-    if len(set(places)) > 1:
-        places_text = " and ".join(f"{each.name} runs on {each.device_name}" for each in contestants[:2])
-        raise DeviceError(places_text, places[0], places[1], hint="compare them on one device")
-    return places[0]
 
 
 def _subjects(
@@ -275,9 +269,8 @@ def _explore(contestant: Contestant, arguments: Arguments) -> tuple[Executable, 
         changes = [tensor for tensor in tensors if before[id(tensor)].changed()]
         outputs = {tensor.untyped_storage().data_ptr() for tensor in declared}
         unknown = [tensor for tensor in changes if tensor.untyped_storage().data_ptr() not in outputs]
-        rewrites = any(before[id(value)].changed() for value in others) or (
-            bool(unknown) and _depends_on(call, unknown)
-        )
+        rewrites = any(before[id(value)].changed() for value in others)
+        rewrites = rewrites or (bool(unknown) and _depends_on(call, unknown))
     for protection in before.values():
         protection.restore()
     return executable, rewrites, declared or (() if rewrites else tuple(unknown))

@@ -29,7 +29,7 @@ from typing import Any, Literal, TypeAlias
 
 from triton_ops.base import require
 from triton_ops.compile_modes.model_workload import ModelRunner, checked_loss, checked_workload
-from triton_ops.device import DeviceSpec, TorchDevice, probe
+from triton_ops.device import TorchDevice, probe
 from triton_ops.exceptions import SettingsError
 
 Way: TypeAlias = Literal["skip", "library", "torch.compile", "Triton", "CUDA"]
@@ -175,13 +175,15 @@ def profile_call(call: Callable[[], Any], device_name: str, dtype: str = "") -> 
             flops += event.flops or 0
     busy_us = sum(times_us.values()) or 1.0
     ops = sorted(times_us, key=lambda name: -times_us[name])
-    product_s = sum(time_us for name, time_us in times_us.items() if kind_of(name) == "product") / 1e6
+    product_us = sum(time_us for name, time_us in times_us.items() if kind_of(name) == "product")
+    device = probe(device_name)
+    peak = 1e12 * device.tflops.get(dtype, 0.0)
     return CallProfile(
         call_ms=call_ms,
         idle=max(0.0, 1 - busy_us / _CALLS / 1e3 / max(call_ms, 1e-9)) if gpu else None,
         ops=tuple(OpShare(n, times_us[n] / busy_us, -(-counts[n] // _CALLS), kind_of(n)) for n in ops),
-        of_peak=_of_peak(flops / product_s if product_s else 0.0, probe(device_name), dtype),
-        arch=probe(device_name).arch,
+        of_peak=flops / (product_us / 1e6) / peak if flops and product_us and peak else None,
+        arch=device.arch,
     )
 
 
@@ -251,12 +253,6 @@ _LOOKS: tuple[tuple[Way, Callable[[CallProfile], list[str]]], ...] = (
     ("Triton", _kernel),
     ("CUDA", _cuda),
 )
-
-
-def _of_peak(flops_per_s: float, device: DeviceSpec, dtype: str) -> float | None:
-    """The rate over the peak of products of a dtype; None where no product was counted, or no peak is known."""
-    peak = device.tflops.get(dtype)
-    return flops_per_s / (peak * 1e12) if peak and flops_per_s else None
 
 
 def timed_ms(*calls: Callable[[], Any]) -> float:
@@ -364,11 +360,15 @@ def _counted_loops() -> Iterator[list[int]]:
     counts: list[int] = []
     with contextlib.ExitStack() as undo:
         for module in _generated_modules():
-            for name, loops in _loops_by_name(module).items():
+            text = ""
+            with contextlib.suppress(OSError):  # it was cleaned away
+                text = Path(str(module.__file__)).read_text(encoding="utf-8", errors="replace")
+            codes = {each["name"]: each["code"] for each in _FUNCTIONS_BY_NAME.finditer(text)}
+            for name, code in codes.items():
                 function = getattr(module, name, None)
                 if callable(function):
                     undo.callback(setattr, module, name, function)
-                    setattr(module, name, partial(_counted_call, function, counts, loops))
+                    setattr(module, name, partial(_counted_call, function, counts, loops_in(code)))
         yield counts
 
 
@@ -381,14 +381,6 @@ def _generated_modules() -> list[ModuleType]:
     """The modules with code that torch's compiler has written or loaded in this process, each once."""
     modules = getattr(getattr(sys.modules.get(_CODE_CACHE), "PyCodeCache", None), "modules", ())
     return list(dict.fromkeys(modules))
-
-
-def _loops_by_name(module: ModuleType) -> dict[str, int]:
-    """Loops of each C++ function of a generated module, by the name under which the module calls it."""
-    with contextlib.suppress(OSError):  # it was cleaned away
-        text = Path(str(module.__file__)).read_text(encoding="utf-8", errors="replace")
-        return {each["name"]: loops_in(each["code"]) for each in _FUNCTIONS_BY_NAME.finditer(text)}
-    return {}
 
 
 def _does_work(event: Any) -> bool:

@@ -11,12 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops import settings
 from triton_ops.base import NamedFile, escaped
 from triton_ops.compile_modes.backends import Site, gate_here
 from triton_ops.compile_modes.compile_mode import autotune_options, wrong_variables
 from triton_ops.compile_modes.compiled_files import CacheContent
-from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog, ProgramGraphs
+from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog, ProgramGraphs, graphs_in
 from triton_ops.device import device_spec, probe
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.terminal import Facts, Gpu, option, tell
@@ -43,7 +42,15 @@ def backends_command(
     """Say which backends max-autotune would measure for a product or a convolution, and why not the others."""
     spec = probe(device) if gpu is None else device_spec(gpu)
     site = Site(kind=op, device=spec, dtype=dtype_name(dtype), frozen=freezing)
-    return _backend_facts(replace(site, extents=_extents(shape, op)), shape, names)
+    choices = replace(site, extents=_extents(shape, op)).backends(names)
+    if not any(choice.takes_part for choice in choices):
+        tell("no backend takes part, so that torch cannot compile this; list ATEN too", "warning", "yellow")
+    rows = [{**asdict(choice), "takes_part": choice.takes_part} for choice in choices]
+    place = {"op": op, "device": spec.name, "dtype": site.dtype, "shape": _extents(shape, op)}
+    facts = Facts("torch backends", {**place, "backends": rows})
+    cells = [[one.name, _yes(one.listed), _yes(one.takes_part), one.reason or "-"] for one in choices]
+    head = " ".join(filter(None, [op, shape, site.dtype, f"on {spec.name}, with max-autotune"]))
+    return facts.lines(head).table(("backend", "listed", "takes part", "why"), cells)
 
 
 def log_command_with(own_ms: Callable[[int, int, int, str], float]) -> Callable[..., Facts]:
@@ -54,7 +61,11 @@ def log_command_with(own_ms: Callable[[int, int, int, str], float]) -> Callable[
         own: Annotated[bool, option("--own", "Time this package's matmul on this GPU as one more candidate.")] = False,
     ) -> Facts:
         """Read a log: autotune tables, CUDA graphs recorded again or skipped, recompilations, hints."""
-        content = _compiler_log(file)
+        content = CompilerLog.read(_text_of(file).splitlines())
+        if not content.lines:
+            tell(
+                f"no line of torch's log is in {file}: it is another file, or torch logged nothing", "warning", "yellow"
+            )
         if own:
             _tell_of_no_product(content.tables)
             content = replace(content, tables=tuple(beside_own(content.tables, own_ms)))
@@ -74,10 +85,7 @@ def options_command(
             f"no option of Inductor has {name!r} in its name", hint="leave it out to list those of tuning"
         )
     gate = gate_here(device)
-    environment = dict(settings.environment())
-    wrong, texts = wrong_variables(environment)
-    for name_set, name_read in wrong.items():
-        tell(f"{name_set} is set, and torch does not read it; {name_read} is probably meant", "warning", "yellow")
+    wrong, texts = wrong_variables()
     for text in texts:
         tell(text, "warning", "yellow")
     documents = [{**asdict(row), "changed": row.changed} for row in rows]
@@ -125,30 +133,11 @@ def draw_command(
     out: Annotated[Path | None, option("--out", "Where the SVG goes; default none.", "FILE")] = None,
 ) -> Facts:
     """Draw captured graphs as SVG, or those of two programs in pairs with what differs; graphviz is not needed."""
-    program = ProgramGraphs.read(trace)
-    drawing = program if other is None else program.beside(ProgramGraphs.read(other))
+    program = ProgramGraphs(trace, graphs_in(trace))
+    drawing = program if other is None else program.beside(ProgramGraphs(other, graphs_in(other)))
     if out is not None:
         Facts.save(out, drawing.svg(), "name a file")
     return Facts("torch draw", drawing.as_json).lines(*drawing.lines, *([] if out is None else [f"drawn to {out}"]))
-
-
-def _backend_facts(site: Site, shape: str | None, names: str | None) -> Facts:
-    choices = site.backends(names)
-    if not any(choice.takes_part for choice in choices):
-        tell("no backend takes part, so that torch cannot compile this; list ATEN too", "warning", "yellow")
-    rows = [{**asdict(choice), "takes_part": choice.takes_part} for choice in choices]
-    place = {"op": site.kind, "device": site.device.name, "dtype": site.dtype, "shape": site.extents}
-    facts = Facts("torch backends", {**place, "backends": rows})
-    cells = [[one.name, _yes(one.listed), _yes(one.takes_part), one.reason or "-"] for one in choices]
-    head = " ".join(filter(None, [site.kind, shape, site.dtype, f"on {site.device.name}, with max-autotune"]))
-    return facts.lines(head).table(("backend", "listed", "takes part", "why"), cells)
-
-
-def _compiler_log(file: Path) -> CompilerLog:
-    content = CompilerLog.read(_text_of(file).splitlines())
-    if not content.lines:
-        tell(f"no line of torch's log is in {file}: it is another file, or torch logged nothing", "warning", "yellow")
-    return content
 
 
 def _extents(shape: str | None, op: str) -> tuple[int, ...]:
@@ -224,7 +213,10 @@ def _tell_of_no_product(tables: Sequence[AutotuneTable]) -> None:
 def _log_facts(log: CompilerLog) -> Facts:
     facts = Facts("torch log", asdict(log))
     for each in log.tables:
-        _add_table(facts, each)
+        rows = [[c.name, "failed" if c.ms is None else f"{c.ms:.4f}", c.source, c.what] for c in each.choices]
+        seconds = "" if each.benchmark_s is None else f", {each.benchmark_s:.1f} s of measuring"
+        facts.lines(f"{each.op}({each.sizes}) {each.dtypes}{seconds}")
+        facts.table(("choice", "ms", "from", "what"), rows, ("ms",))
     facts.lines(f"CUDA graphs recorded: {log.recordings}, again: {len(log.rerecorded)}")
     events = {
         "recorded again": log.rerecorded, "skipped": log.skipped, "recompiled": log.recompiled, "hint": log.hints,
@@ -233,13 +225,6 @@ def _log_facts(log: CompilerLog) -> Facts:
         for text in dict.fromkeys(texts):
             facts.text(text, f"{name}: ")
     return facts
-
-
-def _add_table(facts: Facts, autotune: AutotuneTable) -> None:
-    rows = [[c.name, "failed" if c.ms is None else f"{c.ms:.4f}", c.source, c.what] for c in autotune.choices]
-    seconds = "" if autotune.benchmark_s is None else f", {autotune.benchmark_s:.1f} s of measuring"
-    head = f"{autotune.op}({autotune.sizes}) {autotune.dtypes}{seconds}"
-    facts.lines(head).table(("choice", "ms", "from", "what"), rows, ("ms",))
 
 
 def _mib(size_bytes: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -75,16 +75,14 @@ class LlamaBlock(_Module):  # type: ignore[misc]
         """The hidden state after the block for `x`, (batch, sequence, width)."""
         functional = require("torch.nn.functional", _FOR)
         normed = self.norm1(x)
-        q, k, v = (self._split(each(normed), heads) for each, heads in self._projections())
+        projections = (self.q, self.heads), (self.k, self.kv_heads), (self.v, self.kv_heads)
+        q, k, v = (self._split(each(normed), heads) for each, heads in projections)
         repeated = self.heads // self.kv_heads
         k, v = k.repeat_interleave(repeated, dim=1), v.repeat_interleave(repeated, dim=1)
         attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.o(attended.transpose(1, 2).reshape(x.shape))
         normed = self.norm2(x)
         return x + self.down(functional.silu(self.gate(normed)) * self.up(normed))
-
-    def _projections(self) -> tuple[tuple[Any, int], ...]:
-        return (self.q, self.heads), (self.k, self.kv_heads), (self.v, self.kv_heads)
 
     def _split(self, x: Any, heads: int) -> Any:
         return x.view(*x.shape[:2], heads, self.head).transpose(1, 2)
@@ -112,9 +110,7 @@ def simple_mlp(
     device: str | None = None,
 ) -> tuple[Any, tuple[Any, ...]]:
     """`SimpleMLP` and its input (batch, features[0]), on a GPU where there is one."""
-    place = _place(device, dtype)
-    torch = require("torch", _FOR)
-    return SimpleMLP(features).to(**place).eval(), (torch.randn(batch, features[0], **place),)
+    return _placed(SimpleMLP(features), [(batch, features[0])], dtype, device)
 
 
 def llama_block(
@@ -126,23 +122,22 @@ def llama_block(
     device: str | None = None,
 ) -> tuple[Any, tuple[Any, ...]]:
     """A `LlamaBlock` of width, heads, heads of keys and hidden extent `sizes`, and its input (batch, tokens, width)."""
-    place = _place(device, dtype)
-    torch = require("torch", _FOR)
-    return LlamaBlock(*sizes).to(**place).eval(), (torch.randn(batch, tokens, sizes[0], **place),)
+    return _placed(LlamaBlock(*sizes), [(batch, tokens, sizes[0])], dtype, device)
 
 
 def norm_chain(
     rows: int = 512, width: int = 1024, *, dtype: str = "float32", device: str | None = None
 ) -> tuple[Any, tuple[Any, ...]]:
     """A `NormChain` and its three inputs (rows, width)."""
-    place = _place(device, dtype)
-    torch = require("torch", _FOR)
-    return NormChain(width).to(**place).eval(), tuple(torch.randn(rows, width, **place) for _ in range(3))
+    return _placed(NormChain(width), [(rows, width)] * 3, dtype, device)
 
 
-def _place(device: str | None, dtype: str) -> dict[str, Any]:
+def _placed(
+    model: Any, shapes: Sequence[tuple[int, ...]], dtype: str, device: str | None
+) -> tuple[Any, tuple[Any, ...]]:
     torch: Any = require("torch", _FOR)
-    return {"device": device or ("cuda" if torch.cuda.is_available() else "cpu"), "dtype": getattr(torch, dtype)}
+    place = {"device": device or ("cuda" if torch.cuda.is_available() else "cpu"), "dtype": getattr(torch, dtype)}
+    return model.to(**place).eval(), tuple(torch.randn(*shape, **place) for shape in shapes)
 
 
 SCENARIOS: Mapping[str, Callable[[], Any]] = {
@@ -162,6 +157,7 @@ _HEADER = (
 )  # fmt: skip
 _NUMBERS = _HEADER[1:-1]
 _SHOWN = 10
+_NEXT_OPTION = re.compile(r",(?=[^,]*=)")
 _QUOTED = re.compile(r"(?P<quote>['\"])(?P<text>.*)(?P=quote)")
 _OPTIONS_HINT = (
     "for example --options max_autotune=true,max_autotune_gemm_backends=ATEN,CPP or --options "
@@ -219,15 +215,10 @@ def options_of(text: str) -> dict[str, Any]:
     try:
         if text.lstrip().startswith("{"):
             return TypedProblem.config([text], "--options") or {}
-        parts: list[list[str]] = []
-        for part in text.split(","):
-            if "=" in part:
-                parts.append([part])
-            elif parts and part.strip():
-                parts[-1].append(part)
-            else:
-                raise ValueError("a part that continues nothing")
-        options = [(name, value) for part in parts for name, value in _option(part).items()]
+        texts = [each.split(",") for each in _NEXT_OPTION.split(text)]
+        if not all("=" in first and all(part.strip() for part in rest) for first, *rest in texts):
+            raise ValueError("a part that continues nothing")
+        options = [(name, value) for parts in texts for name, value in _option(parts).items()]
         if len(dict(options)) < len(options):
             raise ValueError("an option twice")
         return dict(options)

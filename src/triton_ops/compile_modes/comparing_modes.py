@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from triton_ops import settings
@@ -49,7 +48,7 @@ from triton_ops.compile_modes.mode_report import (
     verdicts,
 )
 from triton_ops.compile_modes.model_workload import Loss, check_factory, checked_loss, workload_by, workload_of
-from triton_ops.device import CpuLoad, DeviceSpec, Turns, probe
+from triton_ops.device import CpuLoad, Turns, probe
 from triton_ops.exceptions import CacheError, SettingsError, TuningFailedError
 from triton_ops.request import Effort, Patience, TuneOptions
 from triton_ops.settings import expanded
@@ -65,7 +64,6 @@ steady, or one visit."""
 
 
 def _limited(compile_s: float) -> Patience:
-    """The limits with another one for a compilation."""
     return replace(LIMITS, compile_s=compile_s, trial_s=LIMITS.trial_s - LIMITS.compile_s + compile_s)
 
 
@@ -121,19 +119,19 @@ def request_of(
     checked_logs(logs)
     _check_numbers(warmup=warmup, seconds=seconds, budget_s=budget_s, compile_s=compile_s)
     _check_warmup(int(warmup), ways)
+    torch: Any = require("torch", "compiling a model")
     manner = CallManner(
         training=bool(training), tolerance=Tolerance.of(tolerance), seed=TuneOptions(seed=seed).seed,
-        warmup=int(warmup), **_torch_settings(),
+        warmup=int(warmup), threads=torch.get_num_threads(), matmul_precision=torch.get_float32_matmul_precision(),
     )  # fmt: skip
     device = ""
     folder = None if collect is None else _collecting(collect)
     check_factory(model, inputs)
+    make: Callable[[], Any] = partial(workload_by, model)
     if inputs is not None:
         workload = workload_of(model, inputs)
         device = workload.device_name if workload.device_name.startswith("cuda") else ""
-        make: Callable[[], Any] = partial(workload_of, workload.model, list(workload.calls))
-    else:
-        make = partial(workload_by, model)
+        make = partial(workload_of, workload.model, list(workload.calls))
     packed = Packed.of((make, loss), _MOST_MODEL_BYTES)
     limits = LIMITS if compile_s is None else _limited(float(compile_s))
     return ModesRequest(
@@ -187,12 +185,6 @@ def _check_warmup(warmup: int, ways: Sequence[CompileMode]) -> None:
         )
 
 
-def _torch_settings() -> dict[str, Any]:
-    """The settings of this process's torch on which results and times depend."""
-    torch: Any = require("torch", "compiling a model")
-    return {"threads": torch.get_num_threads(), "matmul_precision": torch.get_float32_matmul_precision()}
-
-
 class Comparing:
     """A comparison that is under way; its processes end with it, and `follow` is told in words as each mode is done."""
 
@@ -208,15 +200,15 @@ class Comparing:
         self._folder: RunFolder | None = None
         self._key = ""
         self._collection = Collection(request.collect)
-        self._replaced: list[str] = []
-        self._device: DeviceSpec = probe("cpu")
+        self._notes = list(request.notes)
+        self._device = probe("cpu")
         self._turns = Turns(request.device or "cpu", request.wait)
         self._resources = ExitStack()
 
     def __enter__(self) -> Comparing:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for process in self._processes:
             process.close()
         if self._folder is not None and (kind is None or issubclass(kind, Exception)):
@@ -226,7 +218,9 @@ class Comparing:
     def run(self) -> CompileReport:
         """Run the comparison to its end."""
         load = CpuLoad()
-        self._warn_of_environment()
+        _, texts = wrong_variables()
+        for text in texts:
+            _log.warning("%s", text)
         self._collection.check(self._request.modes)
         eager = self._open_eager()
         for mode in self._request.modes[1:]:
@@ -243,13 +237,7 @@ class Comparing:
             chosen=winner,
             culprit=culprit_of(rows),
             confirmed=confirmation,
-            notes=(
-                *self._request.notes,
-                *self._replaced,
-                *verdicts(rows),
-                *self._turns.notes,
-                *load.notes(self._device),
-            ),
+            notes=(*self._notes, *verdicts(rows), *self._turns.notes, *load.notes(self._device)),
             folder=str(self._request.collect or ""),
         )
 
@@ -262,11 +250,7 @@ class Comparing:
         if not answer.ok:
             if process.refusal is not None:
                 raise process.refusal
-            reason = f"{answer.status}: {answer.error}"
-            raise TuningFailedError(
-                f"the model does not run as it is: {reason}", failures=[({"mode": mode.name}, reason)],
-                hint="call the model with these inputs in Python to try",
-            )  # fmt: skip
+            raise _eager_failed(answer.status, answer.error)
         loaded = process.loaded
         self._device = probe(loaded.device_name)
         self._rounds = ModeRounds(loaded.device_name, self._rounds.rng)
@@ -276,6 +260,8 @@ class Comparing:
         self._folder = self._resources.enter_context(run_folder(root, key, resume=self._request.resume))
         with self._turn():
             self._rounds.screen(process, process)
+        if process.loss:
+            raise _eager_failed(Status.CRASH, process.loss)
         self._keep(row_of(process, process))
         return process
 
@@ -288,6 +274,9 @@ class Comparing:
         if same is not None and same.name in self._rows:
             self._aliases.append((mode, same))
             self._keep(alias_row(mode, same, self._rows[same.name]))
+            return
+        if not eager.alive:
+            self._keep(_without_eager(mode, eager))
             return
         if self._left_s() <= 0:
             budget = f"the budget of {self._request.budget_s:g} s was used up before it was begun"
@@ -306,8 +295,8 @@ class Comparing:
         process = self._process(mode, place, traces=self._collection.variables(mode, place) if earlier is None else {})
         answer = process.load(self._request.packed)
         if earlier is None and (replaced := self._collection.keep(mode, self._key, process.lines, place)):
-            self._replaced.append(f"{mode.name} {replaced}")
-            self._follow(self._replaced[-1])
+            self._notes.append(f"{mode.name} {replaced}")
+            self._follow(self._notes[-1])
         if not answer.ok:
             self._keep(failed_row(mode, answer.status, answer.error, process.lines))
             return
@@ -317,7 +306,8 @@ class Comparing:
             before, process.earlier = earlier  # of the process that compiled without a cache
             process.loaded = replace(process.loaded, calls_s=before.calls_s, compile_s=before.compile_s)
         self._rounds.screen(process, eager)
-        self._keep(self._row(process, eager))
+        of_eager = eager.loss and not process.loss
+        self._keep(_without_eager(mode, eager) if of_eager else self._row(process, eager))
 
     def _alive(self, eager: ModeProcess) -> list[ModeProcess]:
         return [each for each in self._processes if each is not eager and each.alive]
@@ -352,6 +342,8 @@ class Comparing:
         with self._turn():
             winner = self._rounds.race(eager, alive, seconds)
         for process in [eager, *alive]:
+            if not (process.loss or process.arm.visits):  # the race ended before its turn
+                continue
             row = self._row(process, eager)
             self._rows[row.name] = row
             if not row.ok:
@@ -371,9 +363,8 @@ class Comparing:
             process.close()
         assert self._folder is not None
         whole = self._request.limits  # the budget is for what has not begun: it may be used up by now
-        again, eager_again = (
-            self._process(best.mode, self._folder.of(best.mode), whole), self._process(eager.mode, None, whole),
-        )  # fmt: skip
+        again = self._process(best.mode, self._folder.of(best.mode), whole)
+        eager_again = self._process(eager.mode, None, whole)
         self._follow(f"confirming {best.mode.name} in fresh processes")
         with self._turn():
             for process in (again, eager_again):
@@ -393,17 +384,11 @@ class Comparing:
 
     def _keep(self, row: ModeResult) -> None:
         self._rows[row.name] = row
-        if row.steady_ms is not None:
-            self._follow(f"{row.name}: {row.steady_ms:.4g} ms, first call {row.first_call_s or 0:.1f} s")
-        else:
-            self._follow(f"{row.name}: {row.status}: {row.reason}")
+        times = "" if row.steady_ms is None else f"{row.steady_ms:.4g} ms, first call {row.first_call_s or 0:.1f} s"
+        self._follow(f"{row.name}: {times or f'{row.status}: {row.reason}'}")
 
     def _process(
-        self,
-        mode: CompileMode,
-        folder: Path | None,
-        limits: Patience | None = None,
-        traces: Mapping[str, str] | None = None,
+        self, mode: CompileMode, folder: Path | None, limits: Patience | None = None, traces: Mapping[str, str] = {}
     ) -> ModeProcess:
         """A process of a mode, not yet started, with its compiler's folders and logs; `limits` None are the budget's.
 
@@ -414,9 +399,8 @@ class Comparing:
         if folder is not None and not self._request.warm:
             places = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
             environment |= {variable: str(folder / name) for variable, name in places.items()}
-        environment |= traces or {}
-        if limits is None:
-            limits = _limited(min(self._request.limits.compile_s, max(self._left_s(), 1.0)))
+        environment |= traces
+        limits = limits or _limited(min(self._request.limits.compile_s, max(self._left_s(), 1.0)))
         process = ModeProcess(
             ModeAssignment(
                 way=mode, manner=self._request.manner, effort=Effort(name="compile modes", patience=limits),
@@ -436,12 +420,16 @@ class Comparing:
         with self._turns.turn(Turns.key_of(probe(name), name)):
             yield
 
-    def _warn_of_environment(self) -> None:
-        names, texts = wrong_variables(dict(settings.environment()))
-        for name, correction in names.items():
-            _log.warning("%s is set, and torch does not read it; %s is probably meant", name, correction)
-        for text in texts:
-            _log.warning("%s", text)
+
+def _eager_failed(status: Status, reason: str) -> TuningFailedError:
+    return TuningFailedError(
+        f"the model does not run as it is: {status}: {reason}", failures=[({"mode": EAGER}, f"{status}: {reason}")],
+        hint="call the model with these inputs in Python to try",
+    )  # fmt: skip
+
+
+def _without_eager(mode: CompileMode, eager: ModeProcess) -> ModeResult:
+    return failed_row(mode, Status.DEFERRED, f"eager, beside which it is timed, was lost: {eager.loss}")
 
 
 def tune_compile(

@@ -20,6 +20,7 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
+import itertools
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -56,17 +57,12 @@ def log_switches(environment: Mapping[str, str], artefacts: Iterable[str] = READ
 
 def checked_logs(names: Sequence[str]) -> None:
     """Raise unless torch has all these logs and artefacts; the `SettingsError` names those that are close."""
-    logs = known_logs()
+    registry: Any = require("torch._logging._internal", "asking torch for its logs").log_registry
+    logs = {*registry.log_alias_to_log_qnames, *registry.artifact_names, "all"}
     for name in names:
         if (bare := name.strip().lstrip("+-")) not in logs:
             near = difflib.get_close_matches(bare, logs, n=3, cutoff=0.5) or sorted(logs)[:8]
             raise SettingsError(f"torch has no log {bare!r}; close are {', '.join(near)}", hint=f"set {LOGS} to a name")
-
-
-def known_logs() -> set[str]:
-    """The logs and artefacts that this torch has."""
-    registry: Any = require("torch._logging._internal", "asking torch for its logs").log_registry
-    return {*registry.log_alias_to_log_qnames, *registry.artifact_names, "all"}
 
 
 def wrong_names(
@@ -85,9 +81,12 @@ def wrong_names(
     return meanings
 
 
-def wrong_variables(environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Variables that torch does not read, each with the one that was probably meant; and texts on lists of backends."""
-    return wrong_names(environment, variables(), is_read), wrong_lists(environment, variables_by_option())
+def wrong_variables() -> tuple[dict[str, str], list[str]]:
+    """Variables that torch does not read, each with the one that was probably meant; and texts on all that is wrong."""
+    environment = dict(settings.environment())
+    names = wrong_names(environment, variables(), is_read)
+    texts = [f"{name} is set, and torch does not read it; {meant} is probably meant" for name, meant in names.items()]
+    return names, texts + wrong_lists(environment, variables_by_option())
 
 
 _READERS = ("_inductor", "_dynamo", "_functorch", "_logging", "compiler", "fx")
@@ -141,8 +140,7 @@ def autotune_options(words: tuple[str, ...] = _ABOUT_TUNING) -> list[InductorOpt
 
 def variables() -> set[str]:
     """Every environment variable that Inductor's settings read, and those of the compiler's debugging."""
-    tree = ast.parse(_source())
-    return {*_names_in(tree), "TORCH_COMPILE_DEBUG", "TORCH_COMPILE_DEBUG_DIR", "TORCH_COMPILE_DISABLE"}
+    return {*_names_in(_tree()), "TORCH_COMPILE_DEBUG", "TORCH_COMPILE_DEBUG_DIR", "TORCH_COMPILE_DISABLE"}
 
 
 def is_read(variable: str) -> bool:
@@ -155,17 +153,16 @@ def is_read(variable: str) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _source() -> str:
-    return inspect.getsource(require("torch._inductor.config", "asking Inductor for its options"))
+def _tree() -> ast.Module:
+    return ast.parse(inspect.getsource(require("torch._inductor.config", "asking Inductor for its options")))
 
 
 @lru_cache(maxsize=1)
 def variables_by_option() -> dict[str, tuple[str, ...]]:
     """The variables that the right side of each assignment reads, also through a function of the module."""
-    tree = ast.parse(_source())
-    functions = {each.name: _names_in(each) for each in tree.body if isinstance(each, ast.FunctionDef)}
+    functions = {each.name: _names_in(each) for each in _tree().body if isinstance(each, ast.FunctionDef)}
     by_option: dict[str, tuple[str, ...]] = {}
-    for name, value in _assignments(tree.body):
+    for name, value in _assignments(_tree().body):
         called = [each.id for each in ast.walk(value) if isinstance(each, ast.Name)]
         names = [*_names_in(value), *(word for each in called for word in functions.get(each, []))]
         by_option[name] = tuple(dict.fromkeys(names))
@@ -188,7 +185,7 @@ def _default(name: str, value: Any, set_here: bool) -> Any:
 def _without_environment(name: str) -> Any:
     """Evaluate the right side of an option's assignment as if no environment variable were set."""
     module = require("torch._inductor.config", "asking Inductor for its options")
-    right = dict(_assignments(ast.parse(_source()).body))[name]
+    right = dict(_assignments(_tree().body))[name]
     code = compile(ast.Expression(right), str(module.__file__), "eval")  # torch's own, which has run before
     bare = SimpleNamespace(**{**vars(os), "environ": {}, "getenv": lambda _, default=None: default})
     return eval(code, {"os": bare}, _Names(module, bare))
@@ -299,12 +296,11 @@ class CompileMode:
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of `torch.compile`."""
-        keywords: dict[str, Any] = {"backend": self.backend}
-        if self.mode is not None:
-            keywords["mode"] = self.mode
-        if self.options:
-            keywords["options"] = dict(self.options)
-        return keywords
+        return {
+            "backend": self.backend,
+            **({} if self.mode is None else {"mode": self.mode}),
+            **({"options": dict(self.options)} if self.options else {}),
+        }
 
 
 def default_modes() -> list[CompileMode]:
@@ -367,9 +363,7 @@ def refusal(way: CompileMode) -> str:
 
 def effective_options(way: CompileMode) -> dict[str, Any]:
     """The options that this way of compiling sets, those of its mode included; empty for eager."""
-    if way.mode is not None:
-        return dict(mode_options().get(way.mode, {}))
-    return dict(way.options)
+    return dict(way.options if way.mode is None else mode_options().get(way.mode, {}))
 
 
 def uses_cudagraphs(way: CompileMode) -> bool:
@@ -389,13 +383,9 @@ def variables_of_process(way: CompileMode) -> dict[str, str]:
 
 def same_without_gpu(modes: Sequence[CompileMode], way: CompileMode) -> CompileMode | None:
     """An earlier way to compile that makes the same program on a CPU, where there are no CUDA graphs; None if none."""
-    own = _without_graphs(way)
-    for other in modes:
-        if other is way:
-            return None
-        if other.backend == way.backend and not way.eager and _without_graphs(other) == own:
-            return other
-    return None
+    earlier = itertools.takewhile(lambda other: other is not way, modes)
+    alike = (each for each in earlier if each.backend == way.backend and _without_graphs(each) == _without_graphs(way))
+    return None if way.eager else next(alike, None)
 
 
 def mode_options() -> dict[str, dict[str, Any]]:

@@ -37,9 +37,9 @@ import stat
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -117,21 +117,13 @@ def run_folder(cache_dir: Path, key: str, *, resume: bool) -> Iterator[RunFolder
         path = CodeFolder((Folder(cache_dir).ensure() / _FOLDER_NAME / key).absolute()).private()
     except OSError as error:
         _log.warning("%s keeps no compiled code (%s): %s", error.filename, error.strerror, _LOSS)
-        with _temporary_folder() as place:
-            yield RunFolder(place)
+        with contextlib.ExitStack() as undo:
+            undo.callback(TemporaryFolder.discard, place := TemporaryFolder.own())
+            yield RunFolder(_safe_folder(place, "TMPDIR"))
         return
     wait = "another process compares this model; waiting"
     with Folder(path.parent).locked(f"{path.name}.lock", waiting=lambda: _log.warning(wait)):
         yield RunFolder(path, resume=resume)
-
-
-@contextlib.contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    place = TemporaryFolder.own()
-    try:
-        yield _safe_folder(place, "TMPDIR")
-    finally:
-        TemporaryFolder.discard(place)
 
 
 def _safe_folder(path: Path, named_by: str) -> Path:
@@ -167,13 +159,12 @@ _TRACES = "torch_compile_debug"  # as torch names it
 _LIST = "collected.json"
 
 
-@dataclass(frozen=True)
-class _Earlier:
-    """Files of an earlier run: the comparison that collected them, hashes of all, and those that are there."""
+class _Earlier(NamedTuple):
+    """Files of an earlier run: the comparison that collected them, those listed, and those that are there."""
 
     comparison: str = ""
-    files: Mapping[str, str] = field(default_factory=dict)
-    there: tuple[str, ...] = ()
+    files: frozenset[str] = frozenset()
+    there: frozenset[str] = frozenset()
 
 
 class Collection:
@@ -192,7 +183,7 @@ class Collection:
         if (own := self._own(mode)) is None:
             return True
         earlier = _earlier_run(own)
-        return earlier.comparison == comparison and {*earlier.files} <= {*earlier.there}
+        return earlier.comparison == comparison and earlier.files <= earlier.there
 
     def variables(self, mode: CompileMode, place: Path) -> dict[str, str]:
         """Variables by which the compiler of a mode writes its traces into a folder of the comparison's own."""
@@ -227,7 +218,7 @@ def _earlier_run(own: Path) -> _Earlier:
         return _Earlier()
     except OSError as error:  # such as a link of another user's, behind which somebody's files lie
         raise SettingsError(f"{own} is not collected into: {error.strerror}", hint="name another folder") from error
-    there = tuple(_files(own))
+    there = frozenset(_files(own))
     comparison, files = "", {}
     with contextlib.suppress(OSError, DamagedError, KeyError, TypeError, ValueError):  # then nothing is listed
         content = Sealed.read(NamedFile(own / _LIST).read())
@@ -238,7 +229,7 @@ def _earlier_run(own: Path) -> _Earlier:
                 f"{own / name} is not what a run has collected, and would lie among what is collected now",
                 hint="collect into another folder, or remove it",
             )
-    return _Earlier(comparison, files, there)
+    return _Earlier(comparison, frozenset(files), there)
 
 
 def _remove_collected(own: Path) -> list[str]:
@@ -438,8 +429,8 @@ def _within(descriptor: int, place: str, latest_s: float) -> Iterator[_Visit]:
     visit = _Visit(place, descriptor, folders, files, strange)
     for name in os.listdir(descriptor):
         try:
-            state = os.lstat(name, dir_fd=descriptor)
-            if not _is_alike(state, os.fstat(descriptor)):
+            state, above = os.lstat(name, dir_fd=descriptor), os.fstat(descriptor)
+            if (state.st_uid, state.st_dev) != (above.st_uid, above.st_dev):  # another owner, or file system
                 strange.append(visit.below(name))
             elif stat.S_ISDIR(state.st_mode) and _can_hold(visit.below(name)):
                 with _open_file(name, visit, os.O_DIRECTORY) as below:
@@ -455,11 +446,6 @@ def _within(descriptor: int, place: str, latest_s: float) -> Iterator[_Visit]:
     if any(state.st_mtime > latest_s for state in files.values()):
         files.clear()  # files of one folder belong together
     yield visit
-
-
-def _is_alike(state: os.stat_result, above: os.stat_result) -> bool:
-    """Tell whether an entry has the owner of its folder, and lies on the same file system."""
-    return (state.st_uid, state.st_dev) == (above.st_uid, above.st_dev)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ import json
 import math
 import re
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
@@ -33,13 +34,12 @@ from triton_ops.base import NamedFile
 from triton_ops.exceptions import TargetError
 
 POST_FUSION = "ir_post_fusion.txt"
-_INDUCTOR_GRAPHS_HEAD = re.compile(r"^(?P<name>\w+): (?P<kind>\w*Node)\((?P<of>.*)\)\s*$")
-_FIELD = re.compile(r"^(?P<name>\w+)\.(?P<field>[\w.]+)(?:\[\d+\])? ?= ?(?P<rest>.*)$")
+_NODE = re.compile(r"^(?P<name>\w+): (?P<kind>\w*Node)\((?P<of>.*)\)[^\S\n]*$", re.MULTILINE)
+_FIELD = re.compile(r"^(?P<name>\w+)\.(?P<field>[\w.]+)(?:\[\d+\])? ?= ?(?P<first>.*)$", re.MULTILINE)
 _DEPENDENCY = re.compile(r"\w*Dep\((?:name=)?'(\w+)'")
 _NUMBERED = re.compile(r"\.(\d+)$")
 _NOTHING = "NopKernelSchedulerNode"
 _PART = "MultiOutput"  # one of the results of a call before
-_READS = ("unmet_dependencies", "met_dependencies")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,19 +70,16 @@ class GraphNode:
 
 def read_graph(text: str) -> tuple[GraphNode, ...]:
     """The nodes of a trace's text, in the order scheduled; a `TargetError` if there is none."""
-    nodes: list[GraphNode] = []
-    block: list[str] = []
+    heads: list[re.Match[str]] = []
     members: set[str] = set()
-    for line in text.splitlines():
-        match = _INDUCTOR_GRAPHS_HEAD.match(line)
-        if match is not None and match["name"] not in members:
-            nodes += _node(block)
-            block, members = [], _members_of(match["name"], match["kind"])
-        block.append(line)
-    nodes += _node(block)
-    if not nodes:
+    for head in _NODE.finditer(text):
+        if head["name"] not in members:
+            heads.append(head)
+            members = _members_of(head)
+    if not heads:
         raise TargetError("there is no scheduled node in it", hint=f"name an {POST_FUSION} of torch's trace folder")
-    return tuple(nodes)
+    ends = [*(head.start() for head in heads[1:]), len(text)]
+    return tuple(_node(head, text[head.end() : end]) for head, end in zip(heads, ends, strict=True))
 
 
 def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
@@ -120,56 +117,34 @@ def _names_of(files: Sequence[Path], path: Path) -> list[str]:
     return [part.as_posix() for part in below]
 
 
-def _members_of(name: str, kind: str) -> set[str]:
+def _members_of(head: re.Match[str]) -> set[str]:
     """Names of the members of a fused node, whose own texts follow."""
-    fused = any(word in kind for word in ("Fused", "Foreach", "Grouped"))
-    return set(re.findall(r"[a-z]+\d+", name)) if fused else set()
+    fused = any(word in head["kind"] for word in ("Fused", "Foreach", "Grouped"))
+    return set(re.findall(r"[a-z]+\d+", head["name"])) if fused else set()
 
 
-def _node(lines: Sequence[str]) -> list[GraphNode]:
-    head = _INDUCTOR_GRAPHS_HEAD.match(lines[0]) if lines else None
-    if head is None:
-        return []
-    fields: dict[str, str] = {}
-    kernels: list[str] = []
-    current = ""
-    for line in lines[1:]:
-        match = _FIELD.match(line)
-        if match is not None:
-            current = match["field"] if match["name"] == head["name"] else ""
-            if match["field"] == "node.kernel" and match["rest"].strip() != "None":
-                kernels.append(match["rest"].strip())
-        if current:
-            fields[current] = fields.get(current, "") + line
-    reads = [name for field in _READS for name in _DEPENDENCY.findall(fields.get(field, ""))]
-    members = _members_of(head["name"], head["kind"])
-    return [
-        GraphNode(
-            name=head["name"],
-            kind=head["kind"],
-            members=tuple(sorted(members, key=_number)) or (head["name"],),
-            reads=tuple(dict.fromkeys(reads)),
-            writes=tuple(dict.fromkeys(_DEPENDENCY.findall(fields.get("writes", "")))),
-            kernel=", ".join(dict.fromkeys(kernels)) or head["of"],
-        )
-    ]
-
-
-def _number(name: str) -> tuple[int, str]:
-    digits = re.sub(r"\D", "", name)
-    return int(digits or 0), name
+def _node(head: re.Match[str], block: str) -> GraphNode:
+    """The node with a head, from the fields below it, each of which reaches to the next."""
+    entries = list(_FIELD.finditer(block))
+    kernels = [entry["first"].strip() for entry in entries if entry["field"] == "node.kernel"]
+    buffers: dict[str, list[str]] = defaultdict(list)
+    for entry, after in zip_longest(entries, entries[1:]):
+        if entry["name"] == head["name"]:
+            text = block[entry.start() : after.start() if after else None]
+            buffers[entry["field"]] += _DEPENDENCY.findall(text)
+    members = sorted(_members_of(head), key=lambda name: (int(re.sub(r"\D", "", name)), name))
+    return GraphNode(
+        name=head["name"],
+        kind=head["kind"],
+        members=tuple(members) or (head["name"],),
+        reads=tuple(dict.fromkeys(buffers["unmet_dependencies"] + buffers["met_dependencies"])),
+        writes=tuple(dict.fromkeys(buffers["writes"])),
+        kernel=", ".join(dict.fromkeys(kernel for kernel in kernels if kernel != "None")) or head["of"],
+    )
 
 
 def _launches(nodes: Iterable[GraphNode]) -> int:
     return sum(node.launches for node in nodes)
-
-
-def _fusions(nodes: Iterable[GraphNode]) -> list[str]:
-    return ["+".join(node.members) for node in nodes if node.fused]
-
-
-def _kernels(nodes: Iterable[GraphNode]) -> list[str]:
-    return [f"{'+'.join(node.members)} ({node.kernel})" for node in nodes if node.launches]
 
 
 _WIDE, _HIGH, _ACROSS, _DOWN, _EDGE, _TITLE = 230, 46, 24, 44, 20, 34
@@ -205,24 +180,27 @@ def drawn(pictures: Iterable[Picture]) -> str:
 
 def layers(nodes: Sequence[GraphNode]) -> list[list[GraphNode]]:
     """The nodes by layer: each below all that it reads from, and sorted by where those stand."""
-    writer = {buffer: node.name for node in nodes for buffer in node.writes}
+    sources = _sources(nodes)
     depth: dict[str, int] = {}
+    stack: dict[int, list[GraphNode]] = defaultdict(list)
     for node in nodes:  # in the order scheduled, in which what is read comes first
-        above = [depth[writer[buffer]] for buffer in node.reads if writer.get(buffer) in depth]
-        depth[node.name] = 1 + max(above, default=-1)
-    stack: list[list[GraphNode]] = [[] for _ in range(1 + max(depth.values(), default=-1))]
-    for node in nodes:
+        depth[node.name] = 1 + max((depth.get(name, -1) for name in sources[node.name]), default=-1)
         stack[depth[node.name]].append(node)
-    column: dict[str, float] = {}
-    for layer in stack:
-        layer.sort(key=lambda node: _wanted(node, writer, column))
-        column.update({node.name: float(place) for place, node in enumerate(layer)})
-    return stack
+    column: dict[str, int] = {}
+    for _, layer in sorted(stack.items()):
+        layer.sort(key=lambda node: _middle([column[name] for name in sources[node.name] if name in column]))
+        column.update({node.name: place for place, node in enumerate(layer)})
+    return [layer for _, layer in sorted(stack.items())]
 
 
-def _wanted(node: GraphNode, writer: Mapping[str, str], column: Mapping[str, float]) -> float:
-    above = [column[writer[buffer]] for buffer in node.reads if writer.get(buffer) in column]
-    return statistics.fmean(above) if above else 0.0
+def _sources(nodes: Sequence[GraphNode]) -> dict[str, list[str]]:
+    """For each node the nodes that write what it reads, once for each buffer."""
+    writer = {buffer: node.name for node in nodes for buffer in node.writes}
+    return {node.name: [writer[buffer] for buffer in node.reads if buffer in writer] for node in nodes}
+
+
+def _middle(places: Sequence[int]) -> float:
+    return statistics.fmean(places) if places else 0.0
 
 
 def _graph(picture: Picture, left: float) -> tuple[int, int, list[str]]:
@@ -239,10 +217,8 @@ def _graph(picture: Picture, left: float) -> tuple[int, int, list[str]]:
             places[node.name] = (x, _TITLE + _EDGE + row * (_HIGH + _DOWN))
     heading = f"{title}: {_launches(nodes)} launches"
     drawing = [f'<text x="{left:.0f}" y="{_TITLE - 10}" font-weight="bold">{escape(heading)}</text>']
-    writer = {buffer: node.name for node in nodes for buffer in node.writes}
-    for node in nodes:
-        sources = dict.fromkeys(writer[buffer] for buffer in node.reads if buffer in writer)
-        drawing += [_edge(places[above], places[node.name]) for above in sources if above != node.name]
+    for name, sources in _sources(nodes).items():
+        drawing += [_edge(places[above], places[name]) for above in dict.fromkeys(sources) if above != name]
     drawing += [_box(node, places[node.name], (node.members, node.kernel) not in common) for node in nodes]
     return widest, len(stack), drawing
 
@@ -280,9 +256,6 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-_NONE: tuple[str, tuple[GraphNode, ...]] = ("", ())
-
-
 @dataclass(frozen=True)
 class GraphPair:
     """A graph of one program and its counterpart in another; title and nodes are empty where there is none."""
@@ -299,17 +272,13 @@ class GraphPair:
     @property
     def only(self) -> dict[str, tuple[list[str], list[str]]]:
         """The `fusions`, groups that were fused, and `kernels` that only the first or only the second has."""
-        both = {"fusions": [*map(_fusions, self.nodes)], "kernels": [*map(_kernels, self.nodes)]}
+        groups = [["+".join(node.members) for node in nodes if node.fused] for nodes in self.nodes]
+        kernels = [[f"{'+'.join(n.members)} ({n.kernel})" for n in nodes if n.launches] for nodes in self.nodes]
+        both = {"fusions": groups, "kernels": kernels}
         return {
             what: ([it for it in first if it not in second], [it for it in second if it not in first])
             for what, (first, second) in both.items()
         }
-
-    @property
-    def pictures(self) -> list[Picture]:
-        """Those that are there, each with its counterpart, from which it is told apart."""
-        sides = zip(self.titles, self.nodes, reversed(self.nodes), strict=True)
-        return [Picture(title, own, other) for title, own, other in sides if title]
 
     def __str__(self) -> str:
         first, second = (title or "no graph" for title in self.titles)
@@ -342,8 +311,8 @@ class GraphPairs:
         """Text on each pair of graphs, and on the sum of several."""
         lines = [str(pair) for pair in self.pairs]
         if len(self.pairs) > 1:
-            (own, other), titles = self.launches, zip(*(pair.titles for pair in self.pairs), strict=True)
-            graphs, graphs_there = (sum(map(bool, each)) for each in titles)
+            own, other = self.launches
+            graphs, graphs_there = (sum(bool(pair.titles[side]) for pair in self.pairs) for side in (0, 1))
             lines.append(f"all graphs, {graphs} against {graphs_there}: {own} launches against {other}")
         return lines
 
@@ -358,7 +327,8 @@ class GraphPairs:
 
     def svg(self) -> str:
         """The text of an SVG file with the graphs of each pair beside each other."""
-        return drawn(picture for pair in self.pairs for picture in pair.pictures)
+        sides = [side for pair in self.pairs for side in zip(pair.titles, pair.nodes, pair.nodes[::-1], strict=True)]
+        return drawn(Picture(title, own, other) for title, own, other in sides if title)
 
 
 @dataclass(frozen=True)
@@ -367,11 +337,6 @@ class ProgramGraphs:
 
     path: Path
     graphs: Mapping[str, Sequence[GraphNode]]
-
-    @classmethod
-    def read(cls, path: Path) -> ProgramGraphs:
-        """The graphs of a trace, or of every trace below a folder; it raises as `graphs_in`."""
-        return cls(path, graphs_in(path))
 
     def beside(self, other: ProgramGraphs) -> GraphPairs:
         """These graphs and those of another program in pairs, in their order.
@@ -382,7 +347,7 @@ class ProgramGraphs:
         if heads[0] == heads[1]:
             heads = [str(self.path), str(other.path)]
         pairs = []
-        for (one, own), (another, there) in zip_longest(self.graphs.items(), other.graphs.items(), fillvalue=_NONE):
+        for (one, own), (another, there) in zip_longest(self.graphs.items(), other.graphs.items(), fillvalue=("", ())):
             titles = (f"{heads[0]} {one}" if one else "", f"{heads[1]} {another}" if another else "")
             pairs.append(GraphPair(titles, (own, there)))
         return GraphPairs(tuple(pairs))
@@ -410,11 +375,17 @@ _ENDED = re.compile(
 _TORCHS = re.compile(r"^(\[rank\d+\]: ?)?[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\.py:\d+\]")  # of any log of torch
 _STATS = "Autotune Choices Stats:"
 _HEAD = re.compile(r"^.*?\[__(?P<artefact>\w+)\]\s?(?:\[[^\]\s]*\]\s?)*(?P<text>.*)$")
-_RECORDING = re.compile(r"(?<!Re-)\bRecording function=")
-_RERECORDING = re.compile(r"Re-recording function=.*?reason=(?P<why>.*)$")
-_SKIP = re.compile(r"\bskipping cudagraphs? due to (?P<why>.*)$")
-_RECOMPILING = re.compile(r"Recompiling function (?P<what>.+)$")
+_EVENTS = {
+    "recordings": re.compile(r"(?<!Re-)\bRecording function=(?P<what>)"),
+    "rerecorded": re.compile(r"Re-recording function=.*?reason=(?P<what>.*)$"),
+    "skipped": re.compile(r"\bskipping cudagraphs? due to (?P<what>.*)$"),
+    "recompiled": re.compile(r"Recompiling function (?P<what>.+)$"),
+}
 
+_SOURCE = re.compile(
+    r"(?P<aten>decompose|_?mkl|_linear|onednn|(?:(?:bias_)?addmm|b?mm|baddbmm|convolution|_scaled_mm|_int_mm|linear)$)"
+    "|(?P<triton>triton)|(?P<cpp>cpp)|(?P<cutlass>cutlass)|(?P<ck>ck)"
+)
 _PRODUCTS = ("mm", "addmm")
 _SHAPE = re.compile(r"\d+(?:x\d+)+")
 
@@ -430,11 +401,8 @@ class AutotuneChoice:
     @property
     def source(self) -> str:
         """Its origin: `aten`, `triton`, `cpp`, `cutlass`, `ck`, or `other`."""
-        name = self.name.lower()
-        prefixes = {"triton": "triton", "cpp": "cpp", "cutlass": "cutlass", "ck": "ck", "decompose": "aten"}
-        origin = next((source for start, source in prefixes.items() if name.startswith(start)), "other")
-        plain = {"mm", "addmm", "bmm", "baddbmm", "bias_addmm", "convolution", "_scaled_mm", "_int_mm", "linear"}
-        return "aten" if name in plain or name.startswith(("mkl", "_mkl", "_linear", "onednn")) else origin
+        match = _SOURCE.match(self.name.lower())
+        return (match and match.lastgroup) or "other"
 
 
 class ProductShape(NamedTuple):
@@ -463,12 +431,6 @@ class AutotuneTable:
     precompile_s: float | None = None
     count: int | None = None  # how many candidates there were; None if that was not said
     stats: dict[str, Any] = field(default_factory=dict, hash=False)
-
-    @property
-    def winner(self) -> AutotuneChoice | None:
-        """The fastest candidate that worked."""
-        timed = [(choice.ms, place) for place, choice in enumerate(self.choices) if choice.ms is not None]
-        return self.choices[min(timed)[1]] if timed else None
 
     @property
     def product(self) -> ProductShape | None:
@@ -509,32 +471,25 @@ class CompilerLog:
     def read(cls, lines: Iterable[str]) -> CompilerLog:
         """Read the lines of a log; lines of other programs between them do no harm."""
         log_lines = [line.rstrip("\n") for line in lines]
-        heads = [_head_and_text(line) for line in log_lines]
-        texts = [text for _, text in heads]
+        heads = [_HEAD.match(line) for line in log_lines]
+        texts = [line if head is None else head["text"] for head, line in zip(heads, log_lines, strict=True)]
+        hints = [head["text"] for head in heads if head is not None and head["artefact"] == "perf_hints"]
+        events = {
+            name: tuple(match["what"].strip() for text in texts if (match := pattern.search(text)))
+            for name, pattern in _EVENTS.items()
+        }
         return cls(
             tables=tuple(_tables(log_lines)),
-            recordings=sum(bool(_RECORDING.search(text)) for text in texts),
-            rerecorded=_matches(_RERECORDING, texts, "why"),
-            skipped=_matches(_SKIP, texts, "why"),
-            recompiled=_matches(_RECOMPILING, texts, "what"),
-            hints=tuple(text for artefact, text in heads if artefact == "perf_hints" and text.strip()),
+            recordings=len(events.pop("recordings")),
+            **events,
+            hints=tuple(hint for hint in hints if hint.strip()),
             lines=sum(map(_is_torchs, log_lines)),
         )
 
 
 def _is_torchs(line: str) -> bool:
-    patterns = (_TORCHS, _HEAD, _TABLE, _ENDED, _RECORDING, _RERECORDING, _SKIP, _RECOMPILING)
+    patterns = (_TORCHS, _HEAD, _TABLE, _ENDED, *_EVENTS.values())
     return _STATS in line or any(pattern.search(line) for pattern in patterns)
-
-
-def _head_and_text(line: str) -> tuple[str, str]:
-    """The artefact of a log line, empty if it names none, and its text."""
-    match = _HEAD.match(line)
-    return (match["artefact"], match["text"]) if match else ("", line)
-
-
-def _matches(pattern: re.Pattern[str], texts: Iterable[str], group: str) -> tuple[str, ...]:
-    return tuple(match[group].strip() for text in texts if (match := pattern.search(text)))
 
 
 def _tables(lines: Sequence[str]) -> Iterator[AutotuneTable]:
@@ -554,7 +509,8 @@ def _table(head: re.Match[str], below: Sequence[str], stats: dict[str, Any]) -> 
         if line.startswith("dtypes:"):
             dtypes = line.partition(":")[2].strip()
         elif (match := _CHOICE.match(line)) is not None:
-            choices.append(AutotuneChoice(match["name"], _ms(match["ms"]), match["what"].strip()))
+            ms = None if match["ms"] in ("inf", "nan") else float(match["ms"])
+            choices.append(AutotuneChoice(match["name"], ms, match["what"].strip()))
         elif (end := _ENDED.search(line)) is not None or _TABLE.search(line):
             break
     return AutotuneTable(
@@ -567,10 +523,6 @@ def _table(head: re.Match[str], below: Sequence[str], stats: dict[str, Any]) -> 
         count=int(end["count"]) if end and end["count"] else None,
         stats=stats,
     )
-
-
-def _ms(text: str) -> float | None:
-    return None if text in ("inf", "nan") else float(text)
 
 
 def _stats(lines: Sequence[str]) -> dict[str, Any]:

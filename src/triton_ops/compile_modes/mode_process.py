@@ -276,7 +276,9 @@ class ModeStation:
             took_s += time.perf_counter() - start
             fault = verification.fault(number, results)
             if fault and not self._mode.eager:
-                raise CandidateError(Status.WRONG, _fault_text(fault, number, len(self._workload.calls)))
+                where = f"call {number}: " if len(self._workload.calls) > 1 else ""
+                what = "the output, the gradients, the buffers or the inputs after the call are wrong"
+                raise CandidateError(Status.WRONG, f"{where}{what}: {fault}")
             errors.append(verification.error(number, results))
             del results  # memory of a recorded graph must not be held during the next call
         self._first_s = self._first_s or took_s
@@ -368,11 +370,6 @@ def failure_of(error: BaseException) -> CandidateError:
     inner = getattr(error, "inner_exception", None)
     status = CandidateError.of(error, Status.COMPILE if compiling else Status.RUNTIME).status
     return CandidateError(status, CandidateError.one_line(inner if isinstance(inner, BaseException) else error))
-
-
-def _fault_text(fault: str, number: int, of: int) -> str:
-    where = f"call {number}: " if of > 1 else ""
-    return f"{where}the output, the gradients, the buffers or the inputs after the call are wrong: {fault}"
 
 
 _MOST_LINES = 20_000
@@ -514,11 +511,10 @@ class ModeRounds:
     rng: random.Random
 
     def screen(self, process: ModeProcess, eager: ModeProcess) -> None:
-        """Time a mode beside eager in a few rounds; eager's loss is the mode's."""
+        """Time a mode beside eager in a few rounds; they have no ratio if one of them is lost."""
         arms = [each.enter() for each in dict.fromkeys((process, eager))]
         Rounds(timer=self._timer, rng=self.rng).run(arms, _SCREENING_ROUNDS)
-        process.arm.error = process.arm.error or eager.arm.error
-        if not process.loss:
+        if not (process.loss or eager.loss):
             process.compared_with(eager)
 
     def race(self, eager: ModeProcess, others: Sequence[ModeProcess], seconds: float) -> ModeProcess:
@@ -566,8 +562,7 @@ class ModeRounds:
         return 1 / centre if outcome.verdict == "faster" else None, text
 
     def _guarded(self) -> Rounds:
-        rounds, _ = Rounds.guarded(self._timer, self.device_name, rng=self.rng)
-        return rounds
+        return Rounds.guarded(self._timer, self.device_name, rng=self.rng)[0]
 
     @cached_property
     def _timer(self) -> HostTimer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -159,7 +160,7 @@ class CompileReport:
             "device": self.device,
             "modes": rows,
             "recommended": self.recommended,
-            "culprit": None if self.culprit is None else _plain(self.culprit),
+            "culprit": _plain(self.culprit),
         }
         if details:
             rest = {row.name: {k: v for k, v in _plain(row).items() if k not in _DOCUMENTED} for row in self.modes}
@@ -178,31 +179,19 @@ _LONGEST_LIST = 20
 _PROTOCOL_CALLS = 50
 
 
-@dataclass(frozen=True)
-class FirstCalls:
-    """The seconds of the first calls, in order, each waited for to its end, and what they tell."""
+def first_calls(calls_s: Sequence[float]) -> dict[str, float]:
+    """The figures of a row that the seconds of its first calls tell, in order, each waited for to its end.
 
-    calls_s: tuple[float, ...]
-
-    @property
-    def first_s(self) -> float:
-        """Seconds of the first call, in which most is compiled."""
-        return self.calls_s[0] if self.calls_s else 0.0
-
-    @property
-    def steady_s(self) -> float:
-        """Seconds of a call when nothing is compiled or recorded any more: the median of the last two."""
-        return statistics.median(self.calls_s[-2:]) if self.calls_s else 0.0
-
-    @property
-    def one_off_s(self) -> float:
-        """Seconds that are paid once: how much longer the first calls took than steady ones would have."""
-        return sum(max(each - self.steady_s, 0.0) for each in self.calls_s)
-
-    def naive_ms(self) -> float:
-        """The mean, in milliseconds, that 50 calls after a single warm-up call would show."""
-        later = list(self.calls_s[1 : _PROTOCOL_CALLS + 1])
-        return 1e3 * (sum(later) + (_PROTOCOL_CALLS - len(later)) * self.steady_s) / _PROTOCOL_CALLS
+    A steady call is the median of the last two. `one_off_s` is how much longer the first calls took than steady ones
+    would have.
+    """
+    steady_s = statistics.median(calls_s[-2:]) if calls_s else 0.0
+    later = calls_s[1 : _PROTOCOL_CALLS + 1]
+    return {
+        "first_call_s": calls_s[0] if calls_s else 0.0,
+        "one_off_s": sum(max(each - steady_s, 0.0) for each in calls_s),
+        "naive_ms": 1e3 * (sum(later) + (_PROTOCOL_CALLS - len(later)) * steady_s) / _PROTOCOL_CALLS,
+    }
 
 
 def break_even(one_off_s: float, eager_ms: float, own_ms: float) -> float:
@@ -213,13 +202,14 @@ def break_even(one_off_s: float, eager_ms: float, own_ms: float) -> float:
 
 def row_of(process: ModeProcess, eager: ModeProcess) -> ModeResult:
     """The row of a mode that was timed."""
-    loaded, arm, first = process.loaded, process.arm, FirstCalls(process.loaded.calls_s)
+    loaded, arm, first = process.loaded, process.arm, first_calls(process.loaded.calls_s)
     times = Measurement(tuple(arm.samples_ms), "wall", max(len(arm.visits), 1))
     same = process is eager
     own_ms = times.median_ms
     log = CompilerLog.read(process.earlier or process.lines)
     figures = {each.name: getattr(loaded, each.name) for each in fields(ModeResult) if hasattr(loaded, each.name)}
     of_log = {name: getattr(log, name)[:_LONGEST_LIST] for name in ("rerecorded", "skipped", "hints")}
+    figures |= {**first, "one_off_s": 0.0} if same else first
     figures |= {"recordings": log.recordings, "recompiles": len(log.recompiled), "tables": log.tables, **of_log}
     return ModeResult(
         name=process.mode.name,
@@ -230,10 +220,7 @@ def row_of(process: ModeProcess, eager: ModeProcess) -> ModeResult:
         p20_ms=times.p20_ms,
         p80_ms=times.p80_ms,
         relative=process.relative,
-        first_call_s=first.first_s,
-        one_off_s=0.0 if same else first.one_off_s,
-        naive_ms=first.naive_ms(),
-        break_even_calls=0.0 if same else break_even(first.one_off_s, own_ms / max(process.relative, 1e-9), own_ms),
+        break_even_calls=0.0 if same else break_even(first["one_off_s"], own_ms / max(process.relative, 1e-9), own_ms),
         by_call_ms=tuple(statistics.median(each) for each in process.samples_ms if each),
         options=effective_options(process.mode),
         **figures,
@@ -326,12 +313,11 @@ def variations(way: CompileMode, options: Mapping[str, Any], values: Mapping[str
 
 
 def _pairs(rows: Sequence[ModeResult]) -> Iterator[tuple[ModeResult, ModeResult, str]]:
-    for slow in rows:
-        for fast in rows:
-            names = {*slow.options, *fast.options}
-            differing = [n for n in names if slow.options.get(n, _SAME) != fast.options.get(n, _SAME)]
-            if len(differing) == 1:
-                yield slow, fast, differing[0]
+    for slow, fast in itertools.permutations(rows, 2):
+        names = {*slow.options, *fast.options}
+        differing = [n for n in names if slow.options.get(n, _SAME) != fast.options.get(n, _SAME)]
+        if len(differing) == 1:
+            yield slow, fast, differing[0]
 
 
 def _slower_than_untuned(row: ModeResult, by_name: Mapping[str, ModeResult]) -> str:
@@ -382,9 +368,7 @@ def _trap(row: ModeResult) -> str:
 
 def _apart(slow: ModeResult, fast: ModeResult) -> bool:
     """Tell whether four fifths of the samples of each lie apart from the other's four fifths: noise is no culprit."""
-    if slow.p20_ms is None or fast.p80_ms is None:
-        return True
-    return slow.p20_ms > fast.p80_ms
+    return slow.p20_ms is None or fast.p80_ms is None or slow.p20_ms > fast.p80_ms
 
 
 def _time(row: ModeResult) -> float:

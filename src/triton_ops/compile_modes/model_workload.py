@@ -144,7 +144,7 @@ def _call(inputs: Any) -> Arguments:
 def _check_devices(workload: ModelWorkload) -> None:
     """Raise unless all tensors are on one device; scalars of the CPU go with any."""
     home = workload.device_name
-    tensors = [(name, tensor) for name, tensor in {**workload.parameters, **workload.buffers}.items()]
+    tensors = [*{**workload.parameters, **workload.buffers}.items()]
     for number, call in enumerate(workload.calls):
         tensors += [(f"input {place} of call {number}", tensor) for place, tensor in enumerate(call.tensors())]
     for name, tensor in tensors:
@@ -192,7 +192,7 @@ class ModelRunner:
             return self._function(*call.positional, **call.keyword)
         for parameter in self._parameters:
             parameter.grad = None
-        loss = self._loss(self._function(*call.positional, **call.keyword))
+        loss = self._loss(self._function(*call.positional, **call.keyword))  # holds no output while it goes backward
         loss.backward()
         return loss
 
@@ -200,7 +200,7 @@ class ModelRunner:
         """Everything that a call computes and changes; the model's buffers and the inputs are as before afterwards."""
         buffers = self._workload.buffers
         before, arguments = Protection(buffers.values()), call.map(copied)
-        output = self(arguments) if not self.training else self._trained(arguments)
+        output = self._trained(arguments) if self.training else self(arguments)
         results = [ReferenceResults.kept(each) for each in gathered(output, self._gradients(), buffers, arguments)]
         before.restore()
         return results
@@ -342,11 +342,9 @@ def _widened(tensor: Any) -> Any:
 
 def _size(tensor: Any) -> float | None:
     """The root mean square of a gradient; None of none."""
-    return (
-        float(tensor.detach().double().square().mean().sqrt())
-        if Arguments.is_tensor(tensor) and tensor.numel()
-        else None
-    )
+    if not Arguments.is_tensor(tensor) or not tensor.numel():
+        return None
+    return float(tensor.detach().double().square().mean().sqrt())
 
 
 def _louder(results: Sequence[Any], noise: Mapping[str, float]) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from threading import RLock
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from triton_ops.backend import TritonKernel
 from triton_ops.base import canonical_json, fingerprint, require
@@ -28,9 +28,6 @@ from triton_ops.exceptions import SettingsError
 
 SPACE = "triton_ops"
 _OPEN = {"num_ctas": 1, "maxnreg": None, "ir_override": None}  # options of a `triton.Config` that ask for nothing
-Kept: TypeAlias = Callable[[Mapping[str, Any], Sequence[Any]], tuple[list[Any], dict[str, Any]]]
-"""From the inputs by name and the outputs of an operator: tensors to keep for its gradient, and its other values."""
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _guard = RLock()
@@ -40,13 +37,16 @@ _guard = RLock()
 class Gradient:
     """The gradient of a public function: `inputs` are those that have one, in the order of the function's results.
 
-    `function` is as of `differentiable`, with further values by name, whose schema is `values`, such as `float eps`.
+    `function` is as of `differentiable`, with further inputs by name, whose schema is `values`, such as `float eps`.
+    Where torch traces, its tensors are the inputs that `kept` names, but for those that are None, and the `results` if
+    these are asked for.
     """
 
     inputs: tuple[str, ...]
     function: Callable[..., Sequence[Any]]
     values: str = ""
-    kept: Kept
+    kept: tuple[str, ...] = ()
+    results: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +94,10 @@ class Operator:
         if gradient is not None:
             parameters = inspect.signature(self.run).parameters.values()
             named = {each.name: each.default for each in parameters} | dict(zip(self.names, inputs, strict=False))
-            tensors, ctx.values = gradient.kept(named, output if isinstance(output, (tuple, list)) else (output,))
-            ctx.save_for_backward(*tensors)
+            ctx.values = [named[name] for name in _names(f"({gradient.values})")]
+            results = output if isinstance(output, (tuple, list)) else (output,)
+            tensors = [named[name] for name in gradient.kept if named[name] is not None]
+            ctx.save_for_backward(*tensors, *(results if gradient.results else ()))
 
     def _backward(self, ctx: Any, grad: Any, *_others: Any) -> tuple[Any, ...]:
         """The gradients of the inputs that torch has passed on; it leaves out those at the end that have defaults."""
@@ -103,7 +105,7 @@ class Operator:
         inputs = self.gradient.inputs if self.gradient is not None else ()
         needed = [wanted.get(name, False) for name in inputs]
         operator = getattr(require("torch", "torch.compile").ops.triton_ops, f"{self.name}_backward")
-        gradients = operator(list(ctx.saved_tensors), grad, needed, *ctx.values.values())
+        gradients = operator(list(ctx.saved_tensors), grad, needed, *ctx.values)
         grads = dict(zip(inputs, gradients, strict=True))
         return tuple(grads[name] if name in grads and needs else None for name, needs in wanted.items())
 

@@ -486,7 +486,8 @@ class _LastComparison:
         if (difference := self.wrong.get(config)) is not None:
             return difference.trial(config, trial.resources, trial.compile_s)
         if arm.error is not None:
-            return Trial(config, Status.RUNTIME, error=CandidateError.one_line(arm.error), resources=trial.resources)
+            failure = CandidateError.of(arm.error, Status.RUNTIME)
+            return Trial(config, failure.status, error=str(failure), resources=trial.resources)
         return replace(trial, final=arm.measurement(self.rounds.timer.mode)) if arm.visits else trial
 
 

@@ -1,9 +1,9 @@
 """The shipped kernels: one folder per kernel, imported when it is asked for.
 
-Every folder has the same files: `kernel` (Triton code and grid), `problems` (arguments, work, named shapes and config
-spaces), `reference` (plain PyTorch), and `__init__` with the public function, the checks of its arguments and the
-`operation` for tuners. Where a kernel has a gradient, `backward` has it, an operation of its own. The import of this
-package imports neither torch nor Triton.
+Every folder has the same files: `kernel` (Triton code and grid), `problems` (arguments, work, named shapes, config
+spaces, and the reference in plain PyTorch), and `__init__` with the public function, the checks of its arguments and
+the `operation` for tuners. Where a kernel has a gradient, `backward` has it, an operation of its own. The import of
+this package imports neither torch nor Triton.
 
 The folder `winners` holds the winners that come with the package: a lockfile for each device.
 """

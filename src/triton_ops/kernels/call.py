@@ -27,7 +27,7 @@ from triton_ops.exceptions import (
     UnsupportedDtypeError,
 )
 from triton_ops.space import Config, Tunable
-from triton_ops.values import contiguous_stride, is_fake
+from triton_ops.values import TensorSpec, contiguous_stride, is_fake
 
 Forward: TypeAlias = Callable[[bool], tuple[Any, Sequence[Any]]]
 """Runs the kernel; told whether a gradient will be asked for. Returns the result, and the tensors to keep for it.
@@ -210,18 +210,25 @@ class ShippedKernel:
 
     @classmethod
     def of(
-        cls, name: str, kernel: Kernel, problems: ModuleType, reference: Callable[..., Any],
-        fits: Callable[[Config, Mapping[str, Any], bool], Config] | None = None, *, gradient: bool = False,
+        cls, name: str, kernel: Kernel, problems: ModuleType,
+        fits: Callable[[Config, Mapping[str, Any], bool], Config] | None = None, *, part: str = "",
     ) -> ShippedKernel:  # fmt: skip
-        """The kernel that a file `problems` declares; what belongs to a gradient is called `gradient_…` there."""
-        part = "gradient_" if gradient else ""
+        """The kernel that a file `problems` declares; what belongs to a `part` of it, as `gradient`, begins with that.
+
+        The reference is called as the kernel. A part has its own space and arguments, and shares what it lacks.
+        """
         named = vars(problems)
+
+        def of_part(what: str) -> Any:
+            own = f"{part}_{what}"
+            return named.get(own.upper() if what.isupper() else own, named[what])
+
         operation = Operation(
-            name, kernel, named["gradient_space" if gradient else "config_space"], named[f"{part}arguments"],
-            reference=reference, work=named[f"{part}work"], dtypes=problems.DTYPES,
-            problems=named.get(f"{part.upper()}PROBLEMS", problems.PROBLEMS), device="cuda",
+            name, kernel, named[f"{part or 'config'}_space"], of_part("arguments"), device="cuda",
+            reference=named[f"{name}_reference"], work=of_part("work"), dtypes=problems.DTYPES,
+            problems=of_part("PROBLEMS"),
         )  # fmt: skip
-        return cls(operation, named[f"{part.upper()}OWN"], fits)
+        return cls(operation, of_part("OWN"), fits)
 
     def run(
         self, values: Mapping[str, Any], device: Any, config: Mapping[str, Any] | None = None, tune: bool = False,
@@ -384,7 +391,12 @@ def check_constant(tensors: Mapping[str, Any], kernel: str) -> None:
 
 
 def precision_of(tensor: Any) -> str:
-    """The multiplication of float32, `ieee` or `tf32`; other dtypes have one way, which is called `tf32` too."""
+    """The multiplication of float32, `ieee` or `tf32`; other dtypes have one way, which is called `tf32` too.
+
+    For what describes a tensor it is that of torch's default.
+    """
+    if isinstance(tensor, TensorSpec):
+        return "ieee" if tensor.dtype == "float32" else "tf32"
     torch = require("torch", "running a kernel")
     exact = tensor.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
     return "ieee" if exact else "tf32"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -136,14 +136,9 @@ def linear_gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool]) ->
     )
 
 
-def _saved_values(inputs: Mapping[str, Any], _results: Any) -> tuple[list[Any], dict[str, Any]]:
-    """The values for the gradient, where torch traces: tensors, and others by name."""
-    return [inputs["x"], inputs["weight"]], {}
-
-
 @compilable(
     "(Tensor x, Tensor weight, Tensor? bias=None, bool fast_accum=False) -> Tensor",
-    gradient=Gradient(inputs=("x", "weight", "bias"), function=linear_gradient, kept=_saved_values),
+    gradient=Gradient(inputs=("x", "weight", "bias"), function=linear_gradient, kept=("x", "weight")),
 )
 def fp8_linear(x: Any, weight: Any, bias: Any = None, fast_accum: bool = False) -> Any:
     """X @ weight.T + bias with both factors in E4M3, as `FP8Linear` computes it; the weight's codes are kept.

@@ -97,6 +97,19 @@ def check_loads(config: Mapping[str, Any], possible: Callable[[], bool], need: s
         )
 
 
+def strides_of(tensor: Any) -> tuple[int, ...]:
+    """The strides of a tensor, or of what describes one, in elements."""
+    return tensor.strides if isinstance(tensor, TensorSpec) else tensor.stride()
+
+
+def reached_strides(**tensors: Any) -> list[tuple[int, ...]]:
+    """The strides of tensors, or of what describes them; raises as `check_reach`."""
+    strides = {name: strides_of(tensor) for name, tensor in tensors.items()}
+    for name, stride in strides.items():
+        check_reach(name, tuple(tensors[name].shape), stride)
+    return list(strides.values())
+
+
 def check_reach(name: str, shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
     """Check that no two elements of one tile lie 2^31 or more elements apart."""
     reach = sum((min(n, _LARGEST_TILE) - 1) * step for n, step in zip(shape, stride, strict=True))

@@ -408,7 +408,7 @@ class TuneOptions:
     @classmethod
     def check_names(cls, names: Iterable[str], takes: str, listed: str) -> None:
         """Raise a `SettingsError`, in these words, for what is no option that many calls of `tune` may share."""
-        known = {*cls.__dataclass_fields__, *cls.OF_A_CALL}
+        known = {*(each.name for each in fields(cls)), *cls.OF_A_CALL}
         if unknown := sorted({*names} - known):
             raise SettingsError(
                 f"{takes} no option {', '.join(unknown)}", hint=f"{listed} are {', '.join(sorted(known))}"

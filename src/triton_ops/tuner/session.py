@@ -55,8 +55,8 @@ _refused: set[Any] = set()
 
 def call_of(problem: TuneProblem, options: TuneOptions) -> Any:
     """The place of a call in this process; None if it cannot be told in a moment."""
-    if (listed := _space(problem.space)) is None:
-        return None
+    if not isinstance(problem.args, (tuple, list)) or (listed := _space(problem.space)) is None:
+        return None  # whatever else `args` is, a generator say, is refused before it is iterated over
     rest = problem.shape, problem.dtype, problem.device, problem.reference, problem.tolerance, problem.check
     where = (*settings.named_folder_and_effort(), TorchDevice.current_name())
     more = id(problem.target), listed, *rest, problem.cold, options, where

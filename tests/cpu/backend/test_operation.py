@@ -51,6 +51,19 @@ def test_what_is_no_sequence_no_mapping_or_no_patience_is_refused(wrong, error, 
         tune(lambda *, a: None, space={"a": [1]}, device="cpu", keep=False, **wrong)
 
 
+class Endless:
+    """Something that can be iterated over, without an end, as a JIT function of Triton can."""
+
+    def __getitem__(self, place):
+        return place
+
+
+@pytest.mark.parametrize("args", [(value for value in [1]), Endless()])
+def test_what_is_no_sequence_is_refused_before_it_is_iterated_over(args, tmp_path):
+    with pytest.raises(KernelTypeError, match="it must be a tuple or a list of arguments"):
+        tune(lambda x, *, a: None, args, space={"a": [1]}, device="cpu", cache_dir=tmp_path)
+
+
 def test_a_tensor_is_no_sequence_of_arguments():
     torch = pytest.importorskip("torch")
     for call in (lambda x: tune(torch.sin, x, space={"a": [1]}), lambda x: compare(torch.sin, torch.cos, args=x)):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_ops import SettingsError, Status
+from triton_ops import SettingsError, Status, TuningFailedError
 from triton_ops.backend import CandidateError
 from triton_ops.compile_modes import comparing_modes as comparing
 from triton_ops.compile_modes import mode_process
@@ -170,6 +170,23 @@ def test_modes_that_fail_are_rows_and_the_rest_goes_on(compared):
     }  # fmt: skip
     assert "SIGSEGV" in report.mode("max-autotune-no-cudagraphs").reason
     assert report.recommended == "reduce-overhead"
+
+
+def test_eager_that_is_lost_is_blamed_for_itself(compared):
+    """It is screened alone, then beside each mode; what was timed before stays."""
+    lost = machine()
+    lost.dies_after["eager"] = 2
+    with pytest.raises(TuningFailedError, match=r"does not run as it is: crash: its process was killed by SIGSEGV"):
+        compared(lost)
+    later = machine()
+    later.dies_after["eager"] = 8
+    report, _ = compared(later)
+    rows = {row.name: row for row in report.modes}
+    assert [str(row.status) for row in rows.values()] == ["crash", "ok", "deferred", "deferred", "deferred"]
+    assert rows["reduce-overhead"].reason == (
+        "eager, beside which it is timed, was lost: its process was killed by SIGSEGV during its call"
+    )
+    assert report.recommended == "eager"
 
 
 def test_at_most_four_models_wait_beside_eager(compared):

@@ -15,7 +15,7 @@ from triton_ops.compile_modes import CompileReport
 from triton_ops.compile_modes.backends import option_values
 from triton_ops.compile_modes.compile_mode import CUDAGRAPHS, as_mode, effective_options
 from triton_ops.compile_modes.mode_process import is_steady
-from triton_ops.compile_modes.mode_report import FirstCalls, ModeResult, break_even, culprit_of, variations, verdicts
+from triton_ops.compile_modes.mode_report import ModeResult, break_even, culprit_of, first_calls, variations, verdicts
 
 TUNED = {"max_autotune": True, "coordinate_descent_tuning": True}
 SECONDS = st.floats(1e-6, 1e3)
@@ -37,17 +37,15 @@ def documents_rows(slow_ms=3.251, **more):
 
 
 def test_one_off_seconds_are_told_from_steady_ones():
-    first = FirstCalls((20.0, 0.157, 0.0001, 0.0001))
-    assert first.first_s == 20.0
-    assert first.steady_s == 0.0001
-    assert first.one_off_s == pytest.approx(20.1568)
-    assert first.naive_ms() == pytest.approx((157 + 49 * 0.1) / 50), "the mean of 50 calls after one warm-up call"
+    first = first_calls((20.0, 0.157, 0.0001, 0.0001))
+    assert first["first_call_s"] == 20.0
+    assert first["one_off_s"] == pytest.approx(20.1568)
+    assert first["naive_ms"] == pytest.approx((157 + 49 * 0.1) / 50), "the mean of 50 calls after one warm-up call"
 
 
 @given(st.lists(SECONDS, min_size=1, max_size=20))
 def test_one_off_seconds_are_never_negative(calls_s):
-    first = FirstCalls(tuple(calls_s))
-    assert 0 <= first.one_off_s <= sum(calls_s) + 1e-6
+    assert 0 <= first_calls(calls_s)["one_off_s"] <= sum(calls_s) + 1e-6
 
 
 def test_calls_are_made_until_they_are_steady():
@@ -91,7 +89,7 @@ def test_a_slow_tuned_mode_is_flagged_with_its_ratio_and_what_to_use_instead():
 
 def test_a_mean_that_holds_the_recording_is_told_from_steady_times():
     calls_s = (20.0, 0.157, 0.0001, 0.0001)
-    naive = FirstCalls(calls_s).naive_ms()
+    naive = first_calls(calls_s)["naive_ms"]
     (said,) = verdicts(documents_rows(0.113, calls_s=calls_s, naive_ms=naive, recordings=1))
     assert "at call 2" in said
     assert "would show 3.238 ms" in said

@@ -130,6 +130,20 @@ def test_a_finalist_that_dies_in_the_race_is_found_and_the_others_race_again(cap
     assert (dead.config["deadly"], dead.status) == (True, Status.CRASH)
 
 
+def test_a_finalist_that_fails_in_the_race_ends_as_in_its_trial():
+    launches = []
+
+    def grows(*, ms, leaks):
+        launches.extend([None] * leaks)
+        if leaks and len(launches) > 30:
+            raise MemoryError("planted")
+        time.sleep(ms * 1e-3)
+
+    result = tune(grows, space=[{"ms": 3.0, "leaks": 0}, {"ms": 2.9, "leaks": 1}], device="cpu", isolate=False)
+    (failed,) = (trial for trial in result.trials if not trial.ok)
+    assert (failed.status, failed.error) == (Status.RESOURCES, "MemoryError: planted")
+
+
 def test_a_function_that_no_module_holds_is_sent_by_value():
     offset = 3
 

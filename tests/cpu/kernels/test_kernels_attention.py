@@ -18,8 +18,13 @@ from triton_ops.kernels.attention import AttentionExtents, _forward, operation
 from triton_ops.kernels.attention.backward import gradient
 from triton_ops.kernels.attention.backward import operation as backward_operation
 from triton_ops.kernels.attention.kernel import parts_of
-from triton_ops.kernels.attention.problems import are_summed, default_config, seen_pairs, wide_space
-from triton_ops.kernels.attention.reference import attention_reference
+from triton_ops.kernels.attention.problems import (
+    are_summed,
+    attention_reference,
+    default_config,
+    seen_pairs,
+    wide_space,
+)
 from triton_ops.kernels.call import differentiable
 from triton_ops.space import Config
 

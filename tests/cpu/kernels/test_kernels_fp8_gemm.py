@@ -15,8 +15,7 @@ from triton_ops.exceptions import DeviceError, ShapeMismatchError
 from triton_ops.kernels import FP8Linear, dequantize_fp8, quantize_fp8
 from triton_ops.kernels import modules as linear
 from triton_ops.kernels.fp8_gemm import fp8_gemm, operation
-from triton_ops.kernels.fp8_gemm.problems import as_its_form
-from triton_ops.kernels.fp8_gemm.reference import fp8_gemm_reference
+from triton_ops.kernels.fp8_gemm.problems import as_its_form, fp8_gemm_reference
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton

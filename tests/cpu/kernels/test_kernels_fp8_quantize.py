@@ -10,7 +10,7 @@ from triton_ops.exceptions import DeviceError, KernelTypeError, NumericalOverflo
 from triton_ops.kernels import FP8Format, dequantize_fp8, quantize_fp8, quantize_fp8_with_overflow_handling
 from triton_ops.kernels.fp8_quantize.dequantize import operation as dequantize_operation
 from triton_ops.kernels.fp8_quantize.kernel import rescale_grid
-from triton_ops.kernels.fp8_quantize.reference import saturated
+from triton_ops.kernels.fp8_quantize.problems import saturated
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton

@@ -12,7 +12,7 @@ from triton_ops.backend import Arguments
 from triton_ops.benchmark import CorrectnessVerifier
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.kernels.grouped_matmul import grouped_matmul, operation
-from triton_ops.kernels.grouped_matmul.reference import grouped_matmul_reference
+from triton_ops.kernels.grouped_matmul.problems import grouped_matmul_reference
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton

@@ -20,7 +20,13 @@ from triton_ops.exceptions import (
 )
 from triton_ops.kernels import call, tiles
 from triton_ops.kernels.matmul import matmul, operation
-from triton_ops.kernels.matmul.problems import ACTIVATIONS, default_config, extents, plain_space, takes_descriptors
+from triton_ops.kernels.matmul.problems import (
+    ACTIVATIONS,
+    default_config,
+    launch_values,
+    plain_space,
+    takes_descriptors,
+)
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
 
@@ -233,9 +239,11 @@ def test_work_counts_products_and_bytes():
 
 
 def test_strides_too_large_for_the_offsets_of_a_tile_are_refused():
-    extents((1, 8, 2**23), (2**40, 1), (8, 1), (8, 1))  # a single row needs no stride
+    b, c = (TensorSpec(shape, "float16", (8, 1)) for shape in ((8, 8), (256, 8)))
+    long_b, row = TensorSpec((2**23, 8), "float16", (8, 1)), TensorSpec((1, 8), "float16")
+    launch_values(TensorSpec((1, 2**23), "float16", (2**40, 1)), long_b, row)  # a single row needs no stride
     with pytest.raises(ShapeMismatchError, match="a tile would span") as raised:
-        extents((256, 8, 8), (2**24, 1), (8, 1), (8, 1))
+        launch_values(TensorSpec((256, 8), "float16", (2**24, 1)), b, c)
     assert raised.value.tensor_name == "a"
     assert raised.value.actual == (2**24, 1)
 

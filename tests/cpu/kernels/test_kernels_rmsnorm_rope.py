@@ -375,8 +375,8 @@ def checked_gradient():
 
     def rotated(x, weight):
         kept = [tensor.detach() for tensor in (x, weight, cos, sin)]
-        run = lambda _: (_forward(kept, 1e-3, 4, None, False), kept)  # noqa: E731
-        return differentiable((x, weight), run, partial(gradient, eps=1e-3, head_dim=4))
+        run = lambda _: (_forward(kept, 1e-3, None, False), kept)  # noqa: E731
+        return differentiable((x, weight), run, partial(gradient, eps=1e-3))
 
     return torch.autograd.gradcheck(rotated, [x.requires_grad_(), weight.requires_grad_()])
 

@@ -97,8 +97,8 @@ def test_a_package_winner_is_what_bench_compares_with_the_default(tmp_path):
     sources._sources.ladders.clear()
     of = BenchRequest(shapes=[SHAPE], dtype="bfloat16", device=None, cold=False, seed=0, cache_dir=None)
     a, b = bench_contestants(("triton_ops.kernels.softmax:operation", None), (None, None), of)
-    assert (a.origin, a.contestant.config) == ("shipped winner", known.winner)
-    assert (b.origin, b.contestant.config) == ("default config", known.default)
+    assert (a.origin, a.config) == ("shipped winner", known.winner)
+    assert (b.origin, b.config) == ("default config", known.default)
 
 
 def test_a_warm_record_comes_first_where_it_is_asked_for(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +14,6 @@ from triton_ops.kernels import call
 from triton_ops.kernels.attention import problems
 from triton_ops.kernels.attention.backward import gradient
 from triton_ops.kernels.attention.kernel import launch
-from triton_ops.kernels.attention.reference import attention_reference
 from triton_ops.kernels.call import differentiable
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads, check_reach, describable
@@ -134,45 +132,26 @@ def _check_sizes(**sizes: int) -> None:
 
 __all__ = ["flash_attention", "flash_attention_with_lse", "operation"]
 
-_KERNEL = call.ShippedKernel.of(
-    "attention", LauncherKernel(launch, outputs=("out",)), problems, attention_reference, _as_it_fits
-)
+_KERNEL = call.ShippedKernel.of("attention", LauncherKernel(launch, outputs=("out",)), problems, _as_it_fits)
 operation = _KERNEL.operation
-
-
-def _saved_values(inputs: Mapping[str, Any], results: Any) -> tuple[list[Any], dict[str, Any]]:
-    """The values for the gradient, where torch traces: tensors, and others by name."""
-    return [inputs[name] for name in "qkv"] + [*results], {name: inputs[name] for name in ("causal", "scale")}
 
 
 @compilable(
     '(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, str config="", bool tune=False)'
     " -> (Tensor, Tensor)",
     gradient=Gradient(
-        inputs=("q", "k", "v"), function=gradient, values="bool causal, float? scale", kept=_saved_values
+        inputs=("q", "k", "v"),
+        function=gradient,
+        values="bool causal, float? scale",
+        kept=("q", "k", "v"),
+        results=True,
     ),
 )
 def _attention_products(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    causal: bool = False,
-    scale: float | None = None,
-    *,
-    config: Mapping[str, Any] | None = None,
-    tune: bool = False,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False, scale: float | None = None, **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The result, and the logarithms of the sums of exponentials, [batch, heads, queries]."""
-    extents = validate_attention_inputs(q, k, v, scale, causal)
-
-    def forward(_saving: bool) -> tuple[tuple[torch.Tensor, torch.Tensor], list[torch.Tensor]]:
-        plain = q.detach(), k.detach(), v.detach()
-        results = _forward(plain, extents, causal, scale, True, config, tune)
-        return results, [*plain, *results]
-
-    return differentiable(  # type: ignore[no-any-return]
-        (q, k, v), forward, partial(gradient, causal=causal, scale=scale)
-    )
+    return _attended((q, k, v), causal, scale, True, **options)  # type: ignore[no-any-return]
 
 
 @compilable(
@@ -232,16 +211,7 @@ def flash_attention(
     in between; no host sync. The first call of a config and dtype compiles: up to some seconds.
     Source: Dao, "FlashAttention-2", arXiv:2307.08691; running maximum by Milakov, Gimelshein, arXiv:1805.02867.
     """
-    extents = validate_attention_inputs(q, k, v, scale, causal)
-    plain = q.detach(), k.detach(), v.detach()
-
-    def forward(saving: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        out, lse = _forward(plain, extents, causal, scale, saving, config, tune)
-        return out, [*plain, out, lse]
-
-    return differentiable(  # type: ignore[no-any-return]
-        (q, k, v), forward, partial(gradient, causal=causal, scale=scale)
-    )
+    return _attended((q, k, v), causal, scale, False, config, tune)  # type: ignore[no-any-return]
 
 
 def flash_attention_with_lse(
@@ -279,6 +249,26 @@ def flash_attention_with_lse(
     return attended, logarithms.detach()
 
 
+def _attended(
+    tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    causal: bool,
+    scale: float | None,
+    logarithms: bool,
+    config: Mapping[str, Any] | None = None,
+    tune: bool = False,
+) -> Any:
+    """The result, in a tuple with the logarithms of its sums if they are asked for."""
+    q, k, v = tensors
+    extents = validate_attention_inputs(q, k, v, scale, causal)
+    plain = q.detach(), k.detach(), v.detach()
+
+    def forward(saving: bool) -> tuple[Any, list[torch.Tensor]]:
+        results = _forward(plain, extents, causal, scale, saving or logarithms, config, tune)
+        return results if logarithms else results[0], [*plain, *results]
+
+    return differentiable(tensors, forward, partial(gradient, causal=causal, scale=scale))
+
+
 def _forward(
     tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     extents: AttentionExtents,
@@ -291,21 +281,18 @@ def _forward(
     """The result, and the logarithms if they are to be kept, else nothing in their place."""
     torch = require("torch", "attention")
     q, k, v = tensors
-    out = _result(q, extents)
+    out = result_of(q, extents.value_dim)
     wide = torch.promote_types(q.dtype, torch.float32)
     lse = q.new_empty((extents.batch, extents.heads, extents.queries) if saving else (0,), dtype=wide)
     if call.launches(out):
-        values = {
-            "q": q, "k": k, "v": v, "out": out, "lse": None, "scale": scale or 1 / math.sqrt(extents.head_dim),
-            "CAUSAL": causal, "PRECISION": call.precision_of(q),
-        }  # fmt: skip
+        values = problems.launch_values(q, k, v, out, causal, scale)
         _KERNEL.run(values, q.device, config, tune, lse=lse if saving else None)
     return out, lse
 
 
-def _result(q: torch.Tensor, extents: AttentionExtents) -> torch.Tensor:
-    """Memory for the result, in which heads are inside positions if they are in `q`."""
-    batch, heads, _, queries, _, _, size = extents
+def result_of(q: torch.Tensor, size: int) -> torch.Tensor:
+    """Memory for the result with heads of this size, in which heads are inside positions if they are in `q`."""
+    batch, heads, queries, _ = q.shape
     if q.stride(1) < q.stride(2):
         return q.new_empty((batch, queries, heads, size)).transpose(1, 2)
     return q.new_empty((batch, heads, queries, size))

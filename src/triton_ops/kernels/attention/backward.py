@@ -11,7 +11,6 @@ from triton_ops.backend import LauncherKernel
 from triton_ops.base import require
 from triton_ops.kernels import call
 from triton_ops.kernels.attention.kernel import LOG2_E, dkv_kernel, dq_kernel, inner_kernel
-from triton_ops.kernels.attention.reference import attention_backward_reference
 from triton_ops.kernels.tiles import padded
 
 _ROWS = 32  # rows of a program that multiplies the result with its gradient
@@ -67,9 +66,8 @@ def launch(
 
 
 _GRADIENT = call.ShippedKernel.of(
-    "attention_backward", LauncherKernel(launch, outputs=("dq", "dk", "dv")), problems, attention_backward_reference,
-    gradient=True,
-)  # fmt: skip
+    "attention_backward", LauncherKernel(launch, outputs=("dq", "dk", "dv")), problems, part="gradient"
+)
 operation = _GRADIENT.operation
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -100,13 +99,5 @@ def _by_kernel(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None
 
 
 def _kernel_values(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None) -> dict[str, Any]:
-    torch, (batch, heads, queries, head) = torch_(), q.shape
-    size = v.shape[3]
-    inside = q.stride(1) < q.stride(2)
-    out = q.new_empty((batch, queries, heads, size)).transpose(1, 2) if inside else q.new_empty(
-        (batch, heads, queries, size))  # fmt: skip
-    exact = q.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
-    return {
-        "q": q, "k": k, "v": v, "out": out, "lse": None, "scale": scale or 1 / math.sqrt(head),
-        "CAUSAL": bool(causal), "PRECISION": "ieee" if exact else "tf32",
-    }  # fmt: skip
+    own = kernel_module("attention")
+    return own.problems.launch_values(q, k, v, own.result_of(q, v.shape[3]), bool(causal), scale)  # type: ignore[no-any-return]

@@ -95,16 +95,10 @@ def _kernel(a: Any, b: Any, scale_a: Any, scale_b: Any, out_dtype: Any = None, *
 
 
 def _scaled_kernel_values(a: Any, b: Any, scale_a: Any, scale_b: Any, out_dtype: Any = None) -> dict[str, Any]:
-    torch, problems = torch_(), kernel_module("fp8_gemm.problems")
-    (rows, inner), columns = a.shape, b.shape[1]
-    c = a.new_empty((rows, columns), dtype=out_dtype or torch.bfloat16)
-    first, second = (scale.view(1, 1) if scale.numel() == 1 else scale for scale in (scale_a, scale_b))
-    return {
-        "a": a, "b": b, "c": c, "a_scale": first, "b_scale": second, "bias": None,
-        **problems.extents((rows, columns, inner), a.stride(), b.stride()),
-        **problems.scale_strides((first.shape, second.shape), first.stride(), second.stride()),
-        "BLOCKED": False, "FAST": False, "C_DESCRIBED": problems.result_described(columns, c.element_size()),
-    }  # fmt: skip
+    problems = kernel_module("fp8_gemm.problems")
+    c = a.new_empty((a.shape[0], b.shape[1]), dtype=out_dtype or torch_().bfloat16)
+    scales = (scale.view(1, 1) if scale.numel() == 1 else scale for scale in (scale_a, scale_b))
+    return problems.launch_values(a, b, c, *scales)  # type: ignore[no-any-return]
 
 
 _ACTIVATIONS = ("none", "relu", "gelu", "silu")
@@ -279,13 +273,8 @@ def _by_kernel(a: Any, b: Any, *, config: Any = None) -> Any:
 
 
 def _kernel_values(a: Any, b: Any) -> dict[str, Any]:
-    problems = kernel_module("matmul.problems")
-    (rows, inner), columns = a.shape, b.shape[1]
-    c = a.new_empty((rows, columns))
-    return {
-        "a": a, "b": b, "c": c, "bias": None,
-        **problems.extents((rows, columns, inner), a.stride(), b.stride(), c.stride()), "ACTIVATION": "none",
-    }  # fmt: skip
+    problems, c = kernel_module("matmul.problems"), a.new_empty((a.shape[0], b.shape[1]))
+    return problems.launch_values(a, b, c)  # type: ignore[no-any-return]
 
 
 def _activated(found: Any, activation: str) -> Any:

@@ -49,8 +49,7 @@ def _kernel_takes(x: Any, dim: int = -1) -> str | bool:
     ])  # fmt: skip
 
 
-def _kernel_values(x: Any, dim: int = -1) -> dict[str, Any]:
+def _kernel_values(x: Any, dim: int = -1) -> Any:
     columns = x.shape[-1]
     rows = x.numel() // max(columns, 1)
-    flat = x.view(rows, columns)
-    return {"x": flat, "out": flat.new_empty((rows, columns)), "rows": rows, "COLUMNS": columns}
+    return kernel_module("softmax.problems").launch_values(x.view(rows, columns), x.new_empty((rows, columns)))

@@ -13,7 +13,6 @@ from triton_ops.kernels import call
 from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, check_output_dtype
 from triton_ops.kernels.fp8_gemm import problems
 from triton_ops.kernels.fp8_gemm.kernel import fp8_gemm_kernel, grid, host_descriptors
-from triton_ops.kernels.fp8_gemm.reference import fp8_gemm_reference
 from triton_ops.kernels.fp8_quantize import quantize_fp8
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads
@@ -115,7 +114,6 @@ _KERNEL = call.ShippedKernel.of(
         others=("BUFFERS", "APART"),
     ),
     problems,
-    fp8_gemm_reference,
     _as_it_fits,
 )
 operation = _KERNEL.operation
@@ -186,12 +184,7 @@ def fp8_gemm(
     (a, a_scale), (b, b_scale) = _codes_and_scale(a, a_scale), _codes_and_scale(b, b_scale)
     a_scale, b_scale, blocked = checked_scales((M, N, K), a_scale, b_scale)
     out = a.new_empty((M, N), dtype=torch.float16 if output_dtype is None else output_dtype)
-    values = {
-        "a": a, "b": b, "c": out, "a_scale": a_scale, "b_scale": b_scale, "bias": None,
-        **problems.extents((M, N, K), a.stride(), b.stride()),
-        **problems.scale_strides((a_scale.shape, b_scale.shape), a_scale.stride(), b_scale.stride()),
-        "BLOCKED": blocked, "FAST": bool(fast_accum), "C_DESCRIBED": problems.result_described(N, out.element_size()),
-    }  # fmt: skip
+    values = problems.launch_values(a, b, out, a_scale, b_scale, blocked, bool(fast_accum))
     if call.launches(out):
         _KERNEL.run(values, a.device, config, tune, bias=None if bias is None else bias.detach())
     return out

@@ -10,16 +10,17 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 from triton_ops.backend import TritonKernel
+from triton_ops.base import require
 from triton_ops.cost_model import GemmTiles, ProductTiles
 from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
 from triton_ops.kernels.call import Own, OwnConfigs, ValueRule, one_of
 from triton_ops.kernels.fp8_format import FP8Format
-from triton_ops.kernels.tiles import HALVED_SIDE, LOADS, check_reach, describable, padded, suits, widest
+from triton_ops.kernels.tiles import HALVED_SIDE, LOADS, describable, padded, reached_strides, strides_of, suits, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, Work
 
@@ -318,12 +319,28 @@ def arguments(
     c = TensorSpec((M, N), dtype, fill="empty")
     shapes = scale_shapes(M, N, K)[SCALINGS[scaling]]
     a_scale, b_scale = (TensorSpec(shape, "float32", fill="positive") for shape in shapes)
+    return launch_values(a, b, c, a_scale, b_scale, SCALINGS[scaling] == "block", scaling == _FAST)
+
+
+def launch_values(
+    a: Any, b: Any, c: Any, a_scale: Any, b_scale: Any, blocked: bool = False, fast: bool = False
+) -> dict[str, Any]:
+    """The kernel's arguments for tensors, or what describes them, without the bias, which does not decide the config.
+
+    Scales are matrices, with a stride of 0 along an axis that has one of them; strides are in elements.
+    """
+    (M, K), N = a.shape, b.shape[1]
+    (am, ak), (bk, bn) = reached_strides(a=a, b=b)
+    scales = [
+        0 if extent == 1 else step
+        for scale in (a_scale, b_scale) for extent, step in zip(scale.shape, strides_of(scale), strict=True)
+    ]  # fmt: skip
+    item_bytes = ITEM_BYTES[c.dtype] if isinstance(c, TensorSpec) else c.element_size()
     return {
-        "a": a, "b": b, "c": c, "a_scale": a_scale, "b_scale": b_scale,
-        "bias": None, **extents((M, N, K), a.strides, b.strides),
-        **scale_strides(shapes, a_scale.strides, b_scale.strides),
-        "BLOCKED": SCALINGS[scaling] == "block", "FAST": scaling == _FAST,
-        "C_DESCRIBED": result_described(N, ITEM_BYTES[dtype]),
+        "a": a, "b": b, "c": c, "a_scale": a_scale, "b_scale": b_scale, "bias": None, "M": M, "N": N, "K": K,
+        "stride_am": am, "stride_ak": ak, "stride_bk": bk, "stride_bn": bn,
+        **dict(zip(("stride_asm", "stride_ask", "stride_bsk", "stride_bsn"), scales, strict=True)),
+        "BLOCKED": blocked, "FAST": fast, "C_DESCRIBED": result_described(N, item_bytes),
     }  # fmt: skip
 
 
@@ -335,25 +352,6 @@ def scale_shapes(M: int, N: int, K: int) -> dict[str, tuple[tuple[int, int], tup
         "row": ((M, 1), (1, N)),
         "block": ((M, -(-K // size)), (-(-K // size), -(-N // size))),
     }
-
-
-def extents(shape: tuple[int, int, int], a: Sequence[int], b: Sequence[int]) -> dict[str, int]:
-    """The kernel's scalar arguments: M, N and K from `shape`, and the strides of A and B in elements."""
-    M, N, K = shape
-    for name, axes, stride in (("a", (M, K), a), ("b", (K, N), b)):
-        check_reach(name, axes, tuple(stride))
-    return {
-        "M": M, "N": N, "K": K,
-        "stride_am": a[0], "stride_ak": a[1],
-        "stride_bk": b[0], "stride_bn": b[1],
-    }  # fmt: skip
-
-
-def scale_strides(shapes: Sequence[Sequence[int]], a: Sequence[int], b: Sequence[int]) -> dict[str, int]:
-    """The strides of the scales; 0 along an axis that has one of them."""
-    axes = zip((*shapes[0], *shapes[1]), (*a, *b), strict=True)
-    steps = [0 if extent == 1 else step for extent, step in axes]
-    return dict(zip(("stride_asm", "stride_ask", "stride_bsk", "stride_bsn"), steps, strict=True))
 
 
 def result_described(columns: int, item_bytes: int) -> int:
@@ -373,3 +371,23 @@ def work(problem: Problem) -> Work:
     promoted = problem["BLOCKED"] or not problem["FAST"]
     moved = float(sum(spec.nbytes for spec in specs.values()))
     return Work(2.0 * M * N * K, moved, ProductTiles(tiles, promoted, scaled=bool(problem["BLOCKED"])))
+
+
+def fp8_gemm_reference(a: Any, b: Any, c: Any, a_scale: Any, b_scale: Any, bias: Any = None, **_given: Any) -> Any:
+    """Compute `(a / a_scale) @ (b / b_scale) + bias` in float32 or wider, rounded once to the dtype of `c`.
+
+    Cost: wide copies of both inputs, and a wide product.
+    """
+    torch = require("torch", "the reference of fp8_gemm")
+    wide = torch.float64 if a.dtype == torch.float64 else torch.float32
+    found = _restored(a, a_scale, wide) @ _restored(b, b_scale, wide)
+    return (found if bias is None else found + bias.to(wide)).to(c.dtype)
+
+
+def _restored(codes: Any, scale: Any, wide: Any) -> Any:
+    """The real values; scales of one along an axis are shared, others serve an element or 128 of them."""
+    each = scale.to(wide)
+    for axis, extent in enumerate(codes.shape):
+        if each.shape[axis] not in (1, extent):
+            each = each.repeat_interleave(FP8Format.block, axis).narrow(axis, 0, extent)
+    return codes.to(wide) / each

@@ -14,7 +14,6 @@ from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, scale_
 from triton_ops.kernels.fp8_quantize import problems
 from triton_ops.kernels.fp8_quantize.dequantize import dequantize_fp8, rescale
 from triton_ops.kernels.fp8_quantize.kernel import fp8_quantize_kernel, grid, largest_kernel
-from triton_ops.kernels.fp8_quantize.reference import fp8_quantize_reference
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.values import is_fake
 
@@ -27,7 +26,7 @@ __all__ = ["dequantize_fp8", "operation", "quantize_fp8", "quantize_fp8_with_ove
 GRANULARITIES = ("tensor", "row", "block", "tile")
 _LARGEST_BLOCK, _PROGRAMS = 4096, 4  # elements of a program's step, and programs for each multiprocessor
 _KERNEL = call.ShippedKernel.of(
-    "fp8_quantize", TritonKernel(fp8_quantize_kernel, grid, outputs=("out", "scale")), problems, fp8_quantize_reference
+    "fp8_quantize", TritonKernel(fp8_quantize_kernel, grid, outputs=("out", "scale")), problems
 )
 operation = _KERNEL.operation
 

@@ -6,25 +6,22 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import triton_ops.kernels.fp8_quantize.problems as problems
-from triton_ops.backend import Operation, TritonKernel
+from triton_ops.backend import TritonKernel
 from triton_ops.base import require
 from triton_ops.dispatch import compilable
 from triton_ops.kernels import call
 from triton_ops.kernels.fp8_format import FP8Format, check_float8_device, check_output_dtype, scale_groups
 from triton_ops.kernels.fp8_quantize.kernel import fp8_rescale_kernel, rescale_grid
-from triton_ops.kernels.fp8_quantize.reference import fp8_dequantize_reference
 from triton_ops.kernels.jit import INTERPRETED
 
 if TYPE_CHECKING:
     import torch
 
 
-operation = Operation(
-    "fp8_dequantize", TritonKernel(fp8_rescale_kernel, rescale_grid, outputs=("out",)), problems.rescale_space,
-    problems.dequantize_arguments, reference=fp8_dequantize_reference, work=problems.work, dtypes=problems.DTYPES,
-    problems=problems.DEQUANTIZE_PROBLEMS, device="cuda",
-)  # fmt: skip
-_KERNEL = call.ShippedKernel(operation, problems.OWN)
+_KERNEL = call.ShippedKernel.of(
+    "fp8_dequantize", TritonKernel(fp8_rescale_kernel, rescale_grid, outputs=("out",)), problems, part="dequantize"
+)
+operation = _KERNEL.operation
 
 
 @compilable('(Tensor tensor, Tensor scale, ScalarType? output_dtype=None, str config="", bool tune=False) -> Tensor')

@@ -13,7 +13,6 @@ from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.call import differentiable
 from triton_ops.kernels.gated_mlp import kernel, problems
-from triton_ops.kernels.gated_mlp.reference import gated_mlp_backward_reference, gated_mlp_reference
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads, describable
 from triton_ops.space import Config
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
     import torch
 
 
+_INPUTS = ("x", "gate_weight", "up_weight")
 _GRADIENT = call.ShippedKernel.of(
     "gated_mlp_backward",
     TritonKernel(kernel.gated_mlp_backward_kernel, kernel.gradient_grid, outputs=("dgate", "dup")),
     problems,
-    gated_mlp_backward_reference,
-    gradient=True,
+    part="gradient",
 )
 gradient_operation = _GRADIENT.operation
 
@@ -37,9 +36,10 @@ def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], activatio
     """The gradients of x and both weights, None for one that is not needed.
 
     The gradients of the two products come from one kernel; the products with x and the weights are torch's. `tensors`
-    are x as [tokens, hidden], both weights, and the two products, [tokens, intermediate].
+    are x, both weights, and the two products, each with one axis or more of tokens.
     """
-    x, gate_weight, up_weight, gate, up = tensors
+    gate_weight, up_weight = tensors[1:3]
+    x, gate, up = (tensors[place].flatten(0, -2) for place in (0, -2, -1))
     dgate, dup = gate.new_empty(gate.shape), up.new_empty(up.shape)
     values = {
         "gate": gate, "up": up, "grad": grad.contiguous().view(gate.shape), "dgate": dgate, "dup": dup,
@@ -137,39 +137,23 @@ _KERNEL = call.ShippedKernel.of(
     "gated_mlp",
     TritonKernel(kernel.gated_mlp_kernel, kernel.grid, outputs=("out",), made=kernel.host_descriptors),
     problems,
-    gated_mlp_reference,
     _as_it_fits,
 )
 operation = _KERNEL.operation
 
 
-def _saved_values(inputs: Mapping[str, Any], results: Any) -> tuple[list[Any], dict[str, Any]]:
-    """The values for the gradient, where torch traces: tensors, and others by name."""
-    x = inputs["x"].reshape(-1, inputs["x"].shape[-1])
-    products = [product.view(x.shape[0], -1) for product in results[1:]]
-    return [x, inputs["gate_weight"], inputs["up_weight"], *products], {"activation": inputs["activation"]}
-
-
 @compilable(
     '(Tensor x, Tensor gate_weight, Tensor up_weight, str activation="silu", str config="", bool tune=False)'
     " -> (Tensor, Tensor, Tensor)",
-    gradient=Gradient(
-        inputs=("x", "gate_weight", "up_weight"), function=gradient, values="str activation", kept=_saved_values
-    ),
+    gradient=Gradient(inputs=_INPUTS, function=gradient, values="str activation", kept=_INPUTS, results=True),
 )
 def _gated_mlp_products(
-    x: torch.Tensor,
-    gate_weight: torch.Tensor,
-    up_weight: torch.Tensor,
-    activation: str = "silu",
-    *,
-    config: Mapping[str, Any] | None = None,
-    tune: bool = False,
+    x: torch.Tensor, gate_weight: torch.Tensor, up_weight: torch.Tensor, activation: str = "silu", **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The result, and both products for its gradient, each [batch, seq, intermediate]."""
     batch, seq, _, intermediate = validate_gated_mlp_inputs(x, gate_weight, up_weight, activation)
     weights = gate_weight.detach(), up_weight.detach()
-    out, products = _forward(_flat(x), weights, activation, True, config, tune)
+    out, products = _forward(_flat(x), weights, activation, True, **options)
     gate, up = (product.view(batch, seq, intermediate) for product in products)
     return out.view(batch, seq, intermediate), gate, up
 
@@ -244,21 +228,14 @@ def _forward(
     weights: tuple[torch.Tensor, torch.Tensor],
     activation: str,
     saving: bool,
-    config: Mapping[str, Any] | None,
-    tune: bool,
+    config: Mapping[str, Any] | None = None,
+    tune: bool = False,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """The result of [tokens, hidden], and the two products if they are to be kept for the gradient."""
     torch = require("torch", "gated_mlp")
-    (tokens, hidden), intermediate = x.shape, weights[0].shape[0]
-    out = x.new_empty((tokens, intermediate))
+    out = x.new_empty((x.shape[0], weights[0].shape[0]))
     products = [torch.empty_like(out), torch.empty_like(out)] if saving else []
     if call.launches(out):
-        strides = [tensor.stride() for tensor in (x, *weights)]
-        values = {
-            "x": x, "gate_weight": weights[0], "up_weight": weights[1], "out": out, "gate": None, "up": None,
-            **problems.extents((tokens, intermediate, hidden), *strides),
-            "ACTIVATION": activation, "PRECISION": call.precision_of(x),
-            "UNIT": problems.unit(hidden, strides, x.element_size()),
-        }  # fmt: skip
+        values = problems.launch_values(x, *weights, out, activation)
         _KERNEL.run(values, x.device, config, tune, **dict(zip(("gate", "up"), products, strict=False)))
     return out, products

@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from triton_ops.base import require
 from triton_ops.cost_model import ElementTiles, GemmTiles, ProductTiles
 from triton_ops.device import Machine
-from triton_ops.kernels.call import Own, OwnConfigs
+from triton_ops.kernels.call import Own, OwnConfigs, precision_of
 from triton_ops.kernels.tiles import (
     DESCRIBABLE,
     HALVED_SIDE,
     K_STEP_BYTES,
-    check_reach,
     describable,
     padded,
+    reached_strides,
     suits,
     widest,
 )
@@ -168,25 +169,21 @@ def arguments(
     The activation is silu, and the products are not kept for a gradient.
     """
     x, weight = TensorSpec((tokens, hidden), dtype), TensorSpec((intermediate, hidden), dtype)
-    return {
-        "x": x, "gate_weight": weight, "up_weight": weight,
-        "out": TensorSpec((tokens, intermediate), dtype, fill="empty"), "gate": None, "up": None,
-        **extents((tokens, intermediate, hidden), x.strides, weight.strides, weight.strides),
-        "ACTIVATION": "silu", "PRECISION": "ieee" if dtype == "float32" else "tf32",
-        "UNIT": unit(hidden, (x.strides, weight.strides, weight.strides), ITEM_BYTES[dtype]),
-    }  # fmt: skip
+    return launch_values(x, weight, weight, TensorSpec((tokens, intermediate), dtype, fill="empty"), "silu")
 
 
-def extents(shape: tuple[int, int, int], x: Sequence[int], gate: Sequence[int], up: Sequence[int]) -> dict[str, int]:
-    """The kernel's scalar arguments: M, N and K from `shape`, and the strides of x and the weights in elements."""
-    M, N, K = shape
-    for name, axes, stride in (("x", (M, K), x), ("gate_weight", (N, K), gate), ("up_weight", (N, K), up)):
-        check_reach(name, axes, tuple(stride))
+def launch_values(x: Any, gate_weight: Any, up_weight: Any, out: Any, activation: str) -> dict[str, Any]:
+    """The kernel's arguments for tensors, or what describes them, with no products kept; strides are in elements."""
+    (M, N), K = out.shape, x.shape[1]
+    strides = reached_strides(x=x, gate_weight=gate_weight, up_weight=up_weight)
+    item_bytes = ITEM_BYTES[x.dtype] if isinstance(x, TensorSpec) else x.element_size()
     return {
+        "x": x, "gate_weight": gate_weight, "up_weight": up_weight, "out": out, "gate": None, "up": None,
         "M": M, "N": N, "K": K,
-        "stride_xm": x[0], "stride_xk": x[1],
-        "stride_gn": gate[0], "stride_gk": gate[1],
-        "stride_un": up[0], "stride_uk": up[1],
+        "stride_xm": strides[0][0], "stride_xk": strides[0][1],
+        "stride_gn": strides[1][0], "stride_gk": strides[1][1],
+        "stride_un": strides[2][0], "stride_uk": strides[2][1],
+        "ACTIVATION": activation, "PRECISION": precision_of(x), "UNIT": unit(K, strides, item_bytes),
     }  # fmt: skip
 
 
@@ -261,3 +258,32 @@ def gradient_work(problem: Problem) -> Work:
     item = ITEM_BYTES[specs[0].dtype]
     tiles = ElementTiles(specs[0].numel, "BLOCK_SIZE", read_bytes=3 * item, written_bytes=2 * item, weight=4.0)
     return Work(bytes=float(sum(spec.nbytes for spec in specs)), tiles=tiles)
+
+
+def gated_mlp_reference(x: Any, gate_weight: Any, up_weight: Any, out: Any, *, ACTIVATION: str, **_given: Any) -> Any:
+    """Compute `act(x @ gate_weight.T) * (x @ up_weight.T)` in float32 or wider, rounded once to the dtype of `out`.
+
+    Cost: float32 copies of all inputs, and three float32 tensors of the size of the result.
+    """
+    torch = require("torch", "the reference of gated_mlp")
+    wide = torch.promote_types(x.dtype, torch.float32)
+    g, u = (x.to(wide) @ weight.to(wide).mT for weight in (gate_weight, up_weight))
+    return (_activation_of(ACTIVATION)(g) * u).to(out.dtype)
+
+
+def gated_mlp_backward_reference(
+    gate: Any, up: Any, grad: Any, dgate: Any, dup: Any, *, ACTIVATION: str, **_given: Any
+) -> tuple[Any, Any]:
+    """The gradients of the two products, in float32 or wider, rounded once."""
+    torch = require("torch", "the reference of gated_mlp")
+    wide = torch.promote_types(gate.dtype, torch.float32)
+    with torch.enable_grad():
+        g = gate.detach().to(wide).requires_grad_()
+        activated = _activation_of(ACTIVATION)(g)
+        (slope,) = torch.autograd.grad(activated.sum(), g)
+    d = grad.to(wide)
+    return (d * up.to(wide) * slope).to(dgate.dtype), (d * activated.detach()).to(dup.dtype)
+
+
+def _activation_of(name: str) -> Any:
+    return getattr(require("torch", "the reference of gated_mlp").nn.functional, name)

@@ -11,7 +11,6 @@ from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.grouped_matmul import problems
 from triton_ops.kernels.grouped_matmul.kernel import grid, grouped_matmul_kernel
-from triton_ops.kernels.grouped_matmul.reference import grouped_matmul_reference
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads
 from triton_ops.space import Config
@@ -70,9 +69,8 @@ def _as_it_fits(config: Config, values: Mapping[str, Any], own: bool) -> Config:
 
 
 _KERNEL = call.ShippedKernel.of(
-    "grouped_matmul", TritonKernel(grouped_matmul_kernel, grid, outputs=("out",)), problems, grouped_matmul_reference,
-    _as_it_fits,
-)  # fmt: skip
+    "grouped_matmul", TritonKernel(grouped_matmul_kernel, grid, outputs=("out",)), problems, _as_it_fits
+)
 operation = _KERNEL.operation
 
 
@@ -126,9 +124,6 @@ def grouped_matmul(
     call.check_constant({"x": x, "weight": weight}, "grouped_matmul")
     out = x.new_empty((M, N))
     if call.launches(out):
-        values = {
-            "x": x, "weight": weight, "out": out, "ends": ends, "gather": gather,
-            **problems.extents(M, weight.shape, x.stride(), weight.stride()), "PRECISION": call.precision_of(x),
-        }  # fmt: skip
+        values = problems.launch_values(x, weight, out, ends, gather)
         _KERNEL.run(values, x.device, config, tune)
     return out

@@ -5,13 +5,14 @@ Shared memory is no constraint here: the compiler and the device tell which conf
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
+from triton_ops.base import require
 from triton_ops.cost_model import GemmTiles
 from triton_ops.exceptions import ShapeMismatchError
-from triton_ops.kernels.call import Own, OwnConfigs
-from triton_ops.kernels.tiles import K_STEP_BYTES, check_reach, describable, fitting, padded
+from triton_ops.kernels.call import Own, OwnConfigs, precision_of
+from triton_ops.kernels.tiles import K_STEP_BYTES, check_reach, describable, fitting, padded, strides_of
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 
@@ -49,23 +50,20 @@ def arguments(
         raise ShapeMismatchError(f"layout is {layout}; it must be 1 or 2", "1 or 2", layout)
     x = TensorSpec((M, K), dtype)
     weight = TensorSpec((groups, K, N), dtype, (N * K, 1, K) if layout == 2 else None)
-    return {
-        "x": x, "weight": weight, "out": TensorSpec((M, N), dtype, fill="empty"),
-        "ends": TensorSpec((groups,), "int32", fill="ends", total=M), "gather": None,
-        **extents(M, weight.shape, x.strides, weight.strides), "PRECISION": "ieee" if dtype == "float32" else "tf32",
-    }  # fmt: skip
+    out, ends = TensorSpec((M, N), dtype, fill="empty"), TensorSpec((groups,), "int32", fill="ends", total=M)
+    return launch_values(x, weight, out, ends, None)
 
 
-def extents(M: int, weight: Sequence[int], x_stride: Sequence[int], w_stride: Sequence[int]) -> dict[str, int | bool]:
-    """The kernel's scalar arguments: extents from M and the weights' shape, strides in elements, and what follows."""
-    groups, K, N = weight
-    check_reach("x", (1, K), (0, x_stride[1]))
-    check_reach("weight", (K, N), (w_stride[1], w_stride[2]))
+def launch_values(x: Any, weight: Any, out: Any, ends: Any, gather: Any) -> dict[str, Any]:
+    """The kernel's arguments for tensors, or what describes them; strides are in elements."""
+    (groups, K, N), (xm, xk), (wg, wk, wn) = weight.shape, strides_of(x), strides_of(weight)
+    check_reach("x", (1, K), (0, xk))
+    check_reach("weight", (K, N), (wk, wn))
     return {
-        "M": M, "N": N, "K": K,
-        "stride_xm": x_stride[0], "stride_xk": x_stride[1],
-        "stride_wg": w_stride[0], "stride_wk": w_stride[1], "stride_wn": w_stride[2],
-        "GROUPS": groups, "BLOCK_G": padded(groups, 1), "EVEN": K % LARGEST_STEP == 0, "ALONG_K": w_stride[1] == 1,
+        "x": x, "weight": weight, "out": out, "ends": ends, "gather": gather, "M": out.shape[0], "N": N, "K": K,
+        "stride_xm": xm, "stride_xk": xk, "stride_wg": wg, "stride_wk": wk, "stride_wn": wn,
+        "GROUPS": groups, "BLOCK_G": padded(groups, 1), "EVEN": K % LARGEST_STEP == 0, "ALONG_K": wk == 1,
+        "PRECISION": precision_of(x),
     }  # fmt: skip
 
 
@@ -156,3 +154,19 @@ def default_config(M: int, N: int, K: int, groups: int, dtype: str) -> Config:
         BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=step, GROUP_SIZE_M=8, DESCRIPTORS=False, PROGRAMS=0,
         num_warps=8 if rows * columns >= 128 * 128 else 4, num_stages=2 if dtype == "float32" else 4,
     )  # fmt: skip
+
+
+def grouped_matmul_reference(x: Any, weight: Any, out: Any, ends: Any, gather: Any, **_extents: Any) -> Any:
+    """Multiply each group's rows with its weight in float32 or wider, rounded once; rows of no group are zeros.
+
+    Cost: a product for each group, copies of its rows and of its weight, and a host sync.
+    """
+    torch = require("torch", "the reference of grouped_matmul")
+    wide = torch.promote_types(x.dtype, torch.float32)
+    found, start = torch.zeros_like(out), 0
+    for group, end in enumerate(ends.clamp(max=len(out)).tolist()):
+        if end > start:
+            rows = x[start:end] if gather is None else x[gather[start:end].long()]
+            found[start:end] = (rows.to(wide) @ weight[group].to(wide)).to(out.dtype)
+        start = max(start, end)
+    return found

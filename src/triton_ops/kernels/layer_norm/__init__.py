@@ -15,7 +15,6 @@ from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.layer_norm import problems
 from triton_ops.kernels.layer_norm.backward import gradient
 from triton_ops.kernels.layer_norm.kernel import grid, layer_norm_kernel
-from triton_ops.kernels.layer_norm.reference import layer_norm_reference
 
 if TYPE_CHECKING:
     import torch
@@ -23,20 +22,13 @@ if TYPE_CHECKING:
 
 __all__ = ["layer_norm", "operation"]
 
-_KERNEL = call.ShippedKernel.of(
-    "layer_norm", TritonKernel(layer_norm_kernel, grid, outputs=("out",)), problems, layer_norm_reference
-)
+_KERNEL = call.ShippedKernel.of("layer_norm", TritonKernel(layer_norm_kernel, grid, outputs=("out",)), problems)
 operation = _KERNEL.operation
-
-
-def _saved_values(inputs: Mapping[str, Any], _results: Any) -> tuple[list[Any], dict[str, Any]]:
-    """The values for the gradient, where torch traces: tensors, and others by name."""
-    return [inputs[name] for name in ("x", "weight") if inputs[name] is not None], {"eps": inputs["eps"]}
 
 
 @compilable(
     '(Tensor x, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, str config="", bool tune=False) -> Tensor',
-    gradient=Gradient(inputs=("x", "weight", "bias"), function=gradient, values="float eps", kept=_saved_values),
+    gradient=Gradient(inputs=("x", "weight", "bias"), function=gradient, values="float eps", kept=("x", "weight")),
 )
 def layer_norm(
     x: torch.Tensor,

@@ -15,7 +15,6 @@ from triton_ops.kernels.layer_norm.kernel import (
     layer_norm_backward_kernel,
     layer_norm_backward_statistics_kernel,
 )
-from triton_ops.kernels.layer_norm.reference import layer_norm_backward_reference
 
 _TILE_ROWS, _TILE_COLUMNS, _TILE_WARPS = 4, 512, 4  # by columns: 16 elements of each input for a thread, 1 KiB of a row
 
@@ -69,9 +68,8 @@ def launch(
 
 
 _GRADIENT = call.ShippedKernel.of(
-    "layer_norm_backward", LauncherKernel(launch, outputs=("dx", "dweight", "dbias")), problems,
-    layer_norm_backward_reference, gradient=True,
-)  # fmt: skip
+    "layer_norm_backward", LauncherKernel(launch, outputs=("dx", "dweight", "dbias")), problems, part="gradient"
+)
 operation = _GRADIENT.operation
 
 

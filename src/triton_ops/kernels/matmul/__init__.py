@@ -12,7 +12,6 @@ from triton_ops.dispatch import compilable
 from triton_ops.kernels import call
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.matmul import kernel, problems
-from triton_ops.kernels.matmul.reference import matmul_reference
 from triton_ops.kernels.tiles import check_loads
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec, dtype_name
@@ -84,7 +83,7 @@ _STAGED = StagedKernel(
     elements=kernel.parts_elements,
     options={"CHUNK": kernel.CHUNK, "num_warps": 4},
 )
-_KERNEL = call.ShippedKernel.of("matmul", _STAGED, problems, matmul_reference, _as_it_fits)
+_KERNEL = call.ShippedKernel.of("matmul", _STAGED, problems, _as_it_fits)
 operation = _KERNEL.operation
 plain = replace(operation, kernel=_TILES, space=problems.plain_space)
 """The operation with one program for each tile and pointer loads alone: 480 configs, which run on every GPU."""
@@ -94,32 +93,15 @@ plain = replace(operation, kernel=_TILES, space=problems.plain_space)
     '(Tensor a, Tensor b, Tensor(a!) out, Tensor? bias=None, str activation="none", str config="", bool tune=False)'
     " -> ()"
 )
-def _matmul_out(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    *,
-    bias: torch.Tensor | None = None,
-    activation: str = "none",
-    config: Mapping[str, Any] | None = None,
-    tune: bool = False,
-) -> None:
+def _matmul_out(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, **options: Any) -> None:
     """As `matmul`, into `out`."""
-    _multiply((a, b, bias), out, activation, config, tune)
+    _multiply(a, b, out, **options)
 
 
 @compilable('(Tensor a, Tensor b, Tensor? bias=None, str activation="none", str config="", bool tune=False) -> Tensor')
-def _matmul_new(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    *,
-    bias: torch.Tensor | None = None,
-    activation: str = "none",
-    config: Mapping[str, Any] | None = None,
-    tune: bool = False,
-) -> torch.Tensor:
+def _matmul_new(a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
     """As `matmul`, into a new tensor."""
-    return _multiply((a, b, bias), None, activation, config, tune)
+    return _multiply(a, b, None, **options)
 
 
 def matmul(
@@ -178,21 +160,19 @@ def matmul(
 
 
 def _multiply(
-    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None],
+    a: torch.Tensor,
+    b: torch.Tensor,
     out: torch.Tensor | None,
-    activation: str,
-    config: Mapping[str, Any] | None,
-    tune: bool,
+    bias: torch.Tensor | None = None,
+    activation: str = "none",
+    config: Mapping[str, Any] | None = None,
+    tune: bool = False,
 ) -> torch.Tensor:
-    a, b, bias = inputs
-    M, N, K = validate_matmul_inputs(a, b, out=out, bias=bias, activation=activation)
+    M, N, _ = validate_matmul_inputs(a, b, out=out, bias=bias, activation=activation)
     dtype = dtype_name(a.dtype)
     if out is None:
         out = a.new_empty((M, N), dtype=getattr(require("torch", "matmul"), problems.OUTPUT_DTYPES[dtype]))
-    values = {
-        "a": a, "b": b, "c": out, "bias": None, **problems.extents((M, N, K), a.stride(), b.stride(), out.stride()),
-        "ACTIVATION": "none",
-    }  # fmt: skip
+    values = problems.launch_values(a, b, out)
     if call.launches(out):
         _KERNEL.run(values, a.device, config, tune, bias=bias, ACTIVATION=activation)
     return out

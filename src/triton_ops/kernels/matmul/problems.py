@@ -6,14 +6,24 @@ compiler and the device tell which configs fit. `plain_space` is the part with o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from math import ceil
 from typing import Any
 
+from triton_ops.base import require
 from triton_ops.cost_model import GemmTiles, ProductTiles
 from triton_ops.kernels.call import Own, OwnConfigs, whole_from
-from triton_ops.kernels.tiles import HALVED_SIDE, K_STEP_BYTES, LOADS, check_reach, describable, padded, suits, widest
+from triton_ops.kernels.tiles import (
+    HALVED_SIDE,
+    K_STEP_BYTES,
+    LOADS,
+    describable,
+    padded,
+    reached_strides,
+    suits,
+    widest,
+)
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec, Work
 
@@ -229,23 +239,21 @@ def arguments(M: int, N: int, K: int, dtype: str = "bfloat16") -> dict[str, Tens
     a = TensorSpec((M, K), dtype)
     b = TensorSpec((K, N), dtype, (1, K) if dtype == "float8_e4m3fn" else None)
     c = TensorSpec((M, N), OUTPUT_DTYPES[dtype], fill="empty")
+    return launch_values(a, b, c)
+
+
+def launch_values(a: Any, b: Any, c: Any) -> dict[str, Any]:
+    """The kernel's arguments for three tensors, or what describes them, without bias and activation.
+
+    These do not decide the config. Strides are in elements.
+    """
+    (M, K), N = a.shape, b.shape[1]
+    (am, ak), (bk, bn), (cm, cn) = reached_strides(a=a, b=b, c=c)
     return {
-        "a": a, "b": b, "c": c, "bias": None, **extents((M, N, K), a.strides, b.strides, c.strides),
+        "a": a, "b": b, "c": c, "bias": None, "M": M, "N": N, "K": K,
+        "stride_am": am, "stride_ak": ak, "stride_bk": bk, "stride_bn": bn, "stride_cm": cm, "stride_cn": cn,
+        "A_ALONG_K": int(ak == 1), "B_ALONG_K": int(bk == 1),  # numbers: they repeat strides
         "ACTIVATION": "none",
-    }  # fmt: skip
-
-
-def extents(shape: tuple[int, int, int], a: Sequence[int], b: Sequence[int], c: Sequence[int]) -> dict[str, int]:
-    """The kernel's arguments that say how its tensors lie: extents from `shape`, strides in elements, and orders."""
-    M, N, K = shape
-    for name, axes, stride in (("a", (M, K), a), ("b", (K, N), b), ("c", (M, N), c)):
-        check_reach(name, axes, tuple(stride))
-    return {
-        "M": M, "N": N, "K": K,
-        "stride_am": a[0], "stride_ak": a[1],
-        "stride_bk": b[0], "stride_bn": b[1],
-        "stride_cm": c[0], "stride_cn": c[1],
-        "A_ALONG_K": int(a[1] == 1), "B_ALONG_K": int(b[0] == 1),  # numbers: they repeat strides
     }  # fmt: skip
 
 
@@ -260,3 +268,17 @@ def work(problem: Problem) -> Work:
     )  # fmt: skip
     flops = 2.0 * problem["M"] * problem["N"] * problem["K"]
     return Work(flops, float(sum(spec.nbytes for spec in specs.values())), ProductTiles(tiles))
+
+
+def matmul_reference(a: Any, b: Any, c: Any, bias: Any = None, ACTIVATION: str = "none", **_extents: Any) -> Any:
+    """Compute `act(a @ b + bias)` in float32 or wider, rounded once to the dtype of `c`; arguments are taken by name.
+
+    Cost: wide copies of both inputs, and a wide product.
+    """
+    torch = require("torch", "the reference of matmul")
+    wide = torch.float64 if a.dtype == torch.float64 else torch.float32
+    found = a.to(wide) @ b.to(wide)
+    found = found if bias is None else found + bias.to(wide)
+    if ACTIVATION != "none":
+        found = getattr(torch.nn.functional, ACTIVATION)(found)
+    return found.to(c.dtype)

@@ -15,7 +15,6 @@ from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.rmsnorm_rope import problems
 from triton_ops.kernels.rmsnorm_rope.backward import gradient
 from triton_ops.kernels.rmsnorm_rope.kernel import grid, rmsnorm_rope_kernel
-from triton_ops.kernels.rmsnorm_rope.reference import rmsnorm_rope_reference
 
 if TYPE_CHECKING:
     import torch
@@ -100,23 +99,15 @@ def check_halves_equal(tables: Mapping[str, torch.Tensor], head_dim: int) -> Non
 
 __all__ = ["fused_rmsnorm_rope", "operation"]
 
-_KERNEL = call.ShippedKernel.of(
-    "rmsnorm_rope", TritonKernel(rmsnorm_rope_kernel, grid, outputs=("out",)), problems, rmsnorm_rope_reference
-)
+_KERNEL = call.ShippedKernel.of("rmsnorm_rope", TritonKernel(rmsnorm_rope_kernel, grid, outputs=("out",)), problems)
 operation = _KERNEL.operation
-
-
-def _saved_values(inputs: Mapping[str, Any], _results: Any) -> tuple[list[Any], dict[str, Any]]:
-    """The values for the gradient, where torch traces: tensors, and others by name."""
-    tensors = [inputs[name] for name in ("x", "weight", "cos", "sin")]
-    return tensors, {"eps": inputs["eps"], "head_dim": inputs["cos"].shape[-1]}
 
 
 @compilable(
     "(Tensor x, Tensor weight, Tensor cos, Tensor sin, float eps=1e-06, SymInt? num_heads=None, "
     'str config="", bool check_halves=False, bool tune=False) -> Tensor',
     gradient=Gradient(
-        inputs=("x", "weight"), function=gradient, values="float eps, SymInt head_dim", kept=_saved_values
+        inputs=("x", "weight"), function=gradient, values="float eps", kept=("x", "weight", "cos", "sin")
     ),
 )
 def fused_rmsnorm_rope(
@@ -174,21 +165,15 @@ def fused_rmsnorm_rope(
     tensors = [tensor.detach() for tensor in (x, weight, cos, sin)]
     return differentiable(  # type: ignore[no-any-return]
         (x, weight),
-        lambda _saving: (_forward(tensors, float(eps), head_dim, config, tune), tensors),
-        partial(gradient, eps=float(eps), head_dim=head_dim),
+        lambda _saving: (_forward(tensors, float(eps), config, tune), tensors),
+        partial(gradient, eps=float(eps)),
     )
 
 
-def _forward(
-    tensors: Sequence[torch.Tensor], eps: float, head_dim: int, config: Mapping[str, Any] | None, tune: bool
-) -> torch.Tensor:
+def _forward(tensors: Sequence[torch.Tensor], eps: float, config: Mapping[str, Any] | None, tune: bool) -> torch.Tensor:
     x, weight, cos, sin = tensors
-    seq_len, hidden = x.shape[1:]
     out = x.new_empty(x.shape)
     if call.launches(out):
-        values = {
-            "x": x, "weight": weight, "cos": cos, "sin": sin, "out": out,
-            "seq_len": seq_len, "eps": problems.DEFAULT_EPS, "HIDDEN": hidden, "HEAD_DIM": head_dim,
-        }  # fmt: skip
+        values = problems.launch_values(x, weight, cos, sin, out=out)
         _KERNEL.run(values, x.device, config, tune, eps=eps)
     return out

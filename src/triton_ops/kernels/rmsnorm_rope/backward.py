@@ -11,7 +11,6 @@ from triton_ops.base import require
 from triton_ops.kernels import call
 from triton_ops.kernels.jit import add_up
 from triton_ops.kernels.rmsnorm_rope.kernel import rmsnorm_rope_backward_kernel
-from triton_ops.kernels.rmsnorm_rope.reference import rmsnorm_rope_backward_reference
 
 
 def launch(
@@ -49,21 +48,16 @@ def launch(
 
 
 _GRADIENT = call.ShippedKernel.of(
-    "rmsnorm_rope_backward", LauncherKernel(launch, outputs=("dx", "dweight")), problems,
-    rmsnorm_rope_backward_reference, gradient=True,
-)  # fmt: skip
+    "rmsnorm_rope_backward", LauncherKernel(launch, outputs=("dx", "dweight")), problems, part="gradient"
+)
 operation = _GRADIENT.operation
 
 
-def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: float, head_dim: int) -> tuple[Any, Any]:
+def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: float) -> tuple[Any, Any]:
     """The gradients of x and weight, None for one that is not needed; `tensors` are x, weight, cos and sin."""
     x, weight, cos, sin = tensors
-    _, seq_len, hidden = x.shape
     dx, dweight = x.new_empty(x.shape), weight.new_zeros(weight.shape)
     if call.launches(dx):
-        values = {
-            "x": x, "weight": weight, "cos": cos, "sin": sin, "grad": grad.contiguous(), "dx": dx, "dweight": dweight,
-            "seq_len": seq_len, "eps": problems.DEFAULT_EPS, "HIDDEN": hidden, "HEAD_DIM": head_dim,
-        }  # fmt: skip
+        values = problems.launch_values(x, weight, cos, sin, grad=grad.contiguous(), dx=dx, dweight=dweight)
         _GRADIENT.run(values, x.device, eps=eps)
     return dx if needs[0] else None, dweight if needs[1] else None

@@ -7,8 +7,11 @@ it, at every row length, since a block wider than the row is masked. It goes on 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
+from triton_ops.base import require
 from triton_ops.cost_model import RowTiles
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import rows
@@ -157,31 +160,25 @@ def arguments(
 ) -> dict[str, TensorSpec | int | float]:
     """The kernel's arguments for x[batch, seq, hidden] with `heads` heads, by name, in the order of its parameters."""
     head_dim = checked_head_dim(hidden, heads)
-    rows, table = (batch, seq, hidden), (seq, head_dim)
+    x, table = TensorSpec((batch, seq, hidden), dtype), TensorSpec((seq, head_dim), dtype)
+    return launch_values(x, TensorSpec((hidden,), dtype), table, table, out=replace(x, fill="empty"))
+
+
+def launch_values(x: Any, weight: Any, cos: Any, sin: Any, **others: Any) -> dict[str, Any]:
+    """The arguments for tensors, or what describes them, with the `others` between them and numbers; any `eps`."""
     return {
-        "x": TensorSpec(rows, dtype),
-        "weight": TensorSpec((hidden,), dtype),
-        "cos": TensorSpec(table, dtype),
-        "sin": TensorSpec(table, dtype),
-        "out": TensorSpec(rows, dtype, fill="empty"),
-        "seq_len": seq,
-        "eps": DEFAULT_EPS,
-        "HIDDEN": hidden,
-        "HEAD_DIM": head_dim,
-    }
+        "x": x, "weight": weight, "cos": cos, "sin": sin, **others,
+        "seq_len": x.shape[1], "eps": DEFAULT_EPS, "HIDDEN": x.shape[2], "HEAD_DIM": cos.shape[-1],
+    }  # fmt: skip
 
 
 def gradient_arguments(
     batch: int = 4, seq: int = 4096, hidden: int = 4096, heads: int = 32, dtype: str = "bfloat16"
 ) -> dict[str, TensorSpec | int | float]:
     """The arguments of the gradient's launch, by name, in the order of its parameters."""
-    inputs = arguments(batch, seq, hidden, heads, dtype)
-    x = TensorSpec((batch, seq, hidden), dtype)
-    return {
-        **{name: inputs[name] for name in ("x", "weight", "cos", "sin")},
-        "grad": x, "dx": inputs["out"], "dweight": TensorSpec((hidden,), dtype, fill="empty"),
-        **{name: inputs[name] for name in ("seq_len", "eps", "HIDDEN", "HEAD_DIM")},
-    }  # fmt: skip
+    inputs: dict[str, Any] = arguments(batch, seq, hidden, heads, dtype)
+    x, weight, cos, sin, out = (inputs[name] for name in ("x", "weight", "cos", "sin", "out"))
+    return launch_values(x, weight, cos, sin, grad=x, dx=out, dweight=replace(weight, fill="empty"))
 
 
 def checked_head_dim(hidden: int, heads: int) -> int:
@@ -233,3 +230,57 @@ def _moved(problem: Problem) -> float:
     specs = problem.specs
     unread = (specs["cos"].nbytes + specs["sin"].nbytes) / 2
     return float(sum(spec.nbytes for spec in specs.values()) - unread)
+
+
+def rmsnorm_rope_reference(
+    x: Any, weight: Any, cos: Any, sin: Any, out: Any, *, eps: float, HEAD_DIM: int, **_extents: int
+) -> Any:
+    """Compute `rope(x / sqrt(mean(x²) + eps) * weight)` in float32 or wider, rounded once.
+
+    The kernel's arguments are taken by name, and only the first HEAD_DIM / 2 columns of the angles are read, as in the
+    kernel.
+
+    Cost: several float32 tensors of the size of `x`.
+    """
+    n, _ = _normal(x, eps)
+    return _turned(n * weight.to(n.dtype), cos, sin, HEAD_DIM).to(out.dtype)
+
+
+def rmsnorm_rope_backward_reference(
+    x: Any,
+    weight: Any,
+    cos: Any,
+    sin: Any,
+    grad: Any,
+    dx: Any,
+    dweight: Any,
+    *,
+    eps: float,
+    HEAD_DIM: int,
+    **_extents: int,
+) -> tuple[Any, Any]:
+    """The gradients of x and weight, in float32 or wider, rounded once.
+
+    A rotation is turned back by the negative angle.
+    """
+    n, scale = _normal(x, eps)
+    g = _turned(grad.to(n.dtype), cos, -sin.to(n.dtype), HEAD_DIM)
+    h = g * weight.to(n.dtype)
+    found = (h - n * (h * n).mean(-1, keepdim=True)) * scale
+    return found.to(dx.dtype), (g * n).sum((0, 1)).to(dweight.dtype)
+
+
+def _normal(x: Any, eps: float) -> tuple[Any, Any]:
+    """The rows divided by their root mean square, and one over that."""
+    torch = require("torch", "the reference of rmsnorm_rope")
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    scale = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
+    return wide * scale, scale
+
+
+def _turned(values: Any, cos: Any, sin: Any, head_dim: int) -> Any:
+    """The pairs of each head of [batch, seq, hidden], turned by the angles of their position."""
+    torch, half = require("torch", "the reference of rmsnorm_rope"), head_dim // 2
+    first, second = values.unflatten(-1, (-1, 2, half)).unbind(-2)  # each [batch, seq, heads, half]
+    c, s = (table.reshape(-1, 1, head_dim)[..., :half].to(values.dtype) for table in (cos, sin))
+    return torch.cat([first * c - second * s, second * c + first * s], dim=-1).reshape(values.shape)

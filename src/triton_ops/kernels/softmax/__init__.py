@@ -12,7 +12,6 @@ from triton_ops.kernels import call
 from triton_ops.kernels.call import differentiable
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.softmax import kernel, problems
-from triton_ops.kernels.softmax.reference import softmax_backward_reference, softmax_reference
 
 if TYPE_CHECKING:
     import torch
@@ -28,8 +27,7 @@ _GRADIENT = call.ShippedKernel.of(
         elements=kernel.part_sums,
     ),
     problems,
-    softmax_backward_reference,
-    gradient=True,
+    part="gradient",
 )
 gradient_operation = _GRADIENT.operation
 
@@ -52,15 +50,13 @@ def gradient(tensors: Sequence[Any], grad: Any, _needs: Sequence[bool]) -> tuple
 
 __all__ = ["operation", "softmax"]
 
-_KERNEL = call.ShippedKernel.of(
-    "softmax", TritonKernel(kernel.softmax_kernel, kernel.grid, outputs=("out",)), problems, softmax_reference
-)
+_KERNEL = call.ShippedKernel.of("softmax", TritonKernel(kernel.softmax_kernel, kernel.grid, outputs=("out",)), problems)
 operation = _KERNEL.operation
 
 
 @compilable(
     '(Tensor x, str config="", bool tune=False) -> Tensor',
-    gradient=Gradient(inputs=("x",), function=gradient, kept=lambda _arguments, results: ([results[0]], {})),
+    gradient=Gradient(inputs=("x",), function=gradient, results=True),
 )
 def softmax(x: torch.Tensor, *, config: Mapping[str, Any] | None = None, tune: bool = False) -> torch.Tensor:
     """The softmax over the last axis of `x`: exp(x - max) / sum(exp(x - max)) in every row.
@@ -100,7 +96,6 @@ def softmax(x: torch.Tensor, *, config: Mapping[str, Any] | None = None, tune: b
 def _forward(x: torch.Tensor, config: Mapping[str, Any] | None, tune: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
     out, columns = x.new_empty(x.shape), x.shape[-1]
     if call.launches(out):
-        flat, flat_out = x.view(-1, columns), out.view(-1, columns)
-        values = {"x": flat, "out": flat_out, "rows": len(flat), "COLUMNS": columns}
+        values = problems.launch_values(x.view(-1, columns), out.view(-1, columns))
         _KERNEL.run(values, x.device, config, tune)
     return out, [out]

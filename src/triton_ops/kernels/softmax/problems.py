@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import Any
 
+from triton_ops.base import require
 from triton_ops.cost_model import RowTiles
 from triton_ops.kernels import rows
 from triton_ops.kernels.call import OwnConfigs
@@ -94,12 +96,12 @@ PROBLEMS: dict[str, tuple[tuple[int, ...], str]] = {
 def arguments(rows: int = 32768, columns: int = 4096, dtype: str = "bfloat16") -> dict[str, TensorSpec | int]:
     """The kernel's arguments for x[rows, columns], by name, in the order of its parameters."""
     shape = (rows, columns)
-    return {
-        "x": TensorSpec(shape, dtype),
-        "out": TensorSpec(shape, dtype, fill="empty"),
-        "rows": rows,
-        "COLUMNS": columns,
-    }
+    return launch_values(TensorSpec(shape, dtype), TensorSpec(shape, dtype, fill="empty"))
+
+
+def launch_values(x: Any, out: Any) -> dict[str, Any]:
+    """The kernel's arguments for two matrices, or what describes them."""
+    return {"x": x, "out": out, "rows": x.shape[0], "COLUMNS": x.shape[1]}
 
 
 def gradient_arguments(rows: int = 32768, columns: int = 4096, dtype: str = "bfloat16") -> dict[str, TensorSpec | int]:
@@ -129,3 +131,17 @@ def _work(problem: Problem, parts: Tile = 1) -> Work:
         tile_rows="ROWS", tile_columns="BLOCK_SIZE", parts=parts, kept=True, inputs=1 + len(others),
     )  # fmt: skip
     return Work(bytes=float(sum(spec.nbytes for spec in specs)), tiles=tiles)
+
+
+def softmax_reference(x: Any, out: Any, **_extents: int) -> Any:
+    """The softmax over the last axis, in float32 or wider, rounded once to the dtype of `out`."""
+    torch = require("torch", "the reference of softmax")
+    return torch.softmax(x.to(torch.promote_types(x.dtype, torch.float32)), -1).to(out.dtype)
+
+
+def softmax_backward_reference(out: Any, grad: Any, dx: Any, **_extents: int) -> Any:
+    """The gradient of the softmax from its result, in float32 or wider, rounded once to the dtype of `dx`."""
+    torch = require("torch", "the reference of softmax")
+    wide = torch.promote_types(out.dtype, torch.float32)
+    y, g = out.to(wide), grad.to(wide)
+    return (y * (g - (y * g).sum(-1, keepdim=True))).to(dx.dtype)
