@@ -106,10 +106,16 @@ class Operation:
         Raises:
             ShapeMismatchError: Wrong number of extents, one below 1, or a shape that the kernel cannot take.
             UnsupportedDtypeError: A dtype that the operation does not take.
+            KernelTypeError: `arguments` gives a tensor or an array.
         """
         extents = self.full_shape(shape)
         keywords = self._checked_dtype(dtype)
         specs = self.arguments(*extents, **keywords)
+        if real := [name for name, value in specs.items() if Arguments.is_tensor(value) or Arguments.is_array(value)]:
+            raise KernelTypeError(
+                f"the arguments of {self.name} have values in place of specs: {', '.join(real)}",
+                hint='write TensorSpec((1024,), "float32") for a tensor',
+            )
         label = "x".join(map(str, extents)) or _tensor_list(specs)
         return Problem(self.name, tuple(specs.items()), " ".join([label, *keywords.values()]).strip())
 

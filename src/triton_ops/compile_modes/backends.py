@@ -18,7 +18,7 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -123,12 +123,15 @@ def names_in(listed: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for word in words if word))
 
 
+@cache
 def known_backends(kind: str) -> tuple[str, ...]:
     """The backends that this torch asks for, and those that this package knows.
 
-    Cost: reads a few megabytes of torch's sources the first time.
+    Cost: reads a few megabytes of torch's sources the first time that a kind is asked for.
     """
-    return tuple(dict.fromkeys((*KNOWN[kind], *sorted(_names_in_torch()[kind]))))
+    matches = (match for source in torch_sources(_SOURCES) for match in _ASKED.finditer(source))
+    names = {match["name"].decode() for match in matches if bool(match["conv"]) == (kind == "conv")}
+    return tuple(dict.fromkeys((*KNOWN[kind], *sorted(names))))
 
 
 def wrong_list(option: str, value: Any) -> str:
@@ -158,15 +161,6 @@ def _unknown(option: str, name: str, backends: Collection[str]) -> str:
     near = difflib.get_close_matches(name, backends, n=1, cutoff=0.5)
     advice = f"{near[0]} is probably meant" if near else f"there are {', '.join(backends)}"
     return f"{option} has {name!r}, which is no backend, and which torch passes over without a word; {advice}"
-
-
-@lru_cache(maxsize=1)
-def _names_in_torch() -> dict[str, set[str]]:
-    names: dict[str, set[str]] = {"mm": set(), "conv": set()}
-    for source in torch_sources(_SOURCES):
-        for match in _ASKED.finditer(source):
-            names["conv" if match["conv"] else "mm"].add(match["name"].decode())
-    return names
 
 
 _TEMPLATE_DTYPES = ("float16", "bfloat16", "float32")

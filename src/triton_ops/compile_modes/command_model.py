@@ -157,6 +157,7 @@ _HEADER = (
 )  # fmt: skip
 _NUMBERS = _HEADER[1:-1]
 _SHOWN = 10
+_NEXT_OPTION = re.compile(r",(?=[^,]*=)")
 _QUOTED = re.compile(r"(?P<quote>['\"])(?P<text>.*)(?P=quote)")
 _OPTIONS_HINT = (
     "for example --options max_autotune=true,max_autotune_gemm_backends=ATEN,CPP or --options "
@@ -214,15 +215,10 @@ def options_of(text: str) -> dict[str, Any]:
     try:
         if text.lstrip().startswith("{"):
             return TypedProblem.config([text], "--options") or {}
-        parts: list[list[str]] = []
-        for part in text.split(","):
-            if "=" in part:
-                parts.append([part])
-            elif parts and part.strip():
-                parts[-1].append(part)
-            else:
-                raise ValueError("a part that continues nothing")
-        options = [(name, value) for part in parts for name, value in _option(part).items()]
+        texts = [each.split(",") for each in _NEXT_OPTION.split(text)]
+        if not all("=" in first and all(part.strip() for part in rest) for first, *rest in texts):
+            raise ValueError("a part that continues nothing")
+        options = [(name, value) for parts in texts for name, value in _option(parts).items()]
         if len(dict(options)) < len(options):
             raise ValueError("an option twice")
         return dict(options)

@@ -433,12 +433,6 @@ class AutotuneTable:
     stats: dict[str, Any] = field(default_factory=dict, hash=False)
 
     @property
-    def winner(self) -> AutotuneChoice | None:
-        """The fastest candidate that worked."""
-        timed = [(choice.ms, place) for place, choice in enumerate(self.choices) if choice.ms is not None]
-        return self.choices[min(timed)[1]] if timed else None
-
-    @property
     def product(self) -> ProductShape | None:
         """The product that it is about; None if it is about another operation, or sizes or dtypes do not tell."""
         shapes = [tuple(map(int, text.split("x"))) for text in _SHAPE.findall(self.sizes)]

@@ -17,8 +17,6 @@ from triton_ops.exceptions import NotLoadedError, TargetError
 from triton_ops.kernels import load, names
 from triton_ops.request import named_object
 
-_NOTE = "run its program with TRITON_OPS_ON_MISS=queue, so that a call of it is noted; or "
-
 
 @dataclass(frozen=True)
 class TypedTarget:
@@ -64,11 +62,12 @@ class TypedTarget:
 def _usable(text: str, name: str, target: Any, cache_dir: str | Path | None) -> Operation | Callable[..., Any]:
     if hasattr(target, "fn") and (noted := dispatch.NotedOperation.of(target, cache_dir)) is not None:
         return noted
-    if hasattr(target, "arg_names") or hasattr(target, "grid"):  # `@triton.jit`, `@triton.autotune`, a TritonKernel
+    if hasattr(target, "fn") and hasattr(target, "configs"):
+        raise _without_call(text, name, target)
+    if hasattr(target, "arg_names") or hasattr(target, "grid"):  # `@triton.jit`, a TritonKernel
         raise TargetError(
             f"{text} is a Triton kernel, and neither its arguments nor its reference are known",
-            hint=f"{_NOTE if hasattr(target, 'fn') and hasattr(target, 'configs') else ''}make an Operation of it, "
-            f"name = Operation(..., TritonKernel({name}, grid), ...), and tune that",
+            hint=f"make an Operation of it, name = Operation(..., TritonKernel({name}, grid), ...), and tune that",
         )
     if isinstance(target, HasOperation):  # a chooser
         return target.operation
@@ -78,6 +77,19 @@ def _usable(text: str, name: str, target: Any, cache_dir: str | Path | None) -> 
     raise TargetError(
         f"{text} is a {kind}, neither an Operation nor a function",
         hint="name an Operation, or a function that takes config values as keywords",
+    )
+
+
+def _without_call(text: str, name: str, decorated: Any) -> TargetError:
+    """The error of a kernel under a decorator without a noted call, with what to run, or to write and to type."""
+    tunables = {each for config in decorated.configs for each in getattr(config, "kwargs", ())}
+    arguments = ", ".join(f'"{each}": ...' for each in getattr(decorated, "arg_names", ()) if each not in tunables)
+    installed = "" if type(decorated).__module__.startswith("triton_ops.") else " under triton_ops.install()"
+    return TargetError(
+        f"{text} is a kernel under a decorator, and no call of it is noted that would tell its arguments and its grid",
+        hint=f"its program notes calls{installed} with TRITON_OPS_ON_MISS=queue; or write {name}_op = "
+        f'Operation("{name}", TritonKernel({name}.fn, lambda meta: (...,)), {name}.configs, '
+        f"lambda n=1024: {{{arguments}}}), a TensorSpec for each tensor, and type {text}_op --shape 1024",
     )
 
 

@@ -28,14 +28,20 @@ _triton_ops() {{
     lines=("${{(@)lines//:/\\\\:}}")
     _describe '{program}' "${{(@)lines/$'\\t'/:}}"
 }}
-compdef _triton_ops {program}
+if [[ "${{funcstack[1]}}" == _triton_ops ]]; then _triton_ops "$@"; else compdef _triton_ops {program}; fi
 """,
     "fish": """\
 function __triton_ops
     set -l words (commandline -opc) (commandline -ct)
-    {program} {complete} $words[2..] 2>/dev/null | string match -v "{no_files}"
+    set -l lines ({program} {complete} $words[2..] 2>/dev/null)
+    if test "$lines[-1]" = "{no_files}"
+        set -e lines[-1]
+    else
+        __fish_complete_path (commandline -ct)
+    end
+    string join \\n -- $lines
 end
-complete -c {program} -a '(__triton_ops)'
+complete -c {program} -f -a '(__triton_ops)'
 """,
 }
 """What each shell reads for completion: it asks the program for the candidates."""

@@ -112,7 +112,9 @@ class Program:
         candidates: dict[str, str] = {}
         takes_files = False
         if group is not None and not begun.startswith("-") and not before:
-            candidates |= {name: each.short_help or "" for name, each in group.commands.items() if not each.hidden}
+            candidates |= {
+                name: each.short_help or each.help or "" for name, each in group.commands.items() if not each.hidden
+            }
         if command is not None:
             parameters = imported(command).params
             value = _valued(parameters, before[-1]) if before else None

@@ -27,6 +27,13 @@ def test_what_is_no_space_or_no_builder_of_arguments():
         Operation("seven", KERNEL, {"n": [1]}, {"x": 1})
 
 
+def test_an_array_in_place_of_its_spec_is_refused():
+    numpy = pytest.importorskip("numpy")
+    operation = Operation("filled", KERNEL, {"n": [1]}, lambda size=8: {"x": numpy.ones(size), "size": size})
+    with pytest.raises(KernelTypeError, match=r"filled have values in place of specs: x .*write TensorSpec"):
+        tune(operation, device="cpu", keep=False)
+
+
 def test_a_reference_that_is_no_function_is_refused_before_any_work():
     def work(*, a):
         raise AssertionError("it was called")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -23,7 +24,7 @@ from triton_ops.records.record import Verified
 from triton_ops.records.store import open_store
 from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config
-from triton_ops.terminal.program import imported
+from triton_ops.terminal.program import NO_FILES, imported
 from triton_ops.values import Key, Resources
 
 PROJECT = Path(__file__).parents[3]
@@ -260,6 +261,29 @@ def test_completion_of_a_shell(cli, shell):
     assert (ran.code, ran.err) == (0, "")
     assert "triton-ops __complete" in ran.out
     assert cli("completion", "tcsh").code == 2
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_read_its_completion(cli, shell):
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"there is no {shell}")
+    read = subprocess.run([program, "-n"], input=cli("completion", shell).out, capture_output=True, text=True)
+    assert (read.returncode, read.stderr) == (0, "")
+
+
+def test_completions_know_where_names_of_files_stand(cli):
+    bash, zsh, fish = (cli("completion", shell).out for shell in ("bash", "zsh", "fish"))
+    assert all(NO_FILES in text for text in (bash, zsh, fish))
+    assert "complete -c triton-ops -f " in fish  # fish would propose files beside all else
+    assert "__fish_complete_path (commandline -ct)" in fish
+    assert fish.count("\nend\n") == 1
+    assert zsh.startswith("#compdef triton-ops\n")
+    assert zsh.endswith('then _triton_ops "$@"; else compdef _triton_ops triton-ops; fi\n')  # as a file of fpath, too
+
+
+def test_a_group_is_completed_with_its_help(cli):
+    assert PROGRAM.candidates(["torc"])[0] == "torch\tCompile models: ways, options, caches and logs."
 
 
 def test_the_reference_names_every_command_and_option():
