@@ -22,6 +22,7 @@ from triton_ops.kernel_ir.terms import AND, AT_LEAST_ZERO, INDEX, NOT, OR, SUM, 
 from triton_ops.kernel_ir.trace import (
     COMPARISONS,
     FARTHEST,
+    UNTOLD_ACCESS,
     Access,
     AccessTrace,
     DotTrace,
@@ -173,9 +174,9 @@ class _Evaluation:
     def _enter(self, loop: LoopFact, weight: Weights, count: _TurnCount) -> None:
         operation = loop.operation
         figures = LoopWork(
-            stages=operation.attribute("tt.num_stages"),
+            parent=-1, entries=0.0, turns=0.0, most=0.0, stages=operation.attribute("tt.num_stages"),
             flags=tuple(flag for flag in ("flatten", "warp_specialize") if f"tt.{flag}" in operation.tail),
-            written=True,
+            by_data=False, plain=0.0, special=0.0, written=True,
         )  # fmt: skip
         nothing = LoopTrace(figures, loop.loops, np.zeros(self._count), np.zeros(self._count))
         trace = self.trace.loops.setdefault(loop.number, nothing)
@@ -278,7 +279,7 @@ class _Evaluation:
 
     def reduce(self, fact: ReductionFact) -> None:
         """Count a reduction of a tile along one of its axes."""
-        reduction = Reduction(shape=fact.inputs[0].type.shape, axis=fact.axis)
+        reduction = Reduction(shape=fact.inputs[0].type.shape, axis=fact.axis, executions=0.0)
         for _, weight in self._visits_along(fact.way):
             counts = self.trace.reduced.setdefault(fact.number, (reduction, np.zeros(self._count)))[1]
             counts += weight
@@ -318,7 +319,8 @@ def _figures(fact: AccessFact) -> Access:
     """The figures of an access before its addresses are known; of a descriptor's block these tell nothing more."""
     kind = fact.block or fact.type
     size = kind.item_bytes
-    figures = Access(kind=fact.kind, element=kind.element, item_bytes=size, run_bytes=float(size))
+    told = {"kind": fact.kind, "element": kind.element, "item_bytes": size, "run_bytes": float(size)}
+    figures = Access(**{**UNTOLD_ACCESS, **told})
     if fact.block is None:
         return figures
     tile, run = prod(kind.shape), (kind.shape[-1] if kind.shape else 1) * size
