@@ -264,13 +264,11 @@ class TritonAutoTuner:
         """Exactly `benchmark_runs` timed calls of every arm, spread over rounds."""
         each = max(1, self.benchmark_runs // _ROUNDS)
         rounds = Rounds(timer=timer, rng=random.Random(0))
-        for arm in arms:
-            arm.visit_samples = each
-        rounds.run(arms, self.benchmark_runs // each)
-        if rest := self.benchmark_runs % each:
+        full, rest = divmod(self.benchmark_runs, each)
+        for samples, count in ((each, full), *([(rest, 1)] if rest else [])):
             for arm in arms:
-                arm.visit_samples = rest
-            rounds.run(arms, 1)
+                arm.visit_samples = samples
+            rounds.run(arms, count)
 
     def _warm_up(self, call: Callable[[], Any]) -> Exception | None:
         try:

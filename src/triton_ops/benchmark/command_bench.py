@@ -44,6 +44,7 @@ _HEADER = ("", "config", "p20 ms", "median ms", "p80 ms", "spread", "what")
 _NUMBERS = ("p20 ms", "median ms", "p80 ms", "spread")
 _KERNELS_HEADER = ("kernel", "problem", "beside", "ms", "other ms", "speed", "interval", "verdict", "config")
 _KERNELS_NUMBERS = ("ms", "other ms", "speed", "interval")
+_Target: TypeAlias = Operation | Callable[..., Any]
 _WithOrigin: TypeAlias = tuple[Mapping[str, Any], str]  # a config, and where it comes from
 
 
@@ -125,7 +126,7 @@ def bench_contestants(
     other = TypedTarget(texts[1], request.cache_dir).load()
     first = _bound(texts[0], target, [*(config_a or {})], request, beside=other)
     second = _bound(texts[1], other, [*(config_b or {})], request, beside=target)
-    same_making = target is other or not (isinstance(target, Operation) or isinstance(other, Operation))
+    same_making = target is other or not any(isinstance(each, Operation) for each in (target, other))
     if same_making and first.problem.arguments == second.problem.arguments:
         second = replace(second, arguments=first.arguments)  # so that both contestants run on equal arguments
     kinds = (_WINNER, _DEFAULT)
@@ -133,11 +134,7 @@ def bench_contestants(
 
 
 def _bound(
-    text: str,
-    target: Operation | Callable[..., Any],
-    tunables: list[str],
-    request: BenchRequest,
-    beside: Operation | Callable[..., Any] | None = None,
+    text: str, target: _Target, tunables: list[str], request: BenchRequest, beside: _Target | None = None
 ) -> _BoundTarget:
     if isinstance(target, Operation):
         return _of_operation(text, target, request)

@@ -198,16 +198,39 @@ def _grouped_matmul(torch: Any, values: Mapping[str, Any]) -> Rival:
     return products
 
 
+def _layer_norm_gradients(x: Any, weight: Any, grad: Any, eps: float, **_rest: Any) -> Any:
+    wide, g = x.float(), grad.float()
+    apart = wide - wide.mean(-1, keepdim=True)
+    scale = (apart.square().mean(-1, keepdim=True) + eps).rsqrt()
+    n, h = apart * scale, g * weight.float()
+    dx = (h - h.mean(-1, keepdim=True) - n * (h * n).mean(-1, keepdim=True)) * scale
+    return dx.to(x.dtype), (g * n).sum(0).to(weight.dtype), g.sum(0).to(weight.dtype)
+
+
 def _gated_mlp_gradients(gate: Any, up: Any, grad: Any, **_rest: Any) -> Any:
     g, d = gate.float(), grad.float()
     s = g.sigmoid()
     return (d * up.float() * s * (1 + g * (1 - s))).to(gate.dtype), (d * g * s).to(up.dtype)
 
 
-def _reference(name: str) -> Rival:
-    """The reference of a kernel whose plain form computes in float32 too, and rounds once."""
-    reference: Rival = load(name).reference
-    return reference
+def _plain_rmsnorm_rope_backward(torch: Any) -> Rival:
+    def gradients(x: Any, weight: Any, cos: Any, sin: Any, grad: Any, eps: float, HEAD_DIM: int, **_rest: Any) -> Any:
+        wide, half = x.float(), HEAD_DIM // 2
+        scale = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
+        first, second = grad.float().unflatten(-1, (-1, 2, half)).unbind(-2)
+        c, s = (table.reshape(-1, 1, HEAD_DIM)[..., :half].float() for table in (cos, sin))
+        g = torch.cat([first * c + second * s, second * c - first * s], -1).reshape(x.shape)
+        n, h = wide * scale, g * weight.float()
+        dx = (h - n * (h * n).mean(-1, keepdim=True)) * scale
+        return dx.to(x.dtype), (g * n).sum((0, 1)).to(weight.dtype)
+
+    return gradients
+
+
+def _dequantised(x: Any, scale: Any, out: Any, GROUP_ROWS: int, GROUP_COLUMNS: int, **_rest: Any) -> Any:
+    columns = GROUP_COLUMNS or x.shape[1]
+    wide = scale.repeat_interleave(GROUP_ROWS, 0)[: x.shape[0]].repeat_interleave(columns, 1)
+    return (x.float() / wide[:, : x.shape[1]]).to(out.dtype)
 
 
 def _plain_quantize(torch: Any) -> Rival:
@@ -234,13 +257,13 @@ _PLAIN: dict[str, Callable[[Any], Rival]] = {
     "layer_norm": lambda torch: (
         lambda x, weight, bias, eps, **_rest: torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
     ),
-    "layer_norm_backward": lambda _torch: _reference("layer_norm_backward"),
+    "layer_norm_backward": lambda _torch: _layer_norm_gradients,
     "rmsnorm_rope": lambda _torch: plain_rmsnorm_rope,
-    "rmsnorm_rope_backward": lambda _torch: _reference("rmsnorm_rope_backward"),
+    "rmsnorm_rope_backward": _plain_rmsnorm_rope_backward,
     "gated_mlp": lambda _torch: plain_gated_mlp,
     "gated_mlp_backward": lambda _torch: _gated_mlp_gradients,
     "fp8_quantize": _plain_quantize,
-    "fp8_dequantize": lambda _torch: _reference("fp8_dequantize"),
+    "fp8_dequantize": lambda _torch: _dequantised,
 }
 
 

@@ -193,8 +193,7 @@ class ModeStation:
         self._mode, self._manner = assignment.way, assignment.manner
         self._first_s = 0.0
         self._state = Protection(())
-        self._samplers: list[Sampler] = []
-        self._launches: list[int] = []
+        self._samplers: list[tuple[Sampler, int]] = []  # each with how many calls are a sample
 
     def load(self, config: Config, packed: bytes) -> ModeTrial:
         """Make the model, and try it; a `TritonKernelError` if there is none."""
@@ -237,7 +236,7 @@ class ModeStation:
     def _samples_ms(self, samples: int) -> list[list[float]]:
         """Samples of one call, a list for each call of the workload."""
         times_ms: list[list[float]] = []
-        for sampler, launches in zip(self._samplers, self._launches, strict=True):
+        for sampler, launches in self._samplers:
             sampler.queue(1)()  # another process ran before: caches are empty, and the host's clock has sunk
             times_ms.append([each / launches for each in sampler.queue(samples)()])
         return times_ms
@@ -328,14 +327,13 @@ class ModeStation:
 
     def _calibrate(self) -> None:
         """Find how many calls make a sample long enough, for each call of the workload."""
-        self._samplers, self._launches = [], []
+        self._samplers = []
         for batch in map(self._batches_of, self._workload.calls):
             count, took_ms = 1, timed_ms(partial(batch, 1))
             while took_ms < _SAMPLE_MS and count < _MOST_CALLS:
                 count = min(max(2 * count, round(1.2 * count * _SAMPLE_MS / max(took_ms, 1e-3))), 100 * count)
                 took_ms = timed_ms(partial(batch, count))
-            self._launches.append(count)
-            self._samplers.append(HostTimer().prepare(Launch(partial(batch, count)), 1))
+            self._samplers.append((HostTimer().prepare(Launch(partial(batch, count)), 1), count))
 
     def _batches_of(self, call: Arguments) -> Callable[[int], None]:
         step, wait = self._step, self._wait

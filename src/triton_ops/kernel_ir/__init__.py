@@ -4,23 +4,18 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.kernel_ir.draws import Draw as Draw
     from triton_ops.kernel_ir.evaluation import Operand as Operand
     from triton_ops.kernel_ir.facts import AccessFact as AccessFact
     from triton_ops.kernel_ir.facts import Fact as Fact
-    from triton_ops.kernel_ir.facts import ProductFact as ProductFact
-    from triton_ops.kernel_ir.facts import ReductionFact as ReductionFact
     from triton_ops.kernel_ir.facts import SourcePlace as SourcePlace
     from triton_ops.kernel_ir.kernel_work import KernelWork as KernelWork
     from triton_ops.kernel_ir.kernel_work import LaunchWork as LaunchWork
     from triton_ops.kernel_ir.machine_code import LocalTraffic as LocalTraffic
     from triton_ops.kernel_ir.machine_code import binary_facts as binary_facts
-    from triton_ops.kernel_ir.machine_code import widths_by_line as widths_by_line
     from triton_ops.kernel_ir.shared_memory import Traffic as Traffic
     from triton_ops.kernel_ir.shared_memory import bank_conflicts as bank_conflicts
     from triton_ops.kernel_ir.shared_memory import bank_padding as bank_padding
     from triton_ops.kernel_ir.term_walk import KernelFacts as KernelFacts
-    from triton_ops.kernel_ir.terms import Carried as Carried
     from triton_ops.kernel_ir.terms import Term as Term
     from triton_ops.kernel_ir.trace import Access as Access
     from triton_ops.kernel_ir.trace import Product as Product

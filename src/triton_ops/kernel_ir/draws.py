@@ -7,18 +7,22 @@ carries is what it begins with, or what its first turns make of it, so that ever
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+from itertools import islice
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.kernel_ir.facts import Facts, ReductionFact
-from triton_ops.kernel_ir.operations import OPERATIONS, NotComputedError, Numbers, computed
-from triton_ops.kernel_ir.terms import AND, AT_LEAST_ZERO, CONDITION, NOT, OR, SUM, ZERO, Term
+from triton_ops.kernel_ir.facts import Fact, Facts, ProductFact, ReductionFact
+from triton_ops.kernel_ir.operations import NotComputedError, Numbers, computed, meaning_of
+from triton_ops.kernel_ir.terms import AND, AT_LEAST_ZERO, CONDITION, INDEX, NOT, OR, SUM, ZERO, Carried, Term
 
+Alive: TypeAlias = "NDArray[np.bool_]"
 DRAWS = 64
+_SMALL_ARGUMENTS = np.arange(DRAWS) % 2 == 1  # arguments of floating point are tiny: what falls away is an epsilon's
+_CLOSE = 1e-5
 _PLACES = (0, 1, 2)  # of a sum or a product over a whole axis, these stand for all
 _MOST = 20_000  # numbers that are computed for one question
 _SMALL = {"program_id": 2, "turn": 2, "turns": 4, "num_programs": 9, "index": 3, "bound": 3}
@@ -30,10 +34,6 @@ class Draw:
     A place along an axis, by its symbol, is one for all draws or one for each. A masked lane holds `padding` where the
     load says nothing. So many `turns` have made what a loop carries.
     """
-
-    COUNT = DRAWS
-    SMALL_ARGUMENTS = np.arange(DRAWS) % 2 == 1
-    """The draws in which arguments of floating point are tiny: what falls away is an epsilon's."""
 
     def __init__(self, facts: Facts, places: Mapping[Term, Numbers | int], padding: float, turns: int = 0) -> None:
         self._facts, self._padding, self._turns = facts, padding, turns
@@ -57,6 +57,55 @@ class Draw:
     def at(self, places: Mapping[Term, Numbers | int], turns: int | None = None) -> Draw:
         """The same at other places, the rest unchanged."""
         return self._beside({**self._places, **places}, self._turns if turns is None else turns)
+
+    def at_the_edge(self, condition: Term) -> Draw:
+        """The same in the turn, or in the program, in whose block a condition begins to fail."""
+        for name in ("turn", "program_id"):
+            for monomial, factor in condition.operands[0].parts.items():
+                if factor < 0 and len(monomial) == 1 and monomial[0].name == name:
+                    distance = self.at({monomial[0]: 0})(condition.operands[0])
+                    return self.at({monomial[0]: np.maximum(np.floor(distance / -factor), 0)})
+        return self
+
+    def beyond(self, axis: Term, condition: Term) -> Draw:
+        """The same at the first place that a condition leaves out, in each draw."""
+        return self.at({axis: self._first_out(axis, condition)})
+
+    def _first_out(self, axis: Term, condition: Term) -> Numbers:
+        distance = self.at({axis: 0})(condition.operands[0])
+        return np.asarray(np.maximum(np.floor(distance / -condition.operands[0].parts[(axis,)]) + 1, 1))
+
+    def comparable(self, operands: Sequence[Term], axis: Term, condition: Term) -> Alive:
+        """The draws in which the lane here has data, in rows and columns that have some, and the lane beyond has none.
+
+        It has none where the kernel itself puts something else in its place: all of a causal mask's row may be left
+        out. The other has some where the kernel puts other data in the place of what the condition leaves out.
+        """
+        draws: Alive = np.ones(DRAWS, dtype=np.bool_)
+        edge, padded = self._first_out(axis, condition), self.beyond(axis, condition)
+        for one in {inner for term in operands for inner in term.inner()}:
+            if one.name == INDEX and one is not axis:
+                draws &= self(self._facts.terms.whole(one)) < edge
+            elif one.name == "choose" and axis.number in one.operands[0].inside:
+                choice, *branches = one.operands
+                along = [any(axis.number in load.inside for load in branch.named("load")) for branch in branches]
+                if along[0] != along[1]:
+                    draws &= self(choice).astype(np.bool_) == along[0]
+                for branch, takes in zip(branches, (True, False), strict=True):
+                    masks = [load.operands[3] for load in branch.named("load")]
+                    if masks and not any(condition in mask.comparisons() for mask in masks):
+                        draws &= padded(choice).astype(np.bool_) != takes
+        return draws
+
+    def differ(self, before: Numbers, after: Numbers, among: Alive | bool = True) -> int:
+        """In how many of some draws two results differ, with tiny arguments and with others: the fewer of both.
+
+        No number counts only where one was put into padded lanes: a place far beyond the block may overflow by itself.
+        """
+        one, other = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+        valid = among & ~np.isnan(one) & (np.isnan(self._padding) | ~np.isnan(other))
+        apart = valid & ~np.isclose(one, other, rtol=_CLOSE, atol=1e-30)
+        return int(min(apart[_SMALL_ARGUMENTS].sum(), apart[~_SMALL_ARGUMENTS].sum()))
 
     def _beside(self, places: Mapping[Term, Numbers | int], turns: int) -> Draw:
         """The same draws at these places, with what depends on no place computed once.
@@ -103,7 +152,7 @@ class Draw:
         inner = [self(one) for one in term.operands if isinstance(one, Term)]
         seed = _hash(term.number, np.arange(DRAWS), *inner)
         if not whole and term.name == "argument":  # a scale, or an epsilon: both must do
-            return np.where(self.SMALL_ARGUMENTS, 1e-10, 0.5 + 1.5 * _share(seed))
+            return np.where(_SMALL_ARGUMENTS, 1e-10, 0.5 + 1.5 * _share(seed))
         if not whole:
             return _real(seed)
         if term.name == "argument":
@@ -143,7 +192,7 @@ class Draw:
     def _over_an_axis(self, term: Term) -> Numbers:
         if term.number not in self._bounds:
             number = term.operands[2] if term.name == "tt.reduce" else term.operands[1]  # which its bound has too
-            bounds = (one for one in term.inner() if one.name == "bound" and one.operands[0] == number)
+            bounds = (one for one in term.named("bound") if one.operands[0] == number)
             self._bounds[term.number] = next(bounds, Term("bound", (number,), -1, frozenset()))
         inside = self._bounds[term.number]
         several = [self.at({inside: place}) for place in _PLACES]
@@ -157,36 +206,12 @@ class Draw:
         return _real(_hash(term.number, np.arange(DRAWS), *(abs(several[0](one)) for one in operands)))
 
     def _applied(self, term: Term) -> Numbers:
-        number = term.operands[-1] if term.name in ("arith.sitofp", "arith.uitofp") else None
+        number = term.operands[-1] if meaning_of(term.name).does == "counts" else None
         if number is not None and len(number.operands) == 1 and number.lone_argument[0]:
             # An extent by which a sum is divided. As large as in masks it would hide what one lane adds.
             return np.floor(2 + 6 * _share(_hash(term.number, np.arange(DRAWS))))
         word = str(term.operands[1]) if len(term.operands) > 1 else ""
         return computed(term.name, word, [self(one) for one in term.operands if isinstance(one, Term)])
-
-    @staticmethod
-    def combined(
-        fact: ReductionFact, one: Sequence[Numbers], other: Sequence[Numbers], around: Mapping[str, Numbers]
-    ) -> list[Numbers]:
-        """Two elements made one, as a reduction does, with the values from outside that its block uses.
-
-        Raises NotComputedError if the block has an operation that is not known.
-        """
-        block = fact.operation.regions[0][0]
-        values: dict[str, Numbers] = {**around, **dict(zip(block.arguments, [*one, *other], strict=True))}
-        for operation in block.operations:
-            if operation.name in ("tt.reduce.return", "tt.scan.return"):
-                return [values[name] for name in operation.operands]
-            if operation.name == "arith.constant":
-                literal = operation.text.split()[0].strip()
-                number = {"true": 1.0, "false": 0.0}.get(literal) or float(literal)
-                values[operation.results[0]] = np.full(DRAWS, number)
-                continue
-            word = operation.predicate or " ".join(operation.quoted)
-            with np.errstate(all="ignore"):
-                result = computed(operation.name, word, [values[name] for name in operation.operands])
-            values.update(zip(operation.results, [result], strict=True))
-        raise NotComputedError("a reduction that returns nothing")
 
 
 _TESTS: dict[str, Callable[[list[Numbers]], Any]] = {
@@ -198,7 +223,7 @@ _SYMBOLS = {"argument", *_SMALL}
 
 def _is_of_two(name: str) -> bool:
     """Check whether an operation makes one element of two."""
-    function = OPERATIONS[name].numbers if name in OPERATIONS else None
+    function = meaning_of(name).numbers
     return isinstance(function, np.ufunc) and function.nin == 2
 
 
@@ -225,3 +250,148 @@ def _share(seed: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 def _real(seed: NDArray[np.uint64]) -> NDArray[np.float64]:
     return 4.0 * _share(seed) - 2.0
+
+
+Harm: TypeAlias = Callable[[float], str]
+"""From what stands in a masked lane without `other` to how it changes a result; empty if it does not."""
+_WITH_DATA = 0
+_TURNS = (0, 1)  # of what a loop carries, before its first turn and after it
+_MOST_PARTS = 4_000  # of what is reduced
+_TOO_LONG = f"what a padded lane holds takes more than {_MOST_PARTS:,} steps"
+_ENOUGH = 3  # draws of 64 that must differ: a coincidence is none
+
+
+def padded_lanes(facts: Facts) -> Iterator[tuple[Fact, Term | str, Harm]]:
+    """As `KernelFacts.padded_lanes`."""
+    for reduction in facts.reductions:
+        axis, inputs = facts.terms.index(reduction.axis), [value.term for value in reduction.inputs]
+        if _are_long(inputs):
+            yield reduction, _TOO_LONG, _no_harm
+            continue
+        for condition in _limits(inputs, axis, reduction.inputs[0].type.shape[reduction.axis]):
+            yield reduction, condition, partial(_harm_to_reduction, facts, reduction, axis, condition)
+        yield from _lanes_carried(facts, reduction, inputs, axis)
+    for product in facts.products:
+        if _are_long(product.factors):
+            yield product, _TOO_LONG, _no_harm
+            continue
+        for condition in _limits(product.factors, product.bound, product.left.type.shape[-1]):
+            yield product, condition, partial(_harm_to_product, facts, product, condition)
+
+
+def _no_harm(_: float) -> str:
+    return ""
+
+
+def _are_long(terms: Sequence[Term]) -> bool:
+    """Check whether terms have too many parts to compute: reductions of reductions, along both axes in turn."""
+    return any(sum(1 for _ in islice(term.inner(), _MOST_PARTS)) == _MOST_PARTS for term in terms)
+
+
+def _limits(terms: Sequence[Term], axis: Term, extent: int) -> list[Term]:
+    """The conditions by which loads inside of these terms leave out the end of an axis, whose block has this extent."""
+    limits: dict[Term, None] = {}
+    for load in (load for term in terms for load in term.named("load") if axis.number in load.operands[3].inside):
+        for condition in load.operands[3].comparisons():
+            sums = condition.operands[0].parts if condition.name == AT_LEAST_ZERO else {}
+            whole = sums == {(axis,): -1, (): extent - 1}  # it lets the whole block pass, whatever its extent
+            if sums.get((axis,), 0) < 0 and not whole:
+                limits[condition] = None
+    return [one for one in limits if not any(_is_looser(other, one) for other in limits)]
+
+
+def _is_looser(one: Term, other: Term) -> bool:
+    """Check whether a condition lets more pass than another: lanes in between hold data of another load."""
+    sums, others = one.operands[0].parts, other.operands[0].parts
+    return sums.get((), 0) > others.get((), 0) and {**sums, (): 0} == {**others, (): 0}
+
+
+def _lanes_carried(
+    facts: Facts, reduction: ReductionFact, inputs: Sequence[Term], axis: Term
+) -> Iterator[tuple[Fact, Term | str, Harm]]:
+    """Lanes that a loop adds to, and that are reduced after it: a turn that pads one must leave it as it is."""
+    for one in (one for term in inputs for one in term.named("after")):
+        places = [at for at, operand in enumerate(one.operands[2:]) if axis.number in operand.inside]
+        carried = facts.carried.get(one.operands[:2])
+        if carried is not None and carried.after.name == "after" and len(places) == 1:
+            inner = facts.terms.index(places[0])
+            for condition in _limits([carried.next], inner, carried.type.shape[places[0]]):
+                yield reduction, condition, partial(_harm_to_carried, facts, carried, inner, condition)
+
+
+def _lanes(facts: Facts, axis: Term, condition: Term, padding: float, turns: int) -> tuple[Draw, Draw]:
+    """A lane with data in the block in which a condition begins to fail, and the first lane that it leaves out."""
+    data = Draw(facts, {axis: _WITH_DATA}, padding, turns).at_the_edge(condition)
+    return data, data.beyond(axis, condition)
+
+
+def _combined(
+    fact: ReductionFact, one: Sequence[Numbers], other: Sequence[Numbers], around: Mapping[str, Numbers]
+) -> list[Numbers]:
+    """Two elements made one, as a reduction does, with the values from outside that its block uses.
+
+    Raises NotComputedError if the block has an operation that is not known.
+    """
+    block = fact.operation.regions[0][0]
+    values: dict[str, Numbers] = {**around, **dict(zip(block.arguments, [*one, *other], strict=True))}
+    for operation in block.operations:
+        if operation.name in ("tt.reduce.return", "tt.scan.return"):
+            return [values[name] for name in operation.operands]
+        if operation.name == "arith.constant":
+            literal = operation.text.split()[0].strip()
+            number = {"true": 1.0, "false": 0.0}.get(literal) or float(literal)
+            values[operation.results[0]] = np.full(DRAWS, number)
+            continue
+        word = operation.predicate or " ".join(operation.quoted)
+        with np.errstate(all="ignore"):
+            result = computed(operation.name, word, [values[name] for name in operation.operands])
+        values.update(zip(operation.results, [result], strict=True))
+    raise NotComputedError("a reduction that returns nothing")
+
+
+def _harm_to_reduction(facts: Facts, reduction: ReductionFact, axis: Term, condition: Term, padding: float) -> str:
+    for turns in _TURNS:
+        data, padded = _lanes(facts, axis, condition, padding, turns)
+        inputs = [value.term for value in reduction.inputs]
+        alone, beside = [data(term) for term in inputs], [padded(term) for term in inputs]
+        around = {name: data(term) for name, term in reduction.around.items()}
+        among = data.comparable(inputs, axis, condition)
+        together = _combined(reduction, alone, beside, around)
+        for before, after, lane in zip(alone, together, beside, strict=True):
+            if data.differ(before, after, among) >= _ENOUGH:
+                text = "it holds {}, and changes the reduction of a lane with data from {} to {}"
+                return _describe_change(text, before, after, lane)
+    return ""
+
+
+def _describe_change(text: str, before: Numbers, after: Numbers, *lanes: Numbers) -> str:
+    """A text with the numbers of the draw in which they differ most clearly."""
+    apart = np.abs(np.asarray(before, dtype=float) - np.asarray(after, dtype=float))
+    at = int(np.argmax(np.where(np.isfinite(apart), apart, -1)))
+    return text.format(*(f"{float(one[at]):.4g}" for one in (*lanes, before, after)))
+
+
+def _harm_to_product(facts: Facts, product: ProductFact, condition: Term, padding: float) -> str:
+    for turns in _TURNS:
+        data, padded = _lanes(facts, product.bound, condition, padding, turns)
+        one, other = (padded(factor) for factor in product.factors)
+        with_data = data.comparable(product.factors, product.bound, condition)
+        usable = with_data & ~np.isnan(data(product.factors[0]) * data(product.factors[1]))
+        with np.errstate(all="ignore"):
+            added = one * other
+        wrong = usable & ~(np.abs(added) <= _CLOSE) & (np.isnan(padding) | ~np.isnan(added))
+        if int(wrong.sum()) >= _ENOUGH:
+            return f"it multiplies {_largest(one)} by {_largest(other)}, and adds {_largest(added)} to the sum"
+    return ""
+
+
+def _largest(numbers: Numbers) -> str:
+    return f"{float(numbers[int(np.argmax(np.abs(np.nan_to_num(numbers))))]):.4g}"
+
+
+def _harm_to_carried(facts: Facts, carried: Carried, axis: Term, condition: Term, padding: float) -> str:
+    data, padded = _lanes(facts, axis, condition, padding, 0)
+    before, after = padded(carried.symbol), padded(carried.next)
+    if data.differ(before, after) >= _ENOUGH:
+        return _describe_change("a turn in which it is padded changes its part of the sum from {} to {}", before, after)
+    return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import zip_longest
 from math import prod
 from typing import NamedTuple, TypeAlias
@@ -22,7 +22,6 @@ from triton_ops.kernel_ir.terms import AND, AT_LEAST_ZERO, INDEX, NOT, OR, SUM, 
 from triton_ops.kernel_ir.trace import (
     COMPARISONS,
     FARTHEST,
-    UNTOLD_ACCESS,
     Access,
     AccessTrace,
     DotTrace,
@@ -174,9 +173,9 @@ class _Evaluation:
     def _enter(self, loop: LoopFact, weight: Weights, count: _TurnCount) -> None:
         operation = loop.operation
         figures = LoopWork(
-            parent=-1, entries=0.0, turns=0.0, most=0.0, stages=operation.attribute("tt.num_stages"),
+            stages=operation.attribute("tt.num_stages"),
             flags=tuple(flag for flag in ("flatten", "warp_specialize") if f"tt.{flag}" in operation.tail),
-            by_data=False, plain=0.0, special=0.0, written=True,
+            written=True,
         )  # fmt: skip
         nothing = LoopTrace(figures, loop.loops, np.zeros(self._count), np.zeros(self._count))
         trace = self.trace.loops.setdefault(loop.number, nothing)
@@ -242,7 +241,6 @@ class _Evaluation:
         return self._address(fact, visit.at(loop, 0))[1].equals(self._address(fact, visit.at(loop, 1))[1])
 
     def _elements(self, fact: AccessFact, visit: _Visit) -> Weights:
-        """Elements that each program moves."""
         if fact.block is None:
             mask = self._numbers.value(fact.mask, visit, fact.type.shape)
             return count_elements(self._address(fact, visit)[1], fact.type.shape, mask, self._count)
@@ -280,7 +278,7 @@ class _Evaluation:
 
     def reduce(self, fact: ReductionFact) -> None:
         """Count a reduction of a tile along one of its axes."""
-        reduction = Reduction(shape=fact.inputs[0].type.shape, axis=fact.axis, executions=0.0)
+        reduction = Reduction(shape=fact.inputs[0].type.shape, axis=fact.axis)
         for _, weight in self._visits_along(fact.way):
             counts = self.trace.reduced.setdefault(fact.number, (reduction, np.zeros(self._count)))[1]
             counts += weight
@@ -320,12 +318,12 @@ def _figures(fact: AccessFact) -> Access:
     """The figures of an access before its addresses are known; of a descriptor's block these tell nothing more."""
     kind = fact.block or fact.type
     size = kind.item_bytes
-    figures = UNTOLD_ACCESS | {"kind": fact.kind, "element": kind.element, "item_bytes": size, "run_bytes": float(size)}
-    if fact.block is not None:
-        tile, run = prod(kind.shape), (kind.shape[-1] if kind.shape else 1) * size
-        figures |= {"descriptor": True, "tile": tile, "run_bytes": run}
-        figures |= {"lines": tile * size / min(128, run), "sectors": tile * size / min(32, run)}
-    return Access(**figures)
+    figures = Access(kind=fact.kind, element=kind.element, item_bytes=size, run_bytes=float(size))
+    if fact.block is None:
+        return figures
+    tile, run = prod(kind.shape), (kind.shape[-1] if kind.shape else 1) * size
+    lines, sectors = tile * size / min(128, run), tile * size / min(32, run)
+    return replace(figures, descriptor=True, tile=tile, run_bytes=run, lines=lines, sectors=sectors)
 
 
 def _turns_between(lower: Value, upper: Value, step: Vector) -> tuple[Vector, bool]:
@@ -350,8 +348,16 @@ def _first_false(holds: Callable[[Vector], Alive], count: int) -> Vector:
     return np.where(now, high, 0)
 
 
-def _differs_from_zero(numbers: Vector) -> Alive:
-    return np.not_equal(numbers, 0)
+def _chosen(condition: Value, one: Value, other: Value) -> Value:
+    if condition.base is None:
+        return Value(made_up=True)
+    return elementwise(np.where, condition, one, other) if condition.axes else one.where(condition.base, other)
+
+
+_LOGIC: dict[str, Callable[..., Value]] = {
+    AND: lambda *each: reduce(Value.and_also, each), NOT: partial(elementwise, np.logical_not, truth=True),
+    OR: partial(elementwise, lambda *each: reduce(np.logical_or, each), truth=True), "choose": _chosen,
+}  # fmt: skip
 
 
 class _Numbers:
@@ -365,10 +371,10 @@ class _Numbers:
         self._whiles = {loop.number: loop for loop in facts.whiles}
         self._by_name: dict[str, Callable[[Term, _Visit, tuple[int, ...]], Value]] = {
             SUM: self._sum, INDEX: self._index, "truth": self._truth, AT_LEAST_ZERO: self._condition,
-            ZERO: self._condition, AND: self._and, OR: self._or, NOT: self._not, "compared": self._compared,
-            "choose": self._choose, "load": self._load, "argument": self._argument, "described": self._described,
-            "stride": self._stride, "program_id": self._program, "num_programs": self._program, "turn": self._turn,
-            "turns": self._turns, "carried": self._carried, "after": self._after,
+            ZERO: self._condition, "compared": self._compared, "load": self._load, "argument": self._argument,
+            "described": self._described, "stride": self._stride, "program_id": self._program,
+            "num_programs": self._program, "turn": self._turn, "turns": self._turns, "carried": self._carried,
+            "after": self._after, **dict.fromkeys(_LOGIC, self._logic),
         }  # fmt: skip
 
     def value(self, term: Term, visit: _Visit, shape: tuple[int, ...] = ()) -> Value:
@@ -408,7 +414,7 @@ class _Numbers:
         if root.name == "choose":
             condition = self.value(root.operands[0], visit, shape)
             (one, first), (other, second) = (self._root(part, visit, shape) for part in root.operands[1:])
-            return one if one == other else None, self._chosen(condition, first, second)
+            return one if one == other else None, _chosen(condition, first, second)
         return None, Value()
 
     def _constant(self, number: int, truth: bool = False) -> Value:
@@ -444,33 +450,15 @@ class _Numbers:
         compare = np.greater_equal if term.name == AT_LEAST_ZERO else np.equal
         return elementwise(lambda x: compare(x, 0), value, truth=True)
 
-    def _and(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
-        return reduce(Value.and_also, (self.value(one, visit, shape) for one in term.operands))
-
-    def _or(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
-        parts = (self.value(one, visit, shape) for one in term.operands)
-        return elementwise(lambda *each: reduce(np.logical_or, each), *parts, truth=True)
-
-    def _not(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
-        return elementwise(np.logical_not, self.value(term.operands[0], visit, shape), truth=True)
+    def _logic(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
+        return _LOGIC[term.name](*(self.value(one, visit, shape) for one in term.operands))
 
     def _compared(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
         values = [self.value(one, visit, shape) for one in term.operands if isinstance(one, Term)]
-        compare = COMPARISONS.get(term.operands[0][-2:]) if len(values) == 2 else _differs_from_zero
+        compare = COMPARISONS.get(term.operands[0][-2:]) if len(values) == 2 else partial(np.not_equal, 0)
         if compare is None or any(value.made_up for value in values):
             return Value(made_up=True, truth=True)
         return elementwise(compare, *values, truth=True)
-
-    def _choose(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
-        condition, one, other = (self.value(part, visit, shape) for part in term.operands)
-        return self._chosen(condition, one, other)
-
-    def _chosen(self, condition: Value, one: Value, other: Value) -> Value:
-        if condition.base is None:
-            return Value(made_up=True)
-        if not condition.axes:
-            return one.where(condition.base, other)
-        return elementwise(np.where, condition, one, other)
 
     def _load(self, term: Term, visit: _Visit, shape: tuple[int, ...]) -> Value:
         """Data where it is known, numbers in its place where it is whole numbers, else unknown."""

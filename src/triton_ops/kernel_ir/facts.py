@@ -146,13 +146,18 @@ class AccessFact(Fact):
     at: tuple[Term | None, ...] = ()
     extents: tuple[Term, ...] = ()
 
+    @property
+    def locks(self) -> bool:
+        """Check whether programs may wait for each other by it."""
+        return self.does in ("exch", "tt.atomic_cas")
+
 
 @dataclass(frozen=True, eq=False)
 class ReductionFact(Fact):
     """`tt.reduce`, or a scan that runs backwards.
 
-    It takes one input for each of its results; its block makes one element of two, with values from `around`. A scan
-    keeps what comes of each element.
+    It takes one input for each of its results; its block makes one element of two by `steps`, each told by what it does
+    to floating point, with values from `around`. A scan keeps what comes of each element.
     """
 
     _: KW_ONLY
@@ -161,11 +166,7 @@ class ReductionFact(Fact):
     operation: TtirOperation
     around: Mapping[str, Term] = field(default_factory=dict)
     scans: bool = False
-
-    @property
-    def steps(self) -> list[str]:
-        """Names of the operations by which one element is made of two."""
-        return [operation.name for operation in self.operation.regions[0][0].operations]
+    steps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,8 +220,7 @@ class Multiplication(Fact):
     def grows(self) -> bool:
         """Check whether it is of a program's or a turn's number and an argument: a row and its stride."""
         for a, b in ((self.one, self.other), (self.other, self.one)):
-            moving = any(inner.name in _GROWING for inner in a.inner())
-            if moving and any(inner.name == "argument" for m in b.parts for inner in m):
+            if a.named(*_GROWING) and any(inner.name == "argument" for m in b.parts for inner in m):
                 return True
         return False
 
@@ -252,6 +252,7 @@ class Facts:
         widenings: Numbers that become 64 bits wide.
         loads: The operation that loads what a term stands for.
         notes: What is not known here, in words.
+        rearranges: Whether an operation multiplies tiles or moves elements in blocks.
     """
 
     terms: Terms
@@ -267,6 +268,7 @@ class Facts:
     computations: list[Computation] = field(default_factory=list)
     loads: dict[Term, int] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
+    rearranges: bool = False
 
     def loop_of(self, turn: Term) -> LoopFact | None:
         """The loop whose turns a symbol counts."""

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.kernel_ir.evaluation import Operand, Programs, evaluate
-from triton_ops.kernel_ir.operations import OPERATIONS, UNKNOWN, Meaning
+from triton_ops.kernel_ir.operations import meaning_of
 from triton_ops.kernel_ir.term_walk import KernelFacts
 from triton_ops.kernel_ir.trace import Access, AccessTrace, DotTrace, LoopWork, Product, Reduction, Trace, Vector
 from triton_ops.kernel_ir.ttir_syntax import (
@@ -38,10 +38,6 @@ from triton_ops.kernel_ir.ttir_syntax import (
 
 _WORD_BYTES = 4
 _FEW = 256  # of which a set is made faster than NumPy sorts them
-
-
-def _meaning(operation: TtirOperation) -> Meaning:
-    return OPERATIONS.get(operation.name, UNKNOWN)
 
 
 def most_alive(module: Module) -> float:
@@ -71,7 +67,7 @@ class _Liveness:
                 sizes = _sizes(operation)
             for name in operation.results:
                 self._source.pop(name, None)
-            if _meaning(operation).registers == "same":
+            if meaning_of(operation.name).registers == "same":
                 source = self._source.get(operation.operands[0], operation.operands[0])
                 self._source.update(dict.fromkeys(operation.results, source))
                 self._words[source] = max([self._words.get(source, 0.0), *sizes])
@@ -87,7 +83,7 @@ class _Liveness:
         alive = set(later)
         for operation in (operation for block in reversed(blocks) for operation in reversed(block.operations)):
             alive -= set(operation.results)
-            if _meaning(operation).gathers:
+            if meaning_of(operation.name).gathers:
                 values = {self._source.get(name, name) for name in alive | set(operation.operands)}
                 self.most = max(self.most, sum(self._words.get(name, 0.0) for name in values))
             elif operation.name == "scf.for":
@@ -119,7 +115,7 @@ def _names(blocks: Iterable[TtirBlock], results: set[str], operands: set[str]) -
 
 
 def _sizes(operation: TtirOperation) -> list[float]:
-    if _meaning(operation).registers == "none":
+    if meaning_of(operation.name).registers == "none":
         return [0.0] * len(operation.results)
     return [_words_of(kind) for kind in operation.kinds]
 
@@ -282,7 +278,7 @@ def _operation_dependencies(
         for region in operation.regions
     ]
     whole = all(kind.whole or kind.pointer for kind in operation.result_types or operation.types[-1:])
-    computed = not whole and not operation.regions and not _meaning(operation).moves
+    computed = not whole and not operation.regions and not meaning_of(operation.name).moves
     return _join([inputs, *inner, _Dependencies(computed=computed)])
 
 

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.kernel_ir.ptx import Places, loops
+from triton_ops.kernel_ir.ptx import loops
 
 _ELF64_LITTLE = b"\x7fELF\x02\x01"
 
@@ -136,9 +136,8 @@ def serialised_products(cubin: bytes, ptx: str) -> bool | None:
 
 _PTX_MMA = (("tcgen05", "tcgen05.mma"), ("wgmma", "wgmma.mma_async"), ("mma.sync", "mma.sync"))
 _AMD_MMA = (("mfma", "v_mfma_"), ("wmma", "v_wmma_"))
-_PTX_LOAD = re.compile(r"\bld\.global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](8|16|32|64|128)\b")
-_PTX_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\S*\s+\[[^]]*\],\s*\[[^]]*\],\s*(0x[0-9a-fA-F]+|\d+)")
-_PTX_STORE = re.compile(r"\bst\.global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](8|16|32|64|128)\b")
+PTX_LOAD = re.compile(r"\bld\.global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](8|16|32|64|128)\b")
+PTX_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\S*\s+\[[^]]*\],\s*\[[^]]*\],\s*(0x[0-9a-fA-F]+|\d+)")
 _AMD_LOAD = re.compile(r"\b(?:global|buffer|flat)_load_(dwordx?[234]?|[us]?short|[us]byte|[bui]\d+)")
 _AMD_BYTES = {
     "dwordx4": 16, "dwordx3": 12, "dwordx2": 8, "dword": 4, "ushort": 2, "sshort": 2, "short": 2, "ubyte": 1,
@@ -167,27 +166,9 @@ class Features:
 
 def ptx_features(ptx: str) -> Features:
     """The features of PTX text."""
-    widths = Counter(int(bits) // 8 * int(vector or 1) for vector, bits in _PTX_LOAD.findall(ptx))
-    widths.update(int(width, 0) for width in _PTX_COPY.findall(ptx))
+    widths = Counter(int(bits) // 8 * int(vector or 1) for vector, bits in PTX_LOAD.findall(ptx))
+    widths.update(int(width, 0) for width in PTX_COPY.findall(ptx))
     return _features(ptx, _PTX_MMA, widths)
-
-
-def widths_by_line(ptx: str) -> dict[tuple[str, str, int], list[int]]:
-    """Bytes that one thread moves at once from or to global memory, by `load` or `store`, source file's name and line.
-
-    Copies by the tensor memory accelerator move whole tiles and are left out.
-    """
-    widths: dict[tuple[str, str, int], list[int]] = {}
-    places = Places(ptx)
-    for line in ptx.splitlines():
-        if places.follow(line):
-            continue
-        for kind, pattern in (("load", _PTX_LOAD), ("store", _PTX_STORE)):
-            if (match := pattern.search(line)) is not None:
-                widths.setdefault((kind, *places.here), []).append(int(match[2]) // 8 * int(match[1] or 1))
-        if (copied := _PTX_COPY.search(line)) is not None:
-            widths.setdefault(("load", *places.here), []).append(int(copied[1], 0))
-    return widths
 
 
 def amdgcn_features(assembly: str) -> Features:

@@ -179,21 +179,6 @@ def _widen(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     return [TermValue(operand.term, kind)]
 
 
-def _narrow(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    (operand,), kind = here.all(operation.operands), operation.result_type
-    if kind.truth:
-        return [TermValue(here.terms.refuse(here.terms.zero(operand.term)), kind)]
-    return [TermValue(operand.term, kind)]
-
-
-def _add(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    one, other = here.all(operation.operands)
-    kind = operation.result_type
-    if kind.truth:
-        return elementwise(here, operation)
-    return [TermValue(here.terms.add((1, one.term), (-1 if operation.name == "arith.subi" else 1, other.term)), kind)]
-
-
 def _multiply(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     one, other = here.all(operation.operands)
     kind = operation.result_type
@@ -205,44 +190,54 @@ def _multiply(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     return [TermValue(here.terms.multiply(one.term, other.term), kind)]
 
 
-def _divide(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    one, other = (value.term for value in here.all(operation.operands))
-    rest = operation.name in ("arith.remsi", "arith.remui")
-    term = here.terms.remainder(one, other) if rest else here.terms.quotient(one, other)
-    return [TermValue(term, operation.result_type)]
+def _made(work: Callable[..., Term | None]) -> Handler:
+    """One result, made of the terms, its type and what is given; of which only its making is known for None."""
+
+    def results(here: TermScope, operation: TtirOperation) -> list[TermValue]:
+        kind = operation.result_type
+        term = work(here.terms, kind, *(value.term for value in here.all(operation.operands)))
+        return elementwise(here, operation) if term is None else [TermValue(term, kind)]
+
+    return results
 
 
-def _shift(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    one, other = (value.term for value in here.all(operation.operands))
-    by = other.constant
-    if by is None or not 0 <= by < 63:
-        return elementwise(here, operation)
-    work = here.terms.multiply if operation.name == "arith.shli" else here.terms.quotient
-    return [TermValue(work(one, here.terms.number(1 << by)), operation.result_type)]
+def _of_terms(work: Callable[..., Term]) -> Handler:
+    return _made(lambda terms, _, *operands: work(terms, *operands))
 
 
-def _minimum(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    one, other = sorted(value.term for value in here.all(operation.operands))
-    name = "least" if "min" in operation.name else "most"
-    return [TermValue(one if one is other else here.terms.opaque(name, one, other), operation.result_type)]
+def _narrowed(terms: Terms, kind: Type, one: Term) -> Term:
+    return terms.refuse(terms.zero(one)) if kind.truth else one
 
 
-def _bitwise(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    one, other = here.all(operation.operands)
-    kind, terms = operation.result_type, here.terms
-    if not kind.truth:
-        power = other.term.constant
-        if operation.name == "arith.andi" and power is not None and power & (power + 1) == 0 and power >= 0:
-            return [TermValue(terms.remainder(one.term, terms.number(power + 1)), kind)]
-        return elementwise(here, operation)
-    if operation.name == "arith.andi":
-        return [TermValue(terms.both(one.term, other.term), kind)]
-    if operation.name == "arith.ori":
-        return [TermValue(terms.either(one.term, other.term), kind)]
-    for a, b in ((one.term, other.term), (other.term, one.term)):
-        if b is terms.true:
-            return [TermValue(terms.refuse(a), kind)]
-    return elementwise(here, operation)
+def _sum_with(factor: int) -> Handler:
+    return _made(lambda terms, kind, one, other: None if kind.truth else terms.add((1, one), (factor, other)))
+
+
+def _shift(work: Callable[[Terms, Term, Term], Term]) -> Handler:
+    def shifted(terms: Terms, _: Type, one: Term, other: Term) -> Term | None:
+        by = other.constant
+        return work(terms, one, terms.number(1 << by)) if by is not None and 0 <= by < 63 else None
+
+    return _made(shifted)
+
+
+def _extreme(name: str) -> Handler:
+    return _of_terms(lambda terms, *both: both[0] if both[0] is both[1] else terms.opaque(name, *sorted(both)))
+
+
+def _and(terms: Terms, kind: Type, one: Term, other: Term) -> Term | None:
+    if kind.truth:
+        return terms.both(one, other)
+    power = other.constant
+    if power is None or power < 0 or power & (power + 1):
+        return None
+    return terms.remainder(one, terms.number(power + 1))
+
+
+def _xor(terms: Terms, kind: Type, one: Term, other: Term) -> Term | None:
+    if not kind.truth or terms.true not in (one, other):
+        return None
+    return terms.refuse(one if other is terms.true else other)
 
 
 def _compare(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -275,18 +270,9 @@ def _as_condition(a: Term, b: Term) -> Term | None:
     return condition if one.constant == 1 and other.constant == 0 else None
 
 
-def _select(here: TermScope, operation: TtirOperation) -> list[TermValue]:
-    condition, one, other = here.all(operation.operands)
-    return [TermValue(here.terms.choose(condition.term, one.term, other.term), one.type)]
-
-
 def _convert(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     """Other bits for the same elements, whose source stays known."""
     return [replace(elementwise(here, operation)[0], source=here.value(operation.operands[0]).source)]
-
-
-def _nothing(_: TermScope, __: TtirOperation) -> list[TermValue]:
-    return []
 
 
 def unknown(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -351,14 +337,11 @@ def _record_access(
 
 def _make_descriptor(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     base = here.value(operation.operands[0])
-    extents, strides = (here.all(_NAME.findall(part)) for part in _COORDINATES.findall(operation.text)[:2])
-    block = operation.types[-1]  # `<64x32xbf16>`, or with `tensor` before it
-    kind = Type(block.shape, base.type.element, descriptor=True)
-    return [
-        TermValue(
-            base.term, kind, strides=tuple(one.term for one in strides), extents=tuple(one.term for one in extents)
-        )
-    ]
+    extents, strides = (
+        tuple(one.term for one in here.all(_NAME.findall(part))) for part in _COORDINATES.findall(operation.text)[:2]
+    )
+    kind = Type(operation.types[-1].shape, base.type.element, descriptor=True)  # of `<64x32xbf16>`, or of a `tensor`
+    return [TermValue(base.term, kind, strides=strides, extents=extents)]
 
 
 def _descriptor_load(here: TermScope, operation: TtirOperation) -> list[TermValue]:
@@ -422,7 +405,7 @@ def _multiplied(here: TermScope, operation: TtirOperation, inner: int) -> None:
     right = next((v for v in tensors if v.type.shape[-1] == kind.shape[-1] and v is not tensors[-1]), tensors[0])
     product = Product(
         batch=kind.shape[0] if len(kind.shape) == 3 else 1, rows=kind.shape[-2], columns=kind.shape[-1], inner=inner,
-        element=left.type.element, loop=-1, executions=0.0, loads=(-1, -1),
+        element=left.type.element,
     )  # fmt: skip
     sources = left.source, right.source
     here.facts.computations.append(Computation(operation.number, here.way, product=product, sources=sources))
@@ -438,7 +421,7 @@ def _reduce(here: TermScope, operation: TtirOperation) -> list[TermValue]:
         around = {name: here.values[name].term for name in names if name in here.values}
         reduction = ReductionFact(
             *here.met(operation), axis=axis, inputs=inputs, operation=operation, around=around,
-            scans=operation.name == "tt.scan",
+            scans=operation.name == "tt.scan", steps=tuple(meaning_of(one.name).does for one in inner_operations),
         )  # fmt: skip
         here.facts.reductions.append(reduction)
     terms, rank = here.terms, len(inputs[0].type.shape)
@@ -504,6 +487,9 @@ class Meaning:
         gathers: Whether all elements must be there before it begins.
         registers: `none` for what is made anew where it is used, `same` for those of what it takes, else `own`.
         moves: Whether elements stay what they were.
+        does: What it does to floating point, where that is told apart: it `adds`, `multiplies`, `widens`, `rounds` to
+            another format, or `counts`: it makes it of a whole number.
+        rearranges: Whether elements of a block change places, or are multiplied with those of other places.
     """
 
     terms: Handler = elementwise
@@ -514,6 +500,8 @@ class Meaning:
     gathers: bool = False
     registers: Literal["own", "none", "same"] = "own"
     moves: bool = False
+    does: Literal["", "adds", "multiplies", "widens", "rounds", "counts"] = ""
+    rearranges: bool = False
 
 
 _OF_TERMS: dict[str, Callable[..., Any]] = {
@@ -539,52 +527,58 @@ _LIBRARY: dict[str, Callable[[Any], Any]] = {
        if name.startswith("math.") and work is not None and name not in ("math.powf", "math.fma")},
     "fabs": np.abs, "sinh": np.sinh, "cosh": np.cosh,
 }  # fmt: skip
+_DOES: dict[str, Literal["adds", "multiplies", "counts"]] = {
+    "arith.addf": "adds", "arith.subf": "adds", "math.fma": "adds", "arith.mulf": "multiplies",
+    "arith.sitofp": "counts", "arith.uitofp": "counts",
+}  # fmt: skip
 _WITHOUT_EFFECT = (
     "scf.yield", "scf.condition", "tt.return", "cf.br", "cf.cond_br", "tt.reduce.return", "tt.scan.return", "tt.assert",
     "tt.print", "gpu.barrier", "llvm.intr.assume", "ttg.barrier", "ttg.local_barrier", "tt.map_elementwise.return",
 )  # fmt: skip
 
+_RIGHT_SHIFT = Meaning(_shift(Terms.quotient), lambda x, by: x >> np.clip(by, 0, 62))
 _BLOCK_LOAD = Meaning(_descriptor_load, counts=False, moves=True)
 _BLOCK_STORE = Meaning(_descriptor_store, counts=False)
 OPERATIONS: dict[str, Meaning] = {
     **{name: Meaning(numbers=work, special=True) for name, work in _SPECIAL.items()},
-    **{name: Meaning(numbers=work) for name, work in _PLAIN_NUMBERS.items()},
+    **{name: Meaning(numbers=work, does=_DOES.get(name, "")) for name, work in _PLAIN_NUMBERS.items()},
     **dict.fromkeys(("arith.fptosi", "arith.fptoui"), Meaning(numbers=np.trunc, whole="data")),
-    **dict.fromkeys(("arith.truncf", "tt.fp_to_fp"), Meaning(_convert, _same)),
-    "arith.extf": Meaning(_convert, _same, registers="same"),
-    "arith.addi": Meaning(_add, np.add),
-    "arith.subi": Meaning(_add, np.subtract),
+    **dict.fromkeys(("arith.truncf", "tt.fp_to_fp"), Meaning(_convert, _same, does="rounds")),
+    "arith.extf": Meaning(_convert, _same, registers="same", does="widens"),
+    "arith.addi": Meaning(_sum_with(1), np.add),
+    "arith.subi": Meaning(_sum_with(-1), np.subtract),
     "arith.muli": Meaning(_multiply, np.multiply),
-    **dict.fromkeys(("arith.divsi", "arith.divui"), Meaning(_divide, _quotient)),
-    "arith.floordivsi": Meaning(_divide, np.floor_divide),
-    **dict.fromkeys(("arith.remsi", "arith.remui"), Meaning(_divide, _remainder)),
-    "arith.shli": Meaning(_shift, lambda x, by: x << np.clip(by, 0, 62)),
-    **dict.fromkeys(("arith.shrsi", "arith.shrui"), Meaning(_shift, lambda x, by: x >> np.clip(by, 0, 62))),
-    **dict.fromkeys(("arith.minsi", "arith.minui"), Meaning(_minimum, np.minimum)),
-    **dict.fromkeys(("arith.maxsi", "arith.maxui"), Meaning(_minimum, np.maximum)),
-    "arith.andi": Meaning(_bitwise, np.bitwise_and),
-    "arith.ori": Meaning(_bitwise, np.bitwise_or),
-    "arith.xori": Meaning(_bitwise, np.bitwise_xor),
+    **dict.fromkeys(("arith.divsi", "arith.divui"), Meaning(_of_terms(Terms.quotient), _quotient)),
+    "arith.floordivsi": Meaning(_of_terms(Terms.quotient), np.floor_divide),
+    **dict.fromkeys(("arith.remsi", "arith.remui"), Meaning(_of_terms(Terms.remainder), _remainder)),
+    "arith.shli": Meaning(_shift(Terms.multiply), lambda x, by: x << np.clip(by, 0, 62)),
+    **dict.fromkeys(("arith.shrsi", "arith.shrui"), _RIGHT_SHIFT),
+    **dict.fromkeys(("arith.minsi", "arith.minui"), Meaning(_extreme("least"), np.minimum)),
+    **dict.fromkeys(("arith.maxsi", "arith.maxui"), Meaning(_extreme("most"), np.maximum)),
+    "arith.andi": Meaning(_made(_and), np.bitwise_and),
+    "arith.ori": Meaning(_made(lambda terms, kind, *both: terms.either(*both) if kind.truth else None), np.bitwise_or),
+    "arith.xori": Meaning(_made(_xor), np.bitwise_xor),
     "arith.extsi": Meaning(_widen, _same),
     "arith.extui": Meaning(_widen, lambda x: x * 1),
-    "arith.trunci": Meaning(_narrow, _same),
+    "arith.trunci": Meaning(_made(_narrowed), _same),
     **dict.fromkeys(("arith.index_cast", "arith.index_castui"), Meaning(_keep)),
     "arith.cmpi": Meaning(_compare),
-    "arith.select": Meaning(_select, np.where),
+    "arith.select": Meaning(_of_terms(Terms.choose), np.where),
     "arith.constant": Meaning(_constant, counts=False, registers="none", moves=True),
     **dict.fromkeys(("tt.get_program_id", "tt.get_num_programs"), Meaning(_program, counts=False)),
     "tt.make_range": Meaning(_range, counts=False),
     "tt.splat": Meaning(_keep, counts=False, registers="none", moves=True),
     "tt.broadcast": Meaning(_keep, counts=False, registers="none"),
     "tt.expand_dims": Meaning(_expand_dims, counts=False, registers="none"),
-    "tt.trans": Meaning(_transpose, counts=False, registers="same", moves=True),
-    "tt.reshape": Meaning(_reshape, counts=False, registers="same", moves=True),
+    "tt.trans": Meaning(_transpose, counts=False, registers="same", moves=True, rearranges=True),
+    "tt.reshape": Meaning(_reshape, counts=False, registers="same", moves=True, rearranges=True),
     "ttg.convert_layout": Meaning(_keep, counts=False, registers="same", moves=True),
     "tt.bitcast": Meaning(_convert, whole="same", counts=False, registers="same", moves=True),
     "arith.bitcast": Meaning(_convert, whole="same", counts=False),
     "tt.int_to_ptr": Meaning(whole="pointer", counts=False),
-    "tt.join": Meaning(_join),
-    "tt.split": Meaning(_split),
+    "tt.join": Meaning(_join, rearranges=True),
+    "tt.split": Meaning(_split, rearranges=True),
+    **dict.fromkeys(("tt.cat", "tt.gather", "tt.histogram"), Meaning(rearranges=True)),
     "tt.addptr": Meaning(_add_pointer, counts=False),
     "tt.load": Meaning(_load, counts=False, moves=True),
     "tt.store": Meaning(_store, counts=False),
@@ -592,9 +586,15 @@ OPERATIONS: dict[str, Meaning] = {
     "tt.make_tensor_descriptor": Meaning(_make_descriptor, counts=False),
     **dict.fromkeys(("tt.descriptor_load", "tt.descriptor_gather"), _BLOCK_LOAD),
     **dict.fromkeys(("tt.descriptor_store", "tt.descriptor_scatter", "tt.descriptor_reduce"), _BLOCK_STORE),
-    "tt.dot": Meaning(_dot, counts=False, gathers=True),
-    "tt.dot_scaled": Meaning(_scaled_dot, counts=False, gathers=True),
-    **dict.fromkeys(("tt.reduce", "tt.scan"), Meaning(_reduce, whole="data", counts=False, gathers=True)),
-    **dict.fromkeys(_WITHOUT_EFFECT, Meaning(_nothing, counts=False)),
+    "tt.dot": Meaning(_dot, counts=False, gathers=True, rearranges=True),
+    "tt.dot_scaled": Meaning(_scaled_dot, counts=False, gathers=True, rearranges=True),
+    "tt.reduce": Meaning(_reduce, whole="data", counts=False, gathers=True),
+    "tt.scan": Meaning(_reduce, whole="data", counts=False, gathers=True, rearranges=True),
+    **dict.fromkeys(_WITHOUT_EFFECT, Meaning(lambda *_: [], counts=False)),
 }
-UNKNOWN = Meaning(unknown)
+_UNKNOWN = Meaning(unknown)
+
+
+def meaning_of(name: str) -> Meaning:
+    """The meaning of an operation, also of one that is not in the table."""
+    return OPERATIONS.get(name, _UNKNOWN)

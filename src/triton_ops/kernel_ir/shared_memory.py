@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from triton_ops.exceptions import ConfigValueError
-from triton_ops.kernel_ir.ptx import Instruction, Registers, RegisterValue, read_ptx
+from triton_ops.kernel_ir.machine_code import PTX_COPY, PTX_LOAD
+from triton_ops.kernel_ir.ptx import Instruction, Places, Registers, RegisterValue, read_ptx
 
 BANKS = 32
 _WORD_BYTES = 4
@@ -97,6 +98,7 @@ def _check(stride: int, item_bytes: int, lanes: int, banks: int) -> None:
 _WARP = 32
 _ROW_BYTES = 16  # of a matrix of 8 rows
 _WIDTH = re.compile(r"(?:\.v([248]))?\.[bfsu](8|16|32|64|128)$")
+_PTX_STORE = re.compile(r"\bst\.global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](8|16|32|64|128)\b")
 _MATRICES = re.compile(r"\.x([124])\b")
 _KINDS = {"ld": "load", "st": "store", "ldmatrix": "load", "stmatrix": "store", "atom": "atomic", "red": "atomic"}
 
@@ -197,6 +199,24 @@ class Traffic:
             shared=tuple(one for one in accesses if one is not None), global_bytes=sum(size for _, size in moves),
             loop_bytes=sum(size for in_loop, size in moves if in_loop), bulk="cp.async.bulk" in ptx,
         )  # fmt: skip
+
+    @staticmethod
+    def widths(ptx: str) -> dict[tuple[str, str, int], list[int]]:
+        """Bytes that one thread moves at once from or to global memory, by `load` or `store`, file name and line.
+
+        Copies by the tensor memory accelerator move whole tiles and are left out.
+        """
+        by_line: dict[tuple[str, str, int], list[int]] = {}
+        places = Places(ptx)
+        for line in ptx.splitlines():
+            if places.follow(line):
+                continue
+            for kind, pattern in (("load", PTX_LOAD), ("store", _PTX_STORE)):
+                if (match := pattern.search(line)) is not None:
+                    by_line.setdefault((kind, *places.here), []).append(int(match[2]) // 8 * int(match[1] or 1))
+            if (copied := PTX_COPY.search(line)) is not None:
+                by_line.setdefault(("load", *places.here), []).append(int(copied[1], 0))
+        return by_line
 
     @property
     def lines(self) -> list[SharedLine]:

@@ -6,12 +6,24 @@ from turn to turn, and then with these said by the number of the turn.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
-from triton_ops.kernel_ir.facts import Computation, Facts, LoopFact, TermScope, TermValue, Way, places_in
-from triton_ops.kernel_ir.operations import OPERATIONS, UNKNOWN, axis_symbols, symbolic
+from triton_ops.kernel_ir.draws import Harm, padded_lanes
+from triton_ops.kernel_ir.facts import (
+    Computation,
+    Fact,
+    Facts,
+    LoopFact,
+    ProductFact,
+    ReductionFact,
+    TermScope,
+    TermValue,
+    Way,
+    places_in,
+)
+from triton_ops.kernel_ir.operations import axis_symbols, meaning_of, symbolic
 from triton_ops.kernel_ir.terms import Carried, Term, Terms
 from triton_ops.kernel_ir.ttir_syntax import (
     Function,
@@ -57,6 +69,39 @@ class KernelFacts(Facts):
         except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise UnreadableError(f"it has an operation in a form that is not known here: {error!r}") from error
         return facts
+
+    @staticmethod
+    def does(term: Term) -> str:
+        """What a term's operation does to floating point, as the table of operations has it; empty for any other."""
+        return meaning_of(term.name).does
+
+    def padded_lanes(self) -> Iterator[tuple[Fact, Term | str, Harm]]:
+        """The lanes that take part in reductions and products though a load's mask leaves them out.
+
+        Each with the fact, the condition that leaves it out, or words for why that is not told, and how it changes a
+        result.
+        """
+        return padded_lanes(self)
+
+    def waits(self, product: ProductFact) -> bool:
+        """Check whether an operand of a product is made of another product of the same turn."""
+        others = {one.number for one in self.products if one.loops == product.loops and one is not product}
+        made = (one for side in (product.left, product.right) for one in side.term.named("dot"))
+        return any(one.operands[1] in others for one in made)
+
+    def is_matrix_product(self, reduction: ReductionFact) -> bool:
+        """Check whether what is added up are products of a factor without columns and one without rows."""
+        term, rank = reduction.inputs[0].term, len(reduction.inputs[0].type.shape)
+        while self.does(term) in ("widens", "rounds"):
+            term = term.operands[-1]
+        if self.does(term) != "multiplies" or rank != 3:
+            return False
+        factors = [part for part in term.operands if isinstance(part, Term)]
+        axes = [self.terms.index(axis).number for axis in range(rank) if axis != reduction.axis]
+        sum_axis = self.terms.index(reduction.axis).number
+        rows = [[number in part.inside for number in axes] for part in factors]
+        apart = rows in ([[True, False], [False, True]], [[False, True], [True, False]])
+        return apart and all(sum_axis in part.inside for part in factors)
 
 
 def _argument(terms: Terms, name: str, kind: Type, parameters: Collection[str]) -> TermValue:
@@ -110,7 +155,8 @@ class _TermWalk:
             return self._if(operation, here)
         if operation.name == "tt.call":
             return self._call(operation, here)
-        meaning = OPERATIONS.get(operation.name, UNKNOWN)
+        meaning = meaning_of(operation.name)
+        here.facts.rearranges |= meaning.rearranges
         if meaning.counts and (operation.types or operation.result_types) and operation.results:
             kind = operation.kinds[0]
             if not (kind.whole or kind.pointer):

@@ -99,6 +99,23 @@ class Term:
         form = _FORMS.get(self.name)
         return form.format(*inner) if form is not None else f"{self.name}({', '.join(inner)})"
 
+    @property
+    def arguments(self) -> set[str]:
+        """Names of the kernel's arguments inside of it."""
+        return {one.operands[0] for one in self.named("argument")}
+
+    def named(self, *names: str) -> list[Term]:
+        """The terms of these names that it is made of."""
+        return [one for one in self.inner() if one.name in names]
+
+    def comparisons(self) -> Iterator[Term]:
+        """The conditions on whole numbers inside of a condition, however they are joined."""
+        if self.name in (AND, OR, NOT):
+            for one in self.operands:
+                yield from one.comparisons()
+        elif self.name in (AT_LEAST_ZERO, ZERO):
+            yield self
+
     def direct(self) -> Iterator[Term]:
         """The terms that are its operands."""
         return _inner(self.name, self.operands)

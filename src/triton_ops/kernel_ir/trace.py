@@ -165,23 +165,23 @@ class Access:
     """
 
     kind: str
-    argument: int
+    argument: int = -1
     element: str
     item_bytes: int
-    loop: int
-    executions: float
-    tile: int
-    elements: float
-    distinct: float
-    lines: float
-    sectors: float
+    loop: int = -1
+    executions: float = 0.0
+    tile: int = 1
+    elements: float = 0.0
+    distinct: float = 1.0
+    lines: float = 1.0
+    sectors: float = 1.0
     run_bytes: float
-    descriptor: bool
-    still: bool
-    repeats: float
-    known: bool
-    again: int
-    shared: tuple[float, ...]
+    descriptor: bool = False
+    still: bool = False
+    repeats: float = 1.0
+    known: bool = False
+    again: int = -1
+    shared: tuple[float, ...] = ()
 
     @property
     def bytes(self) -> float:
@@ -207,9 +207,9 @@ class Product:
     columns: int
     inner: int
     element: str
-    loop: int
-    executions: float
-    loads: tuple[int, int]
+    loop: int = -1
+    executions: float = 0.0
+    loads: tuple[int, int] = (-1, -1)
     after: tuple[int, ...] = ()
     computed: bool = False
 
@@ -238,15 +238,15 @@ class LoopWork:
         written: Whether its bounds are numbers in the text, so that the compiler knows its turns.
     """
 
-    parent: int
-    entries: float
-    turns: float
-    most: float
+    parent: int = -1
+    entries: float = 0.0
+    turns: float = 0.0
+    most: float = 0.0
     stages: int | None
     flags: tuple[str, ...]
-    by_data: bool
-    plain: float
-    special: float
+    by_data: bool = False
+    plain: float = 0.0
+    special: float = 0.0
     written: bool = False
 
 
@@ -256,17 +256,12 @@ class Reduction:
 
     shape: tuple[int, ...]
     axis: int
-    executions: float
+    executions: float = 0.0
 
 
 Weights: TypeAlias = NDArray[np.float64]
 _LINE_BYTES = 128
 _SECTOR_BYTES = 32
-UNTOLD_ACCESS: dict[str, Any] = {
-    "argument": -1, "loop": -1, "executions": 0.0, "tile": 1, "elements": 0.0, "distinct": 1.0, "lines": 1.0,
-    "sectors": 1.0, "descriptor": False, "still": False, "repeats": 1.0, "known": False, "again": -1, "shared": (),
-}  # fmt: skip
-"""The figures of an access before anything is told of it."""
 
 
 @dataclass

@@ -25,28 +25,18 @@ from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.lint.apart import STEPS, LostStepError, lint_apart, run_watched, triton_interprets
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
 from triton_ops.lint.island import Island, island_of, parsed_file, source_text, used_names
-from triton_ops.lint.jit_functions import (
-    DefinedKernel,
-    defined_kernels,
-    innermost_kernel,
-    launches,
-    tuned_with,
-)
+from triton_ops.lint.jit_functions import DefinedKernel, defined_kernels, innermost_kernel, launches, tuned_with
 from triton_ops.lint.memory_watch import RunRecord
 from triton_ops.lint.reading import COMPILED_FOR, READ_FOR, KernelReading, launched_as
-from triton_ops.lint.rules.addresses import ATOMICS, NEVER_WRITTEN, OUTSIDE_TENSOR, OVERFLOW, OVERLAPS, SWAPPED
-from triton_ops.lint.rules.base import Rule, Statement
-from triton_ops.lint.rules.compiled_costs import CONFLICTS, LOST, NARROW, SPILL
-from triton_ops.lint.rules.launching import CHANGED_GLOBAL, NARROW_KEY, OVER, STATIC
-from triton_ops.lint.rules.launching import MISSING as MISSING_CONSTEXPR
-from triton_ops.lint.rules.masks import MISSING as MISSING_MASK
-from triton_ops.lint.rules.masks import WRONG
-from triton_ops.lint.rules.sums import IDENTITY, LOW, UNUSED
+from triton_ops.lint.rules import addresses, compiled_costs, launching, masks, sums
+from triton_ops.lint.rules.base import Rule
 
 RULES: tuple[Rule, ...] = (
-    MISSING_MASK, WRONG, IDENTITY, SWAPPED, LOW, MISSING_CONSTEXPR, OVER, SPILL, ATOMICS, OVERLAPS, NARROW_KEY,
-    CHANGED_GLOBAL, STATIC, OVERFLOW, UNUSED, NARROW, LOST, CONFLICTS,
-    OUTSIDE_TENSOR, NEVER_WRITTEN,
+    masks.missing_mask, masks.wrong_mask, sums.wrong_identity, addresses.stride_order, sums.low_precision_sum,
+    launching.missing_constexpr, launching.over_specialised, compiled_costs.register_spill,
+    addresses.cross_program_atomic, addresses.overlapping_writes, launching.narrow_key, launching.changed_global,
+    launching.static_grid, addresses.offset_overflow, sums.no_tensor_core, compiled_costs.narrow_access,
+    compiled_costs.lost_occupancy, compiled_costs.bank_conflict, addresses.outside_tensor, addresses.never_written,
 )  # fmt: skip
 
 
@@ -111,27 +101,17 @@ def split_suppressed(findings: Iterable[Finding]) -> tuple[list[Finding], list[t
     return open_findings, answers
 
 
-def bad_comments(file: str) -> list[Finding]:
+def bad_comments(file: str) -> Iterator[Finding]:
     """Comments of a file that name no rule, an unknown one, or no reason."""
-    findings = []
     for one in _comments_of(file):
         unknown = [name for name in one.rules if rule_named(name) is None]
         what = "" if one.reason else "gives no reason"
         what = f"names {', '.join(unknown)}, which is no rule" if unknown else what
         if what := what if one.rules else "names no rule":
-            findings.append(
-                Finding(
-                    rule=BAD,
-                    kernel="",
-                    file=file,
-                    line=one.line,
-                    symptom="a finding is hidden without an answer",
-                    evidence=f"the comment {what}",
-                    fix="write # triton-ops: ignore[RULE] reason",
-                    level="source",
-                )
-            )
-    return findings
+            yield Finding(
+                rule=BAD, kernel="", file=file, line=one.line, symptom="a finding is hidden without an answer",
+                evidence=f"the comment {what}", fix="write # triton-ops: ignore[RULE] reason", level="source",
+            )  # fmt: skip
 
 
 def _comments_of(file: str) -> tuple[Comment, ...]:
@@ -209,7 +189,7 @@ def lint_here(target: Any, *, rules: Sequence[str] | None, gpu: str | None, run:
     findings: dict[tuple[str, str, int], Finding] = {}
     undecided: list[Undecided] = []
     for name, why in failures:
-        undecided += [Undecided(rule=rule.id, kernel=name, why=why) for rule in chosen_rules]
+        undecided += (rule.undecided(name, why) for rule in chosen_rules)
     for reading in (replace(one, target=gpu_target, run=run_record) for one in readings):
         for one in _statements(chosen_rules, reading):
             if isinstance(one, Finding):  # each once, where several kernels call the function that has it
@@ -265,25 +245,25 @@ def _checked_rules(rules: Sequence[str] | None) -> tuple[Rule, ...]:
     return tuple(rule for rule in RULES if rule.id in rules)
 
 
-def _statements(rules: tuple[Rule, ...], reading: KernelReading) -> Iterator[Statement]:
+def _statements(rules: tuple[Rule, ...], reading: KernelReading) -> Iterator[Finding | Undecided]:
     try:
         STEPS.begin(f"reading of {reading.name} in {reading.file}")
         variants, why = reading.lowered
     except LostStepError as error:
-        yield from (rule.undecided(reading, str(error)) for rule in rules)
+        yield from (rule.undecided(reading.name, str(error)) for rule in rules)
         return
     for rule in rules:
         try:
             if rule.needs_ttir and not variants:
-                yield rule.undecided(reading, why)
+                yield rule.undecided(reading.name, why)
                 continue
             STEPS.begin(f"rule {rule.id} for {reading.name} in {reading.file}")
-            yield from list(rule.decide(rule, reading))
+            yield from list(rule.statements(reading))
         except LostStepError as error:
-            yield rule.undecided(reading, str(error))
+            yield rule.undecided(reading.name, str(error))
         except Exception as error:  # noqa: BLE001 - a rule that fails on one kernel must not hide what the others find
-            why = f"the rule itself failed, which is an error of this program: {CandidateError.one_line(error)}"
-            yield rule.undecided(reading, why)
+            fault = f"the rule itself failed, which is an error of this program: {CandidateError.one_line(error)}"
+            yield rule.undecided(reading.name, fault)
 
 
 def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:

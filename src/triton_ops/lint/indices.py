@@ -46,7 +46,7 @@ class Index:
     @property
     def stepping(self) -> frozenset[Term]:
         """The symbols of programs and turns inside of it."""
-        return frozenset(one for one in self.term.inner() if one.name in STEPPING)
+        return frozenset(self.term.named(*STEPPING))
 
     @property
     def plain(self) -> bool:
@@ -126,7 +126,7 @@ def indices(facts: KernelFacts, access: AccessFact) -> list[Index]:
     result, rest_of_sum = [], dict(sums)
     order = sorted(strides, key=lambda axis: (-len(strides[axis][0]), -abs(strides[axis][1])))
     others = [terms.index(axis) for axis in range(len(shape))]
-    lower = [one.operands[0].parts for one in access.mask.inner() if one.name == Term.AT_LEAST_ZERO]
+    lower = [one.operands[0].parts for one in access.mask.named(Term.AT_LEAST_ZERO)]
     from_below = [axis for axis in strides if any(one.get((terms.index(axis),), 0) > 0 for one in lower)]
     for axis in order:
         rest, factor = strides[axis]
@@ -170,11 +170,6 @@ def _upper(condition: Term, symbol: Term) -> Iterator[Term]:
         for one in condition.operands:
             if isinstance(one, Term):
                 yield from _upper(one, symbol)
-
-
-def arguments_in(term: Term) -> set[str]:
-    """The names of the kernel's arguments inside a term."""
-    return {one.operands[0] for one in term.inner() if one.name == "argument"}
 
 
 def root_name(access: AccessFact) -> str:

@@ -67,17 +67,14 @@ class DefinedKernel:
 def defined_kernels(island: Island) -> list[DefinedKernel]:
     """The kernels of a file in their order, without the functions that kernels alone call."""
     kernels = [one for name in _candidates(island) if (one := _kernel_named(island, name)) is not None]
-    helpers = {id(callee.function) for one in kernels if one.kernel for callee in _callees(one.kernel)}
+    sources = [one.kernel for one in kernels if one.kernel is not None]
+    helpers = {id(one.function) for kernel in sources for one in map(kernel.callee, kernel.calls) if one is not None}
     calls = (node.func for node in ast.walk(island.tree) if isinstance(node, ast.Call))
     launched = {dotted_name(func.value).rpartition(".")[2] for func in calls if isinstance(func, ast.Subscript)}
     launchable = [
         one for one in kernels if one.kernel is None or one.name in launched or not _helps(one.kernel, helpers)
     ]
     return [*launchable, *_nested_kernels(island)]
-
-
-def _callees(kernel: KernelSource) -> Iterator[KernelSource]:
-    yield from filter(None, map(kernel.callee, kernel.calls))
 
 
 def _candidates(island: Island) -> Iterator[str]:

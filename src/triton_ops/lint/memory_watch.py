@@ -226,8 +226,6 @@ class MemoryWatch:
 
 @dataclass
 class _WatchedLaunch:
-    """One launch that runs."""
-
     watch: MemoryWatch
     kernel: str
     regions: list[Region]

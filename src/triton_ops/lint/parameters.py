@@ -23,13 +23,8 @@ _ACCESSES = {"load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_
 _BLOCKS = {"make_block_ptr": 4, "make_tensor_descriptor": 3}  # which operand is the block's shape
 _SHAPES = {"zeros": (0, ("shape",)), "full": (0, ("shape",)), "arange": (1, ("end",)), "reshape": (1, ("shape",)),
            "broadcast_to": (1, ("shape",)), "view": (1, ("shape",))}  # fmt: skip
-_WORDS = {
-    "input_precision": "ieee",
-    "padding_option": "zero",
-    "cache_modifier": "",
-    "eviction_policy": "",
-    "sem": "relaxed",
-}
+_WORDS = {"input_precision": "ieee", "padding_option": "zero", "cache_modifier": "", "eviction_policy": "",
+          "sem": "relaxed"}  # fmt: skip
 _SEEDED = {"rand", "randn", "randint", "rand4x", "randn4x", "randint4x", "philox"}
 _COUNTED = {"range", "cdiv", "arange", "static_range", "program_id"}
 _DEEPEST = 8
@@ -267,8 +262,9 @@ class _UsageReader:
         if callee is None or self._depth >= _DEEPEST:
             return
         reader = _UsageReader(callee, self._depth + 1)
-        for value in _return_values(callee):
-            reader._offsets(value)
+        for one in ast.walk(callee.node):
+            if isinstance(one, ast.Return) and one.value is not None:
+                reader._offsets(one.value)
         for name, value in callee.bound(node):
             if name in reader._uses.numbers:
                 self._number(value)
@@ -290,10 +286,6 @@ class _UsageReader:
                 if isinstance(inner, ast.Name) and inner.id not in names:
                     names.add(inner.id)
                     queue += self._function.assignments.get(inner.id, ())
-
-
-def _return_values(function: KernelSource) -> list[ast.expr]:
-    return [node.value for node in ast.walk(function.node) if isinstance(node, ast.Return) and node.value is not None]
 
 
 def _summands(node: ast.expr) -> Iterator[ast.expr]:

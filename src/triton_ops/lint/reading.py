@@ -11,7 +11,6 @@ import ast
 import contextlib
 import importlib
 import io
-import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -161,7 +160,6 @@ def _nearest(space: ConfigSpace, default: Config, values: Mapping[str, Any]) -> 
 READ_FOR = "sm_89"  # below sm_90 descriptors become pointers with masks; from sm_89 on there are 8-bit floats
 COMPILED_FOR = "sm_90"
 _MOST_VARIANTS = 10
-_REARRANGES = re.compile(r"\btt\.(?:dot|dot_scaled|scan|trans|reshape|join|split|cat|gather|histogram)\b")
 _UNREADABLE = "its TTIR cannot be read"
 _MOST_UNREADABLE = 2
 _TUNED = (16, 32, 64, 128, 256, 512)  # extents that tuned blocks are told apart by
@@ -169,11 +167,10 @@ _TUNED = (16, 32, 64, 128, 256, 512)  # extents that tuned blocks are told apart
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A kernel with one guess, and what it does; `rearranges` if it multiplies tiles or moves elements in blocks."""
+    """A kernel with one guess, and what it does."""
 
     guess: Guess
     facts: KernelFacts
-    rearranges: bool = False
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -249,7 +246,7 @@ class KernelReading:
         except Exception as error:  # noqa: BLE001 - whatever Triton's front end raises
             return f"Triton's front end refuses it: {CandidateError.one_line(error)}"
         try:
-            return Variant(guess, KernelFacts.of(text, self.function.parameters), _REARRANGES.search(text) is not None)
+            return Variant(guess, KernelFacts.of(text, self.function.parameters))
         except UntoldError as error:
             return f"{_UNREADABLE}: {error}"
 
@@ -304,10 +301,14 @@ class KernelReading:
         extents = dict(zip((size for size in _TUNED if size not in sizes_in_use), names, strict=False))
         return self.with_values({name: size for size, name in extents.items()}), extents
 
-    def place(self, fact: Fact) -> SourcePlace:
-        """The place of a fact in the user's source: the innermost line that is not Triton's own."""
-        own = [frame for frame in fact.frames if "/triton/language/" not in frame.file]
-        return own[0] if own else SourcePlace(self.file, self.line)
+    def place(self, where: Fact | SourcePlace | int) -> SourcePlace:
+        """A place in the user's source: of a fact the innermost line that is not Triton's own."""
+        if isinstance(where, SourcePlace):
+            return where
+        if isinstance(where, int):
+            return SourcePlace(self.file, where)
+        own = (frame for frame in where.frames if "/triton/language/" not in frame.file)
+        return next(own, SourcePlace(self.file, self.line))
 
     def checks_divisibility(self) -> bool:
         """Check whether the launching functions, heuristics or the kernel itself ask for a remainder."""

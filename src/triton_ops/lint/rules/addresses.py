@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from triton_ops.kernel_ir import AccessFact, KernelFacts, SourcePlace, Term
-from triton_ops.lint.findings import Finding, Undecided
-from triton_ops.lint.indices import Index, arguments_in, indices, root_name
+from triton_ops.lint.indices import Index, indices, root_name
 from triton_ops.lint.jit_functions import AxisOf, extents_of, rank_of, stride_of, tensor_of
 from triton_ops.lint.memory_watch import CONFLICT, OUTSIDE, UNWRITTEN
 from triton_ops.lint.reading import KernelReading, Variant
-from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
+from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, rule
 
 _AXES = "xyz"
-_LOCKS = ("exch", "tt.atomic_cas")
 
 
-def _atomics_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+@rule(
+    "cross-program-atomic",
+    symptom="results differ in their last bits from run to run, the output must be zeroed before each launch, and "
+    "speed depends on how programs collide",
+    fix="two passes: each program stores its partial result, and a second kernel adds them up in a fixed order",
+)
+@in_each_variant
+def cross_program_atomic(_: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Sums of floating point, whose order differs from run to run, where two programs can add to one element."""
     facts = variant.facts
     for access in facts.accesses:
@@ -26,17 +31,15 @@ def _atomics_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator
             continue
         shared = _sharing(facts, access)
         if shared:
-            yield rule.found(kernel, access, f"tl.atomic_add on {access.type.element}: {shared}")
+            yield Seen(access, f"tl.atomic_add on {access.type.element}: {shared}")
 
 
 def _counts(access: AccessFact) -> bool:
     """Check whether whole numbers are added, whose sum is the same in any order."""
     term = access.value.term if access.value is not None else access.offset
-    while term.name in ("choose", "arith.extf", "arith.truncf") and isinstance(term.operands[1], Term):
+    while term.name == "choose":
         term = term.operands[1]
-    return term.name in ("arith.sitofp", "arith.uitofp") or (
-        term.name == "number" and float(term.operands[0]).is_integer()
-    )
+    return KernelFacts.does(term) == "counts" or (term.name == "number" and float(term.operands[0]).is_integer())
 
 
 def _sharing(facts: KernelFacts, access: AccessFact) -> str:
@@ -53,7 +56,7 @@ def _sharing(facts: KernelFacts, access: AccessFact) -> str:
         if part:
             return f"the address does not depend on {part}, so that programs that differ in it add to the same elements"
     axes = {facts.terms.index(axis).number for axis in range(len(access.type.shape))}
-    loads = [one for one in access.offset.inner() if one.name == "load"]
+    loads = access.offset.named("load")
     one_element = bool(loads) and not access.offset.inside & axes  # a block that begins where data says is its own
     if access.root.name != "argument" or one_element or any(one.inside & axes for one in loads):
         return "the address is data, so that any program may add to any element"
@@ -65,12 +68,12 @@ def _programs(facts: KernelFacts) -> list[Term]:
     terms = [term for loop in facts.loops for term in (loop.lower, loop.upper)]
     for access in facts.accesses:
         terms += [access.offset, access.mask, access.path, *([access.value.term] if access.value else ())]
-    return sorted({one for term in terms for one in term.inner() if one.name == "program_id"})
+    return sorted({one for term in terms for one in term.named("program_id")})
 
 
 def _only_one(access: AccessFact, program: Term) -> bool:
-    conditions = (one for holder in (access.path, access.mask) for one in holder.inner())
-    return any(one.name == Term.ZERO and program.number in one.inside for one in conditions)
+    conditions = (*access.path.named(Term.ZERO), *access.mask.named(Term.ZERO))
+    return any(program.number in one.inside for one in conditions)
 
 
 def _unused_part(facts: KernelFacts, access: AccessFact, program: Term) -> str:
@@ -80,7 +83,7 @@ def _unused_part(facts: KernelFacts, access: AccessFact, program: Term) -> str:
         return ""
     deciding = [access.offset for access in facts.accesses if access.kind == "load"]
     deciding += [term for loop in facts.loops for term in (loop.lower, loop.upper)]
-    all_quotients = (one for term in deciding for one in term.inner() if one.name in ("quotient", "remainder"))
+    all_quotients = (one for term in deciding for one in term.named("quotient", "remainder"))
     others = list(dict.fromkeys(one for one in all_quotients if program.number in one.inside))
     quotients = [one for one in mine if one.name in ("quotient", "remainder")]
     if quotients and all(one in mine or any(one in set(two.inner()) for two in quotients) for one in others):
@@ -88,9 +91,9 @@ def _unused_part(facts: KernelFacts, access: AccessFact, program: Term) -> str:
     return next((one.words for one in others if one not in mine), "")
 
 
-def _overlaps_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+def _overlaps_of(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     facts = variant.facts
-    locked = any(access.kind == "atomic" and any(word in access.does for word in _LOCKS) for access in facts.accesses)
+    locked = any(access.locks for access in facts.accesses)
     for access in facts.accesses:
         if access.kind != "store":
             continue
@@ -103,13 +106,13 @@ def _overlaps_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterato
             what = f"{place}, and what it stores differs"
             why = "the kernel has a lock, whose order is not followed" if locked else _promise(kernel, variant, access)
             if why:
-                yield rule.undecided(kernel, f"line {kernel.place(access).line}: {what}; {why}")
+                yield f"line {kernel.place(access).line}: {what}; {why}"
             else:
-                yield rule.found(kernel, access, what)
+                yield Seen(access, what)
         if (step := _narrow_step(kernel, variant, access)) is not None:
-            yield rule.found(kernel, access, step)
+            yield Seen(access, step)
     if not locked:
-        yield from _others_stores(rule, kernel, variant)
+        yield from _others_stores(kernel, variant)
 
 
 def _promise(kernel: KernelReading, variant: Variant, access: AccessFact) -> str:
@@ -153,7 +156,7 @@ def _narrow_step(kernel: KernelReading, variant: Variant, access: AccessFact) ->
     return None
 
 
-def _others_stores(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+def _others_stores(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Loads of what a neighbouring program stores in the same launch."""
     facts, terms = variant.facts, variant.facts.terms
     stores = [one for one in facts.accesses if one.kind == "store" and one.root.name == "argument" and not one.loops]
@@ -167,8 +170,8 @@ def _others_stores(rule: Rule, kernel: KernelReading, variant: Variant) -> Itera
                 for one in indices(facts, store)
             )
             if apart and near:
-                yield rule.found(
-                    kernel, load,
+                yield Seen(
+                    load,
                     f"this reads {root_name(load)} {abs(apart)} elements {'before' if apart < 0 else 'after'} what "
                     f"line {kernel.place(store).line} stores there: at the edge of a block that is another program's, "
                     "which may run before or after",
@@ -176,58 +179,45 @@ def _others_stores(rule: Rule, kernel: KernelReading, variant: Variant) -> Itera
                 )  # fmt: skip
 
 
-ATOMICS = Rule(
-    id="cross-program-atomic",
-    level="ttir",
-    symptom="results differ in their last bits from run to run, the output must be zeroed before each launch, and "
-    "speed depends on how programs collide",
-    fix="two passes: each program stores its partial result, and a second kernel adds them up in a fixed order",
-    decide=in_each_variant(_atomics_of),
-)
-
-
-def _observed(kind: str, rule: Rule, kernel: KernelReading) -> Iterator[Statement]:
+def _observed(kind: str, kernel: KernelReading) -> Iterator[Statement]:
     """A rule's decision by what was seen of a kind; nothing where no run was asked for."""
     if kernel.run is None:
         return
     observations = list(kernel.run.of(kind, kernel.name))
     for one in observations:
-        yield replace(rule.found(kernel, SourcePlace(one.file, one.line), one.evidence), level="run")
+        yield Seen(SourcePlace(one.file, one.line), one.evidence, level="run")
     if not observations and (why := kernel.run.why_open(kind, kernel.name)):
-        yield rule.undecided(kernel, why)
+        yield why
 
 
-def _overlaps_and_conflicts(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
-    """Statements by the TTIR, and beside them those of a run."""
-    statements = in_each_variant(_overlaps_of)(rule, kernel)
-    open_already = any(isinstance(one, Undecided) for one in statements)
-    observations = _observed(CONFLICT, rule, kernel)
-    return [*statements, *(one for one in observations if isinstance(one, Finding) or not open_already)]
-
-
-OVERLAPS = Rule(
-    id="overlapping-writes",
-    level="ttir",
+@rule(
+    "overlapping-writes",
     symptom="results depend on which program runs last: several write the same elements, or read what another writes",
     fix="let the address depend on every program_id that the launch has, or store from one program alone",
-    decide=_overlaps_and_conflicts,
 )
-OUTSIDE_TENSOR = Rule(
-    id="outside-tensor",
-    level="run",
+def overlapping_writes(kernel: KernelReading) -> Iterable[Statement]:
+    """Statements by the TTIR, and beside them those of a run."""
+    statements = in_each_variant(_overlaps_of)(kernel)
+    open_already = any(isinstance(one, str) for one in statements)
+    observations = _observed(CONFLICT, kernel)
+    return [*statements, *(one for one in observations if not isinstance(one, str) or not open_already)]
+
+
+outside_tensor = rule(
+    "outside-tensor",
+    "run",
     symptom="wrong results or an illegal address: elements are read or written that belong to no tensor of the launch",
     fix="a mask or an extent that fits the tensor, and the strides that it has",
-    decide=partial(_observed, OUTSIDE),
     needs_ttir=False,
-)
-NEVER_WRITTEN = Rule(
-    id="never-written",
-    level="run",
+)(partial(_observed, OUTSIDE))
+
+never_written = rule(
+    "never-written",
+    "run",
     symptom="some elements of the result hold what the memory held before",
     fix="programs and blocks for all of the result; or zero it before each launch, if that is meant",
-    decide=partial(_observed, UNWRITTEN),
     needs_ttir=False,
-)
+)(partial(_observed, UNWRITTEN))
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,23 +229,30 @@ class _Use:
     ends: frozenset[str]
 
 
-def _find_swapped(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+@rule(
+    "stride-order",
+    symptom="wrong results or illegal addresses for transposed and non-square tensors; contiguous square ones may pass",
+    fix="pass x.stride(0), x.stride(1) in the order in which the kernel multiplies them by row and column",
+)
+@in_each_variant
+def stride_order(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+    """Launches that give an index the stride of another axis."""
     open_roots: dict[str, None] = {}
     for access in variant.facts.accesses:
         uses = [_use(variant, index) for index in indices(variant.facts, access)]
         strided = [use for use in uses if use.stride is not None]
         root = root_name(access)
-        yield from _pitch(rule, kernel, access, uses)
+        yield from _pitch(access, uses)
         for use in strided:
             verdict = _by_launch(kernel, root, use)
             if verdict:
-                yield rule.found(kernel, access, verdict)
+                yield Seen(access, verdict)
             elif verdict is None and len(strided) > 1:
                 open_roots[root] = None
     if open_roots:
         names = ", ".join(open_roots)
         why = "is decided by callers, and no launch in the file shows it"
-        yield rule.undecided(kernel, f"which axis each stride of {names} belongs to {why}")
+        yield f"which axis each stride of {names} belongs to {why}"
 
 
 def _use(variant: Variant, index: Index) -> _Use:
@@ -263,7 +260,7 @@ def _use(variant: Variant, index: Index) -> _Use:
     for turn in (one for one in index.stepping if one.name == "turn"):
         loop = variant.facts.loop_of(turn)
         if loop is not None and loop.upper.name == "sum" and len(loop.upper.operands) == 1:
-            ends |= arguments_in(loop.upper)
+            ends |= loop.upper.arguments
     return _Use(index, index.stride.lone_argument[0] or None, frozenset(ends))
 
 
@@ -294,30 +291,27 @@ def _different(one: AxisOf, other: AxisOf, rank: int | None) -> bool:
     return rank is not None and one.axis % rank != other.axis % rank
 
 
-def _pitch(rule: Rule, kernel: KernelReading, access: AccessFact, uses: list[_Use]) -> Iterator[Statement]:
+def _pitch(access: AccessFact, uses: list[_Use]) -> Iterator[Statement]:
     """`i * M + j` where i ends at M and j at N: rows are as far apart as there are rows."""
     inner = [use for use in uses if use.index.stride.constant == 1 and len(use.ends) == 1]
     for outer in (use for use in uses if use.stride is not None and use.stride in use.ends):
         for use in inner:
             if use.ends != outer.ends and len(outer.ends) == 1:
                 (width,) = use.ends
-                yield rule.found(
-                    kernel, access,
+                yield Seen(
+                    access,
                     f"rows are {outer.stride} elements apart, which is the number of rows; a row has {width}",
                     fix=f"multiply the row by {width}",
                 )  # fmt: skip
 
 
-SWAPPED = Rule(
-    id="stride-order",
-    level="ttir",
-    symptom="wrong results or illegal addresses for transposed and non-square tensors; contiguous square ones may pass",
-    fix="pass x.stride(0), x.stride(1) in the order in which the kernel multiplies them by row and column",
-    decide=in_each_variant(_find_swapped),
+@rule(
+    "offset-overflow",
+    symptom="illegal addresses or wrong results for tensors of 2^31 elements and more; smaller ones pass",
+    fix="compute the offset of rows in 64 bits: tl.program_id(0).to(tl.int64)",
 )
-
-
-def _find_overflow(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+@in_each_variant
+def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """A product of 32 bits that is made 64 bits wide only afterwards, or that is 64 bits wide elsewhere."""
     facts = variant.facts
     wide = [one for one in facts.multiplications if one.bits == 64 and one.grows]
@@ -328,26 +322,17 @@ def _find_overflow(rule: Rule, kernel: KernelReading, variant: Variant) -> Itera
         what = f"{product.words} is multiplied in 32 bits"
         same = next((w for w in wide if facts.terms.multiply(w.one, w.other) is product), None)
         if any(_has(term, product) for term in facts.widenings):
-            yield rule.found(
-                kernel, one, f"{what} and made 64 bits wide afterwards: it has overflowed by then",
+            yield Seen(
+                one, f"{what} and made 64 bits wide afterwards: it has overflowed by then",
                 fix="widen a factor before the product: pid.to(tl.int64) * stride",
             )  # fmt: skip
         elif same is not None:
-            yield rule.found(kernel, one, f"{what}; line {kernel.place(same).line} multiplies by the same in 64 bits")
+            yield Seen(one, f"{what}; line {kernel.place(same).line} multiplies by the same in 64 bits")
         else:
             why = "which overflows for tensors of 2^31 elements and more; how large they are is not in the file"
-            yield rule.undecided(kernel, f"{what}, {why}")
+            yield f"{what}, {why}"
 
 
 def _has(term: Term, product: Term) -> bool:
     sums, mine = term.parts, product.parts
     return bool(mine) and all(sums.get(m) == c for m, c in mine.items())
-
-
-OVERFLOW = Rule(
-    id="offset-overflow",
-    level="ttir",
-    symptom="illegal addresses or wrong results for tensors of 2^31 elements and more; smaller ones pass",
-    fix="compute the offset of rows in 64 bits: tl.program_id(0).to(tl.int64)",
-    decide=in_each_variant(_find_overflow),
-)

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from triton_ops.kernel_ir import Fact, SourcePlace
 from triton_ops.lint.findings import Finding, Undecided
 from triton_ops.lint.reading import KernelReading, Variant
 
-Statement: TypeAlias = "Finding | Undecided"
+
+class Seen(NamedTuple):
+    """A pitfall at a place, with a fix or a level where these are not those of the rule."""
+
+    where: Fact | SourcePlace | int
+    evidence: str
+    fix: str = ""
+    level: str = ""
+
+
+class UndecidedError(Exception):
+    """Ends a decision, with the reason."""
+
+
+Statement: TypeAlias = "Seen | str"
+"""What is seen, or the reason why it stays undecided."""
+Decision: TypeAlias = Callable[[KernelReading], Iterable[Statement]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,35 +40,60 @@ class Rule:
     level: str
     symptom: str
     fix: str
-    decide: Callable[[Rule, KernelReading], Iterable[Statement]]
+    decide: Decision
     needs_ttir: bool = True
 
-    def found(self, kernel: KernelReading, where: Fact | SourcePlace | int, evidence: str, *, fix: str = "") -> Finding:
-        """A finding at a place."""
-        if isinstance(where, int):
-            where = SourcePlace(kernel.file, where)
-        place = kernel.place(where) if isinstance(where, Fact) else where
-        return Finding(
-            rule=self.id, kernel=kernel.name, file=place.file, line=place.line, symptom=self.symptom,
-            evidence=evidence, fix=fix or self.fix, level=self.level,
-        )  # fmt: skip
+    def statements(self, kernel: KernelReading) -> Iterator[Finding | Undecided]:
+        """What the rule says of a kernel."""
+        for one in _to_the_end(self.decide, kernel):
+            if isinstance(one, str):
+                yield self.undecided(kernel.name, one)
+                continue
+            place = kernel.place(one.where)
+            yield Finding(
+                rule=self.id, kernel=kernel.name, file=place.file, line=place.line, symptom=self.symptom,
+                evidence=one.evidence, fix=one.fix or self.fix, level=one.level or self.level,
+            )  # fmt: skip
 
-    def undecided(self, kernel: KernelReading, why: str) -> Undecided:
+    def undecided(self, kernel: str, why: str) -> Undecided:
         """A statement that the rule cannot decide."""
-        return Undecided(rule=self.id, kernel=kernel.name, why=why)
+        return Undecided(rule=self.id, kernel=kernel, why=why)
 
 
-def in_each_variant(
-    decide: Callable[[Rule, KernelReading, Variant], Iterable[Statement]], most: int | None = None
-) -> Callable[[Rule, KernelReading], list[Statement]]:
-    """A decision by what each variant of a kernel does, or each of the first ones."""
-    return lambda rule, kernel: once(one for variant in kernel.variants[:most] for one in decide(rule, kernel, variant))
+def rule(
+    name: str, level: str = "ttir", *, symptom: str, fix: str, needs_ttir: bool = True
+) -> Callable[[Decision], Rule]:
+    """A decorator that makes a rule of its decision."""
+    return lambda decide: Rule(id=name, level=level, symptom=symptom, fix=fix, decide=decide, needs_ttir=needs_ttir)
 
 
-def once(several: Iterable[Statement]) -> list[Statement]:
-    """Each finding of a place once, and at most one undecided of a rule, which findings do not hide."""
-    unique: dict[tuple[object, ...], Statement] = {}
-    for one in several:
-        key = (one.rule, one.file, one.line) if isinstance(one, Finding) else (one.rule, "undecided")
-        unique.setdefault(key, one)
-    return list(unique.values())
+def _to_the_end(decide: Decision, kernel: KernelReading) -> Iterator[Statement]:
+    try:
+        yield from decide(kernel)
+    except UndecidedError as error:
+        yield str(error)
+
+
+def once(decide: Decision) -> Callable[[KernelReading], list[Statement]]:
+    """Each finding of a place once, and at most one reason to be undecided, which findings do not hide."""
+
+    def unique(kernel: KernelReading) -> list[Statement]:
+        statements: dict[SourcePlace | None, Statement] = {}
+        for one in _to_the_end(decide, kernel):
+            statements.setdefault(None if isinstance(one, str) else kernel.place(one.where), one)
+        return list(statements.values())
+
+    return unique
+
+
+VariantDecision: TypeAlias = Callable[[KernelReading, Variant], Iterable[Statement]]
+
+
+def in_each_variant(decide: VariantDecision) -> Callable[[KernelReading], list[Statement]]:
+    """A decision by what each variant of a kernel does."""
+    return once(lambda kernel: (one for variant in kernel.variants for one in decide(kernel, variant)))
+
+
+def in_first_variant(decide: VariantDecision) -> Callable[[KernelReading], list[Statement]]:
+    """A decision by what the first variant of a kernel does."""
+    return once(lambda kernel: (one for variant in kernel.variants[:1] for one in decide(kernel, variant)))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import gcd, prod
 from typing import Any, NamedTuple
 
 from triton_ops.backend import CandidateError
 from triton_ops.device import Residents
-from triton_ops.kernel_ir import AccessFact, KernelFacts, ProductFact, SourcePlace, Term, Traffic, widths_by_line
-from triton_ops.lint.findings import Undecided
+from triton_ops.kernel_ir import AccessFact, SourcePlace, Term, Traffic
 from triton_ops.lint.indices import Index, indices
 from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
-from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
+from triton_ops.lint.rules.base import Seen, Statement, UndecidedError, in_first_variant, rule
 
 _HEAVY = 64
 """Elements per thread of the largest tile from which a config is compiled: below, nothing has spilled."""
@@ -20,43 +20,51 @@ _SPILLED_BYTES = 64  # a few registers that are spilled outside of loops cost no
 _MOST_COMPILED = 1  # each takes up to seconds
 
 
-def _find_spills(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
+@rule(
+    "register-spill",
+    "binary",
+    symptom="slow by a large factor: values that do not fit into registers go to local memory and come back",
+    fix="a smaller tile, more warps, fewer accumulators; triton-ops explain spills tries the cures",
+)
+def register_spill(kernel: KernelReading) -> Iterable[Statement]:
+    """Compile the heaviest config to see what it spills."""
     configs = list(known_configs(kernel))
     if kernel.uses.descriptors and not kernel.guesses:
-        yield rule.undecided(kernel, "the blocks of the descriptors that it is given are not in the file")
+        yield "the blocks of the descriptors that it is given are not in the file"
         return
     if not configs:
         if _largest(kernel.variants[0]) >= 1 << 12:
-            yield rule.undecided(kernel, "the tiles and warps that it is launched with are not in the file")
+            yield "the tiles and warps that it is launched with are not in the file"
         return
     for config in sorted(configs, key=lambda one: _weight(kernel, one), reverse=True)[:_MOST_COMPILED]:
         variant = kernel.with_values(config)
         if variant is None:
-            yield rule.undecided(kernel, f"it cannot be lowered with {in_words(config)}")
+            yield f"it cannot be lowered with {in_words(config)}"
         elif _largest(variant) / (config["num_warps"] * kernel.target.warp_size) >= _HEAVY:
-            yield from _registers_decide_compiled(rule, kernel, variant, config)
+            yield from _judge_registers(kernel, variant, config)
 
 
-def _registers_decide_compiled(
-    rule: Rule, kernel: KernelReading, variant: Variant, config: Mapping[str, Any]
-) -> Iterator[Statement]:
+def _judge_registers(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Iterator[Statement]:
     target = kernel.target
-    try:
+    with _compiling(kernel, config):
         resources = compile_variant(kernel, variant, config).resources(target)
-    except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield _refused(rule, kernel, config, error)
-        return
     if (resources.spill_bytes or 0) > _SPILLED_BYTES:
         elements = _largest(variant) // (config["num_warps"] * target.warp_size)
-        yield rule.found(
-            kernel, kernel.line,
+        yield Seen(
+            kernel.line,
             f"compiled for {target.arch} with {in_words(config)} it takes {resources.registers} registers and spills "
             f"{resources.spill_bytes:,} bytes per thread; its largest tile alone has {elements} elements per thread",
         )  # fmt: skip
 
 
-def _refused(rule: Rule, kernel: KernelReading, config: Mapping[str, Any], error: Exception) -> Undecided:
-    return rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(config)}: {CandidateError.one_line(error)}")
+@contextmanager
+def _compiling(kernel: KernelReading, config: Mapping[str, Any]) -> Iterator[None]:
+    """Inside, whatever the compiler raises leaves the rule undecided."""
+    try:
+        yield
+    except Exception as error:
+        why = f"{kernel.target.arch} refuses {in_words(config)}: {CandidateError.one_line(error)}"
+        raise UndecidedError(why) from error
 
 
 def _weight(kernel: KernelReading, config: Mapping[str, Any]) -> float:
@@ -72,20 +80,18 @@ def _largest(variant: Variant) -> int:
     return max((prod(shape) for shape in shapes), default=1)
 
 
-SPILL = Rule(
-    id="register-spill",
-    level="binary",
-    symptom="slow by a large factor: values that do not fit into registers go to local memory and come back",
-    fix="a smaller tile, more warps, fewer accumulators; triton-ops explain spills tries the cures",
-    decide=_find_spills,
-)
-
-
 _FEWEST_STAGES = 3  # with fewer there is nothing to give up
 _FEW_WARPS = 4  # one for each scheduler: what one waits for, no other hides
 
 
-def _find_lost_occupancy(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
+@rule(
+    "lost-occupancy",
+    "binary",
+    symptom="a third slower and more: buffers of the pipeline keep a second block away, so that nothing runs while "
+    "the only block waits",
+    fix="one stage fewer, or smaller tiles; triton-ops explain shows the residents of a config",
+)
+def lost_occupancy(kernel: KernelReading) -> Iterable[Statement]:
     """A config is compiled with its stages and with one fewer, if the kernel is launched with that config alone."""
     configs = list(known_configs(kernel))
     stages = int(configs[0].get("num_stages") or 0) if len(configs) == 1 else 0
@@ -93,21 +99,18 @@ def _find_lost_occupancy(rule: Rule, kernel: KernelReading) -> Iterable[Statemen
     if variant is None or not any(product.loops for product in variant.facts.products):
         return
     if (limits := kernel.target.limits) is None:
-        yield rule.undecided(kernel, f"what a multiprocessor of {kernel.target.arch} holds is not known")
+        yield f"what a multiprocessor of {kernel.target.arch} holds is not known"
         return
     several = (configs[0], {**configs[0], "num_stages": stages - 1})
-    try:
+    with _compiling(kernel, configs[0]):
         resources = [compile_variant(kernel, variant, one).resources(kernel.target) for one in several]
-    except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield _refused(rule, kernel, configs[0], error)
-        return
     warps = configs[0]["num_warps"]
     before, after = (limits.residents(one.registers or 0, one.shared_bytes or 0, warps) for one in resources)
-    yield from _compare_residents(rule, kernel, variant, before, after)
+    yield from _compare_residents(kernel, variant, before, after)
 
 
 def _compare_residents(
-    rule: Rule, kernel: KernelReading, variant: Variant, before: Residents, after: Residents
+    kernel: KernelReading, variant: Variant, before: Residents, after: Residents
 ) -> Iterator[Statement]:
     if not before.blocks or before.warps > _FEW_WARPS or after.blocks < 2 * before.blocks:
         return
@@ -116,30 +119,13 @@ def _compare_residents(
         f"{before.occupancy:.0%} of its warps, limited by {' and '.join(before.limited_by)}; with one stage fewer it "
         f"holds {after.blocks}"
     )
-    chained = next((one for one in variant.facts.products if one.loops and _waits(variant.facts, one)), None)
+    chained = next((one for one in variant.facts.products if one.loops and variant.facts.waits(one)), None)
     if chained is None:
-        yield rule.undecided(kernel, f"{evidence}; whether that is faster differs from product to product: measure it")
+        yield f"{evidence}; whether that is faster differs from product to product: measure it"
     else:
         line = kernel.place(chained).line
         why = f"the product in line {line} waits for another of its turn"
-        yield rule.found(kernel, kernel.line, f"{evidence}, and {why}")
-
-
-def _waits(facts: KernelFacts, product: ProductFact) -> bool:
-    """Check whether an operand of a product is made of another product of the same turn."""
-    others = {one.number for one in facts.products if one.loops == product.loops and one is not product}
-    terms = (one for side in (product.left, product.right) for one in side.term.inner())
-    return any(one.name == "dot" and one.operands[1] in others for one in terms)
-
-
-LOST = Rule(
-    id="lost-occupancy",
-    level="binary",
-    symptom="a third slower and more: buffers of the pipeline keep a second block away, so that nothing runs while "
-    "the only block waits",
-    fix="one stage fewer, or smaller tiles; triton-ops explain shows the residents of a config",
-    decide=_find_lost_occupancy,
-)
+        yield Seen(kernel.line, f"{evidence}, and {why}")
 
 
 _NARROW_BYTES = 4  # less than a word at a time
@@ -156,32 +142,37 @@ class _Suspect(NamedTuple):
     gap: int = 1
 
 
-def _widths_decide_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+@rule(
+    "narrow-access",
+    "binary",
+    symptom="a fraction of the bandwidth: threads move few bytes at a time, or memory moves what nobody uses",
+    fix="let neighbouring threads take neighbouring elements, from a multiple of 16 bytes on: load whole rows and "
+    "tl.split, tl.reshape or tl.trans them in registers, or pad what is stored",
+)
+@in_first_variant
+def narrow_access(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Compile what the address or the mask makes narrow, to see whether it is; nothing else is compiled."""
     suspects = list(_suspects(variant))
     if not suspects:
         return
     if kernel.target.vendor.assembly != "ptx":
-        yield rule.undecided(kernel, f"how wide {kernel.target.arch} loads each line is not read; PTX is")
+        yield f"how wide {kernel.target.arch} loads each line is not read; PTX is"
         return
     configs = list(known_configs(kernel))
     config = configs[0] if configs else {"num_warps": 1}
     with_tiles = kernel.with_values(config) or variant
-    try:
-        widths = widths_by_line(compile_variant(kernel, with_tiles, config).assembly)
-    except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield _refused(rule, kernel, config, error)
-        return
+    with _compiling(kernel, config):
+        widths = Traffic.widths(compile_variant(kernel, with_tiles, config).assembly)
     for one in _suspects(with_tiles):
         place = kernel.place(one.access)
         line_widths = widths.get((one.access.kind, place.file.rpartition("/")[2], place.line))
         if not line_widths:
-            yield rule.undecided(kernel, f"line {place.line}: {one.cause}; no load or store of PTX names the line")
+            yield f"line {place.line}: {one.cause}; no load or store of PTX names the line"
             continue
         item = one.access.type.item_bytes
         room = min(_WIDEST_BYTES, prod(one.access.type.shape) * item // (kernel.target.warp_size * config["num_warps"]))
         if (one.gap > 1 and max(line_widths) <= item) or (max(line_widths) < _NARROW_BYTES <= room):
-            yield rule.found(kernel, one.access, _widths_evidence(kernel, one, max(line_widths), in_words(config)))
+            yield Seen(one.access, _widths_evidence(kernel, one, max(line_widths), in_words(config)))
 
 
 def _widths_evidence(kernel: KernelReading, one: _Suspect, width: int, config: str) -> str:
@@ -262,16 +253,6 @@ def _is_shifted(variant: Variant, access: AccessFact) -> bool:
     return any(one is not access and sums == mine[1] for one, sums in others)
 
 
-NARROW = Rule(
-    id="narrow-access",
-    level="binary",
-    symptom="a fraction of the bandwidth: threads move few bytes at a time, or memory moves what nobody uses",
-    fix="let neighbouring threads take neighbouring elements, from a multiple of 16 bytes on: load whole rows and "
-    "tl.split, tl.reshape or tl.trans them in registers, or pad what is stored",
-    decide=in_each_variant(_widths_decide_variant, 1),
-)
-
-
 _REDUCE_ONCE = (
     "keep one value for each element of the tile, and reduce once after the loop; or reduce along the axis along which "
     "the tile lies in memory; Triton 3.8 and later exchange what they reduce without conflicts"
@@ -283,39 +264,46 @@ _AS_MULTIPLIED = (
 _MOST_CONFIGS = 4  # of several, those that are looked at where the first has conflicts
 
 
-def _decide_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+@rule(
+    "bank-conflict",
+    "binary",
+    symptom="slow by a factor beside a kernel that moves as much: threads ask one bank of shared memory for different "
+    "words, and wait for each other",
+    fix="try other warps and another tile, or load the tile in the order in which it is stored",
+)
+@in_first_variant
+def bank_conflict(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+    """Compile kernels that move elements among threads, to see where banks wait."""
     shapes = [access.type.shape for access in variant.facts.accesses]
     shapes += [value.type.shape for reduction in variant.facts.reductions for value in reduction.inputs]
-    if not variant.rearranges and all(sum(extent > 1 for extent in shape) < 2 for shape in shapes):
+    if not variant.facts.rearranges and all(sum(extent > 1 for extent in shape) < 2 for shape in shapes):
         return  # elements go from one thread to another as one sum of a block with one axis, if at all
     if kernel.target.vendor.assembly != "ptx":
-        yield rule.undecided(kernel, f"how {kernel.target.arch} accesses its shared memory is not read; PTX is")
+        yield f"how {kernel.target.arch} accesses its shared memory is not read; PTX is"
         return
     if kernel.uses.descriptors and not kernel.guesses:
-        yield rule.undecided(kernel, "the blocks of the descriptors that it is given are not in the file")
+        yield "the blocks of the descriptors that it is given are not in the file"
         return
     configs = list(known_configs(kernel))
     if not configs:
-        yield rule.undecided(kernel, "the tiles and warps that it is launched with are not in the file")
+        yield "the tiles and warps that it is launched with are not in the file"
         return
     if not kernel.guesses and (loose_access := _access_of_unknown_strides(variant)) is not None:
         line = kernel.place(loose_access).line
-        yield rule.undecided(kernel, f"line {line}: along which axis its elements lie side by side is up to callers")
+        yield f"line {line}: along which axis its elements lie side by side is up to callers"
         return
-    try:
-        yield from _decide_compiled(rule, kernel, configs)
-    except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield _refused(rule, kernel, configs[0], error)
+    with _compiling(kernel, configs[0]):
+        yield from _decide_compiled(kernel, configs)
 
 
-def _decide_compiled(rule: Rule, kernel: KernelReading, configs: Sequence[Mapping[str, Any]]) -> Iterator[Statement]:
+def _decide_compiled(kernel: KernelReading, configs: Sequence[Mapping[str, Any]]) -> Iterator[Statement]:
     movement = _traffic(kernel, configs[0])
     if any(one.steps is None for one in movement.shared):
         first = next(one.line for one in movement.shared if one.steps is None)
-        yield rule.undecided(kernel, f"line {first}: where its threads access shared memory depends on data")
+        yield f"line {first}: where its threads access shared memory depends on data"
     lines = [line for line in movement.lines if line.matters]
     if lines and movement.bulk:
-        yield rule.undecided(kernel, "how many bytes its bulk copies move, behind which conflicts hide, is not read")
+        yield "how many bytes its bulk copies move, behind which conflicts hide, is not read"
         return
     more = configs[1 :: max(1, len(configs) // _MOST_CONFIGS)][: _MOST_CONFIGS - 1] if lines else []
     others = [{line.place for line in _traffic(kernel, config).lines if line.matters} for config in more]
@@ -325,7 +313,7 @@ def _decide_compiled(rule: Rule, kernel: KernelReading, configs: Sequence[Mappin
             fix = _AS_MULTIPLIED if facts.products else ""
             fix = _REDUCE_ONCE if place in map(kernel.place, facts.reductions) else fix
             evidence = f"compiled for {kernel.target.arch} with {in_words(configs[0])}, {line.in_words}"
-            yield rule.found(kernel, place, evidence, fix=fix)
+            yield Seen(place, evidence, fix=fix)
 
 
 def _traffic(kernel: KernelReading, config: Mapping[str, Any]) -> Traffic:
@@ -351,13 +339,3 @@ def _access_of_unknown_strides(variant: Variant) -> AccessFact | None:
         if sum(extent > 1 for extent in access.type.shape) > 1 and strides and not {1, -1} & set(strides):
             return access
     return None
-
-
-CONFLICTS = Rule(
-    id="bank-conflict",
-    level="binary",
-    symptom="slow by a factor beside a kernel that moves as much: threads ask one bank of shared memory for different "
-    "words, and wait for each other",
-    fix="try other warps and another tile, or load the tile in the order in which it is stored",
-    decide=in_each_variant(_decide_variant, 1),
-)

@@ -6,15 +6,22 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 
 from triton_ops.backend import last_name
-from triton_ops.lint.indices import all_indices, arguments_in
+from triton_ops.lint.indices import all_indices
 from triton_ops.lint.jit_functions import SourceLaunch, parameters_of
 from triton_ops.lint.reading import KernelReading, Variant
-from triton_ops.lint.rules.base import Rule, Statement, once
+from triton_ops.lint.rules.base import Seen, Statement, once, rule
 
 _PLACES = ("index", "turn", "program_id", "quotient", "remainder")
 
 
-def _find_missing(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
+@rule(
+    "missing-constexpr",
+    "source",
+    symptom="the kernel does not compile: a shape, a step or a type must be known when it is compiled",
+    fix="annotate the parameter as tl.constexpr",
+    needs_ttir=False,
+)
+def missing_constexpr(kernel: KernelReading) -> Iterable[Statement]:
     """A parameter that decides a shape, and that Triton refuses as a number of the launch."""
     uses = kernel.uses
     deciders = {**dict.fromkeys(sorted(uses.types), 0), **dict.fromkeys(sorted(uses.ranges), 0), **uses.tiles}
@@ -29,12 +36,19 @@ def _find_missing(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
         extent = "the turns of a loop that is unrolled" if name in uses.ranges - set(uses.tiles) else "a block's extent"
         what = "an element type" if name in uses.types else extent
         if accepted[0]:
-            yield rule.found(kernel, line, f"{name} decides {what}, and is no tl.constexpr: {refused[1]}")
+            yield Seen(line, f"{name} decides {what}, and is no tl.constexpr: {refused[1]}")
         else:
-            yield rule.undecided(kernel, f"{name} decides {what}; with or without tl.constexpr, {accepted[1]}")
+            yield f"{name} decides {what}; with or without tl.constexpr, {accepted[1]}"
 
 
-def _find_needless(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
+@rule(
+    "over-specialised",
+    "source",
+    symptom="every new size compiles the kernel again, which takes from a tenth of a second to many seconds",
+    fix="pass the size as a plain argument; Triton specialises on 1 and on multiples of 16 by itself",
+    needs_ttir=False,
+)
+def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
     """A constant that is a size of each call's data, needed by nothing that is decided when a kernel is compiled."""
     uses = kernel.uses
     deciders = set(uses.tiles) | uses.ranges | uses.types | uses.callables | uses.switches
@@ -50,8 +64,8 @@ def _find_needless(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
                 continue
             if kernel.lowered[0] and _is_needless(kernel, name):
                 lines = (one.lineno for one in parameters_of(kernel.function.node) if one.arg == name)
-                yield rule.found(
-                    kernel, next(lines, kernel.line),
+                yield Seen(
+                    next(lines, kernel.line),
                     f"the launch in line {launch.line} gives {name} = {ast.unparse(size)}, which differs from call to "
                     "call; the kernel compiles with it as a plain argument",
                 )  # fmt: skip
@@ -70,7 +84,7 @@ def _is_needless(kernel: KernelReading, name: str) -> bool:
         for monomial in access.offset.parts
     )
     ends = any(
-        name in arguments_in(bound.last) and index.stride.constant is not None
+        name in bound.last.arguments and index.stride.constant is not None
         for index in all_indices(plain.facts)
         for bound in index.bounds
     )
@@ -116,54 +130,42 @@ def _is_rounded(node: ast.expr) -> bool:
     )
 
 
-MISSING = Rule(
-    id="missing-constexpr",
-    level="source",
-    symptom="the kernel does not compile: a shape, a step or a type must be known when it is compiled",
-    fix="annotate the parameter as tl.constexpr",
-    decide=_find_missing,
-    needs_ttir=False,
+@rule(
+    "narrow-key",
+    symptom="the config that was tuned for one size is used for another, for which it is slow, without a word",
+    fix="key on the extents that change the best tile: those that loops and tiled axes end at",
 )
-OVER = Rule(
-    id="over-specialised",
-    level="source",
-    symptom="every new size compiles the kernel again, which takes from a tenth of a second to many seconds",
-    fix="pass the size as a plain argument; Triton specialises on 1 and on multiples of 16 by itself",
-    decide=_find_needless,
-    needs_ttir=False,
-)
-
-
-def _narrow_key(rule: Rule, kernel: KernelReading) -> Iterator[Statement]:
+@once
+def narrow_key(kernel: KernelReading) -> Iterator[Statement]:
     """A tuned kernel whose work per program is decided by an extent that the key leaves out."""
     variant, extents = kernel.tuned if kernel.key is not None and len(kernel.configs) > 1 else (None, {})
     if variant is None:
         return
     key = set(kernel.key or ())
     for loop in variant.facts.loops:
-        if any(one.name in ("program_id", "load") for one in loop.upper.inner()):
+        if loop.upper.named("program_id", "load"):
             continue
-        ends = arguments_in(loop.upper) - key
+        ends = loop.upper.arguments - key
         by = {loop.step.constant}
-        by |= {one.operands[1].constant for one in loop.upper.inner() if one.name == "quotient"}
+        by |= {one.operands[1].constant for one in loop.upper.named("quotient")}
         if ends and not by.isdisjoint(extents) and not _is_derived(kernel, ends, key):
             names = ", ".join(sorted(ends))
-            yield rule.found(
-                kernel, loop,
+            yield Seen(
+                loop,
                 f"this loop runs to {names}, and the key is {sorted(key)}: the config that was best for the first "
                 f"{names} is used for every other",
             )  # fmt: skip
     limits = _tiled_limits(variant, extents, axes=2)
-    in_loops = {name for loop in variant.facts.loops for name in arguments_in(loop.upper)}
+    in_loops = {name for loop in variant.facts.loops for name in loop.upper.arguments}
     for name in sorted((limits | _tiled_limits(variant, extents, axes=1)) - key - in_loops):
         if _is_derived(kernel, {name}, key):
             continue
         what = f"{name} ends a tuned axis of the tile, and the key {sorted(key)} leaves it out"
         if name in limits and limits & key:
             also = ", ".join(sorted(limits & key))
-            yield rule.found(kernel, kernel.line, f"{what}, although it has {also}")
+            yield Seen(kernel.line, f"{what}, although it has {also}")
         else:
-            yield rule.undecided(kernel, f"{what}; it may vary little")
+            yield f"{what}; it may vary little"
 
 
 def _is_derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
@@ -186,11 +188,18 @@ def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> se
         if any(one.name == "program_id" for one in index.stepping)
         for bound in index.bounds
         if bound.fits
-        for name in arguments_in(bound.last)
+        for name in bound.last.arguments
     }
 
 
-def _find_changed_globals(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
+@rule(
+    "changed-global",
+    "source",
+    symptom="a changed setting has no effect on a kernel that is compiled already, or the launch is refused",
+    fix="pass the value as a tl.constexpr parameter",
+    needs_ttir=False,
+)
+def changed_global(kernel: KernelReading) -> Iterable[Statement]:
     """A global that the kernel holds as a constant, and that the file gives another value after the kernel is made."""
     globals_read = _globals_read(kernel)
     for node in ast.walk(kernel.tree):
@@ -199,8 +208,8 @@ def _find_changed_globals(rule: Rule, kernel: KernelReading) -> Iterable[Stateme
             for name in sorted(declared & set(globals_read)):
                 statements = (one for one in ast.walk(node) if isinstance(one, ast.stmt))
                 if (line := next((one.lineno for one in statements if _assigns(one, name)), None)) is not None:
-                    yield rule.found(
-                        kernel, globals_read[name],
+                    yield Seen(
+                        globals_read[name],
                         f"the kernel reads the global {name}, which {node.name} changes in line {line}: code that is "
                         "compiled keeps the value that it was compiled with, and Triton refuses the next launch",
                     )  # fmt: skip
@@ -209,8 +218,8 @@ def _find_changed_globals(rule: Rule, kernel: KernelReading) -> Iterable[Stateme
         for name in globals_read:
             if _assigns(statement, name):
                 if name in first_lines and statement.lineno > kernel.line > first_lines[name]:
-                    yield rule.found(
-                        kernel, globals_read[name],
+                    yield Seen(
+                        globals_read[name],
                         f"the global {name} has one value in line {first_lines[name]} and another in line "
                         f"{statement.lineno}; which of them a compiled kernel holds depends on when it was first "
                         "launched",
@@ -238,44 +247,35 @@ def _assigns(node: ast.AST, name: str) -> bool:
     return any(isinstance(target, ast.Name) and target.id == name for target in targets)
 
 
-NARROW_KEY = Rule(
-    id="narrow-key",
-    level="ttir",
-    symptom="the config that was tuned for one size is used for another, for which it is slow, without a word",
-    fix="key on the extents that change the best tile: those that loops and tiled axes end at",
-    decide=lambda rule, kernel: once(_narrow_key(rule, kernel)),
-)
-CHANGED_GLOBAL = Rule(
-    id="changed-global",
-    level="source",
-    symptom="a changed setting has no effect on a kernel that is compiled already, or the launch is refused",
-    fix="pass the value as a tl.constexpr parameter",
-    decide=_find_changed_globals,
+@rule(
+    "static-grid",
+    "source",
+    symptom="the end of large inputs is never computed, or the tuned block sizes do not fit the number of programs",
+    fix="make the grid from the size of the data and the block: (triton.cdiv(n, BLOCK),)",
     needs_ttir=False,
 )
-
-
-def _find_static(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
+def static_grid(kernel: KernelReading) -> Iterable[Statement]:
+    """Grids that depend neither on the config nor on the extents that programs step through."""
     for launch in kernel.launches:
         if launch.grid is None:
             continue
         stepped = _stepped_limits(kernel)
         if stepped is None:
-            yield rule.undecided(kernel, f"how it steps from program to program cannot be read: {kernel.lowered[1]}")
+            yield f"how it steps from program to program cannot be read: {kernel.lowered[1]}"
             return
         tuned_extents = _tuned_steps(kernel)
         strides = _strides_the_grid(kernel)
         if tuned_extents and not _may_follow_config(launch) and not (_is_function(launch) and strides):
-            yield rule.found(
-                kernel, launch.line,
+            yield Seen(
+                launch.line,
                 f"the grid {ast.unparse(launch.grid)} is no function of the config, and {', '.join(tuned_extents)}, by "
                 "which programs step, differs between configs: with blocks smaller than the grid was made for, some "
                 "elements are never computed; with larger ones, programs are left over",
                 fix=f"grid = lambda meta: (triton.cdiv(n, meta[{tuned_extents[0]!r}]),)",
             )  # fmt: skip
         elif stepped and _is_fixed(launch) and not strides:
-            yield rule.found(
-                kernel, launch.line,
+            yield Seen(
+                launch.line,
                 f"the grid {ast.unparse(launch.grid)} does not depend on {', '.join(sorted(stepped))}, at which the "
                 "stepped index ends: elements beyond the last program are never computed",
             )  # fmt: skip
@@ -291,7 +291,7 @@ def _stepped_limits(kernel: KernelReading) -> set[str] | None:
         if any(one.name == "program_id" and index.term.parts.get((one,), 0) for one in index.stepping)
         for bound in index.bounds
         if bound.fits
-        for name in arguments_in(bound.last)
+        for name in bound.last.arguments
     }
 
 
@@ -330,17 +330,7 @@ def _is_fixed(launch: SourceLaunch) -> bool:
 def _strides_the_grid(kernel: KernelReading) -> bool:
     """Check whether programs go on to further blocks, so that any number of them does all the work."""
     facts = kernel.variants[0].facts
-    starts = (one for loop in facts.loops for term in (loop.step, loop.lower) for one in term.inner())
-    if any(one.name in ("num_programs", "program_id") for one in starts):
-        return True
-    return any(one.name == "num_programs" for access in facts.accesses for one in access.offset.inner())
-
-
-STATIC = Rule(
-    id="static-grid",
-    level="source",
-    symptom="the end of large inputs is never computed, or the tuned block sizes do not fit the number of programs",
-    fix="make the grid from the size of the data and the block: (triton.cdiv(n, BLOCK),)",
-    decide=_find_static,
-    needs_ttir=False,
-)
+    starts = (term for loop in facts.loops for term in (loop.step, loop.lower))
+    return any(term.named("num_programs", "program_id") for term in starts) or any(
+        access.offset.named("num_programs") for access in facts.accesses
+    )

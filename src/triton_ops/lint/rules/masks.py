@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from triton_ops.backend import last_name
 from triton_ops.kernel_ir import Term
-from triton_ops.lint.indices import Index, IndexBound, all_indices, arguments_in, root_name
+from triton_ops.lint.indices import Index, IndexBound, all_indices, root_name
 from triton_ops.lint.jit_functions import SourceLaunch
 from triton_ops.lint.reading import KernelReading, Variant
-from triton_ops.lint.rules.base import Rule, Statement, in_each_variant, once
+from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, once, rule
 
 _UNSEEN = "whether the extents are multiples of the block is decided by callers, and no launch in the file shows it"
 _CHECKED = (
@@ -28,7 +28,13 @@ class _UnmaskedIndex:
     key: tuple[str, str, str]
 
 
-def _find_missing(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
+@rule(
+    "missing-mask",
+    symptom="wrong results or an illegal address for sizes that the block does not divide; sizes that it divides pass",
+    fix="compare the index with the extent, and pass the result as mask= (and other= to a load)",
+)
+@once
+def missing_mask(kernel: KernelReading) -> Iterable[Statement]:
     """Every index of a block must be ended by a condition, or provably fit; evidence that it does not is a finding."""
     free, closed = [], set()
     for variant in kernel.variants:
@@ -38,7 +44,7 @@ def _find_missing(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
                 closed.add((key, _switches(variant)))
             else:
                 free.append(_UnmaskedIndex(index, variant, key))
-    return once(_judge(rule, kernel, free, closed))
+    return _judge(kernel, free, closed)
 
 
 def _switches(variant: Variant) -> str:
@@ -46,7 +52,7 @@ def _switches(variant: Variant) -> str:
 
 
 def _judge(
-    rule: Rule, kernel: KernelReading, free: list[_UnmaskedIndex], closed: set[tuple[tuple[str, str, str], str]]
+    kernel: KernelReading, free: list[_UnmaskedIndex], closed: set[tuple[tuple[str, str, str], str]]
 ) -> Iterator[Statement]:
     for one in free:
         elsewhere = [switched for key, switched in closed if key == one.key]
@@ -59,9 +65,9 @@ def _judge(
             evidence = _evidence_of_launch(kernel, one) or _unused_extent(kernel)
         if evidence:
             what = f"this {one.index.access.kind} has no mask for {_describe_index(one.index)}"
-            yield rule.found(kernel, one.index.access, f"{what}; {evidence}")
+            yield Seen(one.index.access, f"{what}; {evidence}")
         else:
-            yield rule.undecided(kernel, _CHECKED if kernel.checks_divisibility() else _UNSEEN)
+            yield _CHECKED if kernel.checks_divisibility() else _UNSEEN
 
 
 def _before_its_own(one: _UnmaskedIndex) -> bool:
@@ -95,8 +101,8 @@ def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str
 
 def _is_local(index: Index, bound: IndexBound) -> bool:
     """Check whether the access goes to memory with a pitch of its own, such as a buffer whose rows are rounded up."""
-    pitches = arguments_in(index.access.offset) - arguments_in(index.stride)
-    limits = arguments_in(bound.last)
+    pitches = index.access.offset.arguments - index.stride.arguments
+    limits = bound.last.arguments
     own = bool(pitches) and not pitches & limits
     return index.access.kind == "store" and own and index.stride.constant == 1 and len(index.access.type.shape) == 1
 
@@ -111,7 +117,7 @@ def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
         by = one.index.term.parts.get((turn,), 0)
         if loop is None or by != one.index.extent or (upper := loop.upper).constant is not None:
             continue
-        if any(symbol.name in ("program_id", "turn", "turns", "carried") for symbol in upper.inner()):
+        if upper.named("program_id", "turn", "turns", "carried"):
             continue
         step, unless = loop.step.constant, f"so its last block passes the end unless {by} divides it"
         if step == by and any(coefficient % by for coefficient in upper.parts.values()):
@@ -127,8 +133,8 @@ def _rounded_up(term: Term, by: int) -> str:
         if coefficient == 1 and len(monomial) == 1 and monomial[0].name == "quotient":
             one, other = monomial[0].operands
             added = one.parts.get((), 0)
-            if other.constant == by and added == by - 1 and arguments_in(one):
-                return " + ".join(sorted(arguments_in(one)))
+            if other.constant == by and added == by - 1 and one.arguments:
+                return " + ".join(sorted(one.arguments))
     return ""
 
 
@@ -191,7 +197,14 @@ def _unused_extent(kernel: KernelReading) -> str:
     return f"the kernel is given {spare[0]}, and uses it nowhere" if spare else ""
 
 
-def _wrong_masks(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+@rule(
+    "wrong-mask",
+    symptom="elements beyond the end are read or written: the mask is there, and does not fit the index",
+    fix="write the mask as index < extent, with the very index that is accessed",
+)
+@in_each_variant
+def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+    """Conditions that let an index pass that is no element's."""
     exclusive = _exclusive(variant)
     for index in all_indices(variant.facts):
         access = index.access
@@ -200,17 +213,17 @@ def _wrong_masks(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterato
             name = name if factor == 1 and far >= 0 else ""  # the last index that passes is n, n + 1 and so on
             ends = access.kind == "store" or name in exclusive or bool(index.tiled("program_id"))
             if bound.fits and index.plain and name and ends:
-                yield rule.found(
-                    kernel, access,
+                yield Seen(
+                    access,
                     f"the mask lets index {name}{f' + {far}' if far else ''} pass, and {name} "
                     f"elements end at {name} - 1",
                 )  # fmt: skip
             elif not bound.fits:
-                yield from _beside_the_index(rule, kernel, variant, index, bound)
+                yield from _beside_the_index(kernel, variant, index, bound)
         first = index.term.parts.get((), 0)
         if first < 0 and index.plain and access.kind != "atomic" and not index.has_lower_bound and _from_start(index):
-            yield rule.found(
-                kernel, access,
+            yield Seen(
+                access,
                 f"the first element of the first program is {first} along axis {index.axis}, "
                 "and no mask asks for 0 <= index",
                 fix="add `index >= 0` to the mask",
@@ -231,19 +244,17 @@ def _exclusive(variant: Variant) -> set[str]:
         sums = bound.last.parts
         names = [m for m in sums if m]
         if bound.fits and len(names) == 1 and len(names[0]) == 1 and sums.get((), 0) == -1:
-            ends |= arguments_in(bound.last)
+            ends |= bound.last.arguments
     for loop in variant.facts.loops:
         if loop.upper.name == "sum" and len(loop.upper.operands) == 1:
-            ends |= arguments_in(loop.upper)
+            ends |= loop.upper.arguments
     return ends
 
 
-def _beside_the_index(
-    rule: Rule, kernel: KernelReading, variant: Variant, index: Index, bound: IndexBound
-) -> Iterator[Statement]:
+def _beside_the_index(kernel: KernelReading, variant: Variant, index: Index, bound: IndexBound) -> Iterator[Statement]:
     """A mask of the place within the block alone, where the access steps from block to block."""
-    programs = [one for one in bound.last.inner() if one.name == "program_id"]
-    inside = {one for one in bound.condition.operands[0].inner() if one.name in ("program_id", "turn")}
+    programs = bound.last.named("program_id")
+    inside = bound.condition.operands[0].named("program_id", "turn")
     full = any(index.term.parts.get((one,), 0) == index.extent for one in programs)
     if not programs or inside or not full or index.access.path is not variant.facts.terms.true:
         return
@@ -253,16 +264,16 @@ def _beside_the_index(
     limits = {
         ast.unparse(launch.resolved(launch.arguments[name]))
         for launch in kernel.launches
-        for name in arguments_in(bound.condition)
+        for name in bound.condition.arguments
         if name in launch.arguments
     }
     if names & limits:
-        yield rule.found(
-            kernel, index.access, f"{what}; the grid has blocks for all of {' '.join(sorted(names & limits))}",
+        yield Seen(
+            index.access, f"{what}; the grid has blocks for all of {' '.join(sorted(names & limits))}",
             fix="mask the index that is accessed, with the program's offset in it",
         )  # fmt: skip
     elif not kernel.launches and index.stride.constant == 1 and len(index.access.type.shape) == 1:
-        yield rule.undecided(kernel, f"{what}; no launch in the file says whether each block has a limit of its own")
+        yield f"{what}; no launch in the file says whether each block has a limit of its own"
 
 
 def _rounded_sizes(launch: SourceLaunch, node: ast.expr) -> set[str]:
@@ -271,19 +282,3 @@ def _rounded_sizes(launch: SourceLaunch, node: ast.expr) -> set[str]:
     if isinstance(node, ast.BinOp) and _rounds_up(node):
         return {ast.unparse(launch.resolved(one)) for one in ast.walk(node) if isinstance(one, ast.Name)}
     return set()
-
-
-MISSING = Rule(
-    id="missing-mask",
-    level="ttir",
-    symptom="wrong results or an illegal address for sizes that the block does not divide; sizes that it divides pass",
-    fix="compare the index with the extent, and pass the result as mask= (and other= to a load)",
-    decide=_find_missing,
-)
-WRONG = Rule(
-    id="wrong-mask",
-    level="ttir",
-    symptom="elements beyond the end are read or written: the mask is there, and does not fit the index",
-    fix="write the mask as index < extent, with the very index that is accessed",
-    decide=in_each_variant(_wrong_masks),
-)

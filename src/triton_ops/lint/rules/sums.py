@@ -6,55 +6,66 @@ padded lane holds follows from `other`, and from everything that is computed fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import islice
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator
 
-import numpy as np
-from numpy.typing import NDArray
-
-from triton_ops.kernel_ir import Carried, Draw, Fact, KernelFacts, ProductFact, ReductionFact, Term, UntoldError
+from triton_ops.kernel_ir import Fact, KernelFacts, Term, UntoldError
 from triton_ops.lint.reading import KernelReading, Variant
-from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
+from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, rule
 
-Numbers: TypeAlias = NDArray[Any]
 _LOW = ("f16", "bf16", "f8E5M2", "f8E4M3FN")
-_ADDING = ("arith.addf", "arith.subf", "math.fma")
-_THROUGH = (*_ADDING, "arith.mulf", "arith.extf", "arith.truncf", "tt.fp_to_fp", "choose", "arith.select")
 _FEW = 16  # terms of a sum, below which 16 bits lose little
 
 
-def _find_low_precision(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+@rule(
+    "low-precision-sum",
+    symptom="results drift from the reference as the sum grows longer; short sums pass",
+    fix="add up in float32: tl.zeros(..., dtype=tl.float32), x.to(tl.float32) before tl.sum, and convert once at the "
+    "store",
+)
+@in_each_variant
+def low_precision_sum(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+    """Products, loops and reductions that add up in 16 bits or fewer."""
     facts = variant.facts
     for product in facts.products:
         if product.type.element in _LOW:
             terms = product.left.type.shape[-1]
-            yield rule.found(kernel, product, f"tl.dot adds up in {product.type.element}, {terms} terms at a time")
-    for loop in facts.loops:
-        for carried in loop.carried:
-            said_of = _describe_carried(carried)
-            if said_of and (carried.type.element not in _LOW or _own(variant, kernel, carried) or _of_product(carried)):
-                yield rule.found(kernel, loop, said_of)
-            elif said_of:
-                where = f"line {kernel.place(loop).line}: {said_of}"
-                yield rule.undecided(kernel, f"{where} if the inputs are 16 bits wide; no launch says what they are")
+            yield Seen(product, f"tl.dot adds up in {product.type.element}, {terms} terms at a time")
+    for loop, said_of, element, handed_on in _carried_sums(facts):
+        if element not in _LOW or _own(variant, kernel, element) or _of_product(handed_on):
+            yield Seen(loop, said_of)
+        else:
+            where = f"line {kernel.place(loop).line}: {said_of}"
+            yield f"{where} if the inputs are 16 bits wide; no launch says what they are"
     for reduction in facts.reductions:
-        yield from _of_reduction(rule, kernel, reduction)
+        kind = reduction.inputs[0].type
+        count = kind.shape[reduction.axis]
+        if kind.element not in _LOW or "adds" not in reduction.steps or count <= _FEW:
+            continue
+        wide = kernel.with_element("fp32")
+        if wide is None or any(
+            "adds" in one.steps and one.inputs[0].type.element in _LOW and kernel.place(one) == kernel.place(reduction)
+            for one in wide.facts.reductions
+        ):
+            what = reduction.inputs[0].term.words[:60]
+            yield Seen(reduction, f"tl.sum adds {count} elements up in {kind.element}: {what}")
+        else:
+            what = f"line {kernel.place(reduction).line}: tl.sum adds {count} elements up in the inputs' type"
+            yield f"{what}, which no launch says"
 
 
-def _describe_carried(carried: Carried) -> str:
-    """Words for a sum that a loop carries in 16 bits; empty for any other."""
-    if carried.type.whole or carried.type.pointer:
-        return ""
-    added, narrow = _way_to(carried.next, carried.symbol, frozenset()) or (False, "")
-    low = carried.type.element in _LOW
-    if not added or not (narrow or low):
-        return ""
-    rounds = "each turn of the loop rounds its sum to 16 bits"
-    where = f"the loop carries its sum as {carried.type.element}" if low else rounds
-    digits = 256 if "bf16" in (narrow, carried.type.element) else 2048
-    return f"{where}, so that every turn loses what is below 1/{digits} of it"
+def _carried_sums(facts: KernelFacts) -> Iterator[tuple[Fact, str, str, Term]]:
+    """The sums that loops carry in 16 bits: the loop, words for it, the element type, and what a turn hands on."""
+    for loop, carried in ((one, carried) for one in facts.loops for carried in one.carried):
+        element = carried.type.element
+        if carried.type.whole or carried.type.pointer:
+            continue
+        added, narrow = _way_to(carried.next, carried.symbol, frozenset()) or (False, "")
+        if not added or not (narrow or element in _LOW):
+            continue
+        rounds = "each turn of the loop rounds its sum to 16 bits"
+        where = f"the loop carries its sum as {element}" if element in _LOW else rounds
+        digits = 256 if "bf16" in (narrow, element) else 2048
+        yield loop, f"{where}, so that every turn loses what is below 1/{digits} of it", element, carried.next
 
 
 def _way_to(term: Term, symbol: Term, visited: frozenset[int]) -> tuple[bool, str] | None:
@@ -67,376 +78,120 @@ def _way_to(term: Term, symbol: Term, visited: frozenset[int]) -> tuple[bool, st
     if term.name == "dot":
         inner = _way_to(term.operands[-1], symbol, visited)
         return None if inner is None else (True, inner[1])
-    if term.name not in _THROUGH:
+    if not _goes_on(term):
         return None
     for one in term.operands:
         if isinstance(one, Term) and (inner := _way_to(one, symbol, visited)) is not None:
             added, narrow = inner
-            if term.name in ("arith.truncf", "tt.fp_to_fp") and term.operands[0] in _LOW and added:
+            if KernelFacts.does(term) == "rounds" and term.operands[0] in _LOW and added:
                 narrow = str(term.operands[0])
-            return added or term.name in _ADDING, narrow
+            return added or KernelFacts.does(term) == "adds", narrow
     return None
 
 
-def _of_product(carried: Carried) -> bool:
-    queue, numbers = [carried.next], set()
+def _goes_on(term: Term) -> bool:
+    return term.name == "choose" or KernelFacts.does(term) in ("adds", "multiplies", "widens", "rounds")
+
+
+def _of_product(term: Term) -> bool:
+    queue, numbers = [term], set()
     while queue:
         one = queue.pop()
         if one.name == "dot":
             return True
-        for part in one.operands if one.name in _THROUGH else ():
+        for part in one.operands if _goes_on(one) else ():
             if isinstance(part, Term) and part.number not in numbers:
                 numbers.add(part.number)
                 queue.append(part)
     return False
 
 
-def _own(variant: Variant, kernel: KernelReading, carried: Carried) -> bool:
+def _own(variant: Variant, kernel: KernelReading, element: str) -> bool:
     """Check whether the type is the kernel's own, and not that of its inputs: it stays with inputs of 32 bits."""
     wide = kernel.with_element("fp32")
     if wide is None or variant.guess.element == "fp32":
         return True
-    return any(
-        other.type.element == carried.type.element and _describe_carried(other)
-        for loop in wide.facts.loops
-        for other in loop.carried
-    )
+    return any(element == other for _, _, other, _ in _carried_sums(wide.facts))
 
 
-def _of_reduction(rule: Rule, kernel: KernelReading, reduction: ReductionFact) -> Iterator[Statement]:
-    kind = reduction.inputs[0].type
-    if kind.element not in _LOW or "arith.addf" not in reduction.steps or kind.shape[reduction.axis] <= _FEW:
-        return
-    wide = kernel.with_element("fp32")
-    count = kind.shape[reduction.axis]
-    stays = wide is None or any(
-        other.inputs[0].type.element in _LOW and kernel.place(other) == kernel.place(reduction)
-        for other in wide.facts.reductions
-        if "arith.addf" in other.steps
-    )
-    if stays:
-        what = reduction.inputs[0].term.words[:60]
-        yield rule.found(kernel, reduction, f"tl.sum adds {count} elements up in {kind.element}: {what}")
-    else:
-        what = f"line {kernel.place(reduction).line}: tl.sum adds {count} elements up in the inputs' type"
-        yield rule.undecided(kernel, f"{what}, which no launch says")
-
-
-LOW = Rule(
-    id="low-precision-sum",
-    level="ttir",
-    symptom="results drift from the reference as the sum grows longer; short sums pass",
-    fix="add up in float32: tl.zeros(..., dtype=tl.float32), x.to(tl.float32) before tl.sum, and convert once at the "
-    "store",
-    decide=in_each_variant(_find_low_precision),
-)
-
-
-_RANK = 3  # rows, columns, and the axis of the sum
 _SMALLEST = 16  # extents that the matrix unit takes
-_CONVERSIONS = ("arith.extf", "arith.truncf", "tt.fp_to_fp")
 
 
-def _find_unused(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+@rule(
+    "no-tensor-core",
+    symptom="a product of matrices runs at a tenth of the speed and below: it uses plain multiplications",
+    fix="use tl.dot, whose extents are 16 or more",
+)
+@in_each_variant
+def no_tensor_core(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+    """Sums of products of two matrices, and products in full precision."""
     for reduction in variant.facts.reductions:
         shape = reduction.inputs[0].type.shape
-        if len(shape) != _RANK or reduction.steps[:1] != ["arith.addf"] or min(shape) < _SMALLEST:
+        if reduction.steps[:1] != ("adds",) or min(shape, default=0) < _SMALLEST:
             continue
-        if _is_product(variant.facts, reduction):
+        if variant.facts.is_matrix_product(reduction):
             sizes = "×".join(map(str, shape))
-            yield rule.found(
-                kernel, reduction,
+            yield Seen(
+                reduction,
                 f"a sum over axis {reduction.axis} of the products of two matrices, spread to {sizes} elements",
             )  # fmt: skip
-    yield from _exact(rule, kernel, variant)
+    yield from _exact(kernel, variant)
 
 
-def _exact(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+def _exact(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Products of tiles of 32 bits in full precision, which no matrix unit of NVIDIA takes."""
     for product in variant.facts.products:
         if product.left.type.element == "f32" and not product.precision and not kernel.target.vendor.multiplies_float32:
             when = "for inputs of 32 bits " if variant.guess.element == "fp32" else ""
-            yield rule.undecided(
-                kernel,
+            yield (
                 f"line {kernel.place(product).line}: {when}this product takes plain multiplications, since ieee "
-                "precision is asked for; whether tf32 or tf32x3 would be exact enough is not in the file",
+                "precision is asked for; whether tf32 or tf32x3 would be exact enough is not in the file"
             )
 
 
-def _is_product(facts: KernelFacts, reduction: ReductionFact) -> bool:
-    """Check whether what is added up are products of a factor without columns and one without rows."""
-    term = reduction.inputs[0].term
-    while term.name in _CONVERSIONS:
-        term = term.operands[-1]
-    if term.name != "arith.mulf":
-        return False
-    one, other = (part for part in term.operands if isinstance(part, Term))
-    axes = [facts.terms.index(axis).number for axis in range(_RANK) if axis != reduction.axis]
-    sum_axis = facts.terms.index(reduction.axis).number
-    rows = [[number in part.inside for number in axes] for part in (one, other)]
-    apart = rows in ([[True, False], [False, True]], [[False, True], [True, False]])
-    return apart and all(sum_axis in part.inside for part in (one, other))
-
-
-UNUSED = Rule(
-    id="no-tensor-core",
-    level="ttir",
-    symptom="a product of matrices runs at a tenth of the speed and below: it uses plain multiplications",
-    fix="use tl.dot, whose extents are 16 or more",
-    decide=in_each_variant(_find_unused),
+@rule(
+    "wrong-identity",
+    symptom="results are a little wrong for sizes that the block does not divide: padded lanes take part in a "
+    "reduction",
+    fix="let padded lanes hold the identity: other=0 for a sum, 1 for a product, -inf for a maximum, +inf for a "
+    "minimum; after arithmetic on them, tl.where(mask, x, identity) before the reduction",
 )
-
-
-_WITH_DATA = 0
-_TURNS = (0, 1)  # of what a loop carries, before its first turn and after it
-_CLOSE = 1e-5
-_MOST_PARTS = 4_000  # of what is reduced
-_ENOUGH = 3  # draws of 64 that must differ: a coincidence is none
-
-
-Harm: TypeAlias = Callable[[float], str]
-"""From what stands in a masked lane without `other` to how it changes a result; empty if it does not."""
-
-
-def _find_wrong_identity(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
-    facts = variant.facts
-    for reduction in facts.reductions:
-        axis = facts.terms.index(reduction.axis)
-        inputs = [value.term for value in reduction.inputs]
-        if _is_long(inputs):
-            yield _too_long(rule, kernel, reduction)
-            continue
-        for condition in _limits(inputs, axis, reduction.inputs[0].type.shape[reduction.axis]):
-            harm = partial(_harm_to_reduction, facts, reduction, axis, condition)
-            yield from _judge_harm(rule, kernel, facts, reduction, condition, harm)
-        yield from _judge_carried(rule, kernel, variant, reduction, inputs, axis)
-    for product in facts.products:
-        if _is_long(product.factors):
-            yield _too_long(rule, kernel, product)
-            continue
-        for condition in _limits(product.factors, product.bound, product.left.type.shape[-1]):
-            harm = partial(_harm_to_product, facts, product, condition)
-            yield from _judge_harm(rule, kernel, facts, product, condition, harm)
-
-
-def _is_long(terms: Sequence[Term]) -> bool:
-    """Check whether terms have too many parts to compute: reductions of reductions, along both axes in turn."""
-    return any(sum(1 for _ in islice(term.inner(), _MOST_PARTS)) == _MOST_PARTS for term in terms)
-
-
-def _too_long(rule: Rule, kernel: KernelReading, fact: Fact) -> Statement:
-    line = kernel.place(fact).line
-    return rule.undecided(kernel, f"line {line}: what a padded lane holds takes more than {_MOST_PARTS:,} steps")
+@in_each_variant
+def wrong_identity(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+    """Reductions and products that a padded lane changes."""
+    for fact, condition, harm in variant.facts.padded_lanes():
+        if isinstance(condition, str):
+            yield f"line {kernel.place(fact).line}: {condition}"
+        else:
+            yield from _judge_harm(kernel, variant.facts, fact, condition, harm)
 
 
 def _judge_harm(
-    rule: Rule, kernel: KernelReading, facts: KernelFacts, fact: Fact, condition: Term, harm: Harm
+    kernel: KernelReading, facts: KernelFacts, fact: Fact, condition: Term, harm: Callable[[float], str]
 ) -> Iterator[Statement]:
     try:
         change = harm(0.0)
         poisoned = "" if change else harm(float("nan"))
     except UntoldError as error:
-        yield rule.undecided(kernel, f"what a padded lane holds cannot be computed: {error}")
+        yield f"what a padded lane holds cannot be computed: {error}"
         return
     if change and _may_stay_inside(facts, condition):
-        yield rule.undecided(
-            kernel,
+        yield (
             f"line {kernel.place(fact).line}: whether `{condition.words}` ever fails depends on where a loop of "
-            "the program ends",
+            "the program ends"
         )
     elif change:
-        yield rule.found(kernel, fact, f"a lane without `{condition.words}` takes part: {change}")
+        yield Seen(fact, f"a lane without `{condition.words}` takes part: {change}")
     elif poisoned:
         line = kernel.place(fact).line
-        yield rule.undecided(
-            kernel,
+        yield (
             f"line {line}: a load gives no `other`, so that padded lanes are undefined by the language; with 0, which "
-            "NVIDIA's compiler puts there, the result is right",
+            "NVIDIA's compiler puts there, the result is right"
         )
 
 
 def _may_stay_inside(facts: KernelFacts, condition: Term) -> bool:
     """Check whether a condition is about a loop that ends where the program says: it may end before the edge."""
-    turns = [one for one in condition.inner() if one.name == "turn"]
-    return any(
-        one.name in ("program_id", "least", "most", "choose")
-        for loop in facts.loops
-        if loop.turn in turns
-        for one in loop.upper.inner()
-    )
-
-
-def _limits(terms: Sequence[Term], axis: Term, extent: int) -> list[Term]:
-    """The conditions by which loads inside of these terms leave out the end of an axis, whose block has this extent."""
-    limits: dict[Term, None] = {}
-    for term in terms:
-        for one in term.inner():
-            if one.name == "load" and axis.number in one.operands[3].inside:
-                for condition in _whole_conditions(one.operands[3]):
-                    sums = condition.operands[0].parts if condition.name == Term.AT_LEAST_ZERO else {}
-                    whole = sums == {(axis,): -1, (): extent - 1}  # it lets the whole block pass, whatever its extent
-                    if sums.get((axis,), 0) < 0 and not whole:
-                        limits[condition] = None
-    return [one for one in limits if not any(_is_looser(other, one) for other in limits)]
-
-
-def _is_looser(one: Term, other: Term) -> bool:
-    """Check whether a condition lets more pass than another: lanes in between hold data of another load."""
-    sums, others = one.operands[0].parts, other.operands[0].parts
-    return sums.get((), 0) > others.get((), 0) and {**sums, (): 0} == {**others, (): 0}
-
-
-def _at_the_edge(data: Draw, condition: Term) -> Draw:
-    """The same in the turn, or in the program, in whose block the condition begins to fail."""
-    for name in ("turn", "program_id"):
-        for monomial, factor in condition.operands[0].parts.items():
-            if factor < 0 and len(monomial) == 1 and monomial[0].name == name:
-                distance = data.at({monomial[0]: 0})(condition.operands[0])
-                return data.at({monomial[0]: np.maximum(np.floor(distance / -factor), 0)})
-    return data
-
-
-def _at_padding(data: Draw, axis: Term, condition: Term) -> Draw:
-    """The same at the first place that a condition leaves out, in each draw."""
-    return data.at({axis: _first_out(data, axis, condition)})
-
-
-def _first_out(data: Draw, axis: Term, condition: Term) -> Numbers:
-    distance = data.at({axis: 0})(condition.operands[0])
-    step = -condition.operands[0].parts[(axis,)]
-    return np.asarray(np.maximum(np.floor(distance / step) + 1, _WITH_DATA + 1))
-
-
-def _comparable_draws(
-    facts: KernelFacts, data: Draw, operands: Sequence[Term], axis: Term, condition: Term
-) -> NDArray[np.bool_]:
-    """The draws in which the lane with data has data, in rows and columns that have some, and the other lane has none.
-
-    It has none where the kernel itself puts something else in its place: all of a causal mask's row may be left out.
-    The other has some where the kernel puts other data in the place of what the condition leaves out.
-    """
-    draws: NDArray[np.bool_] = np.ones(Draw.COUNT, dtype=np.bool_)
-    edge, padded = _first_out(data, axis, condition), _at_padding(data, axis, condition)
-    for one in {inner for term in operands for inner in term.inner()}:
-        if one.name == Term.INDEX and one is not axis:
-            draws &= data(facts.terms.whole(one)) < edge
-        elif one.name == "choose" and axis.number in one.operands[0].inside:
-            choice, *branches = one.operands
-            along = [any(axis.number in load.inside for load in _loads(branch)) for branch in branches]
-            if along[0] != along[1]:
-                draws &= data(choice).astype(np.bool_) == along[0]
-            for branch, takes in zip(branches, (True, False), strict=True):
-                loads = _loads(branch)
-                if loads and not any(condition in _whole_conditions(load.operands[3]) for load in loads):
-                    draws &= padded(choice).astype(np.bool_) != takes
-    return draws
-
-
-def _whole_conditions(term: Term) -> Iterator[Term]:
-    """The conditions on whole numbers inside a condition, however they are joined."""
-    if term.name in (Term.AND, Term.OR, Term.NOT):
-        for one in term.operands:
-            yield from _whole_conditions(one)
-    elif term.name in (Term.AT_LEAST_ZERO, Term.ZERO):
-        yield term
-
-
-def _loads(term: Term) -> list[Term]:
-    return [one for one in term.inner() if one.name == "load"]
-
-
-def _differ(before: Numbers, after: Numbers, padding: float, among: NDArray[np.bool_]) -> int:
-    """In how many of some draws two results differ, with tiny arguments and with others: the fewer of both.
-
-    No number counts only where one was put into padded lanes: a place far beyond the block may overflow by itself.
-    """
-    one, other = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
-    valid = among & ~np.isnan(one) & (np.isnan(padding) | ~np.isnan(other))
-    apart = valid & ~np.isclose(one, other, rtol=_CLOSE, atol=1e-30)
-    return int(min(apart[Draw.SMALL_ARGUMENTS].sum(), apart[~Draw.SMALL_ARGUMENTS].sum()))
-
-
-def _harm_to_reduction(
-    facts: KernelFacts, reduction: ReductionFact, axis: Term, condition: Term, padding: float
-) -> str:
-    for turns in _TURNS:
-        data = Draw(facts, {axis: _WITH_DATA}, padding, turns)
-        data = _at_the_edge(data, condition)
-        padded = _at_padding(data, axis, condition)
-        inputs = [value.term for value in reduction.inputs]
-        alone, beside = [data(term) for term in inputs], [padded(term) for term in inputs]
-        around = {name: data(term) for name, term in reduction.around.items()}
-        among = _comparable_draws(facts, data, inputs, axis, condition)
-        together = Draw.combined(reduction, alone, beside, around)
-        for before, after, lane in zip(alone, together, beside, strict=True):
-            if _differ(before, after, padding, among) >= _ENOUGH:
-                text = "it holds {}, and changes the reduction of a lane with data from {} to {}"
-                return _describe_change(text, before, after, lane)
-    return ""
-
-
-def _describe_change(text: str, before: Numbers, after: Numbers, *lanes: Numbers) -> str:
-    """A text with the numbers of the draw in which they differ most clearly."""
-    apart = np.abs(np.asarray(before, dtype=float) - np.asarray(after, dtype=float))
-    at = int(np.argmax(np.where(np.isfinite(apart), apart, -1)))
-    return text.format(*(f"{float(one[at]):.4g}" for one in (*lanes, before, after)))
-
-
-def _largest(numbers: Numbers) -> str:
-    return f"{float(numbers[int(np.argmax(np.abs(np.nan_to_num(numbers))))]):.4g}"
-
-
-def _harm_to_product(facts: KernelFacts, product: ProductFact, condition: Term, padding: float) -> str:
-    operands, bound = product.factors, product.bound
-    for turns in _TURNS:
-        data = Draw(facts, {bound: _WITH_DATA}, padding, turns)
-        data = _at_the_edge(data, condition)
-        padded = _at_padding(data, bound, condition)
-        one, other = (padded(operand) for operand in operands)
-        with_data = _comparable_draws(facts, data, operands, bound, condition)
-        usable = with_data & ~np.isnan(data(operands[0]) * data(operands[1]))
-        with np.errstate(all="ignore"):
-            added = one * other
-        wrong = usable & ~(np.abs(added) <= _CLOSE) & (np.isnan(padding) | ~np.isnan(added))
-        if int(wrong.sum()) >= _ENOUGH:
-            return f"it multiplies {_largest(one)} by {_largest(other)}, and adds {_largest(added)} to the sum"
-    return ""
-
-
-def _judge_carried(
-    rule: Rule, kernel: KernelReading, variant: Variant, reduction: ReductionFact, inputs: Sequence[Term], axis: Term
-) -> Iterator[Statement]:
-    """A lane that a loop adds to, and that is reduced after it: a turn in which it is padded must leave it as it is."""
-    terms = variant.facts.terms
-    for term in inputs:
-        for one in term.inner():
-            if one.name != "after":
-                continue
-            places = [at for at, operand in enumerate(one.operands[2:]) if axis.number in operand.inside]
-            carried = variant.facts.carried.get(one.operands[:2])
-            if carried is None or carried.after.name != "after" or len(places) != 1:
-                continue
-            inner = terms.index(places[0])
-            for condition in _limits([carried.next], inner, carried.type.shape[places[0]]):
-                harm = partial(_harm_to_carried, variant.facts, carried, inner, condition)
-                yield from _judge_harm(rule, kernel, variant.facts, reduction, condition, harm)
-
-
-def _harm_to_carried(facts: KernelFacts, carried: Carried, axis: Term, condition: Term, padding: float) -> str:
-    data = _at_the_edge(Draw(facts, {axis: 0}, padding), condition)
-    padded = _at_padding(data, axis, condition)
-    before, after = padded(carried.symbol), padded(carried.next)
-    if _differ(before, after, padding, np.ones(Draw.COUNT, dtype=bool)) >= _ENOUGH:
-        return _describe_change("a turn in which it is padded changes its part of the sum from {} to {}", before, after)
-    return ""
-
-
-IDENTITY = Rule(
-    id="wrong-identity",
-    level="ttir",
-    symptom="results are a little wrong for sizes that the block does not divide: padded lanes take part in a "
-    "reduction",
-    fix="let padded lanes hold the identity: other=0 for a sum, 1 for a product, -inf for a maximum, +inf for a "
-    "minimum; after arithmetic on them, tl.where(mask, x, identity) before the reduction",
-    decide=in_each_variant(_find_wrong_identity),
-)
+    turns = condition.named("turn")
+    ends = (loop.upper for loop in facts.loops if loop.turn in turns)
+    return any(end.named("program_id", "least", "most", "choose") for end in ends)
