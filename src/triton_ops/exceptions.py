@@ -23,7 +23,7 @@ An error has its facts as attributes, can be pickled between processes, and may 
     ├── RecordingError            a file of recorded times that cannot be read as one
     ├── RunLogError               a file that is no run log of this version
     ├── ProfileError              a profile that cannot be read, or a profiler that cannot be run
-    ├── UntunedError              a launch without a known winner, where that was to be an error
+    ├── UntunedError              no known winner, of a launch where that was to be an error, or of what needs one
     ├── TuningFailedError         no configuration worked; holds the reason for each
     └── WrongResultError          a benchmarked kernel whose result is wrong
 
@@ -230,7 +230,7 @@ class ProfileError(TritonKernelError):
 
 
 class UntunedError(TritonKernelError):
-    """A launch for whose problem no winner is known, where the caller asked for an error; or nothing to compare.
+    """No winner is known: for a launch whose caller asked for an error, or for what is made of winners.
 
     Attributes:
         kernel: The kernel's name.
