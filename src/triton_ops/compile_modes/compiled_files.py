@@ -385,19 +385,19 @@ class CacheContent:
         content = cls.cleanable(path, older_s)
         if not content.exists:
             return content
-        removed: list[_Visit] = []
+        removed: list[_OpenFolder] = []
         emptied: set[str] = set()
         for visit in _visits(Path(content.path), older_s):
             files = {name: state for name, state in visit.files.items() if _remove(os.unlink, name, visit)}
             within = [name for name in visit.folders if visit.below(name) in emptied and _remove(os.rmdir, name, visit)]
             if files or within:
                 emptied.add(visit.place)
-            removed.append(_Visit(visit.place, -1, (), files, visit.strange))
+            removed.append(_OpenFolder(visit.place, -1, (), files, visit.strange))
         return _content(Path(content.path), removed)
 
 
 @dataclass(frozen=True)
-class _Visit:
+class _OpenFolder:
     """An open folder of the cache: its path below the cache, its folders, Inductor's files, and what is strange."""
 
     place: str
@@ -410,7 +410,7 @@ class _Visit:
         return f"{self.place}/{name}" if self.place else name
 
 
-def _visits(folder: Path, older_s: float) -> Iterator[_Visit]:
+def _visits(folder: Path, older_s: float) -> Iterator[_OpenFolder]:
     """The folders in which files of Inductor's can be, each after those within it; no link is followed."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -422,11 +422,11 @@ def _visits(folder: Path, older_s: float) -> Iterator[_Visit]:
         os.close(descriptor)
 
 
-def _within(descriptor: int, place: str, latest_s: float) -> Iterator[_Visit]:
+def _within(descriptor: int, place: str, latest_s: float) -> Iterator[_OpenFolder]:
     folders: list[str] = []
     files: dict[str, os.stat_result] = {}
     strange: list[str] = []
-    visit = _Visit(place, descriptor, folders, files, strange)
+    visit = _OpenFolder(place, descriptor, folders, files, strange)
     for name in os.listdir(descriptor):
         try:
             state, above = os.lstat(name, dir_fd=descriptor), os.fstat(descriptor)
@@ -449,7 +449,7 @@ def _within(descriptor: int, place: str, latest_s: float) -> Iterator[_Visit]:
 
 
 @contextlib.contextmanager
-def _open_file(name: str, visit: _Visit, kind: int) -> Iterator[int]:
+def _open_file(name: str, visit: _OpenFolder, kind: int) -> Iterator[int]:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | kind
     descriptor = os.open(name, flags, dir_fd=visit.descriptor)
     try:
@@ -468,7 +468,7 @@ def _inner(path: str) -> str:
     return _WITHOUT_CACHES.sub("", path, count=1)
 
 
-def _is_made(name: str, visit: _Visit) -> bool:
+def _is_made(name: str, visit: _OpenFolder) -> bool:
     path = visit.below(name)
     needles = [needle for place, needle in _FILES if place.fullmatch(path) or place.fullmatch(_inner(path))]
     if not any(needles):
@@ -477,7 +477,7 @@ def _is_made(name: str, visit: _Visit) -> bool:
         return needles[0] in os.read(descriptor, _HEAD_BYTES)
 
 
-def _remove(remove: Callable[..., None], name: str, visit: _Visit) -> bool:
+def _remove(remove: Callable[..., None], name: str, visit: _OpenFolder) -> bool:
     """Remove an entry of a visited folder; whether that was possible."""
     try:
         remove(name, dir_fd=visit.descriptor)
@@ -486,7 +486,7 @@ def _remove(remove: Callable[..., None], name: str, visit: _Visit) -> bool:
     return True
 
 
-def _content(folder: Path, visits: Iterable[_Visit]) -> CacheContent:
+def _content(folder: Path, visits: Iterable[_OpenFolder]) -> CacheContent:
     sizes: dict[str, list[int]] = defaultdict(list)
     strange: list[str] = []
     for visit in visits:

@@ -40,7 +40,7 @@ from triton_ops.dispatch.ladder import (
     QUEUE,
     TUNE,
     Answer,
-    Question,
+    LadderQuestion,
     capturing,
     ladder_of,
     left_undecided,
@@ -335,10 +335,10 @@ class KernelCall:
         """The call as it is noted for a later tune and in its record, or why it cannot be made again."""
         return note_of(self.called.given.keyword, self.function, self.grid, self.space)
 
-    def question(self, policy: str) -> Question:
+    def question(self, policy: str) -> LadderQuestion:
         """Question to the ladder."""
         space = self.space
-        return Question(
+        return LadderQuestion(
             key=self.key,
             asked=self.asked,
             loose=self.called.loose,
@@ -429,7 +429,9 @@ def _without_a_launch(call: KernelCall, policy: str, will: str) -> Decision:
     return decision.because("; ".join(filter(None, [_why(call, policy), will])), policy, within())
 
 
-def _alone(call: KernelCall, question: Question, asked: str, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
+def _alone(
+    call: KernelCall, question: LadderQuestion, asked: str, policy: str, triton_tunes: Callable[[], Any]
+) -> Decision:
     answer = ladder_of(call.options.tune.cache_dir).ask(question)
     decision = _decision(call, answer, question.key)
     if not decision.missed:
@@ -442,7 +444,7 @@ def _alone(call: KernelCall, question: Question, asked: str, policy: str, triton
     return _missed(call, decision, policy, triton_tunes)
 
 
-def _by_default(call: KernelCall, question: Question, asked: str, why: str) -> Decision:
+def _by_default(call: KernelCall, question: LadderQuestion, asked: str, why: str) -> Decision:
     answer = Found(config=question.default, rung=FALLBACK, why=why)
     return replace(_decision(call, Answer(answer, ()), question.key), policy=asked, within=within())
 

@@ -149,7 +149,7 @@ _SHOWN = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class LadderQuestion:
     """Question to the ladder.
 
     `asked` is the key with the problem as it is: lockfiles compare their own ranges with it. In the names `loose` a
@@ -197,7 +197,7 @@ class Ladder:
         """This ladder with another lockfile."""
         return Ladder(self.store, self._folder, lockfile, only_lockfile=self.only_lockfile)
 
-    def ask(self, question: Question) -> Answer:
+    def ask(self, question: LadderQuestion) -> Answer:
         """The first rung that answers with a config that the problem can take; the last one is the default.
 
         Cost: reads one file; where there is no exact record, lists the records of the folder once per change of it.
@@ -213,7 +213,7 @@ class Ladder:
         why = "no winner is known for this problem"
         return Answer(Found(config=question.default, rung=FALLBACK, why=why), tuple(passed))
 
-    def _locked(self, question: Question, passed: list[str]) -> Iterator[Found]:
+    def _locked(self, question: LadderQuestion, passed: list[str]) -> Iterator[Found]:
         if self.lockfile is None:
             passed.append(f"lockfile: {self.refused or 'none is used'}")
             return
@@ -227,7 +227,7 @@ class Ladder:
                 yield Found(config=pinned.entry.config, rung=LOCKFILE, why=why, record=pinned.entry.origin.record)
         passed.append(f"lockfile: {self.lockfile.why_not(question.asked)}")
 
-    def _exact(self, question: Question, passed: list[str]) -> Iterator[Found]:
+    def _exact(self, question: LadderQuestion, passed: list[str]) -> Iterator[Found]:
         key = question.key
         if key.unknown is not None:
             passed.append(f"record: the kernel or its arguments cannot be told from others: {key.unknown}")
@@ -244,7 +244,7 @@ class Ladder:
         others = f"the nearest differs in {_said(key.differences(nearest.key))}" if nearest else "none of this kernel"
         passed.append(f"record: none for this problem; {others}")
 
-    def _found_elsewhere(self, question: Question, passed: list[str]) -> Iterator[Found]:
+    def _found_elsewhere(self, question: LadderQuestion, passed: list[str]) -> Iterator[Found]:
         """Winners of packages, and of problems nearby: the nearest first, and own records before those of packages."""
         if question.key.unknown is None:
             ranked = [*self._lent(question), *shipped(question.asked, passed, drifted=question.near)]
@@ -252,7 +252,7 @@ class Ladder:
                 yield answer
         passed.append("borrowed: no record of this kernel and device is near enough")
 
-    def _lent(self, question: Question) -> Iterator[tuple[Place, Found]]:
+    def _lent(self, question: LadderQuestion) -> Iterator[tuple[Place, Found]]:
         key = question.key
         for record in self._records.of(key.kernel):
             if record.id == key.id or record.undecided:
@@ -269,7 +269,7 @@ class Ladder:
                 place = (away, True, other.id)
                 yield place, _borrowed(question.asked, other, entry.config, entry.origin.record, how)
 
-    def _nearest(self, question: Question) -> Record | None:
+    def _nearest(self, question: LadderQuestion) -> Record | None:
         records = self._records.of(question.key.kernel)
         return min(records, key=lambda record: (len(question.key.differences(record.key)), record.id), default=None)
 
@@ -311,7 +311,7 @@ def _borrowed(asked: Key, other: Key, config: Config, record: str, how: str) -> 
     return Found(config=config, rung=BORROWED, why=why, record=record)
 
 
-def _loosened(question: Question, problems: Iterable[Mapping[str, Any]]) -> Iterator[Key]:
+def _loosened(question: LadderQuestion, problems: Iterable[Mapping[str, Any]]) -> Iterator[Key]:
     ids = {question.asked.id}
     for problem in problems:
         changed = {name: problem[name] for name in question.loose if name in problem}

@@ -25,7 +25,7 @@ from triton_ops.dispatch.ladder import (
     ERROR,
     TUNE,
     Ladder,
-    Question,
+    LadderQuestion,
     capturing,
     ladder_of,
     left_undecided,
@@ -130,7 +130,7 @@ def answered(
 ) -> Decision:
     """Answer of a ladder to a request; `enough` says why a record of the very problem does not answer."""
     space, key = operation.space_for(request.problem), request.key
-    question = Question(
+    question = LadderQuestion(
         key=key, asked=key, loose=frozenset(), default=space.default_config, why_not=space.why_not, enough=enough,
         near=near,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from triton_ops.values import Compiled, Key
 
 
 @dataclass(frozen=True)
-class Program:
+class EntryProgram:
     """One config of one kernel for one kind of arguments."""
 
     kind: str  # equal for programs of one kernel whose arguments are of one kind
@@ -33,20 +33,22 @@ class Program:
     """Load a config on the current device, so that its first launch neither compiles nor loads."""
 
 
-def programs_of(entry: BoundEntry, here: DeviceSpec | None) -> list[Program]:
+def programs_of(entry: BoundEntry, here: DeviceSpec | None) -> list[EntryProgram]:
     """The programs of every launch that an entry answers; none where there is nothing to compile."""
     if entry.device.kind == "cpu" or not isinstance(entry.kernel, CompilesAhead):
         return []
     target = target_for(entry.device, here)
     return [
-        Program(repr((entry.device.alias, compiler.kind)), entry.entry.config, compiler, target, entry, load)
+        EntryProgram(repr((entry.device.alias, compiler.kind)), entry.entry.config, compiler, target, entry, load)
         for compiler, load in entry.compilers(target)
     ]
 
 
-def compiled(programs: Iterable[Program], jobs: int | None, timeout_s: float) -> Iterator[tuple[Program, Compiled]]:
+def compiled(
+    programs: Iterable[EntryProgram], jobs: int | None, timeout_s: float
+) -> Iterator[tuple[EntryProgram, Compiled]]:
     """Compile each program once; those of one kernel and one kind of arguments are compiled side by side."""
-    groups: dict[str, list[Program]] = {}
+    groups: dict[str, list[EntryProgram]] = {}
     for program in dict.fromkeys(programs):
         groups.setdefault(program.kind, []).append(program)
     for group in groups.values():
@@ -133,7 +135,7 @@ def prepare(
     failures: list[tuple[LockEntry, str]] = []
     mine = _of_device(lock, here, alias)
     plan = _plan(mine, Targets(targets), here, failures)
-    loadable: list[Program] = []
+    loadable: list[EntryProgram] = []
     for program, result in compiled((one for programs in plan for one in programs), jobs, timeout_s):
         if result.launchable:
             loadable.append(program)
@@ -161,9 +163,9 @@ def _of_device(lock: Lockfile, here: DeviceSpec | None, alias: str | None) -> Lo
 
 def _plan(
     lock: Lockfile, targets: Targets, here: DeviceSpec | None, failures: list[tuple[LockEntry, str]]
-) -> list[list[Program]]:
+) -> list[list[EntryProgram]]:
     """The programs of each entry that can be what a launch gets; none where there is nothing to compile."""
-    plan: list[list[Program]] = []
+    plan: list[list[EntryProgram]] = []
     for entry, target in bound(lock, targets):
         try:
             if isinstance(target, TritonKernelError):
@@ -177,7 +179,7 @@ def _plan(
     return plan
 
 
-def _load(program: Program, failures: list[tuple[LockEntry, str]]) -> bool:
+def _load(program: EntryProgram, failures: list[tuple[LockEntry, str]]) -> bool:
     try:
         program.load(program.config)
     except (CandidateError, TritonKernelError) as error:

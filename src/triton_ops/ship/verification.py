@@ -28,7 +28,7 @@ from triton_ops.exceptions import (
 from triton_ops.records import LockEntry, Lockfile, NotedCall
 from triton_ops.request import Effort, TuneOptions, TuneProblem
 from triton_ops.ship.entries import UNREACHABLE, BoundEntry, bound
-from triton_ops.ship.preparing import Program, compiled, programs_of
+from triton_ops.ship.preparing import EntryProgram, compiled, programs_of
 from triton_ops.ship.targets import Targets, made_on
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Listener, RequestedTune
@@ -163,7 +163,7 @@ def _held_out(case: BoundEntry, count: int) -> Iterator[BoundEntry]:
 
 def _check(
     entry: LockEntry, answer: BoundEntry | TritonKernelError, lock: Lockfile, here: DeviceSpec | None
-) -> tuple[BoundEntry | Verdict, list[Program]]:
+) -> tuple[BoundEntry | Verdict, list[EntryProgram]]:
     """The verdict of an entry that cannot be right; else the entry with the programs that must compile."""
     if isinstance(answer, TritonKernelError):
         missing: Outcome = "not loaded" if isinstance(answer, NotLoadedError) else "unreachable"

@@ -28,7 +28,7 @@ _LINK = re.compile(r"//|www\.", re.IGNORECASE)  # what a reader of Markdown make
 _OTHER = re.compile(r"[^A-Za-z0-9 ]")
 
 
-class _Part(Protocol):
+class _Section(Protocol):
     def printed(self, columns: int | None) -> Iterator[str]: ...
     def markdown(self) -> Iterator[str]: ...
 
@@ -46,7 +46,7 @@ class Facts:
         self.messages: list[tuple[str, str, str]] = []
         self.failed: list[tuple[str, str, str]] = []
         self._data = data
-        self._parts: list[_Part] = []
+        self._parts: list[_Section] = []
 
     def table(
         self,

@@ -21,7 +21,7 @@ from triton_ops.device import DeviceSpec
 from triton_ops.dispatch import decision as decisions
 from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch import would_run
-from triton_ops.dispatch.ladder import Question
+from triton_ops.dispatch.ladder import LadderQuestion
 from triton_ops.kernels import tiles
 from triton_ops.records import FollowedLockfile, Lockfile, LockPlan, Record, Timing, lock_of
 from triton_ops.records.record import Verified
@@ -134,7 +134,7 @@ def test_only_a_winner_of_these_versions_spares_a_tune_that_is_asked_for(tmp_pat
     (lock,) = FollowedLockfile.shared()
     ladder = sources.ladder_of()
     space = kernels.load("softmax").space_for(kernels.load("softmax").problem(SHAPE, "bfloat16"))
-    strict = Question(
+    strict = LadderQuestion(
         key=there, asked=there, loose=frozenset(), default=space.default_config, why_not=space.why_not, near=False
     )
     answer = ladder.ask(strict)
