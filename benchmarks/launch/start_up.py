@@ -30,7 +30,7 @@ from triton_ops.evaluation import Attempt
 from triton_ops.space import Config
 
 begun = time.perf_counter()
-worker = WorkerProcess(("triton", "torch"))
+worker = WorkerProcess(("triton", "torch"), program="triton_ops.evaluation.worker")
 worker.ask(Attempt(Config(), None), 120, {}, "start")
 print(time.perf_counter() - begun)
 worker.kill()

@@ -146,6 +146,7 @@ if TYPE_CHECKING:
     from triton_ops.values import TuningResult as TuningResult
     from triton_ops.values import Work as Work
 else:
-    from triton_ops._faces import lazy_face
+    from triton_ops._faces import lazy_face, register
 
+    register("call an operation", "triton_ops.dispatch.operations", "called")
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

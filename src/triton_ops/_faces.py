@@ -35,6 +35,20 @@ def lazy_face(spec: Any) -> tuple[Callable[[str], Any], Callable[[], list[str]],
     return get, lambda: sorted({*vars(package), *modules}), sorted(modules)
 
 
+REGISTERED: dict[str, Callable[..., Any]] = {}
+"""Functions of higher rooms that a lower one calls by a task's name; the package itself registers them."""
+
+
+def register(task: str, module: str, name: str) -> None:
+    """Have a task done by a function of a module that is imported at the first call."""
+
+    def first(*args: Any, **kwargs: Any) -> Any:
+        function = REGISTERED[task] = getattr(import_module(module), name)
+        return function(*args, **kwargs)
+
+    REGISTERED[task] = first
+
+
 def shown(spec: Any) -> dict[str, str]:
     """The names that a package shows, each with the module that has it."""
     return {name: module for module, name in _IMPORT.findall(spec.loader.get_source(spec.name))}

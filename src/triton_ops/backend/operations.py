@@ -6,14 +6,12 @@ shape means, the reference what the right result is, and the work what the devic
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from functools import lru_cache
-from types import ModuleType
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from triton_ops._faces import REGISTERED
 from triton_ops.backend.callables import FunctionKernel
 from triton_ops.backend.origins import Layers
 from triton_ops.backend.roles import Arguments, Kernel
@@ -92,7 +90,7 @@ class Operation:
 
         Cost: the first call of a problem reads one file, and compiles.
         """
-        return _calls().called(self, args, kwargs)
+        return REGISTERED["call an operation"](self, args, kwargs)  # it looks into records, and so stands above
 
     @property
     def extents(self) -> tuple[str, ...]:
@@ -179,12 +177,6 @@ class HasOperation(Protocol):
     @property
     def operation(self) -> Operation:
         """Kernel, space, reference and name."""
-
-
-@lru_cache(maxsize=1)
-def _calls() -> ModuleType:
-    """The module that decides about calls: it looks into records, and so stands above what an operation is made of."""
-    return importlib.import_module("triton_ops.dispatch.operations")
 
 
 def _tensor_list(specs: ArgumentSpecs) -> str:

@@ -33,6 +33,8 @@ from weakref import WeakKeyDictionary
 
 from triton_ops import settings
 from triton_ops.backend.roles import Arguments
+from triton_ops.base import Host
+from triton_ops.exceptions import TritonKernelError
 from triton_ops.space import Tunable
 
 _TUNING_DECORATORS = {"autotune", "operation"}  # they name what may be tried, not what is computed
@@ -219,7 +221,7 @@ NEEDS = frozenset({
 })  # fmt: skip
 """What this package imports of others, which every process that it starts finds by name, wherever it is."""
 _NAMED = NEEDS | {"triton_ops"}
-_BESIDE = {"triton_ops.base.host": "triton_ops._optional", "triton_ops.exceptions": "triton_ops.exceptions"}
+_BESIDE = {Host.__module__: "triton_ops._optional", TritonKernelError.__module__: "triton_ops.exceptions"}
 """Modules of this package that say what its machine has and what errors tell, which is nothing that a kernel does.
 
 Shipped kernels refer to them, and their winners must outlive a changed hint, and a module that moves: each counts under

@@ -7,7 +7,6 @@ of subclasses that call it.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import sys
 import threading
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from triton_ops import evaluation
 from triton_ops.backend import Layers
 from triton_ops.base import require
 from triton_ops.dispatch import triton_autotuner as own_loop
@@ -28,7 +28,6 @@ from triton_ops.dispatch.launching import Launches
 from triton_ops.records import cache_folder, may_have_records
 from triton_ops.request import Effort, TuneOptions
 
-_IDLE_WORKER = "triton_ops.evaluation.idle_worker"  # most programs that launch kernels never tune
 _PLACES = ("triton", "triton.runtime", "triton.runtime.autotuner")
 _log = logging.getLogger("triton_ops")
 _guard = threading.RLock()
@@ -96,7 +95,7 @@ def install(
         _installed.append(installed)
     will_tune = policy_of(on_miss, TUNE) == TUNE and not may_have_records(cache_folder(cache_dir))
     if will_tune and isolate is not False:
-        importlib.import_module(_IDLE_WORKER).start_one_early()
+        evaluation.start_one_early()  # imported now: most programs that launch kernels never tune
     end = ExitStack()
     end.callback(_end, installed)
     return end

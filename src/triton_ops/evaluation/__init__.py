@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from triton_ops.evaluation.finals import FinalRequest as FinalRequest
     from triton_ops.evaluation.finals import Outcome as Outcome
     from triton_ops.evaluation.finals import StationFacts as StationFacts
+    from triton_ops.evaluation.idle_worker import start_one_early as start_one_early
     from triton_ops.evaluation.isolated import Isolated as Isolated
     from triton_ops.evaluation.reference_results import ReferenceResults as ReferenceResults
     from triton_ops.evaluation.station import Assignment as Assignment

@@ -9,6 +9,7 @@ never kept.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from triton_ops.processes import IdleProcesses, WorkerLostError, WorkerProcess
 
 _log = logging.getLogger("triton_ops")
 
+_PROGRAM = "triton_ops.evaluation.worker"  # the module that a worker process runs
 _REST_S = 10.0
 _MOST = 8  # the GPUs of a large host
 _EARLY_S = 60.0  # a program that asks for tunes may first load a model
@@ -95,9 +97,14 @@ def start_one_early() -> bool:
     return True
 
 
+def new(needs: tuple[tuple[str, ...], str], changes: Mapping[str, str] | None = None) -> WorkerProcess:
+    """Start a worker for a tune that is here, with changes of its environment; raises as `start`."""
+    return WorkerProcess(*needs, program=_PROGRAM, changes=changes or {})
+
+
 def start(needs: Needs, *, idle_s: float = IdleProcesses.IDLE_S) -> None:
     """Start a worker for a tune that is about to come; a `DeviceError` if no process can be started here."""
-    _idle.put(WorkerProcess(*needs), needs, needs[1], idle_s=idle_s)
+    _idle.put(new(needs), needs, needs[1], idle_s=idle_s)
 
 
 def _rests(worker: WorkerProcess) -> bool:

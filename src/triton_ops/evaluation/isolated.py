@@ -155,7 +155,7 @@ class Isolated:
         self._changes: dict[str, Any] = {}
         self._worker: WorkerProcess | None = None
         self._spare = process
-        self._new = partial(WorkerProcess, *assignment.needs, changes=assignment.environment)
+        self._new = partial(idle_worker.new, assignment.needs, assignment.environment)
         self._reuse = reuse
         self._asking = False
         self._facts = StationFacts(mode=assignment.mode, baseline=assignment.baseline)

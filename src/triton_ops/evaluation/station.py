@@ -507,7 +507,7 @@ class Stations:
         if not self.isolated:
             yield None
             return
-        process = (idle_worker.take(self._needs) if self.reuse else None) or WorkerProcess(*self._needs)
+        process = (idle_worker.take(self._needs) if self.reuse else None) or idle_worker.new(self._needs)
         try:
             yield process
         finally:

@@ -2,7 +2,7 @@
 
 The worker is a new interpreter with its own imports. `multiprocessing` would run the caller's script again in it, and
 most scripts tune at their top level. The worker has a process group of its own, so that Ctrl-C reaches only the caller,
-which then ends the worker; and it dies with its caller, however the caller ends (`triton_ops.evaluation.worker`).
+which then ends the worker; and it dies with its caller, however the caller ends (`Child`).
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class WorkerProcess:
         imports: Sequence[str] = (),
         device: str = "",
         *,
-        program: str = "triton_ops.evaluation.worker",
+        program: str,
         changes: Mapping[str, str] = _NOTHING,
     ) -> None:
         self._family, self._temporary = new_mark(), TemporaryFolder()

@@ -14,11 +14,7 @@ from triton_ops.backend import Arguments, Packed, Protection  # noqa: E402
 from triton_ops.backend import private as addresses  # noqa: E402
 from triton_ops.backend.private import holds_addresses  # noqa: E402
 from triton_ops.device import DeviceSpec  # noqa: E402
-from triton_ops.evaluation import (  # noqa: E402
-    Assignment,
-    Stations,
-    isolated,
-)
+from triton_ops.evaluation import Assignment, Stations, idle_worker  # noqa: E402
 from triton_ops.request import TuneOptions  # noqa: E402
 from triton_ops.request.request import CopiedArguments  # noqa: E402
 
@@ -153,7 +149,7 @@ def no_worker(monkeypatch):
     def started(*_, **__):
         raise AssertionError("a worker was started")
 
-    monkeypatch.setattr(isolated, "WorkerProcess", started)
+    monkeypatch.setattr(idle_worker, "WorkerProcess", started)
 
 
 def options(tmp_path):

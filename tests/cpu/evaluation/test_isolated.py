@@ -41,9 +41,11 @@ from triton_ops import (
 from triton_ops.backend import Arguments, CandidateError, Packed
 from triton_ops.device import probe
 from triton_ops.evaluation import Assignment, Stations
+from triton_ops.evaluation.idle_worker import Needs
+from triton_ops.evaluation.idle_worker import new as new_worker
 from triton_ops.evaluation.isolated import Isolated
 from triton_ops.evaluation.worker import Attempt, Setup
-from triton_ops.processes import WorkerLostError, WorkerProcess, worker_process
+from triton_ops.processes import WorkerLostError, worker_process
 from triton_ops.request import Patience, TuneOptions
 from triton_ops.request.request import CopiedArguments
 from triton_ops.space import Config
@@ -230,7 +232,7 @@ def test_a_question_is_asked_once_more_after_a_signal_from_outside_unless_it_is_
 
 def test_a_worker_is_given_its_task_at_once_and_what_is_wrong_with_it_is_said_when_it_is_waited_for():
     for given, wrong in ((assignment(), None), (assignment(raises), TargetError)):
-        process = WorkerProcess()
+        process = new_worker(Needs((), ""))
         opened = Stations(problem=given, options=TuneOptions(isolate=True)).begin(given, process)
         if wrong is not None:
             with pytest.raises(wrong, match="the reference of nap raised ValueError: no"):
@@ -245,7 +247,7 @@ def test_a_worker_is_given_its_task_at_once_and_what_is_wrong_with_it_is_said_wh
 
 
 def test_a_worker_that_ended_before_its_task_is_replaced_by_another():
-    process = WorkerProcess()
+    process = new_worker(Needs((), ""))
     os.kill(process.pid, signal.SIGKILL)
     with closing(
         Stations(problem=assignment(), options=TuneOptions(isolate=True)).begin(assignment(), process)()
@@ -260,7 +262,7 @@ def test_patience_is_positive(name):
 
 
 def test_a_worker_that_does_not_answer_is_killed_with_what_it_started():
-    worker = WorkerProcess()
+    worker = new_worker(Needs((), ""))
     try:
         packed = _packed(never_ends)
         with pytest.raises(WorkerLostError, match=r"its start did not end within 3 s"):
@@ -272,7 +274,7 @@ def test_a_worker_that_does_not_answer_is_killed_with_what_it_started():
 
 def test_a_worker_that_does_not_take_its_task_is_ended(monkeypatch):
     monkeypatch.setattr(worker_process, "file_in_memory", lambda: -1)  # the task has to go through the pipe
-    worker = WorkerProcess()
+    worker = new_worker(Needs((), ""))
     os.kill(worker.pid, signal.SIGSTOP)
     begun = time.monotonic()
     with pytest.raises(WorkerLostError, match=r"did not take its task within 0\.5 s"):
@@ -282,7 +284,7 @@ def test_a_worker_that_does_not_take_its_task_is_ended(monkeypatch):
 
 
 def test_a_worker_that_has_served_another_tune_imports_what_the_next_one_compiles_with():
-    worker = WorkerProcess()
+    worker = new_worker(Needs((), ""))
     try:
         found = [
             worker.ask(
@@ -296,7 +298,7 @@ def test_a_worker_that_has_served_another_tune_imports_what_the_next_one_compile
 
 
 def test_an_error_says_how_a_worker_ended_and_its_last_line():
-    worker = WorkerProcess()
+    worker = new_worker(Needs((), ""))
     with pytest.raises(WorkerLostError, match=r"exited with code 7 during its start: these are its last words"):
         worker.ask(Setup(packed=_packed(says_and_exits), changes={}), 60.0, {}, "start")
     worker.kill()  # once more does no harm

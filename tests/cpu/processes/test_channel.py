@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from tests.torchless import crashes_beside_a_child, sends_a_message, writes_where_it_can
 from triton_ops import Status, tune
-from triton_ops.processes import GarbledError, WorkerLostError, WorkerProcess
+from triton_ops.evaluation.idle_worker import Needs
+from triton_ops.evaluation.idle_worker import new as new_worker
+from triton_ops.processes import GarbledError, WorkerLostError
 from triton_ops.processes.channel import AwakeClock, Channel, ChildsEnd
 from triton_ops.processes.child import file_in_memory
 from triton_ops.request import Patience
@@ -237,7 +239,7 @@ def test_a_crash_is_noticed_while_a_child_holds_the_connection_open():
 
 
 def test_a_question_after_stray_bytes_blames_nothing_that_it_asks_for():
-    worker = WorkerProcess()
+    worker = new_worker(Needs((), ""))
     worker._channel._arrived_bytes += b"x"  # as an earlier trial's thread may have written it
     with pytest.raises(WorkerLostError, match="wrote bytes that nobody had asked for") as caught:
         worker.ask("question", 60.0, {}, "start")

@@ -16,8 +16,10 @@ from triton_ops import TuneProblem, tune, tune_many
 from triton_ops.backend import CompilerNeeds
 from triton_ops.base import Process
 from triton_ops.compilation.pool import compiler_server
+from triton_ops.evaluation.idle_worker import Needs
+from triton_ops.evaluation.idle_worker import new as new_worker
 from triton_ops.exceptions import DeviceError
-from triton_ops.processes import IdleProcesses, WorkerProcess, worker_process
+from triton_ops.processes import IdleProcesses, worker_process
 from triton_ops.processes import child as starter
 from triton_ops.processes.child import members
 
@@ -78,7 +80,7 @@ def test_a_worker_that_finds_too_few_descriptors_is_a_device_error_and_leaves_no
 def started_and_ended():
     """The error of a worker's start, in words; empty if it started."""
     try:
-        WorkerProcess().kill()
+        new_worker(Needs((), "")).kill()
     except DeviceError as error:
         return error.message
     return ""
@@ -104,7 +106,7 @@ def test_a_worker_whose_listener_cannot_start_is_a_device_error_and_leaves_nothi
     with monkeypatch.context() as patch:
         patch.setattr(worker_process.threading.Thread, "start", cannot_start)
         with pytest.raises(DeviceError, match="can't start new thread"):
-            WorkerProcess()
+            new_worker(Needs((), ""))
     assert nothing_left() == ([], set(), [])
 
 
