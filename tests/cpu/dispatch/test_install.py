@@ -10,9 +10,9 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 import triton_ops  # noqa: E402
+from triton_ops import evaluation  # noqa: E402
 from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.tuned_kernels import add, grid  # noqa: E402
-from triton_ops.evaluation import idle_worker  # noqa: E402
 from triton_ops.exceptions import SettingsError  # noqa: E402
 
 pytestmark = pytest.mark.triton
@@ -153,7 +153,7 @@ def test_something_that_was_put_in_the_place_meanwhile_stays():
 )  # fmt: skip
 def test_a_process_is_started_early_where_a_tune_is_sure_to_come(options, known, early, tmp_path, monkeypatch):
     started = []
-    monkeypatch.setattr(idle_worker, "start_one_early", lambda: started.append(1))
+    monkeypatch.setattr(evaluation, "start_one_early", lambda: started.append(1))
     folder = tmp_path / "records"
     if known:
         folder.mkdir()
