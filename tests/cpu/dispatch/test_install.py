@@ -10,9 +10,9 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 import triton_ops  # noqa: E402
-from triton_ops import evaluation  # noqa: E402
 from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.tuned_kernels import add, grid  # noqa: E402
+from triton_ops import evaluation  # noqa: E402
 from triton_ops.exceptions import SettingsError  # noqa: E402
 
 pytestmark = pytest.mark.triton
