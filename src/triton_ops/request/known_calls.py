@@ -82,14 +82,14 @@ class KnownCalls(dict[Any, V], Generic[V]):
 
     def place(self, args: Sequence[Any], kwargs: Mapping[str, Any], *more: Any) -> Any:
         """The place of a call, and of whatever `more` decides; None where the call cannot be told from others."""
+        if self._plain and not all(map(_is_plain, (*args, *kwargs.values()))):
+            return None  # before a tensor without memory is asked for its address, of which torch would warn
         try:
             pattern = self._pattern(args, kwargs)
             key = pattern.key(*args, **kwargs)
             place = (more, key) if more else key
             hash(place)
         except _UNTOLD:
-            return None
-        if self._plain and not all(map(_is_plain, (*args, *kwargs.values()))):
             return None
         self.call = pattern.call
         return place

@@ -42,7 +42,7 @@ def test_a_package_and_its_module_are_imported_by_two_threads_at_once(tmp_path, 
 def test_a_log_that_torch_does_not_have_is_the_reason_why_torch_cannot_be_imported():
     """Torch refuses to be imported, and a second attempt in the same process fails for another reason."""
     pytest.importorskip("torch")
-    asked = [sys.executable, "-m", "triton_ops", "compile-modes", "simple-mlp"]
+    asked = [sys.executable, "-m", "triton_ops", "torch", "modes", "simple-mlp"]
     source = str(Path(__file__).parents[3] / "src")
     environment = {**os.environ, "TORCH_LOGS": "+inductr,perf_hints", "PYTHONPATH": source}
     done = subprocess.run(asked, capture_output=True, text=True, check=False, env=environment)

@@ -143,7 +143,7 @@ def interrupted(process):
         (1, ["tune", "{target}:broken", "--space", "a=1", "--device", "cpu"]),
         (2, ["tune", "{target}:nothing", "--space", "a=1"]),
         (3, ["tune", "{target}:short", "--space", "a=1", "--device", "tpu"]),
-        (4, ["show", "--cache-dir", "{target}"]),
+        (4, ["cache", "show", "--cache-dir", "{target}"]),
     ],
 )
 def test_exit_codes(place, code, words):
