@@ -327,14 +327,15 @@ def _device(table: Table) -> LockedDevice:
     if not name:
         raise SettingsError("the table names no device", hint='--set "device_name=NVIDIA H200"')
     words = str(name).replace("_", " ")
-    vendor = DeviceSpec.vendor_of_name(words)
-    kind = table.facts.get("kind") or (vendor.kind if vendor else _other_kind(words))
+    kind = table.facts.get("kind") or _kind(words)
     if kind is None:
         raise SettingsError(f"nothing says of what kind {words} is", hint="--set kind=cuda, or hip, xpu, cpu")
     return LockedDevice(alias=str(name).lower().replace("_", "-").replace(" ", "-"), kind=kind, name=words)
 
 
-def _other_kind(name: str) -> str | None:
-    """The kind of a device by words that no vendor of this package has; None if there is none."""
+def _kind(name: str) -> str | None:
+    """The kind of a device by the words of its name, first those of processors, whose vendors make GPUs too."""
     words = set(re.findall(r"[a-z]+", name.lower()))
-    return next((kind for kind, brands in _OTHER_KINDS.items() if words & brands), None)
+    vendor = DeviceSpec.vendor_of_name(name)
+    other = next((kind for kind, brands in _OTHER_KINDS.items() if words & brands), None)
+    return vendor.kind if vendor and other != "cpu" else other
