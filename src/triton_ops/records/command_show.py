@@ -130,7 +130,7 @@ def _resources(record: Record) -> str:
     )
 
 
-def matching(which: str | None, cache_dir: str | None) -> list[Record]:
+def matching(which: str | None, cache_dir: str | Path | None) -> list[Record]:
     """The records whose kernel is `which`, else those whose id starts with `which`; all for None; newest first.
 
     A kernel without a name of its own is found by its file too: `work.py:norm` is `work:norm`. Nothing is made or
