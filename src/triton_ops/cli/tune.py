@@ -290,7 +290,7 @@ def _gain_of(trial: Trial, result: TuningResult) -> float | None:
     """The default's time over a trial's; of the winner that is the gain of the result."""
     if _won(trial, result) and result.gain is not None:
         return result.gain
-    over = trial.over(result.default) if result.default is not None and result.default.ok else None
+    over = trial.over(result.default)
     return 1 / over if over else None
 
 

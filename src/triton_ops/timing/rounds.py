@@ -40,7 +40,6 @@ from triton_ops.timing.race_statistics import (
     Name,
     Standing,
     clearly_beats,
-    contrasts,
     gaps_to,
     judge,
     median_error,
@@ -493,7 +492,7 @@ def _is_clear(outcome: DuelOutcome, arms: Sequence[Arm], policy: DuelPolicy) -> 
     """Check whether more rounds would not change the answer: different by far, or proven to be within the zone."""
     if outcome.verdict == "not distinguishable":
         return max(abs(outcome.gain.low), abs(outcome.gain.high)) <= policy.zone
-    gaps = contrasts(arms[1].values_ms, arms[0].values_ms)
+    gaps = Measurement.contrasts(arms[1].values_ms, arms[0].values_ms)
     error = policy.errors * small_sample(len(gaps)) * median_error(robust_sigma(gaps), len(gaps))
     return abs(outcome.gain.centre) - error > outcome.needed
 

@@ -212,9 +212,8 @@ class RunProgress:
     @property
     def gain(self) -> float | None:
         """The default's time over the best's so far, by screening; None while one of them is missing."""
-        if self.best is None or self.default is None or self.best.median_ms <= 0:
-            return None
-        return self.default.median_ms / self.best.median_ms
+        over = None if self.best is None else self.best.over(self.default)
+        return 1 / over if over else None
 
     @property
     def best_text(self) -> str:

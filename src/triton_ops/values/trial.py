@@ -189,6 +189,11 @@ class Measurement:
         return [self.middle_mean(samples) for samples in self.by_round]
 
     @staticmethod
+    def contrasts(row: Sequence[float], other: Sequence[float]) -> list[float]:
+        """The logarithm of row over other, both in milliseconds, for each round that both have."""
+        return [math.log(max(a, 1e-9) / max(b, 1e-9)) for a, b in zip(row, other, strict=False)]
+
+    @staticmethod
     def middle_mean(values: Sequence[float]) -> float:
         """The mean of the values without about a fifth of them at either end, one at least where there are three.
 
@@ -275,15 +280,18 @@ class Trial:
         """True if the config failed; a deferred one was not run, and has not failed."""
         return not self.status.facts.launchable
 
-    def over(self, other: Trial) -> float | None:
+    def over(self, other: Trial | None) -> float | None:
         """This trial's time over another's, by times that were taken alike; None where there are none.
 
-        These are times of the last comparison, else those relative to the baseline, else screenings in one mode.
+        These are times of the last comparison, round by round; else those relative to the baseline, else screenings in
+        one mode.
         """
         own_ms = other_ms = 0.0
+        if other is None or not (self.ok and other.ok):
+            return None
         if self.final is not None and other.final is not None:
-            own_ms, other_ms = self.final.median_ms, other.final.median_ms
-        elif self.relative is not None and other.relative is not None:
+            return math.exp(statistics.median(Measurement.contrasts(self.final.rounds_ms, other.final.rounds_ms)))
+        if self.relative is not None and other.relative is not None:
             own_ms, other_ms = self.relative, other.relative
         elif self.measurement and other.measurement and self.measurement.mode == other.measurement.mode:
             own_ms, other_ms = self.measurement.median_ms, other.measurement.median_ms

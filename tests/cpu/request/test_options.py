@@ -52,7 +52,8 @@ def test_a_tune_has_every_option_and_every_part_of_a_problem():
     ("typed", "options"),
     [
         ([], TuneOptions()),
-        (["--no-wait", "--no-transfer", "--inline", "--force"], TuneOptions(wait=False, transfer=False, isolate=False, force=True)),
+        (["--no-wait", "--no-transfer"], TuneOptions(wait=False, transfer=False)),
+        (["--inline", "--force"], TuneOptions(isolate=False, force=True)),
         (["--effort", "full", "--seed", "3", "--budget-s", "2.5"], TuneOptions(effort="full", seed=3, budget_s=2.5)),
     ],
 )  # fmt: skip
@@ -75,7 +76,8 @@ def test_a_command_can_take_some_of_the_fields_and_name_what_one_means_there():
     def command(*, options: TuneOptions): ...
 
     assert [*parameters(command)] == ["budget_s", "seed"]
-    assert "Of the whole list." in str(inspect.signature(command).parameters["budget_s"].annotation.__metadata__[0].help)
+    (described,) = inspect.signature(command).parameters["budget_s"].annotation.__metadata__
+    assert described.help == "Of the whole list."
 
 
 def in_a_block(**options):
