@@ -626,7 +626,8 @@ def test_the_kernels_of_a_tree_of_proton_are_read(cli, tmp_path):
     took = {"count": 10, "device_id": "0", "device_type": "CUDA", "time (ns)": 2_000_000}
     tree = node(
         "ROOT", {"count": 0, "time (ns)": 0},
-        node("layer", {}, node("gemm", {**took, "flops16": 1e12, "bytes": 1e9})), node("tick", {"count": 1, "cycles": 9}),
+        node("layer", {}, node("gemm", {**took, "flops16": 1e12, "bytes": 1e9})),
+        node("tick", {"count": 1, "cycles": 9}),
     )  # fmt: skip
     given = tmp_path / "given.hatchet"
     given.write_text(json.dumps([tree, {"CUDA": {"0": {"arch": "90", "num_sms": 132}}}]))
