@@ -91,21 +91,10 @@ class ModesRequest:
 
 
 def request_of(
-    model: Any,
-    inputs: Any,
-    *,
-    modes: Sequence[Any] | None,
-    training: bool,
-    loss: Loss | None,
-    tolerance: Tolerance | float | None,
-    warmup: int,
-    seconds: float,
-    compile_s: float | None,
-    options: TuneOptions,
-    logs: Sequence[str],
-    collect: str | Path | None = None,
-    **rest: Any,
-) -> ModesRequest:
+    model: Any, inputs: Any, *, modes: Sequence[Any] | None, training: bool, loss: Loss | None,
+    tolerance: Tolerance | float | None, warmup: int, seconds: float, compile_s: float | None, options: TuneOptions,
+    logs: Sequence[str], collect: str | Path | None = None, **rest: Any,
+) -> ModesRequest:  # fmt: skip
     """The request that a caller makes; what does not fit is refused before any work, as `tune_compile` says."""
     ways = _modes(modes)
     if off := switched_off(dict(settings.environment())):
@@ -227,16 +216,11 @@ class Comparing:
         winner, confirmation = self._confirmed(self._raced(eager), eager)
         rows = tuple(self._rows.values())
         return CompileReport(
-            problem=eager.loaded.label,
-            device=self._device.name,
-            modes=rows,
-            recommended=winner.name,
-            chosen=winner,
-            culprit=culprit_of(rows),
-            confirmed=confirmation,
+            problem=eager.loaded.label, device=self._device.name, modes=rows, recommended=winner.name, chosen=winner,
+            culprit=culprit_of(rows), confirmed=confirmation,
             notes=(*self._notes, *verdicts(rows), *self._turns.notes, *load.notes(self._device)),
             folder=str(self._request.collect or ""),
-        )
+        )  # fmt: skip
 
     def _open_eager(self) -> ModeProcess:
         """Load the model as it is; what it says of the workload decides device and folder."""

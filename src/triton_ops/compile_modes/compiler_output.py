@@ -514,15 +514,10 @@ def _table(head: re.Match[str], below: Sequence[str], stats: dict[str, Any]) -> 
         elif (end := _ENDED.search(line)) is not None or _TABLE.search(line):
             break
     return AutotuneTable(
-        op=head["op"],
-        sizes=head["sizes"],
-        dtypes=dtypes,
-        choices=tuple(choices),
-        benchmark_s=float(end["bench"]) if end else None,
-        precompile_s=float(end["compile"]) if end else None,
-        count=int(end["count"]) if end and end["count"] else None,
-        stats=stats,
-    )
+        op=head["op"], sizes=head["sizes"], dtypes=dtypes, choices=tuple(choices),
+        benchmark_s=float(end["bench"]) if end else None, precompile_s=float(end["compile"]) if end else None,
+        count=int(end["count"]) if end and end["count"] else None, stats=stats,
+    )  # fmt: skip
 
 
 def _stats(lines: Sequence[str]) -> dict[str, Any]:

@@ -243,15 +243,11 @@ class Report:
         facts = {
             **{f"device {name}": value for name, value in place.device.items()},
             **{f"host {name}": value for name, value in place.host.items()},
-            **{f"version of {name}": value for name, value in place.versions.items()},
-            "started": head.started,
-            "resumed": ", ".join(self.run.resumed),
-            "effort": head.effort.get("name", ""),
-            "searcher": head.searcher,
-            "seed": head.seed,
-            "cache state": head.key.cache_state,
+            **{f"version of {name}": value for name, value in place.versions.items()}, "started": head.started,
+            "resumed": ", ".join(self.run.resumed), "effort": head.effort.get("name", ""), "searcher": head.searcher,
+            "seed": head.seed, "cache state": head.key.cache_state,
             **({} if self.record is None else {f"sensor {name}": value for name, value in self.record.guard.items()}),
-        }
+        }  # fmt: skip
         return {name: str(value) for name, value in facts.items() if value not in ("", None)}
 
     @cached_property

@@ -320,14 +320,9 @@ class DuelOutcome:
 
 
 def judge(
-    first_ms: Sequence[float],
-    second_ms: Sequence[float],
-    twin_ms: Sequence[float],
-    *,
-    tick_ms: float = 0.0,
-    zone: float = INDIFFERENCE,
-    chance: float = 0.05,
-) -> DuelOutcome:
+    first_ms: Sequence[float], second_ms: Sequence[float], twin_ms: Sequence[float], *, tick_ms: float = 0.0,
+    zone: float = INDIFFERENCE, chance: float = 0.05,
+) -> DuelOutcome:  # fmt: skip
     """The answer from times that were measured side by side, one value of each per round.
 
     A difference counts if its interval excludes 0, and if it is larger than each of the indifference zone, the largest

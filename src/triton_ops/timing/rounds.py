@@ -310,14 +310,9 @@ class Rounds:
 
     @classmethod
     def guarded(
-        cls,
-        timer: Timer,
-        device_name: str,
-        *,
-        since_s: float | None = None,
-        follow: Callable[[bool], object] = lambda _: None,
-        **more: Any,
-    ) -> tuple[Rounds, Guard]:
+        cls, timer: Timer, device_name: str, *, since_s: float | None = None,
+        follow: Callable[[bool], object] = lambda _: None, **more: Any,
+    ) -> tuple[Rounds, Guard]:  # fmt: skip
         """Rounds that count as the guard of a device says, and that guard, which watches from `since_s` on, or now.
 
         `follow` is called after each round with whether it counts; `more` are further fields.
@@ -516,14 +511,9 @@ class SharedTimer:
     """
 
     def __init__(
-        self,
-        device: DeviceSpec,
-        device_name: str,
-        *,
-        cold: bool = True,
-        mode: str | None = None,
+        self, device: DeviceSpec, device_name: str, *, cold: bool = True, mode: str | None = None,
         choose: Callable[..., Timer] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.device, self.device_name, self.cold = device, device_name, cold
         self.timer: Timer | None = None
         self._mode, self._choose = mode, choose or choose_timer

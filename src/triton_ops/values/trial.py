@@ -455,34 +455,20 @@ class TuningResult:
     def as_json(self) -> dict[str, Any]:
         """The result as plain JSON values, without its trials."""
         return {
-            "best_config": dict(Config(self.best_config)),
-            "metrics": msgspec.to_builtins(self.metrics),
-            "problem": self.problem_size,
-            "device": self.device,
-            "from_cache": self.from_cache,
+            "best_config": dict(Config(self.best_config)), "metrics": msgspec.to_builtins(self.metrics),
+            "problem": self.problem_size, "device": self.device, "from_cache": self.from_cache,
             "default": None if self.default is None else dict(self.default.config),
             "default_ms": self.default.median_ms if self.default is not None and self.default.ok else None,
-            "gain": self.gain,
-            "ties": [dict(config) for config in self.ties],
-            "noise": self.noise,
-            "gain_interval": self.gain_interval,
-            "confidence": self.confidence,
-            "unproven": self.unproven,
-            "guard": self.guard,
-            "stopped": self.stopped,
-            "elapsed_s": self.elapsed_s,
-            "place": self.place,
-            "verified": self.verified,
-            "notes": list(self.notes),
-            "waited_s": self.waited_s,
-            "mode": self.mode,
-            "run": self.run,
-            "totals": self.totals,
+            "gain": self.gain, "ties": [dict(config) for config in self.ties], "noise": self.noise,
+            "gain_interval": self.gain_interval, "confidence": self.confidence, "unproven": self.unproven,
+            "guard": self.guard, "stopped": self.stopped, "elapsed_s": self.elapsed_s, "place": self.place,
+            "verified": self.verified, "notes": list(self.notes), "waited_s": self.waited_s, "mode": self.mode,
+            "run": self.run, "totals": self.totals,
             "failures": [
                 {"config": dict(trial.config), "status": trial.status.value, "error": trial.error}
                 for trial in self.failures
             ],
-        }
+        }  # fmt: skip
 
     def uninterrupted(self) -> TuningResult:
         """This result; a `KeyboardInterrupt` where Ctrl-C has ended its tune, as a step of something longer."""
