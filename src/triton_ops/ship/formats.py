@@ -54,7 +54,6 @@ from triton_ops.ship.table import (
     triton_key,
     write_object,
 )
-from triton_ops.space import Config
 from triton_ops.values import Status
 
 _FACT = re.compile(r"(\w+)=(\[[^\]]*\]|[^,]*)")
@@ -63,12 +62,14 @@ _VERSION = "triton_version"
 
 
 @dataclass(frozen=True)
-class ByBatch:
+class ByBatch(Format):
     """Tables by batch size; the `fallbacks` are further files, in the order in which the engine looks at them."""
 
+    facts: tuple[str, ...]
     place: Callable[[Mapping[str, Any]], str]  # the path of the file below the engine's folder
     tunables: tuple[str, ...]  # that a config must have
     fallbacks: Callable[[Path, Mapping[str, Any]], Sequence[Path]] = lambda _folder, _facts: ()
+    row: tuple[str, ...] = ("M",)
 
     def write(self, table: Table, folder: Path) -> Path:
         """Write the fastest config of each batch size; see `Format`."""
@@ -85,14 +86,18 @@ class ByBatch:
         rows = [TableRow((int(name),), config_in(content[name], path)) for name in sizes]
         if not rows or content.keys() - {*sizes, _VERSION}:
             raise CacheError(f"{path} is no table by batch size", hint="its names are whole numbers, such as 16")
-        return Table(facts_in(path.name), tuple(rows))
+        facts = facts_in(path.name)
+        unknown = [name for name in facts if name not in self.facts]
+        remarks = (f"{path.name} names {', '.join(unknown)}, which this format has not",) if unknown else ()
+        return Table(facts, tuple(rows), remarks=remarks)
 
-    def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> Config | None:
-        """The config of the nearest batch size in the first file that is there; see `Format`."""
-        for path in (folder / self.place(facts), *self.fallbacks(folder, facts)):
-            if path.is_file():
-                return min(self.read(path).rows, key=lambda row: abs(row.at[0] - int(at[0]))).config
-        return None
+    def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
+        """The table itself, then those in its place; see `Format`."""
+        return (folder / self.place(facts), *self.fallbacks(folder, facts))
+
+    def choose(self, table: Table, _facts: Mapping[str, Any], at: Sequence[Any]) -> TableRow | None:
+        """The row of the nearest batch size; see `Format`."""
+        return min(table.rows, key=lambda row: abs(row.at[0] - int(at[0])))
 
 
 def facts_in(name: str) -> dict[str, Any]:
@@ -126,8 +131,12 @@ def _vllm_mamba(facts: Mapping[str, Any]) -> str:
     return f"headdim={head},dstate={state},device_name={name},cache_dtype={cache_dtype}.json"
 
 
-VLLM_MOE = ByBatch(_vllm_experts, ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M"))
-VLLM_MAMBA = ByBatch(_vllm_mamba, ("BLOCK_SIZE_M", "num_warps"))
+VLLM_MOE = ByBatch(
+    ("E", "N", "device_name", "dtype", "block_shape"),
+    _vllm_experts,
+    ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M"),
+)
+VLLM_MAMBA = ByBatch(("headdim", "dstate", "device_name", "cache_dtype"), _vllm_mamba, ("BLOCK_SIZE_M", "num_warps"))
 
 
 def _sglang_name(facts: Mapping[str, Any]) -> str:
@@ -161,15 +170,22 @@ def _true(value: Any) -> bool:
     return value in (True, 1, "1", "true", "True")
 
 
-SGLANG_MOE = ByBatch(_sglang_place, ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M"), _other_versions)
+SGLANG_MOE = ByBatch(
+    ("E", "N", "device_name", "dtype", "block_shape", "per_channel_quant", "down", "triton_version"),
+    _sglang_place,
+    ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M"),
+    _other_versions,
+)
 
 
 _NAME = "results.json"
 _TIME = "time"
 
 
-class T4Results:
+class T4Results(Format):
     """Files of results in the format T4."""
+
+    facts, row = ("file",), ()
 
     def write(self, table: Table, folder: Path) -> Path:
         """Write every config, failed ones included; see `Format`."""
@@ -181,13 +197,15 @@ class T4Results:
         results = read_object(path).get("results")
         if not isinstance(results, list):
             raise CacheError(f"{path} has no results in the format T4", hint="its results stand under `results`")
-        return Table({"file": path.name}, tuple(_t4_row(result, path) for result in results))
+        return Table({"file": path.name}, tuple(_t4_row(result, path) for result in results), tried=True)
 
-    def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> Config | None:  # noqa: ARG002
+    def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
+        """The one file; see `Format`."""
+        return (folder / str(facts.get("file", _NAME)),)
+
+    def choose(self, table: Table, _facts: Mapping[str, Any], _at: Sequence[Any]) -> TableRow | None:
         """The fastest config of the file; see `Format`."""
-        path = folder / str(facts.get("file", _NAME))
-        best = self.read(path).best() if path.is_file() else ()
-        return best[0].config if best else None
+        return next(iter(table.best()), None)
 
 
 def _t4_result(row: TableRow) -> dict[str, Any]:
@@ -222,8 +240,10 @@ def _t4_row(result: Any, path: Path) -> TableRow:
     return TableRow((), config_in(result["configuration"], path), median_ms=median, failure=failure)
 
 
-class FlaTables:
+class FlaTables(Format):
     """The tables of flash-linear-attention."""
+
+    facts, row = ("kernel_name", "device_name", "triton_version"), ()
 
     def write(self, table: Table, folder: Path) -> Path:
         """Write the fastest config of each key; see `Format`."""
@@ -253,16 +273,15 @@ class FlaTables:
             rows.append(TableRow((), config_in(flat(content["default_config"]), path)))
         return Table({**facts, "triton_version": content.get("triton_version")}, tuple(rows))
 
-    def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> Config | None:
-        """The entry with the MD5 of the key, else the default config; see `Format`."""
+    def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
+        """The one file of the kernel; see `Format`."""
         kernel, device = needed(facts, "kernel_name", "device_name")
-        path = folder / _fla_device(str(device)) / f"{kernel}.json"
-        if not path.is_file():
-            return None
-        content = read_object(path)
-        entry = _fla_entries(content, path).get(_fla_digest(at))
-        config = _fla_row(entry, path).config if entry else content.get("default_config")
-        return None if config is None else config_in(flat(config), path)
+        return (folder / _fla_device(str(device)) / f"{kernel}.json",)
+
+    def choose(self, table: Table, _facts: Mapping[str, Any], at: Sequence[Any]) -> TableRow | None:
+        """The entry with the MD5 of the key, else the default config; see `Format`."""
+        rows = {_fla_digest(row.at): row for row in reversed(table.rows)}
+        return rows.get(_fla_digest(at)) or rows.get(_fla_digest(()))
 
 
 def _fla_entries(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -291,8 +310,10 @@ _ENDING = ".autotune.json"
 _LONGEST = 150  # characters of the kernel's name
 
 
-class TritonCache:
+class TritonCache(Format):
     """The files of Triton's cache of autotuning."""
+
+    facts, row = ("kernel_name", "folder"), ()
 
     def write(self, table: Table, folder: Path) -> Path:
         """Write the configs of one key; one without a time counts as the fastest; see `Format`."""
@@ -311,14 +332,16 @@ class TritonCache:
         if not path.name.endswith(_ENDING) or not isinstance(timings, list) or not isinstance(key, list):
             raise CacheError(f"{path} is no file of Triton's cache of autotuning", hint=f"its name ends in {_ENDING}")
         facts = {"kernel_name": path.name.removesuffix(_ENDING), "folder": path.parent.name}
-        return Table(facts, tuple(_triton_row(tuple(key), pair, path) for pair in timings))
+        return Table(facts, tuple(_triton_row(tuple(key), pair, path) for pair in timings), tried=True)
 
-    def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> Config | None:
-        """The config with the least times in the file of the key; see `Format`."""
+    def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
+        """The one file of the kernel and key; see `Format`."""
         kernel, hashed = needed(facts, "kernel_name", "folder")
-        path = folder / str(hashed) / f"{str(kernel)[:_LONGEST]}{_ENDING}"
-        best = self.read(path).best() if path.is_file() else ()
-        return best[0].config if best and best[0].at == triton_key(at) else None
+        return (folder / str(hashed) / f"{str(kernel)[:_LONGEST]}{_ENDING}",)
+
+    def choose(self, table: Table, _facts: Mapping[str, Any], at: Sequence[Any]) -> TableRow | None:
+        """The config with the least times in the file of the key; see `Format`."""
+        return next((row for row in table.best() if row.at == triton_key(at)), None)
 
 
 def _triton_row(at: tuple[Any, ...], pair: Any, path: Path) -> TableRow:
