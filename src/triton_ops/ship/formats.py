@@ -1,17 +1,21 @@
 """Formats of other engines' tables, by name.
 
-Facts used: the file is a JSON object whose keys are whole numbers as text; `triton_version` may stand beside them and
-is not used; the config of the batch size that is nearest by difference is taken, however far away it is. vLLM looks in
-the folder of `VLLM_TUNED_CONFIG_FOLDER` first.
+Facts used, of tables by batch size: the file is a JSON object whose keys are whole numbers as text; the config of the
+size that is nearest by difference is taken, however far away it is, and of two the one that stands first.
 
-Facts used, of vLLM 0.10 to the main branch of September 2026. Experts: `E=…,N=…,device_name=…[,dtype=…]
-[,block_shape=[n,k]].json`, spaces in the device's name as underlines and none in the block shape; a device with the
-word H200 is `NVIDIA_H200`. Mamba: `headdim=…,dstate=…,device_name=…,cache_dtype=….json`, where blanks, slashes and
-hyphens of the device's name are underlines and bfloat16 is float16; the batch size is that of sequences times heads.
+Facts used, of vLLM 0.33: blanks and slashes of the device's name are underlines, hyphens stay, and a block shape has no
+blank. Experts: `E=…,N=…,device_name=…[,dtype=…][,block_shape=[n,k]].json` in the folder of `VLLM_TUNED_CONFIG_FOLDER`,
+then in the package; a device with the word H200 is `NVIDIA_H200`. Mamba: `headdim=…,dstate=…,device_name=…,
+cache_dtype=….json` in the same folders; bfloat16 is float16, and the batch size is that of sequences times heads. Both
+may have `triton_version` beside the sizes, which is not used. Linear layers of block-wise fp8:
+`N=…,K=…,device_name=…,dtype=fp8_w8a8,block_shape=[n,k].json` in the package alone, with sizes only.
 
-Facts used, of SGLang 0.5: `configs/triton_X_Y_Z/E=…,N=…,device_name=…[,dtype=…][,block_shape=[n, k]]
-[,per_channel_quant=True][_down].json` below `SGLANG_MOE_CONFIG_DIR`, with a space in the block shape; the table of
-another version of Triton, the newest first, is taken where the own one has none.
+Facts used, of SGLang 0.5.23: only blanks of the device's name are underlines, a block shape has a blank, and there are
+sizes only. Experts: `configs/triton_X_Y_Z/E=…,N=…,device_name=…[,dtype=…][,block_shape=[n, k]][,per_channel_quant=True]
+[_down].json` below `SGLANG_MOE_CONFIG_DIR`, which takes the package's place; where the version of Triton has no table,
+that of the newest one is taken, and in place of a missing `_down`, which is for the second product, the other one.
+Linear layers, in the package alone: `N=…,K=…,device_name=…,dtype=fp8_w8a8,block_shape=[n, k].json`, `int8_w8a8` too, and
+`dtype=fp8_w8a8_channelwise` without a block; a size whose config is null is left to another kernel.
 
 Facts used, of the schema T4 1.0.0: `results`, each with `configuration`, `times`, `invalidity` (`correct`, or how it
 failed), `correctness` and `measurements`, of which `time` is in milliseconds; `compilation_time` is in seconds.
@@ -39,7 +43,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.ship.table import (
     Format,
@@ -48,6 +51,7 @@ from triton_ops.ship.table import (
     check_values,
     config_in,
     flat,
+    kind_called,
     milliseconds_in,
     needed,
     nested,
@@ -136,10 +140,10 @@ class ByBatch(Format):
         launched = [row if row.failure else replace(row, config=self._launched(row.config, facts)) for row in rows]
         remarks = []
         if left := [row.name for row in rows if row.failure]:
-            remarks.append(f"left out: {len(left)} rows of {path.name} are {_LEFT}: {', '.join(left)}")
+            remarks.append(f"left out: {len(left)} rows are {_LEFT}: {', '.join(left)}")
         if wider := [row.name for row, now in zip(rows, launched, strict=True) if row.config != now.config]:
             remarks.append(f"{self.engine} widens BLOCK_SIZE_K to a block in {len(wider)} rows: {', '.join(wider)}")
-        remarks += [f"{name} of {path.name} is not used: {content[name]}" for name in self.beside if name in content]
+        remarks += [f"{name} is not used: {content[name]}" for name in self.beside if name in content]
         return Table(facts, tuple(launched), remarks=tuple(remarks))
 
     def _row(self, size: int, value: Any, path: Path) -> TableRow:
@@ -156,7 +160,7 @@ class ByBatch(Format):
         if not extents or not isinstance(width, int) or facts.get("dtype") != "fp8_w8a8" or width >= extents[1]:
             return config
         divides = width > 0 and extents[1] % width == 0
-        stays = divides and _kind(facts) == "cuda"
+        stays = divides and kind_called(str(facts.get("device_name"))) == "cuda"
         return config if stays else Config({**config, "BLOCK_SIZE_K": extents[1]})
 
     def named(self, path: Path) -> dict[str, Any]:
@@ -188,9 +192,11 @@ class ByBatch(Format):
 
     def doubt(self, facts: Mapping[str, Any]) -> str:
         """The names that vLLM itself has for AMD's devices; see `Format`."""
-        if self.engine != "vLLM" or _kind(facts) != "hip":
+        if self.engine != "vLLM" or kind_called(str(facts.get("device_name"))) != "hip":
             return ""
-        return f"vLLM may have another name for {facts['device_name']}, as for other AMD devices: --set device_name=NAME"
+        return (
+            f"vLLM may have another name for {facts['device_name']}, as for other AMD devices: --set device_name=NAME"
+        )
 
     def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> tuple[Path, TableRow] | None:
         """See `Format`; the second product of experts has BLOCK_SIZE_M of the first, since both share one sorting."""
@@ -214,11 +220,6 @@ def _version(path: Path) -> list[int]:
     """The version of Triton that a folder is for; empty if it is for none."""
     match = re.fullmatch(r"triton_(\d+(?:_\d+)*)", path.name)
     return [int(part) for part in match[1].split("_")] if match else []
-
-
-def _kind(facts: Mapping[str, Any]) -> str | None:
-    vendor = DeviceSpec.vendor_of_name(str(facts.get("device_name")))
-    return vendor and vendor.kind
 
 
 def _true(value: Any) -> bool:
