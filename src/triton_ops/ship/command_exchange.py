@@ -51,7 +51,12 @@ def export_command(
     best = table.best()
     if not best:
         raise SettingsError(f"no config of {run} has a time", hint="export a run in which one was right")
+    place = form.places(folder, table.facts)[0]
+    before = form.read(place).best() if place.is_file() else ()
     path = form.write(table, folder)
+    if before:
+        gone = [row.name for row in before if row.at not in {each.at for each in best}]
+        tell(f"replaced: a table of {len(before)} rows; no longer there: {', '.join(gone) or 'none'}")
     for each in best:
         answer = form.look_up(folder, table.facts, each.at)
         if answer is None or not each.launches_as(answer[1].config):

@@ -348,6 +348,18 @@ def test_an_imported_table_answers_on_the_device_that_its_name_is_of(name, devic
     assert ("vLLM names some AMD devices itself" in told) == (device["kind"] == "hip")
 
 
+def test_an_export_says_which_rows_of_the_table_that_was_there_are_gone(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    locked("triton-ops.lock.json", 16)
+    words = ["export", "vllm-moe", "tables", "--kernel", "moe", *RENAMED, *SHAPE]
+    path = Path(json.loads(exchanged(capsys, *words, "--json").out)["file"])
+    path.write_text(json.dumps({size: dict(TILES) for size in ("8", "16", "32")}))
+    assert exchanged(capsys, *words).err == "replaced: a table of 3 rows; no longer there: 8, 32\n"
+    path.write_text("{}")
+    assert main(["exchange", *words]) == 4
+    assert path.read_text() == "{}"
+
+
 WORK = """
 from triton_ops import operation
 
