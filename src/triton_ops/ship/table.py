@@ -100,12 +100,20 @@ class Table:
 
     @classmethod
     def of_lockfile(
-        cls, lock: Lockfile, kernel: str, device: str | None, names: Names, facts: Mapping[str, Any]
+        cls,
+        lock: Lockfile,
+        kernel: str,
+        device: str | None,
+        names: Names,
+        facts: Mapping[str, Any],
+        tables: Mapping[str, Mapping[str, Any]],
     ) -> Table:
         """The entries of a kernel on a device as a table. The device's name is a fact, unless it is given.
 
-        The device goes by its alias; it is None where all entries of the kernel are of one. SettingsError: there is no
-        such entry, there are entries of several devices, one without an extent of `names`, or two for one row.
+        The device goes by its alias; it is None where all entries of the kernel are of one. `tables` has the facts of
+        those which entries were imported from, by the entries' source: facts that are not given are taken from there.
+        SettingsError: there is no such entry, there are entries of several devices or tables, one without an extent of
+        `names`, or two for one row.
         """
         entries = [e for e in lock.entries if e.kernel == kernel and device in (None, e.device)]
         if not entries:
@@ -118,13 +126,14 @@ class Table:
                 f"the entries of {kernel} are of the devices: {', '.join(sorted(aliases))}", hint="--device-alias NAME"
             )
         name = next(each.name for each in lock.devices if each.alias in aliases)
+        entries, imported = _of_one_table(entries, facts, tables)
         rows = tuple(_row(entry, names) for entry in entries)
         if len({row.at for row in rows}) < len(rows):
             raise SettingsError(
                 f"several entries of {kernel} are for one row of {', '.join(names.rows) or 'no extents'}",
                 hint="name more extents: --row M --row N",
             )
-        return cls({"device_name": name, "kernel_name": kernel.rpartition(":")[2], **facts}, rows)
+        return cls({"device_name": name, "kernel_name": kernel.rpartition(":")[2], **imported, **facts}, rows)
 
     @classmethod
     def of_run(cls, path: Path, names: Names, facts: Mapping[str, Any]) -> Table:
@@ -202,6 +211,14 @@ class Format(Protocol):
         What is not understood is among the table's remarks.
         """
         ...
+
+    def named(self, path: Path) -> Mapping[str, Any]:  # noqa: ARG002
+        """The facts in the name of a file and of its folder; CacheError if it has one that the format has not."""
+        return {}
+
+    def doubt(self, facts: Mapping[str, Any]) -> str:  # noqa: ARG002
+        """A fact of a table that the engine may have otherwise, as a sentence; empty for none."""
+        return ""
 
     def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
         """The files of a table, in the order in which the engine looks for them."""
@@ -309,6 +326,22 @@ class Names:
         return Config({back.get(name, name): value for name, value in config.items()})
 
 
+def _of_one_table(
+    entries: list[LockEntry], facts: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]
+) -> tuple[list[LockEntry], Mapping[str, Any]]:
+    """The entries of one table, with its facts; those that were not imported belong to any.
+
+    SettingsError: the entries are of several tables that have the numbers and flags among the facts.
+    """
+    known = {entry.origin.source: tables[entry.origin.source] for entry in entries if entry.origin.source in tables}
+    numbers = {name: value for name, value in facts.items() if isinstance(value, int)} if len(known) > 1 else {}
+    others = {s for s, table in known.items() for name in numbers if (table.get(name) or False) != numbers[name]}
+    chosen = sorted(known.keys() - others)
+    if len(chosen) > 1:
+        raise SettingsError(f"the entries are of several tables: {', '.join(chosen)}", hint="--set E=8")
+    return [entry for entry in entries if entry.origin.source not in others], known[chosen[0]] if chosen else {}
+
+
 def _row(entry: LockEntry, names: Names) -> TableRow:
     words = {name: value for name, value in entry.problem.items() if isinstance(value, (str, bool))}
     extents = {**Mapper.extents_of(entry.problem), **words}
@@ -327,15 +360,15 @@ def _device(table: Table) -> LockedDevice:
     if not name:
         raise SettingsError("the table names no device", hint='--set "device_name=NVIDIA H200"')
     words = str(name).replace("_", " ")
-    kind = table.facts.get("kind") or _kind(words)
+    kind = table.facts.get("kind") or kind_called(words)
     if kind is None:
         raise SettingsError(f"nothing says of what kind {words} is", hint="--set kind=cuda, or hip, xpu, cpu")
     return LockedDevice(alias=str(name).lower().replace("_", "-").replace(" ", "-"), kind=kind, name=words)
 
 
-def _kind(name: str) -> str | None:
+def kind_called(name: str) -> str | None:
     """The kind of a device by the words of its name, first those of processors, whose vendors make GPUs too."""
     words = set(re.findall(r"[a-z]+", name.lower()))
-    vendor = DeviceSpec.vendor_of_name(name)
+    vendor = DeviceSpec.vendor_of_name(name.replace("_", " "))
     other = next((kind for kind, brands in _OTHER_KINDS.items() if words & brands), None)
     return vendor.kind if vendor and other != "cpu" else other
