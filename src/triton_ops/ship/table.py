@@ -21,34 +21,12 @@ OPTIONS = {"num_warps": 4, "num_ctas": 1, "num_stages": 3, "maxnreg": None, "pre
 """The fields of a `triton.Config` beside its tunables, with their defaults in Triton 3.6 to 3.9."""
 
 
-def flat(content: Any) -> Any:
-    """Such an object as one mapping, without options that are null and one thread block per cluster; else as it is."""
-    if not isinstance(content, Mapping) or not isinstance(content.get("kwargs"), Mapping):
-        return content
-    options = {name: content[name] for name in OPTIONS if content.get(name) is not None}
-    if options.get("num_ctas") == OPTIONS["num_ctas"]:
-        del options["num_ctas"]
-    return {**content["kwargs"], **options}
-
-
-def nested(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config as such an object."""
-    options = {name: config.get(name, default) for name, default in OPTIONS.items()}
-    return {"kwargs": {name: value for name, value in config.items() if name not in OPTIONS}, **options}
-
-
-def triton_key(at: Sequence[Any]) -> tuple[Any, ...]:
-    """A row's values as Triton's key has them: dtypes as `torch.bfloat16`."""
-    return tuple(f"torch.{value}" if isinstance(value, str) and value in ITEM_BYTES else value for value in at)
-
-
 _LARGEST_BYTES = 64 << 20
-_LONGEST_MS = 1e12  # 30 years
-_SHOWN = 60
 _OTHER_KINDS = {
-    "cuda": {"tesla", "titan", "quadro", "rtx"}, "xpu": {"intel", "arc"}, "npu": {"ascend"}, "musa": {"mtt"},
-    "cpu": {"cpu", "xeon", "epyc"},
+    "cpu": {"cpu", "xeon", "epyc"}, "cuda": {"tesla", "titan", "quadro", "rtx"}, "xpu": {"intel", "arc"},
+    "npu": {"ascend"}, "musa": {"mtt"},
 }  # fmt: skip
+_LAST = (math.inf,)
 _NOT_FINITE = re.compile(rb"-?\bInfinity\b|\bNaN\b")
 
 
@@ -60,8 +38,9 @@ class TableRow:
     config: Config
     _: KW_ONLY
     median_ms: float | None = None  # None if the table has none
-    cost: float | None = None  # by which configs of one row are compared, less is better; None is the median
-    failure: str = ""  # in the words of `Status`; empty if it did not fail
+    cost: tuple[float, ...] = ()  # by which the configs of one row are compared, the least is best; empty is the median
+    failure: str = ""  # in the words of `Status`, or why it has no cost; empty if it did not fail
+    filed: str = ""  # under which name the engine finds it, where that is not made of `at` each time
 
     def launches_as(self, entry: Mapping[str, Any] | None) -> bool:
         """True if a config that was looked up launches as the row's does: equal, save for options left to Triton."""
@@ -92,9 +71,8 @@ class Table:
         rows: dict[str, TableRow] = {}
         for row in self.rows:
             name = json.dumps(row.at)
-            if row.failure or (self.tried and _cost(row) == math.inf):
-                continue
-            if name not in rows or _cost(row) < _cost(rows[name]):
+            usable = not row.failure and (not self.tried or bool(_cost(row)))
+            if usable and (name not in rows or (_cost(row) or _LAST) < (_cost(rows[name]) or _LAST)):
                 rows[name] = row
         return tuple(rows.values())
 
@@ -268,13 +246,6 @@ def write_object(folder: Path, place: str, content: Mapping[str, Any]) -> Path:
     return path
 
 
-def milliseconds_in(value: Any, path: Path) -> float:
-    """A time in decoded JSON; CacheError if it is none."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LONGEST_MS:
-        return float(value)
-    raise CacheError(f"{path} has the time {str(value)[:_SHOWN]}", hint="a time is in milliseconds, 0 or more")
-
-
 def config_in(value: Any, path: Path) -> Config:
     """A config in decoded JSON; CacheError if it is none."""
     try:
@@ -287,9 +258,8 @@ def _item(value: Any) -> str:
     return str(value).removeprefix("torch.")
 
 
-def _cost(row: TableRow) -> float:
-    cost = row.median_ms if row.cost is None else row.cost
-    return math.inf if cost is None else cost
+def _cost(row: TableRow) -> tuple[float, ...]:
+    return row.cost if row.cost or row.median_ms is None else (row.median_ms,)
 
 
 @dataclass(frozen=True)
@@ -327,15 +297,15 @@ def _device(table: Table) -> LockedDevice:
     if not name:
         raise SettingsError("the table names no device", hint='--set "device_name=NVIDIA H200"')
     words = str(name).replace("_", " ")
-    kind = table.facts.get("kind") or _kind(words)
+    kind = table.facts.get("kind") or kind_of(words)
     if kind is None:
         raise SettingsError(f"nothing says of what kind {words} is", hint="--set kind=cuda, or hip, xpu, cpu")
     return LockedDevice(alias=str(name).lower().replace("_", "-").replace(" ", "-"), kind=kind, name=words)
 
 
-def _kind(name: str) -> str | None:
+def kind_of(name: str) -> str | None:
     """The kind of a device by the words of its name, first those of processors, whose vendors make GPUs too."""
     words = set(re.findall(r"[a-z]+", name.lower()))
-    vendor = DeviceSpec.vendor_of_name(name)
+    vendor = DeviceSpec.vendor_of_name(" ".join(words))
     other = next((kind for kind, brands in _OTHER_KINDS.items() if words & brands), None)
     return vendor.kind if vendor and other != "cpu" else other

@@ -12,8 +12,9 @@ from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
 from triton_ops.records.lock_entry import LockedTiming as Measured
 from triton_ops.ship.formats import FORMATS, format_named
-from triton_ops.ship.table import Table, flat, nested
+from triton_ops.ship.table import Table
 from triton_ops.ship.table import TableRow as Row
+from triton_ops.ship.tuner_files import flat, nested
 from triton_ops.space import Config
 
 TILES = Config(BLOCK_SIZE_M=16, BLOCK_SIZE_N=64, BLOCK_SIZE_K=128, GROUP_SIZE_M=1, num_warps=4, num_stages=3)
@@ -32,7 +33,7 @@ PLACES = {  # names of files that the projects have in their repositories, or wo
     "vllm-moe": "E=256,N=128,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json",
     "vllm-mamba": "headdim=64,dstate=128,device_name=AMD_Instinct_MI300X,cache_dtype=float32.json",
     "sglang-moe": "configs/triton_3_2_0/E=256,N=128,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json",
-    "fla": "NVIDIA_H100_80GB_HBM3__test_/chunk_fwd_kernel_o.json",
+    "fla": "chunk_fwd_kernel_o.json",
     "triton-cache": "abc/add.autotune.json",
     "t4": "results.json",
 }
