@@ -39,11 +39,13 @@ def export_command(
         raise SettingsError("export takes either --kernel or --run", hint="triton-ops exchange export --help")
     form = format_named(format_name)
     values, names = _facts(form, facts), _names(form, row, rename)
-    table = (
-        Table.of_lockfile(Lockfile.read(lockfile), kernel, device_alias, names, values)
-        if kernel is not None
-        else Table.of_run(run or Path(), names, values)
-    )
+    if kernel is not None:
+        lock, prefix = Lockfile.read(lockfile), f"{format_name}: "
+        sources = {entry.origin.source for entry in lock.entries if entry.origin.source.startswith(prefix)}
+        tables = {source: form.named(Path(source.removeprefix(prefix))) for source in sources}
+        table = Table.of_lockfile(lock, kernel, device_alias, names, values, tables)
+    else:
+        table = Table.of_run(run or Path(), names, values)
     best = table.best()
     if not best:
         raise SettingsError(f"no config of {run} has a time", hint="export a run in which one was right")
@@ -51,8 +53,11 @@ def export_command(
     for each in best:
         answer = form.look_up(folder, table.facts, each.at)
         if answer is None or not each.launches_as(answer[1].config):
-            said = f"{path} is written, and the engine would not find {each.name} in it"
+            instead = f": it takes ({answer[1].config}) of {answer[0]}" if answer else ""
+            said = f"{path} is written, and the engine would not find {each.name} in it{instead}"
             raise CacheError(said, hint="check the facts")
+    if "device_name" not in values and (doubt := form.doubt(table.facts)):
+        tell(doubt)
     data = {"file": str(path), "rows": len(best), "facts": dict(table.facts)}
     return Facts("exported table", data).lines(f"{len(best)} rows to {path}, each found by the engine's own rule")
 

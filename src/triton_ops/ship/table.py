@@ -78,12 +78,20 @@ class Table:
 
     @classmethod
     def of_lockfile(
-        cls, lock: Lockfile, kernel: str, device: str | None, names: Names, facts: Mapping[str, Any]
+        cls,
+        lock: Lockfile,
+        kernel: str,
+        device: str | None,
+        names: Names,
+        facts: Mapping[str, Any],
+        tables: Mapping[str, Mapping[str, Any]],
     ) -> Table:
         """The entries of a kernel on a device as a table. The device's name is a fact, unless it is given.
 
-        The device goes by its alias; it is None where all entries of the kernel are of one. SettingsError: there is no
-        such entry, there are entries of several devices, one without an extent of `names`, or two for one row.
+        The device goes by its alias; it is None where all entries of the kernel are of one. `tables` has the facts of
+        those which entries were imported from, by the entries' source: facts that are not given are taken from there.
+        SettingsError: there is no such entry, there are entries of several devices or tables, one without an extent of
+        `names`, or two for one row.
         """
         entries = [e for e in lock.entries if e.kernel == kernel and device in (None, e.device)]
         if not entries:
@@ -96,13 +104,14 @@ class Table:
                 f"the entries of {kernel} are of the devices: {', '.join(sorted(aliases))}", hint="--device-alias NAME"
             )
         name = next(each.name for each in lock.devices if each.alias in aliases)
+        entries, imported = _of_one_table(entries, facts, tables)
         rows = tuple(_row(entry, names) for entry in entries)
         if len({row.at for row in rows}) < len(rows):
             raise SettingsError(
                 f"several entries of {kernel} are for one row of {', '.join(names.rows) or 'no extents'}",
                 hint="name more extents: --row M --row N",
             )
-        return cls({"device_name": name, "kernel_name": kernel.rpartition(":")[2], **facts}, rows)
+        return cls({"kernel_name": kernel.rpartition(":")[2], **imported, "device_name": name, **facts}, rows)
 
     @classmethod
     def of_run(cls, path: Path, names: Names, facts: Mapping[str, Any]) -> Table:
@@ -135,6 +144,10 @@ class Table:
         if any(len(row.at) != count == len(at) for row, at in zip(rows, bare, strict=True)):
             dtypes = dict.fromkeys(_item(value) for row in rows for value in row.at if _item(value) in ITEM_BYTES)
             remarks.append(f"left out: the dtypes in the keys, {', '.join(dtypes)}")
+            if len({*map(json.dumps, bare)}) < len({json.dumps(row.at) for row in rows}):
+                raise SettingsError(
+                    f"rows differ in dtypes alone: {', '.join(dtypes)}", hint="name the dtypes: --row x"
+                )
             rows = tuple(replace(row, at=at) for row, at in zip(rows, bare, strict=True))
         return replace(self, rows=rows, remarks=tuple(remarks))
 
@@ -158,9 +171,6 @@ class Table:
             problem = {**dict(zip(names.rows, row.at, strict=True)), **arguments}
             config = names.inwards(row.config)
             entries.append(LockEntry.imported(kernel, device.alias, problem, config, row.median_ms, source))
-        labels = [entry.label for entry in entries]
-        if twice := next((label for label in labels if labels.count(label) > 1), None):
-            raise SettingsError(f"several rows are for {twice}", hint="name what tells them apart: --row EXTENT")
         return Lockfile((device,), tuple((plan or LockPlan()).with_ranges(entries)))
 
 
@@ -180,6 +190,14 @@ class Format(Protocol):
         What is not understood is among the table's remarks.
         """
         ...
+
+    def named(self, path: Path) -> Mapping[str, Any]:  # noqa: ARG002
+        """The facts in the name of a file and of its folder; CacheError if it has one that the format has not."""
+        return {}
+
+    def doubt(self, facts: Mapping[str, Any]) -> str:  # noqa: ARG002
+        """A fact of a table that the engine may have otherwise, as a sentence; empty for none."""
+        return ""
 
     def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
         """The files of a table, in the order in which the engine looks for them."""
@@ -233,11 +251,10 @@ def read_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def write_object(folder: Path, place: str, content: Mapping[str, Any]) -> Path:
-    """Write a JSON object, indented, to a place below a folder, which is made of facts, and return the path."""
-    path = folder / place
-    if Path(place).is_absolute() or ".." in Path(place).parts:
-        raise SettingsError(f"the table would be written to {place}", hint="correct the facts that name it: --set")
+def write_object(folder: Path, path: Path, content: Mapping[str, Any]) -> Path:
+    """Write a JSON object, indented, to a path below a folder, which is made of facts, and return the path."""
+    if not path.is_relative_to(folder) or ".." in path.relative_to(folder).parts:
+        raise SettingsError(f"the table would be written to {path}", hint="correct the facts that name it: --set")
     try:
         Folder(path.parent).ensure()
         NamedFile(path).write(json.dumps(content, indent=4) + "\n")
@@ -279,6 +296,22 @@ class Names:
         return Config({back.get(name, name): value for name, value in config.items()})
 
 
+def _of_one_table(
+    entries: list[LockEntry], facts: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]
+) -> tuple[list[LockEntry], Mapping[str, Any]]:
+    """The entries of one table, with its facts; those that were not imported belong to any.
+
+    SettingsError: the entries are of several tables that have the numbers and flags among the facts.
+    """
+    known = {entry.origin.source: tables[entry.origin.source] for entry in entries if entry.origin.source in tables}
+    numbers = {name: value for name, value in facts.items() if isinstance(value, int)} if len(known) > 1 else {}
+    others = {s for s, table in known.items() for name in numbers if (table.get(name) or False) != numbers[name]}
+    chosen = sorted(known.keys() - others)
+    if len(chosen) > 1:
+        raise SettingsError(f"the entries are of several tables: {', '.join(chosen)}", hint="--set E=8")
+    return [entry for entry in entries if entry.origin.source not in others], known[chosen[0]] if chosen else {}
+
+
 def _row(entry: LockEntry, names: Names) -> TableRow:
     words = {name: value for name, value in entry.problem.items() if isinstance(value, (str, bool))}
     extents = {**Mapper.extents_of(entry.problem), **words}
@@ -297,13 +330,13 @@ def _device(table: Table) -> LockedDevice:
     if not name:
         raise SettingsError("the table names no device", hint='--set "device_name=NVIDIA H200"')
     words = str(name).replace("_", " ")
-    kind = table.facts.get("kind") or kind_of(words)
+    kind = table.facts.get("kind") or kind_called(words)
     if kind is None:
         raise SettingsError(f"nothing says of what kind {words} is", hint="--set kind=cuda, or hip, xpu, cpu")
     return LockedDevice(alias=str(name).lower().replace("_", "-").replace(" ", "-"), kind=kind, name=words)
 
 
-def kind_of(name: str) -> str | None:
+def kind_called(name: str) -> str | None:
     """The kind of a device by the words of its name, first those of processors, whose vendors make GPUs too."""
     words = set(re.findall(r"[a-z]+", name.lower()))
     vendor = DeviceSpec.vendor_of_name(" ".join(words))

@@ -42,7 +42,7 @@ from triton_ops.ship.table import (
     Table,
     TableRow,
     config_in,
-    kind_of,
+    kind_called,
     needed,
     read_object,
     write_object,
@@ -112,7 +112,10 @@ class T4Results(Format):
             "metadata": {"timeunit": "milliseconds"},
             "results": [_t4_result(row) for row in table.rows],
         }
-        return write_object(folder, str(table.facts.get("file", "results.json")), content)
+        (path,) = self.places(folder, table.facts)
+        if path.suffix == ".gz":
+            raise SettingsError(f"{path.name} would not be compressed", hint=f"--set file={path.stem}")
+        return write_object(folder, path, content)
 
     def read(self, path: Path) -> Table:
         """Every config of the file, with what its objective costs; see `Format`."""
@@ -125,7 +128,11 @@ class T4Results(Format):
         words = Counter(row.failure for row in rows if row.failure and row.failure not in set(Status))
         remarks = [f"{count} results ended as {word!r}, which T4 has not" for word, count in words.items()]
         rows, unclear = _with_costs(rows, results, str(unit or ""))
-        return Table({"file": path.name}, tuple(rows), tried=True, remarks=(*remarks, *unclear))
+        return Table(self.named(path), tuple(rows), tried=True, remarks=(*remarks, *unclear))
+
+    def named(self, path: Path) -> dict[str, Any]:
+        """The name of the file as it is when it is not compressed; see `Format`."""
+        return {"file": path.name.removesuffix(".gz")}
 
     def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
         """The one file; see `Format`."""
@@ -251,7 +258,7 @@ class TritonCache(Format):
             ],
         }
         (path,) = self.places(folder, table.facts)
-        return write_object(folder, str(path.relative_to(folder)), content)
+        return write_object(folder, path, content)
 
     def read(self, path: Path) -> Table:
         """The configs of one key with their times; see `Format`."""
@@ -259,11 +266,14 @@ class TritonCache(Format):
         timings, key = content.get("configs_timings"), content.get("key")
         if not path.name.endswith(_ENDING) or not isinstance(timings, list) or not isinstance(key, list):
             raise CacheError(f"{path} is no file of Triton's cache of autotuning", hint=f"its name ends in {_ENDING}")
-        facts = {"kernel_name": path.name.removesuffix(_ENDING), "folder": path.parent.name}
         rows = tuple(_triton_row(_tuples(key), pair, path) for pair in timings)
         count = sum(row.failure == _UNMEASURED for row in rows)
         remarks = (f"{count} of {len(rows)} configs have no usable time",) if count else ()
-        return Table(facts, rows, tried=True, remarks=remarks)
+        return Table(self.named(path), rows, tried=True, remarks=remarks)
+
+    def named(self, path: Path) -> dict[str, Any]:
+        """The kernel, and the folder that Triton has made; see `Format`."""
+        return {"kernel_name": path.name.removesuffix(_ENDING), "folder": path.parent.name}
 
     def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
         """The one file of the kernel and key; see `Format`."""
@@ -317,24 +327,20 @@ class FlaTables(Format):
             },
         }
         (path,) = self.places(folder, table.facts)
-        return write_object(folder, str(path.relative_to(folder)), content)
+        return write_object(folder, path, content)
 
     def read(self, path: Path) -> Table:
         """The table; the default config has an empty `at`; see `Format`."""
         content = read_object(path)
-        facts = {
-            "kernel_name": content.get("kernel_name") or path.stem,
-            "triton_version": content.get("triton_version"),
-        }
-        if kind_of(path.parent.name):  # else it is a folder that somebody named
-            facts["device_name"] = path.parent.name
+        facts = {**self.named(path), "triton_version": content.get("triton_version")}
         entries, default = content.get("autotune_entries"), content.get("default_config")
         if entries is None and default is None:  # an earlier version's, with its one config
-            fields = {name: value for name, value in content.items() if name not in facts}
+            fields = {name: value for name, value in content.items() if name not in self.facts}
             return Table(facts, (TableRow((), _config(fields, path)),))
-        if not isinstance(entries or {}, dict):
+        entries = {} if entries is None else entries
+        if not isinstance(entries, dict):
             raise CacheError(f"{path} has no autotune_entries by their MD5", hint="the engine reads no others")
-        rows = {name: _fla_row(name, entry, path) for name, entry in (entries or {}).items()}
+        rows = {name: _fla_row(name, entry, path) for name, entry in entries.items()}
         if default is not None:
             rows[_DEFAULT] = TableRow((), _config(default, path), filed=_DEFAULT)
         keyed = tuple(row for row in rows.values() if row is not None)
@@ -345,6 +351,11 @@ class FlaTables(Format):
             "are not under their key's MD5": sum(row.filed not in (_DEFAULT, _fla_digest(row.at)) for row in keyed),
         }
         return Table(facts, keyed, remarks=tuple(f"{count} entries {what}" for what, count in counts.items() if count))
+
+    def named(self, path: Path) -> dict[str, Any]:
+        """The kernel, and the device where the folder's name is one of a device; see `Format`."""
+        device = {"device_name": path.parent.name} if kind_called(path.parent.name) else {}
+        return {"kernel_name": path.stem, **device}
 
     def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
         """The one file of the kernel, with the GPU's folder only in the engine's own package; see `Format`."""
