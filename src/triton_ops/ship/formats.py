@@ -14,8 +14,8 @@ Facts used, of SGLang 0.5.23: only blanks of the device's name are underlines, a
 sizes only. Experts: `configs/triton_X_Y_Z/E=…,N=…,device_name=…[,dtype=…][,block_shape=[n, k]][,per_channel_quant=True]
 [_down].json` below `SGLANG_MOE_CONFIG_DIR`, which takes the package's place; where the version of Triton has no table,
 that of the newest one is taken, and in place of a missing `_down`, which is for the second product, the other one.
-Linear layers, in the package alone: `N=…,K=…,device_name=…,dtype=fp8_w8a8,block_shape=[n, k].json`, `int8_w8a8` too,
-and `dtype=fp8_w8a8_channelwise` without a block; a size whose config is null is left to another kernel.
+Linear layers, in the package alone: `N=…,K=…,device_name=…,dtype=fp8_w8a8,block_shape=[n, k].json`, of `int8_w8a8`
+too, and `dtype=fp8_w8a8_channelwise` without a block; a size whose config is null is left to another kernel.
 """
 
 from __future__ import annotations
@@ -150,9 +150,11 @@ class ByBatch(Format):
         if "=" not in name:
             return {}
         pieces = [piece.partition("=") for piece in _BETWEEN.split(name.removesuffix(f"_{_DOWN}"))]
-        facts: dict[str, Any] = {key: int(text) if _SIZE.fullmatch(text) else text for key, _, text in pieces}
-        if name.endswith(f"_{_DOWN}"):
-            facts[_DOWN] = True
+        facts: dict[str, Any] = {
+            key: int(text) if _SIZE.fullmatch(text) else text == "True" or text for key, _, text in pieces
+        }
+        if _DOWN in self.facts or name.endswith(f"_{_DOWN}"):
+            facts[_DOWN] = name.endswith(f"_{_DOWN}")
         if unknown := [key for key in facts if key not in self.facts]:
             raise CacheError(
                 f"{path} is no table of this format, whose names have no {', '.join(unknown)}",
@@ -173,9 +175,7 @@ class ByBatch(Format):
         """The names that vLLM itself has for AMD's devices; see `Format`."""
         if self.engine != "vLLM" or kind_called(str(facts.get("device_name"))) != "hip":
             return ""
-        return (
-            f"vLLM may have another name for {facts['device_name']}, as for other AMD devices: --set device_name=NAME"
-        )
+        return f"vLLM names some AMD devices itself: is it {facts['device_name']} there? (--set device_name=NAME)"
 
     def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> tuple[Path, TableRow] | None:
         """See `Format`; the second product of experts has BLOCK_SIZE_M of the first, since both share one sorting."""

@@ -111,7 +111,7 @@ class Table:
                 f"several entries of {kernel} are for one row of {', '.join(names.rows) or 'no extents'}",
                 hint="name more extents: --row M --row N",
             )
-        return cls({"kernel_name": kernel.rpartition(":")[2], **imported, "device_name": name, **facts}, rows)
+        return cls({"device_name": name, "kernel_name": kernel.rpartition(":")[2], **imported, **facts}, rows)
 
     @classmethod
     def of_run(cls, path: Path, names: Names, facts: Mapping[str, Any]) -> Table:

@@ -146,5 +146,4 @@ def test_every_table_that_an_engine_ships_is_found_by_it_after_a_round_trip(
             theirs = found(way, facts, device, there, monkeypatch)
             mine = found(way, facts, device, folder, monkeypatch)
             assert mine == {size: config for size, config in theirs.items() if config}, path  # null: another kernel's
-    record_property("tables", {reason or "found": count for reason, count in counts.items()})
-    assert counts[""] > 0
+    sys.stdout.write(f"{way}: {counts.pop('')} found, others {counts}\n")  # shown with -rP

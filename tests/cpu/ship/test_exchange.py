@@ -132,12 +132,8 @@ def test_sglangs_second_product_has_tables_of_its_own_and_rows_as_high_as_the_fi
     path = sglang.write(Table(down, (row((1,), 64),)), tmp_path)
     assert path.name == first.name.replace(".json", "_down.json")
     assert path.name.endswith("block_shape=[128, 128],per_channel_quant=True_down.json")
-    assert sglang.read(path).facts == {
-        **facts,
-        "block_shape": "[128, 128]",
-        "per_channel_quant": "True",
-        "down": True,
-    } | {"device_name": "NVIDIA_H200"}
+    told = {"device_name": "NVIDIA_H200", "per_channel_quant": True, "down": True}
+    assert sglang.read(path).facts == {**facts, **told}
     assert sglang.look_up(tmp_path, facts, (1,)) == (first, row((1,), 16))
     assert sglang.look_up(tmp_path, down, (1,)) == (path, row((1,), 16))
 
@@ -254,6 +250,67 @@ def test_a_lockfile_goes_to_vllm_and_back(tmp_path, capsys, monkeypatch):
     assert [(each.low, each.high) for entry in back.entries for each in entry.ranges] == [(8, 64), (65, 512)]
     assert back.devices[0].why_not({"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132}) is None
     assert back.entries[0].origin.source == "vllm-moe: E=8,N=7168,device_name=NVIDIA_H200.json"
+
+
+def exchanged(capsys, *words):
+    """What a command of exchange prints, and what it tells."""
+    assert main(["exchange", *words]) == 0
+    return capsys.readouterr()
+
+
+def test_tables_of_one_kernel_go_through_one_lockfile_and_what_their_names_say_is_not_typed_again(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    sglang, written = FORMATS["sglang-moe"], {}
+    for experts, down in ((8, False), (8, True), (16, False)):
+        facts = {**FACTS["sglang-moe"], "E": experts, "down": down}
+        written[experts, down] = sglang.write(Table(facts, (row((1,), experts),)), tmp_path / "theirs")
+        arguments = ("--argument", "E", "--argument", "down")
+        said = exchanged(capsys, "import", "sglang-moe", str(written[experts, down]), "--kernel", "moe", *arguments)
+        assert "1 rows read, 1 added" in said.out
+    words = ["export", "sglang-moe", "mine", "--kernel", "moe", "--set", "triton_version=3.2.0"]
+    assert main(["exchange", *words, "--set", "E=8"]) == 2
+    assert "the entries are of several tables: sglang-moe: E=8,N=128," in capsys.readouterr().err
+    for (experts, down), path in written.items():
+        exchanged(capsys, *words, "--set", f"E={experts}", "--set", f"down={str(down).lower()}")
+        mine = tmp_path / "mine" / path.relative_to(tmp_path / "theirs")
+        assert json.loads(mine.read_text()) == json.loads(path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        ("Radeon_8060S_Graphics", {"kind": "hip", "name": "Radeon 8060S Graphics", "arch": "gfx1151", "units": 40}),
+        ("AMD_Instinct_MI250X_MI250", {"kind": "hip", "name": "AMD Instinct MI250X/MI250", "arch": "gfx90a"}),
+        ("Intel(R)_Arc(TM)_Pro_B70_Graphics", {"kind": "xpu", "name": "Intel(R) Arc(TM) Pro B70 Graphics"}),
+        ("NVIDIA_A100-SXM4-80GB", {"kind": "cuda", "name": "NVIDIA A100-SXM4-80GB", "arch": "sm_80", "units": 108}),
+    ],
+)
+def test_an_imported_table_answers_on_the_device_that_its_name_is_of(name, device, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path(f"E=8,N=768,device_name={name},dtype=int4_w4a16.json").write_text(json.dumps({"1": dict(TILES)}))
+    (path,) = Path().glob("E=*.json")
+    exchanged(capsys, "import", "vllm-moe", str(path), "--kernel", "moe")
+    (locked_device,) = Lockfile.read("triton-ops.lock.json").devices
+    assert locked_device.why_not(device) is None
+    assert exchanged(capsys, "export", "vllm-moe", "tables", "--kernel", "moe").err == ""
+    assert json.loads((tmp_path / "tables" / path.name).read_text()) == {"1": dict(TILES)}
+    told = exchanged(capsys, "export", "vllm-linear", "tables", "--kernel", "moe", "--set", "N=8", "--set", "K=8",
+                     "--set", "dtype=fp8_w8a8", "--set", "block_shape=128,128").err  # fmt: skip
+    assert ("vLLM names some AMD devices itself" in told) == (device["kind"] == "hip")
+
+
+def test_an_export_says_which_rows_of_the_table_that_was_there_are_gone(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    locked("triton-ops.lock.json", 16)
+    words = ["export", "vllm-moe", "tables", "--kernel", "moe", *RENAMED, *SHAPE]
+    path = Path(json.loads(exchanged(capsys, *words, "--json").out)["file"])
+    path.write_text(json.dumps({size: dict(TILES) for size in ("8", "16", "32")}))
+    assert exchanged(capsys, *words).err == "replaced: a table of 3 rows; no longer there: 8, 32\n"
+    path.write_text("{}")
+    assert main(["exchange", *words]) == 4
+    assert path.read_text() == "{}"
 
 
 WORK = """
