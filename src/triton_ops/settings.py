@@ -53,6 +53,7 @@ _OPTIONS = ("PTXAS_OPTIONS", "TRITON_DEBUG", "TRITON_INSTRUMENTATION_MODE", "TRI
 ON_MISS = ("tune", "default", "error", "queue")
 RANKS = ("agree", "off")
 EFFORTS = ("quick", "full", "exhaustive")
+HELP_OF_CACHE_DIR = "Folder of records; default TRITON_OPS_CACHE_DIR."
 
 
 def misspelt() -> dict[str, str]:

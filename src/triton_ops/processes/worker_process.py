@@ -126,13 +126,8 @@ class WorkerProcess:
     """
 
     def __init__(
-        self,
-        imports: Sequence[str] = (),
-        device: str = "",
-        *,
-        program: str,
-        changes: Mapping[str, str] = _NOTHING,
-    ) -> None:
+        self, imports: Sequence[str] = (), device: str = "", *, program: str, changes: Mapping[str, str] = _NOTHING,
+    ) -> None:  # fmt: skip
         self._family, self._temporary = new_mark(), TemporaryFolder()
         try:
             with contextlib.ExitStack() as undo:

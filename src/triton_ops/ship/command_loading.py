@@ -18,12 +18,12 @@ from triton_ops.kernels import TypedTarget
 from triton_ops.kernels import names as kernel_names
 from triton_ops.many import ListedTune
 from triton_ops.records import Lockfile, Misses
-from triton_ops.request import module_at
+from triton_ops.request import TuneOptions, module_at
 from triton_ops.ship.from_misses import MissOutcome, tune_misses
 from triton_ops.ship.targets import Targets, as_target, is_declared
 from triton_ops.ship.verification import Verdict, verify
 from triton_ops.space import Config
-from triton_ops.terminal import Device, ExitCode, Facts, folder_of, only_data_on_stdout, option, stderr
+from triton_ops.terminal import Device, ExitCode, Facts, folder_of, only_data_on_stdout, option, stderr, with_options
 from triton_ops.tuner import ProgressBar
 
 _VERDICT_HEADER = ("outcome", "kernel", "problem", "device", "config")
@@ -54,6 +54,7 @@ def load_kernels(texts: Iterable[str]) -> dict[str, Any]:
     return objects
 
 
+@with_options(TuneOptions, "seed")
 def verify_command(
     lockfile: Annotated[Path, typer.Argument(metavar="LOCKFILE", help="The lockfile.")] = Path(Lockfile.DEFAULT_NAME),
     kernels: Annotated[
@@ -67,7 +68,8 @@ def verify_command(
     most_neighbours: Annotated[int, option("--neighbours", "Neighbours that are measured beside each entry.", "N")] = 8,
     held_out: Annotated[int, option("--held-out", "Measure at N further values of each range, too.", "N")] = 0,
     device: Device = None,
-    seed: Annotated[int, option("--seed", "Of the order and the inputs.", "N")] = 0,
+    *,
+    options: TuneOptions,
 ) -> Facts:
     """Check every entry of LOCKFILE, and measure it against the default and its neighbours; exit 5 if one fails."""
     if most_neighbours < 0:
@@ -83,7 +85,7 @@ def verify_command(
         verdicts = list(
             verify(
                 lock, targets, spec, device=device, kernel=kernel, most_neighbours=most_neighbours, held_out=held_out,
-                seed=seed, listener=ProgressBar(stderr()),
+                seed=options.seed, listener=ProgressBar(stderr()),
             )
         )  # fmt: skip
     if kernel is not None and not verdicts:

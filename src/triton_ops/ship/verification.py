@@ -31,7 +31,7 @@ from triton_ops.ship.preparing import checked, compiled
 from triton_ops.ship.targets import Targets, made_on
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Listener, RequestedTune
-from triton_ops.values import Mapper, Problem, TensorSpec, Trial, TuningResult
+from triton_ops.values import Mapper, Problem, TensorSpec, TuningResult
 
 _FRACTIONS = ("float", "bfloat", "complex")
 
@@ -245,11 +245,6 @@ def _judge(entry: LockEntry, result: TuningResult) -> Verdict:
         return Verdict(entry=entry, outcome="ok", result=result, regret=0.0)
     default = result.default
     what = "the default" if default is not None and rival.config == default.config else f"({rival.config})"
-    slower = _slower(own, rival)
+    slower = (own.over(rival) or 1.0) - 1.0
     reason = f"{what} is faster by {slower:.1%}: {rival.median_ms:.4g} ms against {own.median_ms:.4g} ms"
     return Verdict(entry=entry, outcome="slower", reason=reason, result=result, regret=slower)
-
-
-def _slower(own: Trial, rival: Trial) -> float:
-    """The relative loss of a config by the last comparison; by its relative screening where that left it out."""
-    return own.rank / rival.rank - 1 if own.final is None else own.median_ms / rival.median_ms - 1

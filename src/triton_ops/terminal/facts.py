@@ -49,15 +49,9 @@ class Facts:
         self._parts: list[_Section] = []
 
     def table(
-        self,
-        header: Sequence[str],
-        rows: Sequence[Sequence[str]],
-        right: Collection[str] = (),
-        *,
-        title: str = "",
-        note: str = "",
-        narrow: Callable[[], Facts] | None = None,
-    ) -> Facts:
+        self, header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = (), *, title: str = "",
+        note: str = "", narrow: Callable[[], Facts] | None = None,
+    ) -> Facts:  # fmt: skip
         """Add a table; `right` names columns of numbers, and `narrow` makes what stands for one that does not fit."""
         self._parts.append(_Table(header, rows, right, title, note, narrow))
         return self
