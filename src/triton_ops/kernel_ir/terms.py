@@ -160,6 +160,11 @@ class Terms:
             term = self._terms[key] = Term(name, operands, number, inside)
         return term
 
+    def symbols(self, name: str, within: Iterable[Term]) -> list[Term]:
+        """The symbols of a name, which have no terms as operands, that some terms are made of."""
+        numbers = frozenset().union(*(term.inside for term in within))
+        return [one for one in self._terms.values() if one.name == name and one.number in numbers]
+
     @property
     def data(self) -> Term:
         """Any data."""

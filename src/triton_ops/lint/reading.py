@@ -229,24 +229,39 @@ class KernelReading:
     def lowered_with(self, extra: frozenset[str], most: int = _MOST_VARIANTS) -> tuple[tuple[Variant, ...], str]:
         """As `lowered`, with these parameters taken as constants too."""
         why, unreadable = "", 0
+        complaints: list[str] = []
         for guess in guesses(self.function, self.source_values, extra):
+            if guess.element != FLOATS[0] and len(complaints) > len(FLOATS) and len({*complaints}) == 1:
+                continue  # other elements changed nothing with the first blocks, nor did these blocks
             variant = self._variant(guess)
             if isinstance(variant, Variant):
                 others = [self._read(one) for one in switches(self.function, guess)][:most]
                 return (variant, *filter(None, others)), ""
             why = why or variant
+            complaints.append(variant)
             unreadable += variant.startswith(_UNREADABLE)
             if unreadable == _MOST_UNREADABLE:
                 break  # other sizes and types change little of what a kernel does
         return (), "; ".join(filter(None, [why, self.failures]))
 
     def _variant(self, guess: Guess) -> Variant | str:
+        key = repr((guess.types, guess.constants))
+        if key not in self._facts:
+            self._facts[key] = self._facts_of(guess)
+        facts = self._facts[key]
+        return facts if isinstance(facts, str) else Variant(guess, facts)
+
+    @cached_property
+    def _facts(self) -> dict[str, KernelFacts | str]:
+        return {}
+
+    def _facts_of(self, guess: Guess) -> KernelFacts | str:
         try:
             text = ttir_of(self.function.function, guess.types, guess.constants, Target.named(READ_FOR))
         except Exception as error:  # noqa: BLE001 - whatever Triton's front end raises
             return f"Triton's front end refuses it: {CandidateError.one_line(error)}"
         try:
-            return Variant(guess, KernelFacts.of(text, self.function.parameters))
+            return KernelFacts.of(text, self.function.parameters)
         except UntoldError as error:
             return f"{_UNREADABLE}: {error}"
 
@@ -312,6 +327,10 @@ class KernelReading:
 
     def checks_divisibility(self) -> bool:
         """Check whether the launching functions, heuristics or the kernel itself ask for a remainder."""
+        return self._checks_divisibility
+
+    @cached_property
+    def _checks_divisibility(self) -> bool:
         callers = [launch.around for launch in self.launches if not isinstance(launch.around, ast.Module)]
         nodes = (node for caller in callers for node in ast.walk(caller))
         tests: list[ast.AST] = [node.test for node in nodes if isinstance(node, (ast.Assert, ast.If, ast.IfExp))]
