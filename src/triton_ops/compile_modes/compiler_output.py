@@ -124,12 +124,12 @@ _PATTERNS = {
     "strides": r"\bstrides: \[",
     "dtypes": r"\bdtypes: (?P<names>torch\..*)$",
     "choice": (
-        r"(?<![\w.])(?P<name>[A-Za-z_][\w:.]*(?:\([^()]*\))?) (?P<time>[\d.]+|inf|nan) ?(?P<unit>ms|[uµn]?s) "
-        r"(?P<share>(?:[\d.]+|inf|nan)%|<[A-Z ]+>)(?:\s(?P<what>.*))?$"
+        r"(?<![\w.])(?P<name>[A-Za-z_][\w:.]*(?:\([^()]*\))?) (?P<time>\d+(?:\.\d+)?|inf|nan) ?(?P<unit>ms|[uµn]?s) "
+        r"(?P<share>(?:\d+(?:\.\d+)?|inf|nan)%|<[A-Z ]+>)(?:\s(?P<what>.*))?$"
     ),
     "end": (
-        r"\b\w+Process AUTOTUNE (?:benchmarking )?takes (?P<bench>[\d.]+) seconds"
-        r"(?: and (?P<compile>[\d.]+) seconds precompiling)?(?: for (?P<count>\d+) choices)?"
+        r"\b\w+Process AUTOTUNE (?:benchmarking )?takes (?P<bench>\d+(?:\.\d+)?) seconds"
+        r"(?: and (?P<compile>\d+(?:\.\d+)?) seconds precompiling)?(?: for (?P<count>\d+) choices)?"
     ),
     "hints": r"\[__perf_hints\]\s?(?:\[[^\]\s]*\]\s?)*(?P<hints_text>.*)$",
     "recordings": r"(?<!Re-)\bRecording function(?=[= ])(?P<recordings_text>)",
@@ -318,16 +318,13 @@ class CompilerLog:
         reader = _LogReader()
         for line in read_lines(lines, _KINDS, _WORDS, "head", ("strides", "dtypes", "choice")):
             reader.read(line)
+        kinds = ("rerecorded", "skipped", "recompiled", "limits", "hints")
         return cls(
             tables=tuple(table.closed() for table in reader.tables),
             recordings=len(reader.events["recordings"]),
-            rerecorded=reader.texts("rerecorded"),
-            skipped=reader.texts("skipped"),
-            recompiled=reader.texts("recompiled"),
-            limits=reader.texts("limits"),
-            hints=reader.texts("hints"),
             lines=reader.lines,
             unread=tuple(reader.unread),
+            **{kind: reader.texts(kind) for kind in kinds},
         )
 
     @property
@@ -363,9 +360,10 @@ class _LogReader:
         elif kind in ("stats", "dtypes", "choice", "end"):
             self._add(line, match)
         elif about := _ABOUT.get(kind):
-            event = self._last.get((line.writer, about)) or ((not line.writer and self.events[about][-1:]) or [[]])[0]
-            if event and match[f"{kind}_text"].strip():
-                event.append(match[f"{kind}_text"].strip())
+            own = self._last.get((line.writer, about))
+            events = [own] if own or line.writer else self.events[about][-1:]  # without a prefix it may be anybody's
+            for event in filter(None, events):
+                event += filter(None, [match[f"{kind}_text"].strip()])
         elif kind not in ("title", "strides"):
             self._last[line.writer, kind] = [match[f"{kind}_text"].strip()]
             self.events[kind].append(self._last[line.writer, kind])
@@ -374,10 +372,9 @@ class _LogReader:
         """Tell whether more of it looks like a part of a table than was matched, as where two stand side by side."""
         match, rest = line.match, line.text
         if match is not None:
-            rest = line.text[: match.start()] + (match["what"] or line.text[match.end() :])
-        if _LIKE_A_TABLE.search(rest):
-            return True
-        return (match is not None or self._open != {}) and _LIKE_A_CHOICE.search(rest) is not None
+            rest = _CHANGING.sub(" ", rest[: match.start()]) + (match["what"] or rest[match.end() :])
+        like_a_choice = (match is not None or self._open != {}) and _LIKE_A_CHOICE.search(rest)
+        return bool(_LIKE_A_TABLE.search(rest) or like_a_choice)
 
     def texts(self, kind: str) -> tuple[str, ...]:
         """The events of a kind, each with the first of its details."""
@@ -447,9 +444,9 @@ _PRINTED = re.compile(
     rf"(?P<tried>Autotuning kernel (?P<tried_kernel>\S+) with config (?:\[\d+/\d+\] )?(?P<config>{_OWN}?)"
     r"(?: \(median = .*\))?\s*$)"
     rf"|(?P<whole>{_TUNE}(?P<whole_kernel>[^\s,()]+)\)?,?(?: with key as (?P<whole_key>.*?),)? "
-    rf"finished after (?P<whole_s>[\d.]+)s[;,] best config selected: (?P<whole_best>{_OWN});)"
+    rf"finished after (?P<whole_s>\d+(?:\.\d+)?)s[;,] best config selected: (?P<whole_best>{_OWN});)"
     rf"|(?P<kernel>{_TUNE}(?P<name>[^\s,()]+)\)?,\s*$)"
-    r"|(?P<key>with key as (?P<key_text>.*),\s*$)|(?P<seconds>finished after (?P<seconds_text>[\d.]+)s,\s*$)"
+    r"|(?P<key>with key as (?P<key_text>.*),\s*$)|(?P<seconds>finished after (?P<seconds_text>\d+(?:\.\d+)?)s,\s*$)"
     rf"|(?P<best>best config selected: (?P<best_text>{_OWN});)"
 )
 _PRINTED_WORDS = ("utotuning kernel", "for function", "with key as", "finished after", "config selected")

@@ -100,6 +100,15 @@ def test_tables_of_torch_2_0_have_milliseconds_with_the_sign_of_seconds():
     assert (table.benchmark_s, table.precompile_s, table.count) == (2.25, None, None)
 
 
+@pytest.mark.parametrize(
+    "line", ["  mm 1.2.3 ms 4.5.6%", "Steps 3  37%|███| 1/8 [00:01<00:09, 1.2s/it]", "  mm . ms .%"]
+)
+def test_odd_numbers_and_progress_do_no_harm(line):
+    (table,) = read([*TABLE[:6], line, *TABLE[6:]]).tables
+    assert content(table) == RIGHT
+    assert content(read([f"Steps 3  37%|███| 1/8 [00:01<00:09, 1.2s/it]{each}" for each in TABLE]).tables[0]) == RIGHT
+
+
 def test_choices_by_their_class_are_named_after_it():
     lines = ["AUTOTUNE mm(4x4, 4x4)", "  ExternKernelCaller(extern_kernels.mm) 0.2000 ms 100.0%"]
     (table,) = read([*lines, "  TritonTemplateCaller(/tmp/a/b.py, BLOCK_K=32, num_warps=8) 0.4000 ms 50.0%"]).tables
