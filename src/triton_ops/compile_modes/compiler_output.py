@@ -164,7 +164,8 @@ _SOURCE = re.compile(  # names of templates end with a number, those of calls of
     r"(?P<triton>triton)|(?P<cpp>cpp_)|(?P<subgraph>decompose_k|contiguous_)|(?P<nvgemm>nv_?(?:universal_)?gemm)"
     r"|(?P<cutedsl>\w*cutedsl)|(?P<cutlass>\w*cutlass)|(?P<ck>rocm|ck_?(?:tile)?\w*_)"
     r"|(?P<aten>(?:externkernelcaller\(extern_kernels\.)?"
-    r"(?:\w*(?:mm|linear)(?:_dtype|_v\d|_pointwise|_packed_weight_cpu)?|convolution\w*|conv1x1_via_mm|call_aten_\w+)\)?$)"
+    r"(?:\w*(?:mm|linear)(?:_dtype|_v\d|_pointwise|_packed_weight_cpu|_for_cpu|_with_\w+)?"
+    r"|\w*convolution\w*|conv1x1_via_mm|call_aten_\w+)\)?$)"
 )
 _PRODUCTS = ("mm", "addmm")
 _SHAPE = re.compile(r"\d+(?:x\d+)+")
@@ -421,7 +422,8 @@ class PrintedTune:
 
     Attributes:
         kernel: The kernel's name.
-        tried: The values of each config that was tried, in order, `None` as None.
+        tried: The values of each config that was tried, in order, `None` as None. Where tunes of one kernel are
+            mixed, the first one has those of all.
         best: Those of the winner; None if the text ends before it, or it does not tell whose winner it is.
         seconds: How long the tune took; None likewise.
         key: The key as it was printed; None where it was not, as in older versions of Triton.
@@ -515,7 +517,8 @@ class _PrintedReader:
             understood = True
         else:
             text = match[f"{kind}_text"]
-            understood = self._add(self._open[writer], kind, _values(text) if kind == "best" else text)
+            value: Any = _values(text) if kind == "best" else float(text) if kind == "seconds" else text
+            understood = self._add(self._open[writer], kind, value)
         if not understood or (match and _LIKE_PRINTED.search(line.text[match.end() :])):
             self.unread.append(line.text.strip())
 
@@ -531,30 +534,24 @@ class _PrintedReader:
         return tune
 
     @staticmethod
-    def _join(others: list[dict[str, Any]], tune: dict[str, Any]) -> None:
-        """Add a tune to those that have not ended; of several at once nobody knows whose key and configs are whose."""
-        alike = [other for other in others if other["kernel"] == tune["kernel"]]
-        tried = (*(alike[0]["tried"] if alike else ()), *tune["tried"])
-        others.append(tune)
-        for each in others if len(others) > 1 else ():
+    def _join(tunes: list[dict[str, Any]], tune: dict[str, Any]) -> None:
+        """Add a tune to those that have no winner yet; of several at once nobody knows whose key is whose."""
+        tunes.append(tune)
+        for each in tunes if len(tunes) > 1 else ():
             each.update(mixed=True, key=None, seconds=None)
-        for each in alike:
-            each["tried"] = tune["tried"] = tried
 
     @staticmethod
     def _add(tunes: list[dict[str, Any]], kind: str, value: Any) -> bool:
         """Add a part to the tune that it belongs to; returns whether it is known which one that is."""
         if not tunes or value is None:
             return False
-        if len(tunes) == 1 or kind != "best":
-            known = True
-            tunes[0].update({kind: float(value) if kind == "seconds" else value} if len(tunes) == 1 else {})
-        else:
-            owners = [tune for tune in tunes if value in tune["tried"]] or tunes
-            rest = [tune for tune in owners if "best" not in tune]
-            known = bool(rest) and len({tune["kernel"] for tune in owners}) == 1
-            owner = rest[0] if rest else next(tune for tune in tunes if "best" not in tune)
-            owner["best"] = value if known else None
+        if kind != "best":
+            tunes[0].update({kind: value} if len(tunes) == 1 else {})
+            return True
+        owners = [tune for tune in tunes if value in tune["tried"]] or tunes
+        free = [tune for tune in owners if "best" not in tune]
+        known = bool(free) and len({tune["kernel"] for tune in owners}) == 1
+        (free or [tune for tune in tunes if "best" not in tune])[0]["best"] = value if known else None
         if all("best" in tune for tune in tunes):
             tunes.clear()
         return known
