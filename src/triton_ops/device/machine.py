@@ -328,15 +328,9 @@ class Roofline:
 
     @classmethod
     def of(
-        cls,
-        spec: DeviceSpec,
-        *,
-        flops: float | Mapping[str, float],
-        bytes_: float,
-        dtype: str = "",
-        products: bool = True,
-        calibration: Calibration | None = None,
-    ) -> Roofline:
+        cls, spec: DeviceSpec, *, flops: float | Mapping[str, float], bytes_: float, dtype: str = "",
+        products: bool = True, calibration: Calibration | None = None,
+    ) -> Roofline:  # fmt: skip
         """The roofline of a kernel on a device.
 
         `flops` are of operands of `dtype`, or by dtype. `bytes_` go through memory, each input and output once;
@@ -350,9 +344,9 @@ class Roofline:
         ceilings: dict[str, Ceiling] = {}
         unknown: list[str] = []
         for name, count in by_dtype.items():
-            taken, peak = spec.rate_of("tfloat32" if name == "float32" else name) if products else (
-                "float32", spec.tflops.get("float32"),
-            )  # fmt: skip
+            taken, peak = "float32", spec.tflops.get("float32")
+            if products:
+                taken, peak = spec.rate_of("tfloat32" if name == "float32" else name)
             if peak is None:
                 unknown += [name] if count and name else []
                 continue
@@ -394,9 +388,10 @@ class Roofline:
         if limit is None or least is None:
             return None
         tflops, gbps = self.flops / (ms * 1e9), self.bytes / (ms * 1e6)
-        rate = gbps if limit.name == MEMORY else tflops
+        known_tflops = sum(count for _, count in self.parts) / (ms * 1e9)
+        rate = gbps if limit.name == MEMORY else known_tflops
         return Placed(
-            ms=ms, tflops=tflops, gbps=gbps, of_units=tflops / self.units.peak if self.units else None,
+            ms=ms, tflops=tflops, gbps=gbps, of_units=known_tflops / self.units.peak if self.units else None,
             of_memory=gbps / self.memory.peak if self.memory else None, limit=limit.name, of_limit=least / ms,
             of_measured=rate / limit.measured if limit.measured else None,
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,20 +40,32 @@ def export_command(
         raise SettingsError("export takes either --kernel or --run", hint="triton-ops exchange export --help")
     form = format_named(format_name)
     values, names = _facts(form, facts), _names(form, row, rename)
-    table = (
-        Table.of_lockfile(Lockfile.read(lockfile), kernel, device_alias, names, values)
-        if kernel is not None
-        else Table.of_run(run or Path(), names, values)
-    )
+    tables: dict[str, Mapping[str, Any]] = {}
+    if kernel is not None:
+        lock, prefix = Lockfile.read(lockfile), f"{format_name}: "
+        sources = {entry.origin.source for entry in lock.entries if entry.origin.source.startswith(prefix)}
+        tables = {source: form.named(Path(source.removeprefix(prefix))) for source in sources}
+        table = Table.of_lockfile(lock, kernel, device_alias, names, values, tables)
+    else:
+        table = Table.of_run(run or Path(), names, values)
     best = table.best()
     if not best:
         raise SettingsError(f"no config of {run} has a time", hint="export a run in which one was right")
+    place = form.places(folder, table.facts)[0]
+    before = form.read(place).best() if place.is_file() else ()
     path = form.write(table, folder)
+    if before:
+        gone = [row.name for row in before if row.at not in {each.at for each in best}]
+        tell(f"replaced: a table of {len(before)} rows; no longer there: {', '.join(gone) or 'none'}")
     for each in best:
         answer = form.look_up(folder, table.facts, each.at)
         if answer is None or not each.launches_as(answer[1].config):
-            said = f"{path} is written, and the engine would not find {each.name} in it"
+            instead = f": it takes ({answer[1].config}) of {answer[0]}" if answer else ""
+            said = f"{path} is written, and the engine would not find {each.name} in it{instead}"
             raise CacheError(said, hint="check the facts")
+    named = any(table.facts["device_name"] == facts.get("device_name") for facts in (values, *tables.values()))
+    if not named and (doubt := form.doubt(table.facts)):
+        tell(doubt)
     data = {"file": str(path), "rows": len(best), "facts": dict(table.facts)}
     return Facts("exported table", data).lines(f"{len(best)} rows to {path}, each found by the engine's own rule")
 
@@ -81,8 +94,10 @@ def import_command(
         tell(f"{file.name}: {remark}")
     if not table.best():
         raise CacheError(f"{file} has no config that can be called the best", hint="name a table with times")
-    arguments = [text if "=" in text else f"{text}={needed(table.facts, text)[0]}" for text in argument or []]
-    new = table.lockfile(kernel, names, _values(arguments, "--argument"), f"{format_name}: {file.name}", plan)
+    typed = [text for text in argument or [] if "=" in text]
+    arguments = {text: needed(table.facts, text)[0] for text in argument or [] if "=" not in text}
+    arguments |= _values(typed, "--argument")
+    new = table.lockfile(kernel, names, arguments, f"{format_name}: {file.name}", plan)
     count, differs = new.add_to(lockfile, replaces=replaces)
     for was, now in differs:
         after = now.config if now else "no longer in the table"

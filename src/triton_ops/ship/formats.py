@@ -1,41 +1,28 @@
 """Formats of other engines' tables, by name.
 
-Facts used: the file is a JSON object whose keys are whole numbers as text; `triton_version` may stand beside them and
-is not used; the config of the batch size that is nearest by difference is taken, however far away it is. vLLM looks in
-the folder of `VLLM_TUNED_CONFIG_FOLDER` first.
+Facts used, of tables by batch size: the file is a JSON object whose keys are whole numbers as text; the config of the
+size that is nearest by difference is taken, however far away it is, and of two the one that stands first.
 
-Facts used, of vLLM 0.10 to the main branch of September 2026. Experts: `E=…,N=…,device_name=…[,dtype=…]
-[,block_shape=[n,k]].json`, spaces in the device's name as underlines and none in the block shape; a device with the
-word H200 is `NVIDIA_H200`. Mamba: `headdim=…,dstate=…,device_name=…,cache_dtype=….json`, where blanks, slashes and
-hyphens of the device's name are underlines and bfloat16 is float16; the batch size is that of sequences times heads.
+Facts used, of vLLM 0.33: blanks and slashes of the device's name are underlines, hyphens stay, and a block shape has no
+blank. Experts: `E=…,N=…,device_name=…[,dtype=…][,block_shape=[n,k]].json` in the folder of `VLLM_TUNED_CONFIG_FOLDER`,
+then in the package; a device with the word H200 is `NVIDIA_H200`. Mamba: `headdim=…,dstate=…,device_name=…,
+cache_dtype=….json` in the same folders; bfloat16 is float16, and the batch size is that of sequences times heads. Both
+may have `triton_version` beside the sizes, which is not used. Linear layers of block-wise fp8:
+`N=…,K=…,device_name=…,dtype=fp8_w8a8,block_shape=[n,k].json` in the package alone, with sizes only.
 
-Facts used, of SGLang 0.5: `configs/triton_X_Y_Z/E=…,N=…,device_name=…[,dtype=…][,block_shape=[n, k]]
-[,per_channel_quant=True][_down].json` below `SGLANG_MOE_CONFIG_DIR`, with a space in the block shape; the table of
-another version of Triton, the newest first, is taken where the own one has none.
-
-Facts used, of the schema T4 1.0.0: `results`, each with `configuration`, `times`, `invalidity` (`correct`, or how it
-failed), `correctness` and `measurements`, of which `time` is in milliseconds; `compilation_time` is in seconds.
-
-Facts used, of Triton 3.6 to 3.9 with `cache_results` or `TRITON_CACHE_AUTOTUNING=1`: the file stands in a folder of
-Triton's disk cache that is named by a hash of the compiler, the target, the kernel's source, the environment, the key
-and all configs; it holds `key` and `configs_timings`, pairs of a config's fields and of its times; the least pair of
-times wins. The name of the folder needs the kernel itself, and is given as `folder`: that of a file which Triton has
-written.
-
-Facts used, of flash-linear-attention 0.4 and 0.5: `GPU/kernel.json` below `FLA_CONFIG_DIR`; blanks, parentheses and
-hyphens of the device's name are underlines; an entry is found by the MD5 of its key as compact JSON with sorted names;
-a key holds the values of the decorator's key and then the tensors' dtypes, such as `torch.bfloat16`; a config has
-`kwargs`, `num_warps`, `num_stages` and more; `default_config` serves keys without an entry. Files of earlier versions
-are one config.
+Facts used, of SGLang 0.5.23: only blanks of the device's name are underlines, a block shape has a blank, and there are
+sizes only. Experts: `configs/triton_X_Y_Z/E=…,N=…,device_name=…[,dtype=…][,block_shape=[n, k]][,per_channel_quant=True]
+[_down].json` below `SGLANG_MOE_CONFIG_DIR`, which takes the package's place; where the version of Triton has no table,
+that of the newest one is taken, and in place of a missing `_down`, which is for the second product, the other one.
+Linear layers, in the package alone: `N=…,K=…,device_name=…,dtype=fp8_w8a8,block_shape=[n, k].json`, of `int8_w8a8`
+too, and `dtype=fp8_w8a8_channelwise` without a block; a size whose config is null is left to another kernel.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,316 +33,210 @@ from triton_ops.ship.table import (
     TableRow,
     check_values,
     config_in,
-    flat,
-    milliseconds_in,
+    kind_called,
     needed,
-    nested,
     read_object,
-    triton_key,
     write_object,
 )
-from triton_ops.values import Status
+from triton_ops.ship.tuner_files import FlaTables, T4Results, TritonCache
+from triton_ops.space import Config
 
-_FACT = re.compile(r"(\w+)=(\[[^\]]*\]|[^,]*)")
-_SIZE = re.compile(r"[0-9]{1,18}")
-_VERSION = "triton_version"
+_SIZE = re.compile(r"0|[1-9][0-9]{0,17}")  # 016 would be 16 once more
+_BETWEEN = re.compile(r",(?![^\[]*\])")  # the facts in a name
+_TILES = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
+_VERSION, _DOWN = "triton_version", "down"
+_LEFT = "left to another kernel"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ByBatch(Format):
-    """Tables by batch size; the `fallbacks` are further files, in the order in which the engine looks at them."""
+    """Tables by batch size: a file's name has what it is looked up by, and a launch takes the nearest size.
 
-    facts: tuple[str, ...]
-    place: Callable[[Mapping[str, Any]], str]  # the path of the file below the engine's folder
-    tunables: tuple[str, ...]  # that a config must have
-    fallbacks: Callable[[Path, Mapping[str, Any]], Sequence[Path]] = lambda _folder, _facts: ()
+    The fact `triton_version` is that of the folder, and `down` an ending: the table of the experts' second product.
+    """
+
+    engine: str
+    facts: tuple[str, ...]  # in the order of the name
+    optional: tuple[str, ...] = ()  # those that a name may lack
     row: tuple[str, ...] = ("M",)
+    tunables: tuple[str, ...] = (*_TILES, "GROUP_SIZE_M")  # that a config must have
+    beside: tuple[str, ...] = ()  # what may stand beside the sizes, and is not used
+    dtypes: tuple[str, ...] = ()  # for which the engine has a look-up; empty for any
+    underlined: str = r"[\s/]+"  # what of a device's name is an underline
+    comma: str = ","  # between the extents of a block
+    family: str = ""  # a word of devices that share one name
+    whole_blocks: bool = False  # a narrower config is widened to a block, on CUDA devices where it does not divide it
+
+    def place(self, facts: Mapping[str, Any]) -> str:
+        """The path of the table below the engine's folder; SettingsError without a fact that is needed."""
+        needed(facts, *(name for name in self.facts if name not in self.optional))
+        texts = {name: self._text(name, facts.get(name)) for name in self.facts if name not in (_VERSION, _DOWN)}
+        folder = f"configs/triton_{str(facts[_VERSION]).replace('.', '_')}/" if _VERSION in self.facts else ""
+        ending = f"_{_DOWN}" if _true(facts.get(_DOWN)) else ""
+        return f"{folder}{','.join(f'{name}={text}' for name, text in texts.items() if text)}{ending}.json"
+
+    def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
+        """The own file, those of other versions of Triton, the newest first, and those of the first product."""
+        place = self.place(facts)
+        if _VERSION not in self.facts:
+            return (folder / place,)
+        versions = (path for path in (folder / "configs").glob("triton_*") if _version(path))
+        others = [path / place.split("/", 2)[2] for path in sorted(versions, key=_version, reverse=True)]
+        first = self.places(folder, {**facts, _DOWN: False}) if _true(facts.get(_DOWN)) else ()
+        return [folder / place, *others, *first]
+
+    def _text(self, name: str, value: Any) -> str:
+        """A fact as a name has it; empty if it is not there."""
+        text = "" if value is None else str(value)
+        if name == "block_shape":
+            extents = block_shape(value)
+            return f"[{self.comma.join(map(str, extents))}]" if extents else ""
+        if name == "per_channel_quant":
+            return "True" if _true(value) else ""
+        if name == "device_name":
+            text = re.sub(self.underlined, "_", text)
+            return f"NVIDIA_{self.family}" if self.family and self.family in text.split("_") else text
+        return "float16" if (name, text) == ("cache_dtype", "bfloat16") else text
 
     def write(self, table: Table, folder: Path) -> Path:
         """Write the fastest config of each batch size; see `Format`."""
         check_values(table, *self.tunables)
         if any(len(row.at) != 1 or not isinstance(row.at[0], int) for row in table.rows):
             raise SettingsError("a table by batch size has one whole number for each row", hint="name it: --row M")
+        place, dtype = self.place(table.facts), table.facts.get("dtype")
+        if self.dtypes and dtype not in self.dtypes:
+            raise SettingsError(f"{self.engine} looks for no table of {dtype}", hint=f"--set dtype={self.dtypes[0]}")
         rows = sorted(table.best(), key=lambda row: int(row.at[0]))
-        return write_object(folder, self.place(table.facts), {str(int(row.at[0])): dict(row.config) for row in rows})
+        content = {str(int(row.at[0])): dict(row.config) for row in rows}
+        return write_object(folder, folder / place, content)
 
     def read(self, path: Path) -> Table:
-        """The table, with the facts in the file's name; see `Format`."""
-        content = read_object(path)
+        """The table with the configs as they are launched; see `Format`."""
+        content, facts = read_object(path), self.named(path)
         sizes = [name for name in content if _SIZE.fullmatch(name)]
-        rows = [TableRow((int(name),), config_in(content[name], path)) for name in sizes]
-        if not rows or content.keys() - {*sizes, _VERSION}:
-            raise CacheError(f"{path} is no table by batch size", hint="its names are whole numbers, such as 16")
-        facts = facts_in(path.name)
-        unknown = [name for name in facts if name not in self.facts]
-        remarks = (f"{path.name} names {', '.join(unknown)}, which this format has not",) if unknown else ()
-        return Table(facts, tuple(rows), remarks=remarks)
+        if (strange := content.keys() - {*sizes, *self.beside}) or not sizes:
+            what = f"it has {min(strange)!r}" if strange else "it is empty"
+            raise CacheError(
+                f"{path} is no table by batch size: {what}", hint="its names are whole numbers, such as 16"
+            )
+        rows = [self._row(int(size), content[size], path) for size in sizes]
+        launched = [row if row.failure else replace(row, config=self._launched(row.config, facts)) for row in rows]
+        remarks = []
+        if left := [row.name for row in rows if row.failure]:
+            remarks.append(f"left out: {len(left)} rows are {_LEFT}: {', '.join(left)}")
+        if wider := [row.name for row, now in zip(rows, launched, strict=True) if row.config != now.config]:
+            remarks.append(f"{self.engine} widens BLOCK_SIZE_K to a block in {len(wider)} rows: {', '.join(wider)}")
+        remarks += [f"{name} is not used: {content[name]}" for name in self.beside if name in content]
+        return Table(facts, tuple(launched), remarks=tuple(remarks))
 
-    def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
-        """The table itself, then those in its place; see `Format`."""
-        return (folder / self.place(facts), *self.fallbacks(folder, facts))
+    def _row(self, size: int, value: Any, path: Path) -> TableRow:
+        if value is None:
+            return TableRow((size,), Config({}), failure=_LEFT)
+        config = config_in(value, path)
+        if missing := [name for name in self.tunables if name not in config]:
+            raise CacheError(f"{path} has a config without {', '.join(missing)}", hint=f"{self.engine} needs it")
+        return TableRow((size,), config)
+
+    def _launched(self, config: Config, facts: Mapping[str, Any]) -> Config:
+        """A config as the engine launches it."""
+        extents, width = block_shape(facts.get("block_shape")), config["BLOCK_SIZE_K"] if self.whole_blocks else None
+        if not extents or not isinstance(width, int) or facts.get("dtype") != "fp8_w8a8" or width >= extents[1]:
+            return config
+        divides = width > 0 and extents[1] % width == 0
+        stays = divides and kind_called(str(facts.get("device_name"))) == "cuda"
+        return config if stays else Config({**config, "BLOCK_SIZE_K": extents[1]})
+
+    def named(self, path: Path) -> dict[str, Any]:
+        """The facts in the names of a file and its folder; see `Format`."""
+        name, folder = path.name.removesuffix(".json"), path.parent
+        if folder.name.startswith(f"{self.facts[0]}="):  # a device's name with a slash
+            name, folder = f"{folder.name}/{name}", folder.parent
+        if "=" not in name:
+            return {}
+        pieces = [piece.partition("=") for piece in _BETWEEN.split(name.removesuffix(f"_{_DOWN}"))]
+        facts: dict[str, Any] = {
+            key: int(text) if _SIZE.fullmatch(text) else text == "True" or text for key, _, text in pieces
+        }
+        if _DOWN in self.facts or name.endswith(f"_{_DOWN}"):
+            facts[_DOWN] = name.endswith(f"_{_DOWN}")
+        if unknown := [key for key in facts if key not in self.facts]:
+            raise CacheError(
+                f"{path} is no table of this format, whose names have no {', '.join(unknown)}",
+                hint=f"they have {', '.join(self.facts)}",
+            )
+        if _VERSION in self.facts and (version := _version(folder)):
+            facts[_VERSION] = ".".join(map(str, version))
+        return facts
 
     def choose(self, table: Table, _facts: Mapping[str, Any], at: Sequence[Any]) -> TableRow | None:
         """The row of the nearest batch size; see `Format`."""
-        return min(table.rows, key=lambda row: abs(row.at[0] - int(at[0])))
+        if len(at) != 1 or not isinstance(at[0], int):
+            raise SettingsError("a row is one whole number", hint="--at 16")
+        nearest = min(table.rows, key=lambda row: abs(row.at[0] - int(at[0])))
+        return None if nearest.failure else nearest
+
+    def doubt(self, facts: Mapping[str, Any]) -> str:
+        """The names that vLLM itself has for AMD's devices; see `Format`."""
+        if self.engine != "vLLM" or kind_called(str(facts.get("device_name"))) != "hip":
+            return ""
+        return f"vLLM names some AMD devices itself: is it {facts['device_name']} there? (--set device_name=NAME)"
+
+    def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> tuple[Path, TableRow] | None:
+        """See `Format`; the second product of experts has BLOCK_SIZE_M of the first, since both share one sorting."""
+        answer = super().look_up(folder, facts, at)
+        first = self.look_up(folder, {**facts, _DOWN: False}, at) if _true(facts.get(_DOWN)) else None
+        if answer is None or first is None:
+            return answer
+        config = Config({**answer[1].config, _TILES[0]: first[1].config[_TILES[0]]})
+        return answer[0], replace(answer[1], config=config)
 
 
-def facts_in(name: str) -> dict[str, Any]:
-    """The facts in a file's name, whole numbers as such."""
-    facts = dict(_FACT.findall(name.removesuffix(".json").removesuffix("_down")))
-    return {key: int(text) if _SIZE.fullmatch(text) else text for key, text in facts.items()}
+def block_shape(value: Any) -> list[int]:
+    """The two extents of a quantisation block; empty if there is none."""
+    extents = [int(text) for text in re.findall(r"\d+", str(value or ""))]
+    if extents and len(extents) != 2:
+        raise SettingsError(f"block_shape is {value}, and has two extents", hint="--set block_shape=128,128")
+    return extents if all(extents) else []
 
 
-def block_shape(facts: Mapping[str, Any]) -> list[int]:
-    """The extents of a quantisation block; empty if there is none."""
-    extents = facts.get("block_shape") or []
-    if isinstance(extents, str):
-        extents = [int(text) for text in re.findall(r"\d+", extents)]
-    return [int(extent) for extent in extents] if all(extents) else []
-
-
-def _vllm_experts(facts: Mapping[str, Any]) -> str:
-    experts, width, device = needed(facts, "E", "N", "device_name")
-    name = str(device).replace(" ", "_")
-    name = "NVIDIA_H200" if "H200" in name.split("_") else name
-    dtype = f",dtype={facts['dtype']}" if facts.get("dtype") else ""
-    block = block_shape(facts)
-    shape = f",block_shape=[{','.join(map(str, block))}]" if block else ""
-    return f"E={experts},N={width},device_name={name}{dtype}{shape}.json"
-
-
-def _vllm_mamba(facts: Mapping[str, Any]) -> str:
-    head, state, device, dtype = needed(facts, "headdim", "dstate", "device_name", "cache_dtype")
-    name = re.sub(r"[\s/-]+", "_", str(device))
-    cache_dtype = "float16" if dtype == "bfloat16" else dtype
-    return f"headdim={head},dstate={state},device_name={name},cache_dtype={cache_dtype}.json"
-
-
-VLLM_MOE = ByBatch(
-    ("E", "N", "device_name", "dtype", "block_shape"),
-    _vllm_experts,
-    ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M"),
-)
-VLLM_MAMBA = ByBatch(("headdim", "dstate", "device_name", "cache_dtype"), _vllm_mamba, ("BLOCK_SIZE_M", "num_warps"))
-
-
-def _sglang_name(facts: Mapping[str, Any]) -> str:
-    experts, width, device = needed(facts, "E", "N", "device_name")
-    dtype = f",dtype={facts['dtype']}" if facts.get("dtype") else ""
-    block = block_shape(facts)
-    shape = f",block_shape={block}" if block else ""
-    quant = ",per_channel_quant=True" if _true(facts.get("per_channel_quant")) else ""
-    down = "_down" if _true(facts.get("down")) else ""
-    return f"E={experts},N={width},device_name={str(device).replace(' ', '_')}{dtype}{shape}{quant}{down}.json"
-
-
-def _sglang_place(facts: Mapping[str, Any]) -> str:
-    (version,) = needed(facts, "triton_version")
-    return f"configs/triton_{str(version).replace('.', '_')}/{_sglang_name(facts)}"
-
-
-def _other_versions(folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
-    versions = (path for path in (folder / "configs").glob("triton_*") if _version(path) is not None)
-    return [
-        path / _sglang_name(facts) for path in sorted(versions, key=lambda path: _version(path) or [], reverse=True)
-    ]
-
-
-def _version(path: Path) -> list[int] | None:
-    parts = path.name.split("_")[1:]
-    return [int(part) for part in parts] if parts and all(part.isdecimal() for part in parts) else None
+def _version(path: Path) -> list[int]:
+    """The version of Triton that a folder is for; empty if it is for none."""
+    match = re.fullmatch(r"triton_(\d+(?:_\d+)*)", path.name)
+    return [int(part) for part in match[1].split("_")] if match else []
 
 
 def _true(value: Any) -> bool:
     return value in (True, 1, "1", "true", "True")
 
 
+_LINEAR = ("N", "K", "device_name", "dtype", "block_shape")
+_QUANTISED = ("dtype", "block_shape")
+_EXPERTS = ("E", "N", "device_name", *_QUANTISED)
+VLLM_MOE = ByBatch(engine="vLLM", facts=_EXPERTS, optional=_QUANTISED, beside=(_VERSION,), family="H200")
+VLLM_MAMBA = ByBatch(
+    engine="vLLM", facts=("headdim", "dstate", "device_name", "cache_dtype"), row=(), beside=(_VERSION,),
+    tunables=("BLOCK_SIZE_M", "num_warps"),
+)  # fmt: skip
+VLLM_LINEAR = ByBatch(engine="vLLM", facts=_LINEAR, dtypes=("fp8_w8a8",))
 SGLANG_MOE = ByBatch(
-    ("E", "N", "device_name", "dtype", "block_shape", "per_channel_quant", "down", "triton_version"),
-    _sglang_place,
-    ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M"),
-    _other_versions,
+    engine="SGLang", facts=(*_EXPERTS, "per_channel_quant", _DOWN, _VERSION),
+    optional=(*_QUANTISED, "per_channel_quant", _DOWN), underlined=" ", comma=", ",
+)  # fmt: skip
+SGLANG_LINEAR = ByBatch(
+    engine="SGLang", facts=_LINEAR, dtypes=("fp8_w8a8", "int8_w8a8"), underlined=" ", comma=", ", whole_blocks=True
 )
-
-
-_NAME = "results.json"
-_TIME = "time"
-
-
-class T4Results(Format):
-    """Files of results in the format T4."""
-
-    facts, row = ("file",), ()
-
-    def write(self, table: Table, folder: Path) -> Path:
-        """Write every config, failed ones included; see `Format`."""
-        content = {"schema_version": "1.0.0", "results": [_t4_result(row) for row in table.rows]}
-        return write_object(folder, str(table.facts.get("file", _NAME)), content)
-
-    def read(self, path: Path) -> Table:
-        """Every config of the file; see `Format`."""
-        results = read_object(path).get("results")
-        if not isinstance(results, list):
-            raise CacheError(f"{path} has no results in the format T4", hint="its results stand under `results`")
-        return Table({"file": path.name}, tuple(_t4_row(result, path) for result in results), tried=True)
-
-    def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
-        """The one file; see `Format`."""
-        return (folder / str(facts.get("file", _NAME)),)
-
-    def choose(self, table: Table, _facts: Mapping[str, Any], _at: Sequence[Any]) -> TableRow | None:
-        """The fastest config of the file; see `Format`."""
-        return next(iter(table.best()), None)
-
-
-def _t4_result(row: TableRow) -> dict[str, Any]:
-    correct = not row.failure
-    times = [] if row.median_ms is None else [row.median_ms]
-    return {
-        "configuration": dict(row.config),
-        "objectives": [_TIME],
-        "times": {"compilation_time": 0.0, "runtimes": times},
-        "invalidity": _t4_word(row.failure),
-        "correctness": int(correct),
-        "measurements": [{"name": _TIME, "value": each, "unit": "ms"} for each in times],
-    }
-
-
-def _t4_word(failure: str) -> str:
-    """The word for a row's status, which another engine may have named."""
-    return next((status.facts.t4 for status in Status if status.value == (failure or "ok")), "runtime")
-
-
-def _t4_row(result: Any, path: Path) -> TableRow:
-    if not isinstance(result, dict) or not isinstance(result.get("configuration"), dict):
-        raise CacheError(f"{path} has a result without a configuration", hint="name a file in the format T4")
-    word = str(result.get("invalidity", "correct"))
-    measurements = result.get("measurements")
-    values = [
-        each.get("value") for each in (measurements if isinstance(measurements, list) else [])
-        if isinstance(each, dict) and each.get("name") == _TIME and each.get("unit", "ms") in ("ms", "milliseconds")
-    ]  # fmt: skip
-    median = next((milliseconds_in(value, path) for value in values if isinstance(value, (int, float))), None)
-    failure = "" if word == "correct" else Status.of_t4(word)
-    return TableRow((), config_in(result["configuration"], path), median_ms=median, failure=failure)
-
-
-class FlaTables(Format):
-    """The tables of flash-linear-attention."""
-
-    facts, row = ("kernel_name", "device_name", "triton_version"), ()
-
-    def write(self, table: Table, folder: Path) -> Path:
-        """Write the fastest config of each key; see `Format`."""
-        kernel, device = needed(table.facts, "kernel_name", "device_name")
-        entries = {
-            _fla_digest(row.at): {"autotune_key": list(triton_key(row.at)), "config": nested(row.config)}
-            for row in table.best()
-            if row.at
-        }
-        default = next((nested(row.config) for row in table.best() if not row.at), None)
-        content = {
-            "kernel_name": kernel,
-            "triton_version": table.facts.get("triton_version"),
-            "autotune_entries": entries,
-            "default_config": default,
-        }
-        return write_object(folder, f"{_fla_device(str(device))}/{kernel}.json", content)
-
-    def read(self, path: Path) -> Table:
-        """The table; the default config has an empty `at`; see `Format`."""
-        content = read_object(path)
-        facts = {"kernel_name": content.get("kernel_name", path.stem), "device_name": path.parent.name}
-        if "kwargs" in content:  # earlier versions
-            return Table(facts, (TableRow((), config_in(flat(content), path)),))
-        rows = [_fla_row(entry, path) for entry in _fla_entries(content, path).values()]
-        if content.get("default_config"):
-            rows.append(TableRow((), config_in(flat(content["default_config"]), path)))
-        return Table({**facts, "triton_version": content.get("triton_version")}, tuple(rows))
-
-    def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
-        """The one file of the kernel; see `Format`."""
-        kernel, device = needed(facts, "kernel_name", "device_name")
-        return (folder / _fla_device(str(device)) / f"{kernel}.json",)
-
-    def choose(self, table: Table, _facts: Mapping[str, Any], at: Sequence[Any]) -> TableRow | None:
-        """The entry with the MD5 of the key, else the default config; see `Format`."""
-        rows = {_fla_digest(row.at): row for row in reversed(table.rows)}
-        return rows.get(_fla_digest(at)) or rows.get(_fla_digest(()))
-
-
-def _fla_entries(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    entries = content.get("autotune_entries")
-    if not isinstance(entries, dict):
-        raise CacheError(f"{path} has no autotune_entries", hint="name a file of flash-linear-attention")
-    return entries
-
-
-def _fla_row(entry: Any, path: Path) -> TableRow:
-    if not isinstance(entry, dict) or not isinstance(entry.get("autotune_key"), list):
-        raise CacheError(f"{path} has an entry without autotune_key", hint="name a file of flash-linear-attention")
-    return TableRow(tuple(entry["autotune_key"]), config_in(flat(entry.get("config")), path))
-
-
-def _fla_digest(key: Sequence[Any]) -> str:
-    text = json.dumps(list(triton_key(key)), sort_keys=True, separators=(",", ":"))
-    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
-
-
-def _fla_device(name: str) -> str:
-    return re.sub(r"[ ()-]", "_", name)
-
-
-_ENDING = ".autotune.json"
-_LONGEST = 150  # characters of the kernel's name
-
-
-class TritonCache(Format):
-    """The files of Triton's cache of autotuning."""
-
-    facts, row = ("kernel_name", "folder"), ()
-
-    def write(self, table: Table, folder: Path) -> Path:
-        """Write the configs of one key; one without a time counts as the fastest; see `Format`."""
-        kernel, hashed = needed(table.facts, "kernel_name", "folder")
-        if len({row.at for row in table.rows}) > 1:
-            raise CacheError("a file of Triton's cache is of one key", hint="export one problem at a time")
-        at = table.rows[0].at if table.rows else ()
-        timings = [[nested(row.config), [row.median_ms or 0.0] * 3] for row in table.rows if not row.failure]
-        content = {"key": list(triton_key(at)), "configs_timings": timings}
-        return write_object(folder, f"{hashed}/{str(kernel)[:_LONGEST]}{_ENDING}", content)
-
-    def read(self, path: Path) -> Table:
-        """The configs of one key with their times; see `Format`."""
-        content = read_object(path)
-        timings, key = content.get("configs_timings"), content.get("key")
-        if not path.name.endswith(_ENDING) or not isinstance(timings, list) or not isinstance(key, list):
-            raise CacheError(f"{path} is no file of Triton's cache of autotuning", hint=f"its name ends in {_ENDING}")
-        facts = {"kernel_name": path.name.removesuffix(_ENDING), "folder": path.parent.name}
-        return Table(facts, tuple(_triton_row(tuple(key), pair, path) for pair in timings), tried=True)
-
-    def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
-        """The one file of the kernel and key; see `Format`."""
-        kernel, hashed = needed(facts, "kernel_name", "folder")
-        return (folder / str(hashed) / f"{str(kernel)[:_LONGEST]}{_ENDING}",)
-
-    def choose(self, table: Table, _facts: Mapping[str, Any], at: Sequence[Any]) -> TableRow | None:
-        """The config with the least times in the file of the key; see `Format`."""
-        return next((row for row in table.best() if row.at == triton_key(at)), None)
-
-
-def _triton_row(at: tuple[Any, ...], pair: Any, path: Path) -> TableRow:
-    if not isinstance(pair, list) or len(pair) != 2:
-        raise CacheError(f"{path} has a config without times", hint="name a file that Triton has written")
-    config, times = pair
-    median = times[0] if isinstance(times, list) and times else times
-    return TableRow(at, config_in(flat(config), path), median_ms=milliseconds_in(median, path))
+SGLANG_CHANNELWISE = ByBatch(
+    engine="SGLang", facts=_LINEAR[:-1], dtypes=("fp8_w8a8_channelwise",), tunables=_TILES, underlined=" "
+)
 
 
 FORMATS: dict[str, Format] = {
     "vllm-moe": VLLM_MOE,
     "vllm-mamba": VLLM_MAMBA,
+    "vllm-linear": VLLM_LINEAR,
     "sglang-moe": SGLANG_MOE,
+    "sglang-linear": SGLANG_LINEAR,
+    "sglang-channelwise": SGLANG_CHANNELWISE,
     "fla": FlaTables(),
     "triton-cache": TritonCache(),
     "t4": T4Results(),

@@ -21,34 +21,12 @@ OPTIONS = {"num_warps": 4, "num_ctas": 1, "num_stages": 3, "maxnreg": None, "pre
 """The fields of a `triton.Config` beside its tunables, with their defaults in Triton 3.6 to 3.9."""
 
 
-def flat(content: Any) -> Any:
-    """Such an object as one mapping, without options that are null and one thread block per cluster; else as it is."""
-    if not isinstance(content, Mapping) or not isinstance(content.get("kwargs"), Mapping):
-        return content
-    options = {name: content[name] for name in OPTIONS if content.get(name) is not None}
-    if options.get("num_ctas") == OPTIONS["num_ctas"]:
-        del options["num_ctas"]
-    return {**content["kwargs"], **options}
-
-
-def nested(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config as such an object."""
-    options = {name: config.get(name, default) for name, default in OPTIONS.items()}
-    return {"kwargs": {name: value for name, value in config.items() if name not in OPTIONS}, **options}
-
-
-def triton_key(at: Sequence[Any]) -> tuple[Any, ...]:
-    """A row's values as Triton's key has them: dtypes as `torch.bfloat16`."""
-    return tuple(f"torch.{value}" if isinstance(value, str) and value in ITEM_BYTES else value for value in at)
-
-
 _LARGEST_BYTES = 64 << 20
-_LONGEST_MS = 1e12  # 30 years
-_SHOWN = 60
 _OTHER_KINDS = {
-    "cuda": {"tesla", "titan", "quadro", "rtx"}, "xpu": {"intel", "arc"}, "npu": {"ascend"}, "musa": {"mtt"},
-    "cpu": {"cpu", "xeon", "epyc"},
+    "cpu": {"cpu", "xeon", "epyc"}, "cuda": {"tesla", "titan", "quadro", "rtx"}, "xpu": {"intel", "arc"},
+    "npu": {"ascend"}, "musa": {"mtt"},
 }  # fmt: skip
+_LAST = (math.inf,)
 _NOT_FINITE = re.compile(rb"-?\bInfinity\b|\bNaN\b")
 
 
@@ -60,8 +38,9 @@ class TableRow:
     config: Config
     _: KW_ONLY
     median_ms: float | None = None  # None if the table has none
-    cost: float | None = None  # by which configs of one row are compared, less is better; None is the median
-    failure: str = ""  # in the words of `Status`; empty if it did not fail
+    cost: tuple[float, ...] = ()  # by which the configs of one row are compared, the least is best; empty is the median
+    failure: str = ""  # in the words of `Status`, or why it has no cost; empty if it did not fail
+    filed: str = ""  # under which name the engine finds it, where that is not made of `at` each time
 
     def launches_as(self, entry: Mapping[str, Any] | None) -> bool:
         """True if a config that was looked up launches as the row's does: equal, save for options left to Triton."""
@@ -92,20 +71,27 @@ class Table:
         rows: dict[str, TableRow] = {}
         for row in self.rows:
             name = json.dumps(row.at)
-            if row.failure or (self.tried and _cost(row) == math.inf):
-                continue
-            if name not in rows or _cost(row) < _cost(rows[name]):
+            usable = not row.failure and (not self.tried or bool(_cost(row)))
+            if usable and (name not in rows or (_cost(row) or _LAST) < (_cost(rows[name]) or _LAST)):
                 rows[name] = row
         return tuple(rows.values())
 
     @classmethod
     def of_lockfile(
-        cls, lock: Lockfile, kernel: str, device: str | None, names: Names, facts: Mapping[str, Any]
+        cls,
+        lock: Lockfile,
+        kernel: str,
+        device: str | None,
+        names: Names,
+        facts: Mapping[str, Any],
+        tables: Mapping[str, Mapping[str, Any]],
     ) -> Table:
         """The entries of a kernel on a device as a table. The device's name is a fact, unless it is given.
 
-        The device goes by its alias; it is None where all entries of the kernel are of one. SettingsError: there is no
-        such entry, there are entries of several devices, one without an extent of `names`, or two for one row.
+        The device goes by its alias; it is None where all entries of the kernel are of one. `tables` has the facts of
+        those which entries were imported from, by the entries' source: facts that are not given are taken from there.
+        SettingsError: there is no such entry, there are entries of several devices or tables, one without an extent of
+        `names`, or two for one row.
         """
         entries = [e for e in lock.entries if e.kernel == kernel and device in (None, e.device)]
         if not entries:
@@ -118,13 +104,14 @@ class Table:
                 f"the entries of {kernel} are of the devices: {', '.join(sorted(aliases))}", hint="--device-alias NAME"
             )
         name = next(each.name for each in lock.devices if each.alias in aliases)
+        entries, imported = _of_one_table(entries, facts, tables)
         rows = tuple(_row(entry, names) for entry in entries)
         if len({row.at for row in rows}) < len(rows):
             raise SettingsError(
                 f"several entries of {kernel} are for one row of {', '.join(names.rows) or 'no extents'}",
                 hint="name more extents: --row M --row N",
             )
-        return cls({"device_name": name, "kernel_name": kernel.rpartition(":")[2], **facts}, rows)
+        return cls({"device_name": name, "kernel_name": kernel.rpartition(":")[2], **imported, **facts}, rows)
 
     @classmethod
     def of_run(cls, path: Path, names: Names, facts: Mapping[str, Any]) -> Table:
@@ -157,6 +144,10 @@ class Table:
         if any(len(row.at) != count == len(at) for row, at in zip(rows, bare, strict=True)):
             dtypes = dict.fromkeys(_item(value) for row in rows for value in row.at if _item(value) in ITEM_BYTES)
             remarks.append(f"left out: the dtypes in the keys, {', '.join(dtypes)}")
+            if len({*map(json.dumps, bare)}) < len({json.dumps(row.at) for row in rows}):
+                raise SettingsError(
+                    f"rows differ in dtypes alone: {', '.join(dtypes)}", hint="name the dtypes: --row x"
+                )
             rows = tuple(replace(row, at=at) for row, at in zip(rows, bare, strict=True))
         return replace(self, rows=rows, remarks=tuple(remarks))
 
@@ -180,9 +171,6 @@ class Table:
             problem = {**dict(zip(names.rows, row.at, strict=True)), **arguments}
             config = names.inwards(row.config)
             entries.append(LockEntry.imported(kernel, device.alias, problem, config, row.median_ms, source))
-        labels = [entry.label for entry in entries]
-        if twice := next((label for label in labels if labels.count(label) > 1), None):
-            raise SettingsError(f"several rows are for {twice}", hint="name what tells them apart: --row EXTENT")
         return Lockfile((device,), tuple((plan or LockPlan()).with_ranges(entries)))
 
 
@@ -202,6 +190,14 @@ class Format(Protocol):
         What is not understood is among the table's remarks.
         """
         ...
+
+    def named(self, path: Path) -> Mapping[str, Any]:  # noqa: ARG002
+        """The facts in the name of a file and of its folder; CacheError if it has one that the format has not."""
+        return {}
+
+    def doubt(self, facts: Mapping[str, Any]) -> str:  # noqa: ARG002
+        """A fact of a table that the engine may have otherwise, as a sentence; empty for none."""
+        return ""
 
     def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
         """The files of a table, in the order in which the engine looks for them."""
@@ -255,24 +251,16 @@ def read_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def write_object(folder: Path, place: str, content: Mapping[str, Any]) -> Path:
-    """Write a JSON object, indented, to a place below a folder, which is made of facts, and return the path."""
-    path = folder / place
-    if Path(place).is_absolute() or ".." in Path(place).parts:
-        raise SettingsError(f"the table would be written to {place}", hint="correct the facts that name it: --set")
+def write_object(folder: Path, path: Path, content: Mapping[str, Any]) -> Path:
+    """Write a JSON object, indented, to a path below a folder, which is made of facts, and return the path."""
+    if not path.is_relative_to(folder) or ".." in path.relative_to(folder).parts:
+        raise SettingsError(f"the table would be written to {path}", hint="correct the facts that name it: --set")
     try:
         Folder(path.parent).ensure()
         NamedFile(path).write(json.dumps(content, indent=4) + "\n")
     except OSError as error:
         raise CacheError(f"{path} cannot be written: {error.strerror or error}", hint="name another folder") from error
     return path
-
-
-def milliseconds_in(value: Any, path: Path) -> float:
-    """A time in decoded JSON; CacheError if it is none."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LONGEST_MS:
-        return float(value)
-    raise CacheError(f"{path} has the time {str(value)[:_SHOWN]}", hint="a time is in milliseconds, 0 or more")
 
 
 def config_in(value: Any, path: Path) -> Config:
@@ -287,9 +275,8 @@ def _item(value: Any) -> str:
     return str(value).removeprefix("torch.")
 
 
-def _cost(row: TableRow) -> float:
-    cost = row.median_ms if row.cost is None else row.cost
-    return math.inf if cost is None else cost
+def _cost(row: TableRow) -> tuple[float, ...]:
+    return row.cost if row.cost or row.median_ms is None else (row.median_ms,)
 
 
 @dataclass(frozen=True)
@@ -307,6 +294,22 @@ class Names:
         """A config with this package's names."""
         back = {theirs: ours for ours, theirs in self.renamed.items()}
         return Config({back.get(name, name): value for name, value in config.items()})
+
+
+def _of_one_table(
+    entries: list[LockEntry], facts: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]
+) -> tuple[list[LockEntry], Mapping[str, Any]]:
+    """The entries of one table, with its facts; those that were not imported belong to any.
+
+    SettingsError: the entries are of several tables that have the numbers and flags among the facts.
+    """
+    known = {entry.origin.source: tables[entry.origin.source] for entry in entries if entry.origin.source in tables}
+    numbers = {name: value for name, value in facts.items() if isinstance(value, int)} if len(known) > 1 else {}
+    others = {s for s, table in known.items() for name in numbers if (table.get(name) or False) != numbers[name]}
+    chosen = sorted(known.keys() - others)
+    if len(chosen) > 1:
+        raise SettingsError(f"the entries are of several tables: {', '.join(chosen)}", hint="--set E=8")
+    return [entry for entry in entries if entry.origin.source not in others], known[chosen[0]] if chosen else {}
 
 
 def _row(entry: LockEntry, names: Names) -> TableRow:
@@ -327,15 +330,15 @@ def _device(table: Table) -> LockedDevice:
     if not name:
         raise SettingsError("the table names no device", hint='--set "device_name=NVIDIA H200"')
     words = str(name).replace("_", " ")
-    kind = table.facts.get("kind") or _kind(words)
+    kind = table.facts.get("kind") or kind_called(words)
     if kind is None:
         raise SettingsError(f"nothing says of what kind {words} is", hint="--set kind=cuda, or hip, xpu, cpu")
     return LockedDevice(alias=str(name).lower().replace("_", "-").replace(" ", "-"), kind=kind, name=words)
 
 
-def _kind(name: str) -> str | None:
+def kind_called(name: str) -> str | None:
     """The kind of a device by the words of its name, first those of processors, whose vendors make GPUs too."""
     words = set(re.findall(r"[a-z]+", name.lower()))
-    vendor = DeviceSpec.vendor_of_name(name)
+    vendor = DeviceSpec.vendor_of_name(" ".join(words))
     other = next((kind for kind, brands in _OTHER_KINDS.items() if words & brands), None)
     return vendor.kind if vendor and other != "cpu" else other

@@ -80,7 +80,8 @@ class TensorSpec:
             float in a thousand is ten times as large, to find sums and maxima that do not reach so far), `whole`
             (floats: -1, 0 and 1, whose products add up without rounding; else as uniform), `zeros`, `empty`, `arange`,
             `ends` (rising whole numbers, where runs of random lengths end that fill `total`, some of them empty).
-            Zeros draw less power and can run faster than real data, so they are never the default.
+            Zeros draw less power and can run faster than real data, so they are never the default. Specs of different
+            fills are equal: what a caller's tensors hold is not known, and a record answers for them all.
         aligned: Whether the data starts at a multiple of 16 bytes, as elements of 16 bytes always do; if not, compilers
             emit narrower loads.
         total: For the fill `ends` the last number, 0 or more.
