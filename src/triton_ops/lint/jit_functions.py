@@ -228,8 +228,7 @@ class SourceLaunch:
         return frozenset(
             name
             for name, one in strides.items()
-            if one.axis == -1
-            or (0 < one.axis == last[one.tensor] and rank_of(self, one.tensor) in (None, one.axis + 1))
+            if one.axis == -1 or (0 < one.axis == last[one.tensor] and (rank_of(self, one.tensor) or 0) <= one.axis + 1)
         )
 
     def is_single(self, axis: int, constants: Mapping[str, Any]) -> bool:

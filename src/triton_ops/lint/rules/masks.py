@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from triton_ops.backend import last_name
 from triton_ops.kernel_ir import Term
 from triton_ops.lint.indices import Index, IndexBound, all_indices, root_name
-from triton_ops.lint.jit_functions import SourceLaunch
+from triton_ops.lint.jit_functions import SourceLaunch, extents_of
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, once, rule
 
@@ -60,7 +60,12 @@ def _judge(
         elsewhere = [switched for key, switched in closed if key == one.key]
         if any(switched != _switches(one.variant) for switched in elsewhere):
             continue  # a switch of the kernel promises that the mask is not needed
-        if _before_its_own(one) or one.index.fits_row(counts) or _is_padded(kernel, one.index):
+        if (
+            _before_its_own(one)
+            or one.index.fits_row(counts)
+            or _is_whole(kernel, one)
+            or _is_padded(kernel, one.index)
+        ):
             continue
         evidence = _evidence_of_other_access(kernel, one) or _evidence_of_loop(kernel, one)
         if not evidence and one.index.starts_by_data:
@@ -196,8 +201,18 @@ def _extents_of_grid(launch: SourceLaunch, index: Index) -> Iterator[ast.expr]:
         yield from launch.inner(launch.grid)
 
 
+def _tiles_of(kernel: KernelReading, one: _UnmaskedIndex) -> list[str]:
+    return [n for n, v in one.variant.guess.constants.items() if v == one.index.extent and n in kernel.uses.tiles]
+
+
+def _is_whole(kernel: KernelReading, one: _UnmaskedIndex) -> bool:
+    """Check whether the only block is the whole axis: every launch makes it of a tensor's shape, as it is."""
+    names = _tiles_of(kernel, one) if kernel.launches and not one.index.stepping else []
+    return bool(names) and all(extents_of(launch, name) for launch in kernel.launches for name in names)
+
+
 def _rounded_block(kernel: KernelReading, launch: SourceLaunch, one: _UnmaskedIndex) -> str:
-    alike = [n for n, v in one.variant.guess.constants.items() if v == one.index.extent and n in kernel.uses.tiles]
+    alike = _tiles_of(kernel, one)
     if len(alike) == 1 and alike[0] in launch.arguments:
         node = launch.resolved(launch.arguments[alike[0]])
         if isinstance(node, ast.Call) and last_name(node) == "next_power_of_2":
