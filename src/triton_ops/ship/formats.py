@@ -67,22 +67,23 @@ class ByBatch(Format):
     family: str = ""  # a word of devices that share one name
     whole_blocks: bool = False  # a narrower config is widened to a block, on CUDA devices where it does not divide it
 
+    def place(self, facts: Mapping[str, Any]) -> str:
+        """The path of the table below the engine's folder; SettingsError without a fact that is needed."""
+        needed(facts, *(name for name in self.facts if name not in self.optional))
+        texts = {name: self._text(name, facts.get(name)) for name in self.facts if name not in (_VERSION, _DOWN)}
+        folder = f"configs/triton_{str(facts[_VERSION]).replace('.', '_')}/" if _VERSION in self.facts else ""
+        ending = f"_{_DOWN}" if _true(facts.get(_DOWN)) else ""
+        return f"{folder}{','.join(f'{name}={text}' for name, text in texts.items() if text)}{ending}.json"
+
     def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
         """The own file, those of other versions of Triton, the newest first, and those of the first product."""
-        name = self._name(facts)
+        place = self.place(facts)
         if _VERSION not in self.facts:
-            return (folder / name,)
-        configs = folder / "configs"
-        own = configs / f"triton_{str(needed(facts, _VERSION)[0]).replace('.', '_')}"
-        others = sorted((path for path in configs.glob("triton_*") if _version(path)), key=_version, reverse=True)
+            return (folder / place,)
+        versions = (path for path in (folder / "configs").glob("triton_*") if _version(path))
+        others = [path / place.split("/", 2)[2] for path in sorted(versions, key=_version, reverse=True)]
         first = self.places(folder, {**facts, _DOWN: False}) if _true(facts.get(_DOWN)) else ()
-        return [*(path / name for path in (own, *others)), *first]
-
-    def _name(self, facts: Mapping[str, Any]) -> str:
-        needed(facts, *(name for name in self.facts if name not in (*self.optional, _VERSION)))
-        texts = {name: self._text(name, facts.get(name)) for name in self.facts if name not in (_VERSION, _DOWN)}
-        ending = f"_{_DOWN}" if _true(facts.get(_DOWN)) else ""
-        return ",".join(f"{name}={text}" for name, text in texts.items() if text) + f"{ending}.json"
+        return [folder / place, *others, *first]
 
     def _text(self, name: str, value: Any) -> str:
         """A fact as a name has it; empty if it is not there."""
@@ -102,19 +103,22 @@ class ByBatch(Format):
         check_values(table, *self.tunables)
         if any(len(row.at) != 1 or not isinstance(row.at[0], int) for row in table.rows):
             raise SettingsError("a table by batch size has one whole number for each row", hint="name it: --row M")
-        path, dtype = self.places(folder, table.facts)[0], table.facts.get("dtype")
+        place, dtype = self.place(table.facts), table.facts.get("dtype")
         if self.dtypes and dtype not in self.dtypes:
             raise SettingsError(f"{self.engine} looks for no table of {dtype}", hint=f"--set dtype={self.dtypes[0]}")
         rows = sorted(table.best(), key=lambda row: int(row.at[0]))
         content = {str(int(row.at[0])): dict(row.config) for row in rows}
-        return write_object(folder, path, content)
+        return write_object(folder, folder / place, content)
 
     def read(self, path: Path) -> Table:
         """The table with the configs as they are launched; see `Format`."""
         content, facts = read_object(path), self.named(path)
         sizes = [name for name in content if _SIZE.fullmatch(name)]
-        if not sizes or content.keys() - {*sizes, *self.beside}:
-            raise CacheError(f"{path} is no table by batch size", hint="its names are whole numbers, such as 16")
+        if (strange := content.keys() - {*sizes, *self.beside}) or not sizes:
+            what = f"it has {min(strange)!r}" if strange else "it is empty"
+            raise CacheError(
+                f"{path} is no table by batch size: {what}", hint="its names are whole numbers, such as 16"
+            )
         rows = [self._row(int(size), content[size], path) for size in sizes]
         launched = [row if row.failure else replace(row, config=self._launched(row.config, facts)) for row in rows]
         remarks = []
