@@ -275,11 +275,14 @@ class KernelReading:
 
     def lowered_without(self, name: str) -> Variant | None:
         """The first variant with one of its constants as a plain whole number; None if it cannot be read so."""
-        if not self.variants:
-            return None
-        guess = self.variants[0].guess
+        plain = self.without(self.variants[0], name) if self.variants else ""
+        return plain if isinstance(plain, Variant) else None
+
+    def without(self, variant: Variant, name: str) -> Variant | str:
+        """A variant with one of its constants as a plain whole number, or why it cannot be read so."""
+        guess = variant.guess
         constants = {key: value for key, value in guess.constants.items() if key != name}
-        return self._read(replace(guess, types={**guess.types, name: "i32"}, constants=constants))
+        return self._variant(replace(guess, types={**guess.types, name: "i32"}, constants=constants))
 
     def with_values(self, values: Mapping[str, Any]) -> Variant | None:
         """The first variant with these values of constants; None if it cannot be read."""
