@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from triton_ops.base.host import import_in_order as import_in_order
     from triton_ops.base.host import require as require
     from triton_ops.base.page import Page as Page
+    from triton_ops.base.plain import Count as Count
     from triton_ops.base.plain import DamagedError as DamagedError
+    from triton_ops.base.plain import Extent as Extent
+    from triton_ops.base.plain import Nested as Nested
+    from triton_ops.base.plain import NotNegative as NotNegative
+    from triton_ops.base.plain import Plain as Plain
     from triton_ops.base.plain import Sealed as Sealed
     from triton_ops.base.plain import canonical_json as canonical_json
     from triton_ops.base.plain import counted as counted
@@ -27,10 +32,5 @@ if TYPE_CHECKING:
     from triton_ops.base.plain import gain_text as gain_text
     from triton_ops.base.plain import is_positive as is_positive
     from triton_ops.base.plain import storable as storable
-    from triton_ops.base.ranges import Count as Count
-    from triton_ops.base.ranges import Extent as Extent
-    from triton_ops.base.ranges import Nested as Nested
-    from triton_ops.base.ranges import NotNegative as NotNegative
-    from triton_ops.base.ranges import Plain as Plain
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

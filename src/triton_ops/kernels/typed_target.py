@@ -1,29 +1,46 @@
 """TARGET: from what stands on the command line to an operation or a function.
 
 A shipped kernel's name, `package.module:object`, or `path/file.py:object`, where the object is an `Operation` or a
-plain callable, or a Triton kernel under a decorator, which is taken at a call that a program has noted.
+plain callable. It may be a Triton kernel: then `@FUNCTION` names a function that launches it, which is run up to that
+launch without a device. Without a function one in the kernel's own file is looked for, or a call that a program noted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import ast
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from triton_ops import dispatch
-from triton_ops.backend import HasOperation, Operation
-from triton_ops.exceptions import NotLoadedError, TargetError
+from triton_ops.backend import FunctionKernel, HasOperation, Operation, standing_in
+from triton_ops.device import DeviceSpec, Target
+from triton_ops.exceptions import DeviceError, NotLoadedError, TargetError
 from triton_ops.kernels import load, names
-from triton_ops.request import named_object
+from triton_ops.request import TypedProblem, named_object
+from triton_ops.values import TensorSpec
+
+_STAND_IN = "sm_90"  # where no GPU is named
+_WITH_GRADIENTS = ("float64", "float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
 class TypedTarget:
-    """A TARGET as somebody typed it, or as a file holds it; `cache_dir` has the calls of decorated kernels."""
+    """A TARGET as somebody typed it, or as a file holds it, with the problem and the GPU that were typed beside it.
+
+    `cache_dir` has the calls of decorated kernels that programs noted. While a TARGET is imported for a `gpu`, this
+    stands in, so that code at the top of a file finds a driver.
+    """
 
     text: str
     cache_dir: str | Path | None = None
+    problem: TypedProblem = field(default_factory=TypedProblem)
+    gpu: str | None = None
 
     def load(self, among: Mapping[str, Any] | None = None) -> Operation | Callable[..., Any]:
         """The operation or callable that is named.
@@ -35,21 +52,20 @@ class TypedTarget:
             NotLoadedError: It is not among these objects.
             TargetError: It does not exist, cannot be imported, or is neither an operation nor callable.
         """
-        _, colon, name = self.text.rpartition(":")
-        if not colon:
+        if ":" not in self.text:
             return _shipped(self.text)
         if among is None:
-            return _usable(self.text, name, named_object(self.text), self.cache_dir)
+            return self._usable(self.object())
         if self.text not in among:
             raise NotLoadedError(
                 f"{self.text} is not loaded; loaded are {', '.join(among) or 'shipped kernels alone'}",
                 hint="a file loads no code: name it, if you trust it, with --kernels as well",
             )
-        return _usable(self.text, name, among[self.text], self.cache_dir)
+        return self._usable(among[self.text])
 
     def object(self) -> Any:
         """The object that is named, whatever it is: an operation, a function, a kernel with or without a decorator."""
-        return named_object(self.text) if ":" in self.text else _shipped(self.text)
+        return self._named(self._parts[0]) if ":" in self.text else _shipped(self.text)
 
     def operation(self, lack: str) -> Operation:
         """The operation that is named; `lack` is what a function is, and lacks, in the words of the error."""
@@ -58,39 +74,186 @@ class TypedTarget:
             raise TargetError(f"{self.text} is a function{lack}", hint="name an Operation")
         return target
 
+    def tuned(
+        self, target: Operation | Callable[..., Any]
+    ) -> tuple[Operation, Any, tuple[int, ...] | None, str | None]:
+        """The arguments of `tune` for what was loaded: as `TypedProblem.operation`; a launch has its problem."""
+        if not (isinstance(target, dispatch.NotedOperation) and target.launched):
+            return self.problem.operation(target)
+        return TypedProblem(space=self.problem.space if target.has_list else None).operation(target)
 
-def _usable(text: str, name: str, target: Any, cache_dir: str | Path | None) -> Operation | Callable[..., Any]:
-    if hasattr(target, "fn") and (noted := dispatch.NotedOperation.of(target, cache_dir)) is not None:
-        return noted
-    if hasattr(target, "fn") and hasattr(target, "configs"):
-        raise _without_call(text, name, target)
-    if hasattr(target, "arg_names") or hasattr(target, "grid"):  # `@triton.jit`, a TritonKernel
+    @property
+    def _parts(self) -> tuple[str, str]:
+        """What stands before the `@`, and after it."""
+        place, colon, rest = self.text.partition(":")
+        name, _, function = rest.partition("@")
+        return f"{place}{colon}{name}", function
+
+    @property
+    def _typed(self) -> bool:
+        """Tell whether a function is named, or arguments for one."""
+        return bool(self._parts[1] or self.problem.shapes or self.problem.arguments)
+
+    @property
+    def _stand_in(self) -> Target | None:
+        """The GPU that was typed; None where none was, or one without limits, which the command itself refuses."""
+        if self.gpu is None:
+            return None
+        with contextlib.suppress(DeviceError):
+            spec = DeviceSpec.called(self.gpu)
+            return Target.named(self.gpu) if spec is None else Target.of(spec)
+        return None
+
+    def _named(self, text: str) -> Any:
+        target = self._stand_in
+        with contextlib.nullcontext() if target is None else standing_in(target, _not_launched):
+            return named_object(text)
+
+    def _usable(self, target: Any) -> Operation | Callable[..., Any]:
+        text, function = self._parts
+        name = text.rpartition(":")[2]
+        if hasattr(target, "fn") and hasattr(target, "arg_names"):
+            noted = None if self._typed else dispatch.NotedOperation.of(target, self.cache_dir)
+            return noted or self._launched(target, name, function)
+        if hasattr(target, "grid"):  # a TritonKernel
+            raise TargetError(
+                f"{text} is a Triton kernel, and neither its arguments nor its reference are known",
+                hint=f"make an Operation of it, name = Operation(..., TritonKernel({name}, grid), ...), and tune that",
+            )
+        if isinstance(target, HasOperation):  # a chooser
+            return target.operation
+        if isinstance(target, Operation) or (callable(target) and not isinstance(target, type)):
+            return target
+        kind = "class" if isinstance(target, type) else f"value of type {type(target).__name__}"
         raise TargetError(
-            f"{text} is a Triton kernel, and neither its arguments nor its reference are known",
-            hint=f"make an Operation of it, name = Operation(..., TritonKernel({name}, grid), ...), and tune that",
+            f"{text} is a {kind}, neither an Operation nor a function",
+            hint="name an Operation, or a function that takes config values as keywords",
         )
-    if isinstance(target, HasOperation):  # a chooser
-        return target.operation
-    if isinstance(target, Operation) or (callable(target) and not isinstance(target, type)):
-        return target
-    kind = "class" if isinstance(target, type) else f"value of type {type(target).__name__}"
-    raise TargetError(
-        f"{text} is a {kind}, neither an Operation nor a function",
-        hint="name an Operation, or a function that takes config values as keywords",
-    )
+
+    def _launched(self, kernel: Any, name: str, function: str) -> Operation:
+        """The operation of a kernel at its launch by a function, with the example arguments that were typed."""
+        launcher = self._launcher(kernel, name, function)
+        specs = self.problem.tensors(FunctionKernel(launcher), ())
+        target = self._stand_in or Target.named(_STAND_IN)
+        tensors = [spec for spec in specs.values() if isinstance(spec, TensorSpec)]
+        places = (
+            ["cpu"]
+            if any(not isinstance(spec.fill, str) or spec.fill != "uniform" for spec in tensors)
+            else ["meta", "cpu"]
+        )
+        for memory in places:  # what reads values needs memory
+            call = partial(_called, launcher, specs, memory)
+            try:
+                return dispatch.NotedOperation.launched_by(
+                    call, launcher.__name__, kernel, self.problem.space, target, memory
+                )
+            except TargetError:
+                if memory == places[-1]:
+                    raise
+        raise AssertionError("the last place has raised")
+
+    def _launcher(self, kernel: Any, name: str, function: str) -> Callable[..., Any]:
+        """The function after the `@`, else the one that launches the kernel in its own file or the TARGET's."""
+        place, modules = self._parts[0].rpartition(":")[0], [sys.modules[_module_of(kernel)]]
+        path = str(Path(place).resolve())
+        modules += [one for one in list(sys.modules.values()) if place == one.__name__ or _file_of(one) == path]
+        if function:
+            beside = (_attribute(one, function) for one in modules)
+            launcher = self._named(function) if ":" in function else next(filter(None, beside), None)
+            if not callable(launcher):
+                raise TargetError(f"{place} has no function {function!r} that launches {name}", hint=TargetError.FORMS)
+            return _of_class(launcher.__self__) if inspect.isbuiltin(launcher) else launcher
+        launchers = dict(each for module in modules for each in _launchers(module, kernel))
+        if len(launchers) == 1:
+            return next(iter(launchers.values()))
+        several = f"{', '.join(launchers)} launch it" if launchers else "no function of its file launches it"
+        raise TargetError(
+            f"{self.text} is a Triton kernel, and {several}, so that its arguments and its grid are not known",
+            hint=f"name the function that launches it, {self.text}@FUNCTION or {self.text}@PLACE:FUNCTION, with "
+            "--shape and --arg for its arguments; or have its program note calls, with TRITON_OPS_ON_MISS=queue",
+        )
 
 
-def _without_call(text: str, name: str, decorated: Any) -> TargetError:
-    """The error of a kernel under a decorator without a noted call, with what to run, or to write and to type."""
-    tunables = {each for config in decorated.configs for each in getattr(config, "kwargs", ())}
-    arguments = ", ".join(f'"{each}": ...' for each in getattr(decorated, "arg_names", ()) if each not in tunables)
-    installed = "" if type(decorated).__module__.startswith("triton_ops.") else " under triton_ops.install()"
-    return TargetError(
-        f"{text} is a kernel under a decorator, and no call of it is noted that would tell its arguments and its grid",
-        hint=f"its program notes calls{installed} with TRITON_OPS_ON_MISS=queue; or write {name}_op = "
-        f'Operation("{name}", TritonKernel({name}.fn, lambda meta: (...,)), {name}.configs, '
-        f"lambda n=1024: {{{arguments}}}), a TensorSpec for each tensor, and type {text}_op --shape 1024",
+def _not_launched(*_launch: Any) -> None:
+    """Leave a launch at the top of a file out."""
+
+
+def _module_of(kernel: Any) -> str:
+    while not isinstance(kernel, type) and hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return str(kernel.__module__)
+
+
+def _file_of(module: Any) -> str | None:
+    return getattr(module, "__file__", None)
+
+
+def _attribute(module: Any, path: str) -> Any:
+    """What stands under a dotted name in a module; None if nothing does."""
+    for part in path.split("."):
+        module = getattr(module, part, None)
+    return module
+
+
+def _launchers(module: Any, kernel: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The functions of a module that name a kernel and are none, by their names; of a class of torch's its `apply`."""
+    mine = {name for name, value in vars(module).items() if value is kernel}
+    try:
+        tree = ast.parse(inspect.getsource(module))
+    except (OSError, TypeError):  # such as a module of a notebook
+        return
+    for node in tree.body:
+        value = vars(module).get(getattr(node, "name", ""))
+        if isinstance(node, ast.FunctionDef) and not hasattr(value, "arg_names") and _names(node) & mine:
+            yield node.name, value
+        elif isinstance(node, ast.ClassDef) and hasattr(value, "apply") and hasattr(value, "forward"):
+            ways = [each.name for each in node.body if isinstance(each, ast.FunctionDef) and _names(each) & mine]
+            for way in ways:
+                yield f"{node.name}.{way}", _of_class(value, backward=way == "backward")
+
+
+def _names(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def _of_class(kind: Any, *, backward: bool = False) -> Callable[..., Any]:
+    """A function of torch's with a gradient as a plain one, with the parameters of its `forward`."""
+    _, *parameters = inspect.signature(kind.forward).parameters.values()
+
+    def launch(**values: Any) -> None:
+        output = kind.apply(*(values.get(each.name, each.default) for each in parameters))
+        if backward:
+            (output[0] if isinstance(output, tuple) else output).sum().backward()
+
+    launch.__name__ = launch.__qualname__ = kind.__name__
+    launch.__module__ = kind.__module__
+    launch.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [each.replace(kind=each.KEYWORD_ONLY) for each in parameters]
     )
+    launch.needs_gradients = backward  # type: ignore[attr-defined]
+    return launch
+
+
+def _called(launcher: Callable[..., Any], specs: Mapping[str, Any], memory: str) -> None:
+    """Call a function that launches with new tensors; floats of no further meaning are zeros, which take no time."""
+    values = {}
+    for place, (name, spec) in enumerate(specs.items()):
+        values[name] = spec
+        if isinstance(spec, TensorSpec):
+            plain = (
+                isinstance(spec.fill, str) and spec.fill == "uniform" and (memory == "meta" or "float" in spec.dtype)
+            )
+            tensor = (replace(spec, fill="zeros") if plain else spec).create_tensor(memory, place)
+            values[name] = tensor.requires_grad_() if _differentiable(launcher, spec) else tensor
+    launcher(**values)
+
+
+def _is_plain(spec: TensorSpec) -> bool:
+    return isinstance(spec.fill, str) and spec.fill == "uniform"
+
+
+def _differentiable(launcher: Any, spec: TensorSpec) -> bool:
+    return getattr(launcher, "needs_gradients", False) and spec.dtype in _WITH_GRADIENTS
 
 
 def _shipped(name: str) -> Operation:
