@@ -8,7 +8,7 @@ SECTIONS = {
     "Begin": ("guides/first-kernel", "guides/when", "guides/keys", "guides/trust", "guides/pitfalls"),
     "Tune and serve": (
         "guides/kernel", "guides/kinds", "guides/autotune", "guides/autotuner", "guides/recall", "guides/lockfile",
-        "guides/compare", "guides/choose", "guides/kernels", "guides/many", "guides/several-gpus",
+        "guides/exchange", "guides/compare", "guides/choose", "guides/kernels", "guides/many", "guides/several-gpus",
         "guides/compile-modes", "guides/torch-compile", "guides/faults", "guides/searcher", "guides/front-end",
     ),
     "Look closer": (

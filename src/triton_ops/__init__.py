@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from triton_ops.compile_modes import Advice as Advice
     from triton_ops.compile_modes import CompileMode as CompileMode
     from triton_ops.compile_modes import CompileReport as CompileReport
+    from triton_ops.compile_modes import PrintedTune as PrintedTune
     from triton_ops.compile_modes import advise as advise
+    from triton_ops.compile_modes import parse_printed as parse_printed
     from triton_ops.compile_modes import tune_compile as tune_compile
     from triton_ops.cost_model import AttentionTiles as AttentionTiles
     from triton_ops.cost_model import ElementTiles as ElementTiles
@@ -48,13 +50,11 @@ if TYPE_CHECKING:
     from triton_ops.dispatch import Decision as Decision
     from triton_ops.dispatch import Implementation as Implementation
     from triton_ops.dispatch import LaunchedConfig as LaunchedConfig
-    from triton_ops.dispatch import PrintedTune as PrintedTune
     from triton_ops.dispatch import autotune as autotune
     from triton_ops.dispatch import choose as choose
     from triton_ops.dispatch import install as install
     from triton_ops.dispatch import launches as launches
     from triton_ops.dispatch import on_miss as on_miss
-    from triton_ops.dispatch import parse_printed as parse_printed
     from triton_ops.dispatch import replaying as replaying
     from triton_ops.dispatch import serve as serve
     from triton_ops.dispatch import tuning as tuning

@@ -1,4 +1,4 @@
-"""Ways to compile a model: the fastest one, with tools for what torch's compiler says of itself."""
+"""Ways to compile a model: the fastest one, with tools for what torch's and Triton's compilers say of themselves."""
 
 from triton_ops._faces import lazy_face
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from triton_ops.compile_modes.command_model import compile_modes_command as compile_modes_command
     from triton_ops.compile_modes.comparing_modes import tune_compile as tune_compile
     from triton_ops.compile_modes.compile_mode import CompileMode as CompileMode
+    from triton_ops.compile_modes.compiler_output import PrintedTune as PrintedTune
+    from triton_ops.compile_modes.compiler_output import parse_printed as parse_printed
     from triton_ops.compile_modes.mode_report import CompileReport as CompileReport
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

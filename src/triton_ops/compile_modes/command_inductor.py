@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
@@ -11,11 +12,12 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops.base import NamedFile, escaped
+from triton_ops.base import NamedFile, counted, escaped
 from triton_ops.compile_modes.backends import Site, gate_here
 from triton_ops.compile_modes.compile_mode import autotune_options, wrong_variables
 from triton_ops.compile_modes.compiled_files import CacheContent
-from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog, ProgramGraphs, graphs_in
+from triton_ops.compile_modes.compiled_graphs import KINDS, ProgramGraphs, graphs_in
+from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog
 from triton_ops.device import device_spec, probe
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.terminal import Facts, Gpu, option, tell
@@ -23,6 +25,7 @@ from triton_ops.values import dtype_name
 
 _S_PER_DAY = 86_400.0
 _OWN = "its winner, or its default config if nothing is recorded"
+_LONGEST = 80  # characters of an example
 _MOST_STRANGE = 0.1  # of the characters of a text: a log may hold some bytes of another encoding
 _Folder = Annotated[
     Path | None,
@@ -61,10 +64,14 @@ def log_command_with(own_ms: Callable[[int, int, int, str], float]) -> Callable[
         own: Annotated[bool, option("--own", "Time this package's matmul on this GPU as one more candidate.")] = False,
     ) -> Facts:
         """Read a log: autotune tables, CUDA graphs recorded again or skipped, recompilations, hints."""
-        content = CompilerLog.read(_text_of(file).splitlines())
-        if not content.lines:
-            tell(
-                f"no line of torch's log is in {file}: it is another file, or torch logged nothing", "warning", "yellow"
+        content = CompilerLog.read([_text_of(file)])
+        if not content.useful:
+            tables, lines = counted(len(content.tables), "table"), counted(len(content.unread), "line")
+            raise TargetError(
+                f"of {tables} in {file} no choice can be read; {lines} may be a part of one"
+                if content.tables or content.unread
+                else f"no line of torch's log is in {file}: it is another file, or torch logged nothing",
+                hint="name what a program that compiles wrote to stderr, with its whole lines",
             )
         if own:
             _tell_of_no_product(content.tables)
@@ -133,8 +140,11 @@ def draw_command(
     out: Annotated[Path | None, option("--out", "Where the SVG goes; default none.", "FILE")] = None,
 ) -> Facts:
     """Draw captured graphs as SVG, or those of two programs in pairs with what differs; graphviz is not needed."""
-    program = ProgramGraphs(trace, graphs_in(trace))
-    drawing = program if other is None else program.beside(ProgramGraphs(other, graphs_in(other)))
+    programs = [ProgramGraphs(path, graphs_in(path)) for path in (trace, other) if path is not None]
+    kinds = Counter(node.kind for program in programs for nodes in program.graphs.values() for node in nodes)
+    if strange := [f"{name} ({number})" for name, number in kinds.items() if name not in KINDS]:
+        tell(f"nodes of unknown classes count as one launch each: {', '.join(strange)}", "warning", "yellow")
+    drawing = programs[0] if other is None else programs[0].beside(programs[1])
     if out is not None:
         Facts.save(out, drawing.svg(), "name a file")
     return Facts("torch draw", drawing.as_json).lines(*drawing.lines, *([] if out is None else [f"drawn to {out}"]))
@@ -211,19 +221,29 @@ def _tell_of_no_product(tables: Sequence[AutotuneTable]) -> None:
 
 
 def _log_facts(log: CompilerLog) -> Facts:
-    facts = Facts("torch log", asdict(log))
+    winners = [None if table.winner is None else table.winner.name for table in log.tables]
+    tables = [{**asdict(table), "winner": name} for table, name in zip(log.tables, winners, strict=True)]
+    facts = Facts("torch log", {**asdict(log), "tables": tables})
+    several = len({table.writer for table in log.tables}) > 1
     for each in log.tables:
         rows = [[c.name, "failed" if c.ms is None else f"{c.ms:.4f}", c.source, c.what] for c in each.choices]
         seconds = "" if each.benchmark_s is None else f", {each.benchmark_s:.1f} s of measuring"
-        facts.lines(f"{each.op}({each.sizes}) {each.dtypes}{seconds}")
+        writer = f", by {each.writer or 'a process without prefix'}" if several else ""
+        facts.lines(f"{each.op}({each.sizes}) {each.dtypes}{seconds}{writer}")
         facts.table(("choice", "ms", "from", "what"), rows, ("ms",))
+        if each.winner is None:
+            facts.text((each.doubt or "no choice has a time") if rows else "no choice could be read", "no winner: ")
     facts.lines(f"CUDA graphs recorded: {log.recordings}, again: {len(log.rerecorded)}")
     events = {
-        "recorded again": log.rerecorded, "skipped": log.skipped, "recompiled": log.recompiled, "hint": log.hints,
+        "recorded again": log.rerecorded, "skipped": log.skipped, "recompiled": log.recompiled,
+        "not compiled any more": log.limits, "hint": log.hints,
     }  # fmt: skip
     for name, texts in events.items():
         for text in dict.fromkeys(texts):
             facts.text(text, f"{name}: ")
+    if log.unread:
+        number, example = counted(len(log.unread), "line"), log.unread[0][:_LONGEST]
+        facts.tell(f"{number} that look like a part of a table were not read, such as {example!r}", "warning", "yellow")
     return facts
 
 

@@ -1,390 +1,145 @@
-"""Readers of what torch's compiler writes of a compilation.
+"""What compilers write into logs: Inductor's autotune tables and events, and what Triton prints of its tunes.
 
-Facts used, of torch 2.11 to 2.15: with autotuning, Inductor writes to stderr, for each operation, a line `Autotune
-Choices Stats:` with JSON below it, and a table that begins with `AUTOTUNE op(sizes)` and ends with `… AUTOTUNE
-benchmarking takes … seconds`. The log artefacts `cudagraphs`, `perf_hints` and `recompiles` write lines in which a
-bracketed head names the artefact.
+Facts used, of torch 2.0 to 2.15: with autotuning, Inductor writes to stderr, for each operation, `Autotune Choices
+Stats:` with JSON below it (since 2.9), and a table that begins with `AUTOTUNE op(sizes)`, has its choices in the order
+of their times, each with its share of the first one's, and ends with `… AUTOTUNE takes … seconds` in several wordings.
+In 2.0 the times have the unit `s`, and are milliseconds all the same. The log artefacts `cudagraphs`, `perf_hints` and
+`recompiles` write lines with a head that names the artefact: `[__cudagraphs]`, before 2.2 `torch.….__cudagraphs:
+[DEBUG]`. Of a limit Dynamo tells in a line `torch._dynamo hit config.…`, with function and last reason below.
 
-Facts used, of torch 2.11 to 2.15: a trace folder holds `ir_pre_fusion.txt` and `ir_post_fusion.txt`. There each node
-has a line `NAME: CLASS(…)`, then `NAME.writes`, `NAME.unmet_dependencies` and `NAME.met_dependencies`, lists of
-dependencies that begin with a buffer's name. A fused node is named after its members, joined by `_`; they follow it.
-
-A node stands one layer below the lowest of those that it reads from, and in a layer below the middle of what it reads.
-Nodes that a graph has and its counterpart has not are marked.
-
-Graphs are paired in the order in which torch made them, which is the same for two ways to compile one model as long as
-both break it at the same places. What has no counterpart differs as a whole.
+Facts used, of Triton 2.1 to 3.9: a tune ends with one line, in 3.6 with four, of which only the first names the
+kernel. No line says which process has written it: what a launcher puts before it may.
 """
 
 from __future__ import annotations
 
+import ast
 import json
+import logging
 import math
 import re
-import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from html import escape
-from itertools import zip_longest
-from pathlib import Path
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-from triton_ops.base import NamedFile
-from triton_ops.exceptions import TargetError
+from triton_ops.base import counted
+from triton_ops.exceptions import SettingsError, TargetError
 
-POST_FUSION = "ir_post_fusion.txt"
-_NODE = re.compile(r"^(?P<name>\w+): (?P<kind>\w*Node)\((?P<of>.*)\)[^\S\n]*$", re.MULTILINE)
-_FIELD = re.compile(r"^(?P<name>\w+)\.(?P<field>[\w.]+)(?:\[\d+\])? ?= ?(?P<first>.*)$", re.MULTILINE)
-_DEPENDENCY = re.compile(r"\w*Dep\((?:name=)?'(\w+)'")
-_NUMBERED = re.compile(r"\.(\d+)$")
-_NOTHING = "NopKernelSchedulerNode"
-_PART = "MultiOutput"  # one of the results of a call before
+_log = logging.getLogger("triton_ops")
 
-
-@dataclass(frozen=True, kw_only=True)
-class GraphNode:
-    """A unit of Inductor's schedule: one kernel, or one call of a library.
-
-    `members` are the operations in it, itself alone if nothing was fused; `reads` and `writes` are buffers; `kernel` is
-    what it calls, such as `extern_kernels.addmm`, or the kind of buffer that it computes.
-    """
-
-    name: str
-    kind: str
-    members: tuple[str, ...]
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    kernel: str = ""
-
-    @property
-    def launches(self) -> bool:
-        """Tell whether it launches something."""
-        return self.kind != _NOTHING and self.kernel != _PART
-
-    @property
-    def fused(self) -> bool:
-        """Tell whether several operations were fused in it."""
-        return len(self.members) > 1
-
-
-def read_graph(text: str) -> tuple[GraphNode, ...]:
-    """The nodes of a trace's text, in the order scheduled; a `TargetError` if there is none."""
-    heads: list[re.Match[str]] = []
-    members: set[str] = set()
-    for head in _NODE.finditer(text):
-        if head["name"] not in members:
-            heads.append(head)
-            members = _members_of(head)
-    if not heads:
-        raise TargetError("there is no scheduled node in it", hint=f"name an {POST_FUSION} of torch's trace folder")
-    ends = [*(head.start() for head in heads[1:]), len(text)]
-    return tuple(_node(head, text[head.end() : end]) for head, end in zip(heads, ends, strict=True))
-
-
-def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
-    """The graphs of a file, or of every trace below a folder, by the trace's folder, in the order made.
-
-    Traces of several programs, such as the modes of `compile-modes --collect`, often have folders of one name: then the
-    folder of `path` that each lies in stands before it, and where that does not tell them apart the whole path.
-    """
-    files = sorted(path.rglob(POST_FUSION), key=_order) if path.is_dir() else [path]
-    if not files:
-        raise TargetError(
-            f"there is no {POST_FUSION} below {path}", hint="compile-modes --collect DIR, or TORCH_COMPILE_DEBUG=1"
-        )
-    try:
-        graphs = [read_graph(NamedFile(file).read().decode("utf-8", "replace")) for file in files]
-    except OSError as error:
-        raise TargetError(f"{path} cannot be read: {error.strerror or error}", hint="name a file or folder") from error
-    return dict(zip(_names_of(files, path), graphs, strict=True))
-
-
-def _order(file: Path) -> tuple[Path, int, Path]:
-    """Traces of one program in the order in which torch numbers them, at the end of a folder's name: 2 before 10."""
-    number = _NUMBERED.search(file.parent.name)
-    return file.parent.parent, int(number[1]) if number else 0, file
-
-
-def _names_of(files: Sequence[Path], path: Path) -> list[str]:
-    """A name for each trace file at or below a path, as short as tells them apart."""
-    folders = [file.parent for file in files]
-    below = [folder.relative_to(path) if path.is_dir() else Path() for folder in folders]
-    first = [f"{part.parts[0]}/{part.name}" if len(part.parts) > 1 else part.name for part in below]
-    for names in ([folder.name for folder in folders], first):
-        if len(set(names)) == len(names):
-            return names
-    return [part.as_posix() for part in below]
-
-
-def _members_of(head: re.Match[str]) -> set[str]:
-    """Names of the members of a fused node, whose own texts follow."""
-    fused = any(word in head["kind"] for word in ("Fused", "Foreach", "Grouped"))
-    return set(re.findall(r"[a-z]+\d+", head["name"])) if fused else set()
-
-
-def _node(head: re.Match[str], block: str) -> GraphNode:
-    """The node with a head, from the fields below it, each of which reaches to the next."""
-    entries = list(_FIELD.finditer(block))
-    kernels = [entry["first"].strip() for entry in entries if entry["field"] == "node.kernel"]
-    buffers: dict[str, list[str]] = defaultdict(list)
-    for entry, after in zip_longest(entries, entries[1:]):
-        if entry["name"] == head["name"]:
-            text = block[entry.start() : after.start() if after else None]
-            buffers[entry["field"]] += _DEPENDENCY.findall(text)
-    members = sorted(_members_of(head), key=lambda name: (int(re.sub(r"\D", "", name)), name))
-    return GraphNode(
-        name=head["name"],
-        kind=head["kind"],
-        members=tuple(members) or (head["name"],),
-        reads=tuple(dict.fromkeys(buffers["unmet_dependencies"] + buffers["met_dependencies"])),
-        writes=tuple(dict.fromkeys(buffers["writes"])),
-        kernel=", ".join(dict.fromkeys(kernel for kernel in kernels if kernel != "None")) or head["of"],
-    )
-
-
-def _launches(nodes: Iterable[GraphNode]) -> int:
-    return sum(node.launches for node in nodes)
-
-
-_WIDE, _HIGH, _ACROSS, _DOWN, _EDGE, _TITLE = 230, 46, 24, 44, 20, 34
-_LONGEST = 34  # characters of a line in a node
-_FILLS = {"call": "#dbe9f6", "fused": "#fde8c8", "loop": "#e6f4e1", "nothing": "#eeeeee"}
-_OUTLINE, _MARKED = "#555555", "#c0392b"
-
-
-class Picture(NamedTuple):
-    """A graph that is drawn; what `beside` has not is outlined in red, and None marks nothing."""
-
-    title: str
-    nodes: Sequence[GraphNode]
-    beside: Sequence[GraphNode] | None = None
-
-
-def drawn(pictures: Iterable[Picture]) -> str:
-    """The text of an SVG file with each graph below its title, side by side."""
-    parts: list[str] = []
-    x, height = _EDGE, 0.0
-    for picture in pictures:
-        columns, rows, drawing = _graph(picture, x)
-        parts += drawing
-        x += max(columns, 1) * (_WIDE + _ACROSS) + 2 * _EDGE
-        height = max(height, _TITLE + rows * (_HIGH + _DOWN) + 2 * _EDGE)
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{x:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {x:.0f} {height:.0f}" font-family="sans-serif" font-size="12">'
-    )
-    white = f'<rect width="{x:.0f}" height="{height:.0f}" fill="white"/>'
-    return "\n".join([head, white, *parts, "</svg>", ""])
-
-
-def layers(nodes: Sequence[GraphNode]) -> list[list[GraphNode]]:
-    """The nodes by layer: each below all that it reads from, and sorted by where those stand."""
-    sources = _sources(nodes)
-    depth: dict[str, int] = {}
-    stack: dict[int, list[GraphNode]] = defaultdict(list)
-    for node in nodes:  # in the order scheduled, in which what is read comes first
-        depth[node.name] = 1 + max((depth.get(name, -1) for name in sources[node.name]), default=-1)
-        stack[depth[node.name]].append(node)
-    column: dict[str, int] = {}
-    for _, layer in sorted(stack.items()):
-        layer.sort(key=lambda node: _middle([column[name] for name in sources[node.name] if name in column]))
-        column.update({node.name: place for place, node in enumerate(layer)})
-    return [layer for _, layer in sorted(stack.items())]
-
-
-def _sources(nodes: Sequence[GraphNode]) -> dict[str, list[str]]:
-    """For each node the nodes that write what it reads, once for each buffer."""
-    writer = {buffer: node.name for node in nodes for buffer in node.writes}
-    return {node.name: [writer[buffer] for buffer in node.reads if buffer in writer] for node in nodes}
-
-
-def _middle(places: Sequence[int]) -> float:
-    return statistics.fmean(places) if places else 0.0
-
-
-def _graph(picture: Picture, left: float) -> tuple[int, int, list[str]]:
-    """The columns and rows that a graph takes, and its drawing."""
-    title, nodes, beside = picture
-    common = {(each.members, each.kernel) for each in (nodes if beside is None else beside)}
-    stack = layers(nodes)
-    widest = max(map(len, stack), default=0)
-    places: dict[str, tuple[float, float]] = {}
-    for row, layer in enumerate(stack):
-        inset = (widest - len(layer)) * (_WIDE + _ACROSS) / 2
-        for number, node in enumerate(layer):
-            x = left + inset + number * (_WIDE + _ACROSS)
-            places[node.name] = (x, _TITLE + _EDGE + row * (_HIGH + _DOWN))
-    heading = f"{title}: {_launches(nodes)} launches"
-    drawing = [f'<text x="{left:.0f}" y="{_TITLE - 10}" font-weight="bold">{escape(heading)}</text>']
-    for name, sources in _sources(nodes).items():
-        drawing += [_edge(places[above], places[name]) for above in dict.fromkeys(sources) if above != name]
-    drawing += [_box(node, places[node.name], (node.members, node.kernel) not in common) for node in nodes]
-    return widest, len(stack), drawing
-
-
-def _edge(above: tuple[float, float], below: tuple[float, float]) -> str:
-    x1, y1, x2, y2 = above[0] + _WIDE / 2, above[1] + _HIGH, below[0] + _WIDE / 2, below[1]
-    middle = (y1 + y2) / 2
-    path = f"M{x1:.1f},{y1:.1f} C{x1:.1f},{middle:.1f} {x2:.1f},{middle:.1f} {x2:.1f},{y2:.1f}"
-    return f'<path d="{path}" fill="none" stroke="#888888"/>'
-
-
-def _box(node: GraphNode, place: tuple[float, float], differs: bool) -> str:
-    x, y = place
-    outline, width = (_MARKED, 2.5) if differs else (_OUTLINE, 1)
-    lines = [_short("+".join(node.members)), _short(node.kernel)]
-    texts = "".join(
-        f'<text x="{x + 8:.1f}" y="{y + 18 + 17 * number:.1f}">{escape(line)}</text>'
-        for number, line in enumerate(lines)
-    )
-    details = escape(f"{node.name}: {node.kind}; reads {', '.join(node.reads)}; writes {', '.join(node.writes)}")
-    look = f'fill="{_FILLS[_look(node)]}" stroke="{outline}" stroke-width="{width}"'
-    box = f'<rect x="{x:.1f}" y="{y:.1f}" width="{_WIDE}" height="{_HIGH}" rx="5" {look}/>'
-    return f'<g class="node"><title>{details}</title>{box}{texts}</g>'
-
-
-def _look(node: GraphNode) -> str:
-    if not node.launches:
-        return "nothing"
-    if node.fused:
-        return "fused"
-    return "call" if node.kind.startswith("Extern") else "loop"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-
-@dataclass(frozen=True)
-class GraphPair:
-    """A graph of one program and its counterpart in another; title and nodes are empty where there is none."""
-
-    titles: tuple[str, str]
-    nodes: tuple[Sequence[GraphNode], Sequence[GraphNode]]
-
-    @property
-    def launches(self) -> tuple[int, int]:
-        """How many kernels and calls each of the two launches."""
-        first, second = map(_launches, self.nodes)
-        return first, second
-
-    @property
-    def only(self) -> dict[str, tuple[list[str], list[str]]]:
-        """The `fusions`, groups that were fused, and `kernels` that only the first or only the second has."""
-        groups = [["+".join(node.members) for node in nodes if node.fused] for nodes in self.nodes]
-        kernels = [[f"{'+'.join(n.members)} ({n.kernel})" for n in nodes if n.launches] for nodes in self.nodes]
-        both = {"fusions": groups, "kernels": kernels}
-        return {
-            what: ([it for it in first if it not in second], [it for it in second if it not in first])
-            for what, (first, second) in both.items()
-        }
-
-    def __str__(self) -> str:
-        first, second = (title or "no graph" for title in self.titles)
-        parts = [f"{first} against {second}: {self.launches[0]} launches against {self.launches[1]}"]
-        for what, pair in self.only.items():
-            sides = zip(("first", "second"), pair, strict=True)
-            parts += [f"{what} only in the {word}: {', '.join(texts)}" for word, texts in sides if texts]
-        return "; ".join(parts)
-
-    def as_json(self) -> dict[str, Any]:
-        """The pair as the command prints it; null for a graph that has no counterpart."""
-        first, second = (title or None for title in self.titles)
-        return {"first": first, "second": second, "launches": self.launches, **self.only}
-
-
-@dataclass(frozen=True)
-class GraphPairs:
-    """All graphs of two programs, in pairs."""
-
-    pairs: tuple[GraphPair, ...]
-
-    @property
-    def launches(self) -> tuple[int, int]:
-        """Numbers of kernels and calls that all graphs of each of the two programs launch."""
-        own, other = zip(*(pair.launches for pair in self.pairs), strict=True)
-        return sum(own), sum(other)
-
-    @property
-    def lines(self) -> list[str]:
-        """Text on each pair of graphs, and on the sum of several."""
-        lines = [str(pair) for pair in self.pairs]
-        if len(self.pairs) > 1:
-            own, other = self.launches
-            graphs, graphs_there = (sum(bool(pair.titles[side]) for pair in self.pairs) for side in (0, 1))
-            lines.append(f"all graphs, {graphs} against {graphs_there}: {own} launches against {other}")
-        return lines
-
-    def as_json(self) -> dict[str, Any]:
-        """The sums over all graphs, and each pair with the names of its graphs."""
-        graphs = [pair.as_json() for pair in self.pairs]
-        only = {
-            what: [[text for each in graphs for text in each[what][side]] for side in (0, 1)]
-            for what in ("fusions", "kernels")
-        }
-        return {"launches": self.launches, **only, "graphs": graphs}
-
-    def svg(self) -> str:
-        """The text of an SVG file with the graphs of each pair beside each other."""
-        sides = [side for pair in self.pairs for side in zip(pair.titles, pair.nodes, pair.nodes[::-1], strict=True)]
-        return drawn(Picture(title, own, other) for title, own, other in sides if title)
-
-
-@dataclass(frozen=True)
-class ProgramGraphs:
-    """The graphs of one program by name, in the order made."""
-
-    path: Path
-    graphs: Mapping[str, Sequence[GraphNode]]
-
-    def beside(self, other: ProgramGraphs) -> GraphPairs:
-        """These graphs and those of another program in pairs, in their order.
-
-        The last names of the two paths stand before a graph's, and the whole paths if those are alike.
-        """
-        heads = [self.path.name, other.path.name]
-        if heads[0] == heads[1]:
-            heads = [str(self.path), str(other.path)]
-        pairs = []
-        for (one, own), (another, there) in zip_longest(self.graphs.items(), other.graphs.items(), fillvalue=("", ())):
-            titles = (f"{heads[0]} {one}" if one else "", f"{heads[1]} {another}" if another else "")
-            pairs.append(GraphPair(titles, (own, there)))
-        return GraphPairs(tuple(pairs))
-
-    @property
-    def lines(self) -> list[str]:
-        """Text on each graph: its name, and how much it launches."""
-        return [f"{name}: {_launches(nodes)} launches" for name, nodes in self.graphs.items()]
-
-    def as_json(self) -> dict[str, Any]:
-        """The nodes of each graph by its name."""
-        return {name: [asdict(node) for node in nodes] for name, nodes in self.graphs.items()}
-
-    def svg(self) -> str:
-        """The text of an SVG file with each graph below its name."""
-        return drawn(Picture(name, nodes) for name, nodes in self.graphs.items())
-
-
-_TABLE = re.compile(r"AUTOTUNE (?P<op>[\w:.]+)\((?P<sizes>[^)]*)\)\s*$")
-_CHOICE = re.compile(r"^\s+(?P<name>\S+) (?P<ms>[\d.]+|inf|nan) ms (?P<share>[\d.]+%|<.*?>)\s?(?P<what>.*)$")
-_ENDED = re.compile(
-    r"AUTOTUNE benchmarking takes (?P<bench>[\d.]+) seconds and (?P<compile>[\d.]+) seconds precompiling"
-    r"(?: for (?P<count>\d+) choices)?"
+_ESCAPE = re.compile(
+    r"(?:\x1b|\^\[|#033|\\(?:x1b|033|u001b))(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)|\ufeff"
 )
-_TORCHS = re.compile(r"^(\[rank\d+\]: ?)?[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\.py:\d+\]")  # of any log of torch
-_STATS = "Autotune Choices Stats:"
-_HEAD = re.compile(r"^.*?\[__(?P<artefact>\w+)\]\s?(?:\[[^\]\s]*\]\s?)*(?P<text>.*)$")
-_EVENTS = {
-    "recordings": re.compile(r"(?<!Re-)\bRecording function=(?P<what>)"),
-    "rerecorded": re.compile(r"Re-recording function=.*?reason=(?P<what>.*)$"),
-    "skipped": re.compile(r"\bskipping cudagraphs? due to (?P<what>.*)$"),
-    "recompiled": re.compile(r"Recompiling function (?P<what>.+)$"),
-}
+_END = re.compile(r"[\r\n]+")
+_WRITTEN_END = re.compile(  # only where a compiler's line may follow: paths of Windows have such a `\n` too
+    r"\\n(?=\s|[\"']?,?$|A[Uu][Tt][Oo]|strides: |dtypes: |\w+Process |\{\"num|Triton auto|with key |finished |best )"
+)
+_REPEATED = re.compile(r" ?\[repeated \d+x across cluster\].*$")  # what Ray adds
+_TEXTS = ("log", "message", "msg", "textPayload", "MESSAGE")  # of an object of JSON into which a line was put
+_CHANGING = re.compile(  # what stands before a line, and is another before the next one of the same process
+    r"(?:[\w ()./-]+:)?\s*\d+%\|[^|]*\|[^\[]*(?:\[[^\]]*\])?"  # a progress bar
+    r"|(?:\b[VDIWEC]?(?:\d{4}[-/])?\d\d[-/]?\d\d[T ]+|\b[A-Z][a-z]{2} +\d+ +)?"
+    r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d)?"
+    r"|\b1\d{9}(?:\.?\d+)?\b|\[ *\d+\.\d+\]"  # seconds since 1970, and since the start
+    r"|\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|debug|info|warn(?:ing)?|error)\b"
+    r"|\S+\.(?:py|cpp|cc|cu):\d+\]?|\[\d+/\d+\w*\]|\[?__\w+\b"
+)
+_NAME = re.compile(r"[\w.@=/<>#-]*\w[\w.@=/<>#-]*")
 
-_SOURCE = re.compile(
-    r"(?P<aten>decompose|_?mkl|_linear|onednn|(?:(?:bias_)?addmm|b?mm|baddbmm|convolution|_scaled_mm|_int_mm|linear)$)"
-    "|(?P<triton>triton)|(?P<cpp>cpp)|(?P<cutlass>cutlass)|(?P<ck>ck)"
+
+class LogLine(NamedTuple):
+    """A line of a log, with its match of a pattern, and who wrote it as far as what stands before the match tells."""
+
+    writer: str
+    text: str
+    match: re.Match[str] | None
+
+    @property
+    def kind(self) -> str:
+        """The name of the outermost group that matched; empty if none did."""
+        return (self.match and self.match.lastgroup) or ""
+
+
+def clean_lines(texts: Iterable[str]) -> Iterator[str]:
+    """The lines of texts without colours and line ends, taken out of the JSON into which a collector has put them."""
+    for line in filter(None, (line for text in texts for line in _END.split(_ESCAPE.sub("", text)))):
+        try:
+            document = json.loads(line) if line.lstrip().startswith("{") else None
+        except ValueError:  # it only begins like JSON
+            document = None
+        name = next((name for name in _TEXTS if isinstance((document or {}).get(name), str)), None)
+        if document is None or name is None:
+            yield from filter(None, _WRITTEN_END.split(_REPEATED.sub("", line)))
+        else:
+            before = " ".join(str(value) for key, value in document.items() if key != name)
+            yield from (f"{before} {inner}" for inner in clean_lines([document[name]]))
+
+
+def read_lines(texts: Iterable[str], pattern: re.Pattern[str], first: str, later: Sequence[str]) -> list[LogLine]:
+    """The lines of a log, each with its match of a pattern, wherever in it that begins.
+
+    A prefix that only one line has, such as the rest of a progress bar, names no writer. A log in which lines of the
+    kind `first` stand below those of the kinds `later` has the newest line first, and is turned round.
+    """
+    lines = [LogLine("", text, pattern.search(text)) for text in clean_lines(texts)]
+    lines = [line._replace(writer=_writer(line)) for line in lines]
+    number = Counter(line.writer for line in lines if line.match)
+    lines = [line if number[line.writer] > 1 else line._replace(writer="") for line in lines]
+    kinds = [line.kind for line in lines if line.match]
+    pairs = Counter(pairwise(kinds))
+    newest_first = any(pairs[kind, first] for kind in later) and not any(pairs[first, kind] for kind in later)
+    return lines[::-1] if newest_first else lines
+
+
+def _writer(line: LogLine) -> str:
+    before = line.text[: line.match.start()] if line.match else ""
+    return " ".join(_NAME.findall(_CHANGING.sub(" ", before)))
+
+
+_MS_PER_UNIT = {"ms": 1.0, "s": 1.0, "us": 1e-3, "µs": 1e-3, "ns": 1e-6}  # `s` is a slip of torch 2.0
+_PATTERNS = {
+    "head": r"\bAUTOTUNE (?P<op>[\w:.]+)\((?P<sizes>(?:(?!AUTOTUNE ).)*)\)[\s\"',]*$",
+    "stats": r"(?P<document>\{\"num_choices\".*)",
+    "title": r"Autotune Choices Stats:",
+    "strides": r"\bstrides: \[",
+    "dtypes": r"\bdtypes: (?P<names>torch\..*)$",
+    "choice": (
+        r"(?<![\w.])(?P<name>[A-Za-z_][\w:.]*(?:\(\S*\))?) (?P<time>[\d.]+|inf|nan) ?(?P<unit>ms|[uµn]?s) "
+        r"(?P<share>(?:[\d.]+|inf|nan)%|<[A-Z ]+>)(?:\s(?P<what>.*))?$"
+    ),
+    "end": (
+        r"\b\w+Process AUTOTUNE (?:benchmarking )?takes (?P<bench>[\d.]+) seconds"
+        r"(?: and (?P<compile>[\d.]+) seconds precompiling)?(?: for (?P<count>\d+) choices)?"
+    ),
+    "hints": r"\[__perf_hints\]\s?(?:\[[^\]\s]*\]\s?)*(?P<hints_text>.*)$",
+    "recordings": r"(?<!Re-)\bRecording function(?=[= ])(?P<recordings_text>)",
+    "rerecorded": r"Re-recording function=.*?reason=(?P<rerecorded_text>.*)$",
+    "skipped": r"\bskipping cudagraphs? due to (?P<skipped_text>.*)$",
+    "recompiled": r"Recompiling function (?P<recompiled_text>.+)$",
+    "limits": r"(?:(?:torch\._dynamo|torchdynamo) hit (?:config\.)?|FailOnRecompileLimitHit: )(?P<limits_text>.+)$",
+    "guard": (
+        r"(?:triggered by the following guard failure(?:\(s\))?:|__recompiles\w*(?:\]|: \[\w+\]) {4,}- "
+        r"|^ {4,}- (?=\d+/\d+: ))(?P<guard_text>.*)$"
+    ),
+    "limit": r"(?P<limit_text>\b(?:function: '|last reason: |reasons: ).*)$",
+}
+_KINDS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _PATTERNS.items()))
+_ABOUT = {"guard": "recompiled", "limit": "limits"}  # the event below which such lines stand
+_OF_TABLES = ("stats", "strides", "dtypes", "choice", *_ABOUT)  # lines that show whose they are by those around them
+_TORCHS = re.compile(  # any line of torch's own log
+    r"[VDIWEC](?:\d{4} |\d{4}-\S+T)\d\d:\d\d:\d\d\S* \d+ \S+\.py:\d+\]|\[__\w+\]|\] torch\.[\w.]+: \[[A-Z]+\]"
+)
+_LIKE_A_CHOICE = re.compile(r"(?:[\d.]|inf|nan) ?\w*\s+(?:[\d.]+|inf|nan) ?%")
+_LIKE_A_TABLE = re.compile(r"\bAUTOTUNE\b|\bAUTOTUNING\] ")
+_MOST_DETAILS = 3  # guards of an event that are told
+
+_SOURCE = re.compile(  # names of templates end with a number, those of calls of a library do not
+    r"(?P<triton>triton)|(?P<cpp>cpp_)|(?P<subgraph>decompose_k|contiguous_)|(?P<nvgemm>nv_?(?:universal_)?gemm)"
+    r"|(?P<cutedsl>\w*cutedsl)|(?P<cutlass>\w*cutlass)|(?P<ck>rocm|ck_?(?:tile)?\w*_)"
+    r"|(?P<aten>(?:externkernelcaller\(extern_kernels\.)?"
+    r"(?:\w*(?:mm|linear)(?:_dtype|_v\d|_pointwise|_packed_weight_cpu)?|convolution\w*|conv1x1_via_mm|call_aten_\w+)\)?$)"
 )
 _PRODUCTS = ("mm", "addmm")
 _SHAPE = re.compile(r"\d+(?:x\d+)+")
@@ -400,7 +155,7 @@ class AutotuneChoice:
 
     @property
     def source(self) -> str:
-        """Its origin: `aten`, `triton`, `cpp`, `cutlass`, `ck`, or `other`."""
+        """Its origin: a backend such as `aten`, `triton`, `cutlass`; `subgraph` of several operations; or `other`."""
         match = _SOURCE.match(self.name.lower())
         return (match and match.lastgroup) or "other"
 
@@ -421,6 +176,8 @@ class AutotuneTable:
     Attributes:
         benchmark_s: Seconds that measuring took; None if the table was cut off, as for `precompile_s`.
         stats: The JSON object of `Autotune Choices Stats`, if there was one.
+        writer: The process that wrote it, such as `rank0`, as far as its lines tell.
+        doubt: Why there is no winner although there are choices; empty if nothing speaks against the fastest.
     """
 
     op: str
@@ -431,6 +188,13 @@ class AutotuneTable:
     precompile_s: float | None = None
     count: int | None = None  # how many candidates there were; None if that was not said
     stats: dict[str, Any] = field(default_factory=dict, hash=False)
+    writer: str = ""
+    doubt: str = ""
+
+    @property
+    def winner(self) -> AutotuneChoice | None:
+        """The fastest choice; None if none has a time, or the lines of the table may not belong together."""
+        return None if self.doubt else next((choice for choice in self.choices if choice.ms is not None), None)
 
     @property
     def product(self) -> ProductShape | None:
@@ -451,12 +215,66 @@ class AutotuneTable:
         return replace(self, choices=tuple(choices))
 
 
+@dataclass
+class _OpenTable:
+    """The lines of a table so far; it is `mixed` if lines of another one may be among them."""
+
+    head: re.Match[str]
+    writer: str
+    stats: dict[str, Any]
+    dtypes: str = ""
+    rows: list[re.Match[str]] = field(default_factory=list)
+    end: re.Match[str] | None = None
+    mixed: bool = False
+
+    def closed(self) -> AutotuneTable:
+        bench, compiling, count = self.end.group("bench", "compile", "count") if self.end else (None, None, None)
+        choices = tuple(AutotuneChoice(row["name"], _ms(row), (row["what"] or "").strip()) for row in self.rows)
+        names, times_ms = [it.name for it in choices], [math.inf if it.ms is None else it.ms for it in choices]
+        best, doubt = self.stats.get("best_kernel"), ""
+        whole = len(set(names)) == len(names) <= int(count or len(names)) and times_ms == sorted(times_ms)
+        if choices and (self.mixed or not whole or not all(_agree(self.rows[0], row) for row in self.rows)):
+            doubt = "lines of several tables are mixed in it, or some are missing"
+        elif choices and best not in (None, names[0]):
+            doubt = f"its statistics name {best} the fastest"
+        elif 0.0 in times_ms:
+            doubt = f"{names[0]} has a time of 0"
+        return AutotuneTable(
+            op=self.head["op"],
+            sizes=self.head["sizes"],
+            dtypes=self.dtypes,
+            choices=choices,
+            benchmark_s=float(bench) if bench else None,
+            precompile_s=float(compiling) if compiling else None,
+            count=int(count) if count else None,
+            stats=self.stats,
+            writer=self.writer,
+            doubt=doubt,
+        )
+
+
+def _ms(row: re.Match[str]) -> float | None:
+    return None if row["time"] in ("inf", "nan") else float(row["time"]) * _MS_PER_UNIT[row["unit"]]
+
+
+def _agree(first: re.Match[str], row: re.Match[str]) -> bool:
+    """Tell whether a row's share is the first row's time over its own, as far as the printed digits tell."""
+    best_ms, ms, share = _ms(first), _ms(row), row["share"][:-1]
+    if not best_ms or not ms or not share.replace(".", "", 1).isdigit():
+        return True
+    half_ms = max(_MS_PER_UNIT[it["unit"]] * 0.5 * 10.0 ** -len(it["time"].partition(".")[2]) for it in (first, row))
+    low, high = (best_ms - half_ms) / (ms + half_ms), (best_ms + half_ms) / max(ms - half_ms, 1e-9)
+    return low - 1e-3 <= float(share) / 100 <= high + 1e-3
+
+
 @dataclass(frozen=True, kw_only=True)
 class CompilerLog:
     """Content of a compiler's log.
 
-    `rerecorded` and `skipped` say why a CUDA graph was recorded again or not used, once for each time. `lines` counts
-    those of torch: without any the file is another, or torch had nothing to say.
+    `rerecorded` and `skipped` say why a CUDA graph was recorded again or not used, once for each time, `recompiled`
+    which function was compiled again and what guards failed, `limits` which one is compiled no more. `lines` counts
+    those of torch: without any the file is another, or torch had nothing to say. `unread` are lines that look like a
+    part of a table, and are part of none.
     """
 
     tables: tuple[AutotuneTable, ...] = ()
@@ -464,72 +282,274 @@ class CompilerLog:
     rerecorded: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     recompiled: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     lines: int = 0
+    unread: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, lines: Iterable[str]) -> CompilerLog:
         """Read the lines of a log; lines of other programs between them do no harm."""
-        log_lines = [line.rstrip("\n") for line in lines]
-        heads = [_HEAD.match(line) for line in log_lines]
-        texts = [line if head is None else head["text"] for head, line in zip(heads, log_lines, strict=True)]
-        hints = [head["text"] for head in heads if head is not None and head["artefact"] == "perf_hints"]
-        events = {
-            name: tuple(match["what"].strip() for text in texts if (match := pattern.search(text)))
-            for name, pattern in _EVENTS.items()
-        }
+        reader = _LogReader()
+        for line in read_lines(lines, _KINDS, "head", ("strides", "dtypes", "choice")):
+            reader.read(line)
         return cls(
-            tables=tuple(_tables(log_lines)),
-            recordings=len(events.pop("recordings")),
-            **events,
-            hints=tuple(hint for hint in hints if hint.strip()),
-            lines=sum(map(_is_torchs, log_lines)),
+            tables=tuple(table.closed() for table in reader.tables),
+            recordings=len(reader.events["recordings"]),
+            rerecorded=reader.texts("rerecorded"),
+            skipped=reader.texts("skipped"),
+            recompiled=reader.texts("recompiled"),
+            limits=reader.texts("limits"),
+            hints=reader.texts("hints"),
+            lines=reader.lines,
+            unread=tuple(reader.unread),
         )
 
-
-def _is_torchs(line: str) -> bool:
-    patterns = (_TORCHS, _HEAD, _TABLE, _ENDED, *_EVENTS.values())
-    return _STATS in line or any(pattern.search(line) for pattern in patterns)
-
-
-def _tables(lines: Sequence[str]) -> Iterator[AutotuneTable]:
-    stats: dict[str, Any] = {}
-    for place, line in enumerate(lines):
-        if _STATS in line:
-            stats = _stats(lines[place : place + 2])
-        elif (head := _TABLE.search(line)) is not None:
-            yield _table(head, lines[place + 1 :], stats)
-            stats = {}
+    @property
+    def useful(self) -> bool:
+        """Tell whether something was read, or torch had nothing to say; a table without a choice says nothing."""
+        told = self.recordings or self.rerecorded or self.skipped or self.recompiled or self.limits or self.hints
+        quiet = self.lines and not self.tables and not self.unread
+        return bool(told or quiet) or any(table.choices for table in self.tables)
 
 
-def _table(head: re.Match[str], below: Sequence[str], stats: dict[str, Any]) -> AutotuneTable:
-    choices: list[AutotuneChoice] = []
-    dtypes, end = "", None
-    for line in below:
-        if line.startswith("dtypes:"):
-            dtypes = line.partition(":")[2].strip()
-        elif (match := _CHOICE.match(line)) is not None:
-            ms = None if match["ms"] in ("inf", "nan") else float(match["ms"])
-            choices.append(AutotuneChoice(match["name"], ms, match["what"].strip()))
-        elif (end := _ENDED.search(line)) is not None or _TABLE.search(line):
-            break
-    return AutotuneTable(
-        op=head["op"],
-        sizes=head["sizes"],
-        dtypes=dtypes,
-        choices=tuple(choices),
-        benchmark_s=float(end["bench"]) if end else None,
-        precompile_s=float(end["compile"]) if end else None,
-        count=int(end["count"]) if end and end["count"] else None,
-        stats=stats,
-    )
+class _LogReader:
+    """Lines put together to tables and events, those of each writer by themselves."""
+
+    def __init__(self) -> None:
+        self.tables: list[_OpenTable] = []
+        self.events: dict[str, list[list[str]]] = defaultdict(list)  # each a text with its details
+        self.unread: list[str] = []
+        self.lines = 0
+        self._open: dict[str, _OpenTable] = {}
+        self._stats: dict[str, dict[str, Any]] = {}
+        self._last: dict[tuple[str, str], list[str]] = {}
+
+    def read(self, line: LogLine) -> None:
+        """Take in one line."""
+        kind, match = line.kind, line.match
+        self.lines += (kind != "" and kind not in _OF_TABLES) or _TORCHS.search(line.text) is not None
+        if self._is_unread(line):
+            self.unread.append(line.text.strip())
+        elif match is None:
+            return
+        elif kind == "head":
+            self._begin(line, match)
+        elif kind in ("stats", "dtypes", "choice", "end"):
+            self._add(line, match)
+        elif about := _ABOUT.get(kind):
+            event = self._last.get((line.writer, about)) or ((not line.writer and self.events[about][-1:]) or [[]])[0]
+            if event and match[f"{kind}_text"].strip():
+                event.append(match[f"{kind}_text"].strip())
+        elif kind not in ("title", "strides"):
+            self._last[line.writer, kind] = [match[f"{kind}_text"].strip()]
+            self.events[kind].append(self._last[line.writer, kind])
+
+    def _is_unread(self, line: LogLine) -> bool:
+        """Tell whether more of it looks like a part of a table than was matched, as where two stand side by side."""
+        match, rest = line.match, line.text
+        if match is not None:
+            rest = line.text[: match.start()] + (match["what"] or line.text[match.end() :])
+        if _LIKE_A_TABLE.search(rest):
+            return True
+        return (match is not None or self._open != {}) and _LIKE_A_CHOICE.search(rest) is not None
+
+    def texts(self, kind: str) -> tuple[str, ...]:
+        """The events of a kind, each with the first of its details."""
+        texts = []
+        for text, *details in (event for event in self.events[kind] if event[0]):
+            told = "; ".join(details[:_MOST_DETAILS])
+            told += f"; and {len(details) - _MOST_DETAILS} more" if len(details) > _MOST_DETAILS else ""
+            texts.append(f"{text}: {told}" if told else text)
+        return tuple(texts)
+
+    def _begin(self, line: LogLine, head: re.Match[str]) -> None:
+        before, table = self._open.get(line.writer), _OpenTable(head, line.writer, self._stats.pop(line.writer, {}))
+        if before is not None and not before.rows:  # the next rows may be of either
+            before.mixed = table.mixed = True
+        self._open[line.writer] = table
+        self.tables.append(table)
+
+    def _add(self, line: LogLine, match: re.Match[str]) -> None:
+        """Add a line to the open table of its writer, or to the only one if either of the two has no prefix."""
+        writer = line.writer
+        if writer not in self._open and len(self._open) == 1 and "" in (writer, *self._open):
+            writer = next(iter(self._open))
+        table = self._open.get(writer)
+        if line.kind == "stats":
+            try:
+                self._stats[line.writer], _ = json.JSONDecoder().raw_decode(match["document"])
+            except ValueError:  # it was cut off
+                self.unread.append(line.text.strip())
+        elif table is None:
+            self.unread.append(line.text.strip())
+        elif line.kind == "choice":
+            table.rows.append(match)
+        elif line.kind == "end":
+            table.end = match
+            del self._open[writer]
+        else:
+            table.mixed = table.mixed or table.dtypes != ""
+            table.dtypes = match["names"].strip()
 
 
-def _stats(lines: Sequence[str]) -> dict[str, Any]:
-    """The JSON object in the same line as the heading, or in the next."""
-    text = " ".join(lines).partition(_STATS)[2].strip()
+@dataclass(frozen=True, kw_only=True)
+class PrintedTune:
+    """One tune in what Triton or this package has printed.
+
+    Attributes:
+        kernel: The kernel's name.
+        tried: The values of each config that was tried, in order, `None` as None.
+        best: Those of the winner; None if the text ends before it, or it does not tell whose winner it is.
+        seconds: How long the tune took; None likewise.
+        key: The key as it was printed; None where it was not, as in older versions of Triton.
+        writer: The process that printed it, such as `rank0`, as far as its lines tell.
+        mixed: Whether its lines stand between those of another tune, so that its key and seconds are not known.
+    """
+
+    kernel: str
+    tried: tuple[dict[str, Any], ...]
+    best: dict[str, Any] | None = None
+    seconds: float | None = None
+    key: str | None = None
+    writer: str = ""
+    mixed: bool = False
+
+
+_TUNE = r"(?:Triton autotuning|Autotuner) for function (?:JITFunction\((?:[\w.]+:)?)?"
+_OWN = r"(?:(?!utotuning ).)*"  # a text in which no other tune begins
+_PRINTED = re.compile(
+    rf"(?P<tried>Autotuning kernel (?P<tried_kernel>\S+) with config (?:\[\d+/\d+\] )?(?P<config>{_OWN}?)"
+    r"(?: \(median = .*\))?\s*$)"
+    rf"|(?P<whole>{_TUNE}(?P<whole_kernel>[^\s,()]+)\)?,?(?: with key as (?P<whole_key>.*?),)? "
+    rf"finished after (?P<whole_s>[\d.]+)s[;,] best config selected: (?P<whole_best>{_OWN});)"
+    rf"|(?P<kernel>{_TUNE}(?P<name>[^\s,()]+)\)?,\s*$)"
+    r"|(?P<key>with key as (?P<key_text>.*),\s*$)|(?P<seconds>finished after (?P<seconds_text>[\d.]+)s,\s*$)"
+    rf"|(?P<best>best config selected: (?P<best_text>{_OWN});)"
+)
+_LIKE_PRINTED = re.compile(r"Autotuning kernel|utotun\w+ for function|best config selected|with key as \(")
+_LONGEST = 80  # characters of a line that was not read, as an example
+
+
+def parse_printed(text: str) -> list[PrintedTune]:
+    """The tunes in what `TRITON_PRINT_AUTOTUNING=1` has printed, in its old form of one line and its new one of four.
+
+    Lines that are something else are passed over, and so is what a launcher or a collector of logs puts before a line;
+    it tells tunes of several processes apart. Fields of other versions, such as `num_consumer_groups`, are kept. A
+    warning is logged of lines that look like Triton's and were not read.
+
+    Args:
+        text: What was printed, such as a whole log.
+
+    Returns:
+        The tunes in the order of the text; empty if there is none.
+
+    Raises:
+        SettingsError: `text` is no text.
+        TargetError: Lines look like Triton's, and none of them could be read.
+    """
+    if not isinstance(text, str):
+        raise SettingsError(
+            f"text is {text!r}; it must be what was printed, as a str", hint="read the file: path.read_text()"
+        )
+    reader = _PrintedReader()
+    for line in read_lines([text], _PRINTED, "kernel", ("key", "seconds", "best")):
+        reader.read(line)
+    tunes = reader.tunes()
+    if reader.unread:
+        number, example = counted(len(reader.unread), "line"), reader.unread[0][:_LONGEST]
+        message = f"{number} that look like Triton's print of a tune were not read, such as {example!r}"
+        if not tunes:
+            raise TargetError(message, hint="give the text as it was printed, with its whole lines")
+        _log.warning("%s", message)
+    return tunes
+
+
+class _PrintedReader:
+    """Lines put together to tunes, those of each writer by themselves."""
+
+    def __init__(self) -> None:
+        self.unread: list[str] = []
+        self._tunes: list[dict[str, Any]] = []
+        self._tried: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+        self._open: dict[str, list[dict[str, Any]]] = defaultdict(list)  # until all of them have a winner
+
+    def read(self, line: LogLine) -> None:
+        """Take in one line."""
+        kind, match, writer = line.kind, line.match, line.writer
+        if match is None:
+            understood = not _LIKE_PRINTED.search(line.text)
+        elif kind == "tried":
+            config = _values(match["config"])
+            self._tried[writer, match["tried_kernel"]] += [config] if config else []
+            understood = config is not None
+        elif kind == "whole":
+            best, seconds = _values(match["whole_best"]), float(match["whole_s"])
+            self._begin(writer, match["whole_kernel"], key=match["whole_key"], seconds=seconds, best=best)
+            understood = best is not None
+        elif kind == "kernel":
+            self._join(self._open[writer], self._begin(writer, match["name"]))
+            understood = True
+        else:
+            text = match[f"{kind}_text"]
+            understood = self._add(self._open[writer], kind, _values(text) if kind == "best" else text)
+        if not understood or (match and _LIKE_PRINTED.search(line.text[match.end() :])):
+            self.unread.append(line.text.strip())
+
+    def tunes(self) -> list[PrintedTune]:
+        """The tunes so far; those of which only configs were printed come last."""
+        for writer, kernel in [key for key, configs in self._tried.items() if configs]:
+            self._begin(writer, kernel)
+        return [PrintedTune(**tune) for tune in self._tunes]
+
+    def _begin(self, writer: str, kernel: str, **parts: Any) -> dict[str, Any]:
+        tune = {"kernel": kernel, "writer": writer, "tried": tuple(self._tried.pop((writer, kernel), ())), **parts}
+        self._tunes.append(tune)
+        return tune
+
+    @staticmethod
+    def _join(others: list[dict[str, Any]], tune: dict[str, Any]) -> None:
+        """Add a tune to those that have not ended; of several at once nobody knows whose key and configs are whose."""
+        alike = [other for other in others if other["kernel"] == tune["kernel"]]
+        tried = (*(alike[0]["tried"] if alike else ()), *tune["tried"])
+        others.append(tune)
+        for each in others if len(others) > 1 else ():
+            each.update(mixed=True, key=None, seconds=None)
+        for each in alike:
+            each["tried"] = tune["tried"] = tried
+
+    @staticmethod
+    def _add(tunes: list[dict[str, Any]], kind: str, value: Any) -> bool:
+        """Add a part to the tune that it belongs to; returns whether it is known which one that is."""
+        if not tunes or value is None:
+            return False
+        if len(tunes) == 1 or kind != "best":
+            known = True
+            tunes[0].update({kind: float(value) if kind == "seconds" else value} if len(tunes) == 1 else {})
+        else:
+            owners = [tune for tune in tunes if value in tune["tried"]] or tunes
+            rest = [tune for tune in owners if "best" not in tune]
+            known = bool(rest) and len({tune["kernel"] for tune in owners}) == 1
+            owner = rest[0] if rest else next(tune for tune in tunes if "best" not in tune)
+            owner["best"] = value if known else None
+        if all("best" in tune for tune in tunes):
+            tunes.clear()
+        return known
+
+
+def _values(text: str) -> dict[str, Any] | None:
+    """The values of a config as Triton prints them: `BLOCK: 128, num_warps: 4, maxnreg: None`; None if it is none.
+
+    A comma ends a value only where a name follows; others are part of one, as in `TILE: (64, 32)`.
+    """
+    pairs = [part.partition(":") for part in re.split(r", (?=[^\W\d]\w*: )", text)]
+    if not all(colon and name.strip().isidentifier() for name, colon, _ in pairs):
+        return None
+    return {name.strip(): _value(value.strip()) for name, _, value in pairs}
+
+
+def _value(text: str) -> Any:
     try:
-        stats, _ = json.JSONDecoder().raw_decode(text)
-    except ValueError:  # the log was cut off
-        return {}
-    return stats if isinstance(stats, dict) else {}
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

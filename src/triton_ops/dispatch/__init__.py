@@ -26,7 +26,5 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.operations import would_run as would_run
     from triton_ops.dispatch.torch_operators import Gradient as Gradient
     from triton_ops.dispatch.torch_operators import compilable as compilable
-    from triton_ops.dispatch.triton_autotuner import PrintedTune as PrintedTune
-    from triton_ops.dispatch.triton_autotuner import parse_printed as parse_printed
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -9,9 +9,7 @@ function of its own module.
 
 from __future__ import annotations
 
-import ast
 import math
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +17,7 @@ from typing import Any
 
 from triton_ops.backend import TritonKernel
 from triton_ops.base import escaped, require
-from triton_ops.exceptions import ConfigValueError, SettingsError
+from triton_ops.exceptions import ConfigValueError
 from triton_ops.space import Config, Members, checked_value, given_back
 from triton_ops.tuner import Listener, RunPlan, RunProgress
 from triton_ops.values import Trial, TuningResult
@@ -300,84 +298,3 @@ def printed_listener(kernel: str, key: Any) -> Listener | None:
     """The listener that prints, if Triton was told to print; None otherwise."""
     asked = require("triton.knobs", "autotuning").autotuning.print
     return Printed(kernel, key) if asked else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrintedTune:
-    """One tune in what Triton or this package has printed.
-
-    Attributes:
-        kernel: The kernel's name.
-        tried: The values of each config that was tried, in order, `None` as None.
-        best: Those of the winner; None if the text ends before it.
-        seconds: How long the tune took; None likewise.
-        key: The key as it was printed; None where it was not, as before Triton 3.1.
-    """
-
-    kernel: str
-    tried: tuple[dict[str, Any], ...]
-    best: dict[str, Any] | None = None
-    seconds: float | None = None
-    key: str | None = None
-
-
-def parse_printed(text: str) -> list[PrintedTune]:
-    """The tunes in what `TRITON_PRINT_AUTOTUNING=1` has printed, in its old form of one line and its new one of four.
-
-    Lines that are something else are passed over. Fields of other versions, such as `num_consumer_groups`, are kept.
-
-    Args:
-        text: What was printed, such as a whole log.
-
-    Returns:
-        The tunes in the order of the text; empty if there is none.
-
-    Raises:
-        SettingsError: `text` is no text.
-    """
-    if not isinstance(text, str):
-        raise SettingsError(
-            f"text is {text!r}; it must be what was printed, as a str", hint="read the file: path.read_text()"
-        )
-    tunes: list[PrintedTune] = []
-    tried: dict[str, list[dict[str, Any]]] = {}
-    for match in _LINES.finditer(text):
-        if (kernel := match["tried_kernel"]) is not None:
-            tried.setdefault(kernel, []).append(_values(match["config"]))
-            continue
-        kernel, configs = match["kernel"], tuple(tried.pop(match["kernel"], ()))
-        tunes.append(
-            PrintedTune(
-                kernel=kernel,
-                tried=configs,
-                best=_values(match["best"]),
-                seconds=float(match["seconds"]),
-                key=match["key"] or None,
-            )
-        )
-    return [*tunes, *(PrintedTune(kernel=kernel, tried=tuple(configs)) for kernel, configs in tried.items())]
-
-
-_LINES = re.compile(
-    r"^Autotuning kernel (?P<tried_kernel>\S+) with config (?P<config>.*)$"
-    r"|^Triton autotuning for function (?P<kernel>[^\s,]+),?\s+"
-    r"(?:with key as (?P<key>.*?),\s+)?"
-    r"finished after (?P<seconds>[\d.]+)s[;,]\s*best config selected: (?P<best>.*?);$",
-    re.MULTILINE,
-)
-
-
-def _values(text: str) -> dict[str, Any]:
-    """The values of a config as Triton prints them: `BLOCK: 128, num_warps: 4, maxnreg: None`.
-
-    A comma ends a value only where a name follows; others are part of one, as in `TILE: (64, 32)`.
-    """
-    pairs = (part.partition(": ") for part in re.split(r", (?=[^\W\d]\w*: )", text))
-    return {name.strip(): _value(value.strip()) for name, colon, value in pairs if colon}
-
-
-def _value(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text

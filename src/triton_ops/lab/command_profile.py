@@ -1,4 +1,4 @@
-"""`triton-ops explain profile`: what limits kernels by a profile of Nsight Compute, and the command that makes one.
+"""`triton-ops explain profile`: what limits kernels by a profile, and the command that makes one with Nsight Compute.
 
 Clocks are left alone (`--clock-control none`): locking them needs privileges, touches every user of the GPU, and the
 times would be those of another clock. Source: the documentation of the Nsight Compute CLI.
@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,8 +28,8 @@ from triton_ops.compile_modes import profiler
 from triton_ops.device import TorchDevice
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
-from triton_ops.lab.kernel_verdicts import Assembled, ProfiledKernel, ProfileReport, read_profile, read_ptxas
-from triton_ops.lab.profile_reading import KernelProfile
+from triton_ops.lab.kernel_verdicts import KernelProfile, ProfiledKernel, ProfileReport, read_profile
+from triton_ops.lab.ptxas_log import Assembled, read_ptxas
 from triton_ops.request import TuneProblem, TypedProblem
 from triton_ops.terminal import Device, Dtype, Facts, Gpu, Shape, only_data_on_stdout, option, tell
 from triton_ops.values import dtype_name
@@ -350,7 +351,9 @@ def flow_command_with(time_ms: Callable[..., _Times]) -> Callable[..., Facts]:
 
 
 def read_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `ncu --csv` printed: page raw or details.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What `ncu --csv` printed, or what rocprof or Proton wrote.")
+    ],
     kernel: Kernel = "",
     gpu: Gpu = None,
     flops: Flops = 0.0,
@@ -366,22 +369,25 @@ def ptxas_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `ptxas -v` printed, perhaps among other lines.")],
 ) -> Facts:
     """Say which kernels spill or do not fit, from what NVIDIA's assembler printed."""
-    kernels = read_ptxas(file)
+    log = read_ptxas(file)
+    kernels = log.kernels
+    for note in log.notes:
+        tell(note, "warning", "yellow")
     data = [{**asdict(one), "verdict": one.verdict, "next": one.next} for one in kernels]
     facts = Facts("explain profile ptxas", data)
     facts.table(_ASSEMBLED, list(map(_assembled_row, kernels)), _ASSEMBLED[2:6])
     for one in kernels:
         if one.refused or one.next:
             text = ": ".join(filter(None, (one.refused.rstrip("."), one.next)))
-            facts.text(text, f"{one.kernel}: ")
+            facts.text(text, f"{one.kernel or 'a kernel'}: ")
     return facts
 
 
 def _assembled_row(one: Assembled) -> list[str]:
     registers = "-" if one.registers is None else str(one.registers)
     figures = (one.stack_bytes, one.store_bytes, one.load_bytes)
-    sizes = ["-" if one.registers is None else f"{size:,}" for size in figures]
-    return [one.kernel[:_KERNEL_NAME], one.arch or "-", registers, *sizes, one.verdict]
+    sizes = ["-" if size is None else f"{size:,}" for size in figures]
+    return [one.kernel[:_KERNEL_NAME] or "-", one.arch or "-", registers, *sizes, one.verdict]
 
 
 def command_command(
@@ -440,29 +446,38 @@ def _report_facts(report: ProfileReport, about: _About) -> Facts:
 def _add_report(facts: Facts, report: ProfileReport, about: _About) -> Facts:
     for note in report.notes:
         tell(note, "warning", "yellow")
-    facts.table(_HEADER, list(map(_row, report.kernels)), _NUMBERS)
-    for one in report.kernels:
-        _add_words(facts.lines(""), one, about)
+    names = Counter(one.judgement.profile.kernel for one in report.kernels)
+    labels = [_label(one.judgement.profile, names) for one in report.kernels]
+    facts.table(_HEADER, [_row(*pair) for pair in zip(labels, report.kernels, strict=True)], _NUMBERS)
+    for label, one in zip(labels, report.kernels, strict=True):
+        _add_words(facts.lines(""), label, one, about)
     if report.advice is not None:
         facts.lines("").text("; ".join(report.advice.reasons), f"{report.advice.way}  ", bold=True)
     return facts
 
 
-def _row(one: ProfiledKernel) -> list[str]:
+def _label(profile: KernelProfile, names: Mapping[str, int]) -> str:
+    """The name of a kernel, with the shape of its launches if the profile has several."""
+    if names[profile.kernel] == 1 or profile.blocks is None or profile.threads is None:
+        return profile.kernel[:_KERNEL_NAME]
+    shape = f" {profile.blocks:.0f}x{profile.threads:.0f}"
+    return profile.kernel[: _KERNEL_NAME - len(shape)] + shape
+
+
+def _row(label: str, one: ProfiledKernel) -> list[str]:
     profile = one.judgement.profile
     duration = "-" if profile.duration_s is None else f"{profile.duration_s * 1e6:,.2f}"
     share = "-" if one.share is None else f"{one.share:.1%}"
     percents = [_percent(profile.compute), _percent(profile.memory), _percent(profile.occupancy)]
-    return [profile.kernel[:_KERNEL_NAME], share, str(one.launches), duration, *percents, one.judgement.verdict]
+    return [label, share, str(one.launches), duration, *percents, one.judgement.verdict]
 
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.0f}%"
 
 
-def _add_words(facts: Facts, one: ProfiledKernel, about: _About) -> None:
-    verdict = f"{one.judgement.verdict}: {'; '.join(one.judgement.reasons)}"
-    facts.text(verdict, f"{one.judgement.profile.kernel[:_KERNEL_NAME]}: ")
+def _add_words(facts: Facts, label: str, one: ProfiledKernel, about: _About) -> None:
+    facts.text(f"{one.judgement.verdict}: {'; '.join(one.judgement.reasons)}", f"{label}: ")
     if place := _place_in_words(one.judgement.profile, about):
         facts.text(place, "  ")
     for step in one.judgement.steps:

@@ -1,141 +1,256 @@
-"""Verdicts on the kernels of a profile of Nsight Compute or of a log of ptxas.
+"""Verdicts on the kernels of a profile, by the figures that decide, under one name each.
 
 The rules are those of Nsight Compute's own guide: a part that runs at 60 % of its peak limits the kernel, and at 80 %
 it is near what can be had; if neither multiprocessors nor memory reach 60 %, the kernel waits. A kernel that waits with
 both below 30 %, and is over in microseconds, is limited by its launch.
-
-Text of `ptxas -v`, by itself or among other lines: `TRITON_DUMP_PTXAS_LOG=1` has Triton print it, `-Xptxas -v`
-nvcc. Its form is that of CUDA 11 to 13.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from triton_ops.base import StoredFile
 from triton_ops.compile_modes import Advice
+from triton_ops.device import DeviceSpec, Placed, Roofline
 from triton_ops.exceptions import ProfileError
-from triton_ops.lab.profile_reading import KernelProfile, figures_of, read_ncu
-from triton_ops.values import Resources
+from triton_ops.lab.profile_reading import NSIGHT, ProfiledLaunch, Quantity, read_launches
 
-SPILLS, FRAME, REFUSED, FITS = "spills", "frame", "refused", "fits"
-"""The verdicts on a kernel."""
-_LARGEST_BYTES = 1 << 28
-_PTXAS_LOG_MOST_REGISTERS = 255
-_ENTRY = re.compile(r"Compiling entry function '([^']+)'(?: for '([^']+)')?")
-_OF = re.compile(r"Function properties for '?([^'\s]+)'?")
-_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_USED = re.compile(r"Used (\d+) registers")
-_SHARED = re.compile(r"(\d+) bytes smem")
-_REFUSED = re.compile(r"ptxas\s+(?:error|fatal)\s*:\s*(.+)")
-_SERIALISED = re.compile(r"wgmma\.mma_async instructions are serialized.*'([^']+)'")
-_NAMED = re.compile(r"(?:[Ff]unction|in) '([^']+)'|in function ([\w$]+)")
-_ABORTED = "aborted due to errors"
-_FOR = re.compile(r"--gpu-name[= ](\w+)")
-_HINT = "give what ptxas -v printed: run with TRITON_DUMP_PTXAS_LOG=1 and TRITON_ALWAYS_COMPILE=1, or nvcc -Xptxas -v"
+_ELAPSED = "avg.pct_of_peak_sustained_elapsed"
+_ACTIVE = "avg.pct_of_peak_sustained_active"
+_PERCENT = ("%", "")  # the names say that they are percent
+_FIGURES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "duration_s": (("s",), ("gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max", "Duration")),
+    "compute": (_PERCENT, (
+        f"sm__throughput.{_ELAPSED}", "Compute (SM) Throughput", "Compute (SM) [%]", "SM Compute Throughput", "SOL SM",
+        "SM Throughput", "SM [%]",
+    )),
+    "memory": (_PERCENT, (
+        f"gpu__compute_memory_throughput.{_ELAPSED}", "Memory Throughput [%]", "Memory [%]", "SOL Memory",
+    )),
+    "dram": (_PERCENT, (
+        f"gpu__dram_throughput.{_ELAPSED}", f"dram__throughput.{_ELAPSED}", "DRAM Throughput", "SOL DRAM", "SOL FB",
+    )),
+    "l2": (_PERCENT, (f"lts__throughput.{_ELAPSED}", "L2 Cache Throughput", "SOL L2 Cache", "SOL L2", "L2 [%]")),
+    "l1": (_PERCENT, (
+        f"l1tex__throughput.{_ACTIVE}", f"l1tex__throughput.{_ELAPSED}", "L1/TEX Cache Throughput", "SOL L1/TEX Cache",
+        "SOL TEX", "L1/TEX [%]",
+    )),
+    "tensor": (_PERCENT, (
+        f"sm__inst_executed_pipe_tensor.{_ACTIVE}", f"sm__pipe_tensor_cycles_active.{_ACTIVE}",
+        f"sm__pipe_tensor_op_hmma_cycles_active.{_ACTIVE}", f"sm__pipe_tensor_cycles_active.{_ELAPSED}",
+        f"sm__inst_executed_pipe_tensor.{_ELAPSED}", "mfmautil",
+    )),
+    "occupancy": (_PERCENT, (f"sm__warps_active.{_ACTIVE}", "Achieved Occupancy", "occupancypercent")),
+    "most_occupancy": (_PERCENT, ("sm__maximum_warps_per_active_cycle_pct", "Theoretical Occupancy")),
+    "no_eligible": (_PERCENT, (f"smsp__issue_inst0.{_ACTIVE}", "No Eligible")),
+    "registers": ((), ("launch__registers_per_thread", "Registers Per Thread")),
+    "waves": ((), ("launch__waves_per_multiprocessor", "Waves Per SM")),
+    "blocks": ((), ("launch__grid_size", "Grid Size")),
+    "threads": ((), ("launch__block_size", "Block Size")),
+    "by_registers": ((), ("launch__occupancy_limit_registers", "Block Limit Registers")),
+    "by_shared": ((), ("launch__occupancy_limit_shared_mem", "Block Limit Shared Mem")),
+    "by_warps": ((), ("launch__occupancy_limit_warps", "Block Limit Warps")),
+    "by_blocks": ((), ("launch__occupancy_limit_blocks", "Block Limit SM")),
+    "dram_bytes_per_s": (("byte/s",), ("dram__bytes.sum.per_second", "Memory Throughput [byte/s]")),
+    "dram_bytes": (("byte",), ("dram__bytes.sum",)),
+    "read_bytes": (("byte",), ("dram__bytes_read.sum",)),
+    "written_bytes": (("byte",), ("dram__bytes_write.sum",)),
+    "clock_hz": (("hz",), (
+        "gpc__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second", "SM Frequency",
+    )),
+    "units": ((), ("device__attribute_multiprocessor_count", "# SMs")),
+}  # fmt: skip
+"""Each figure with the units that it may have, or any, and its names in the order in which they are looked for."""
+_LOCAL = re.compile(
+    r"l1tex__t_bytes_pipe_lsu_mem_local(?:_op_(?:ld|st))?\.sum|smsp__(?:sass_)?inst_executed_op_local_(?:ld|st)\.sum|"
+    r"(?:sass__inst_executed|smsp__sass_inst_executed)_(?:register_spilling|local_\w+)(?:\.sum)?|"
+    r"Local Memory Spilling Requests|scratch"
+)
+_STALL = re.compile(r"smsp__average_warps_issue_stalled_(?!not_selected|selected)(\w+?)_per_issue_active\.ratio")
+_OPERATIONS = re.compile(
+    r"sm__ops_path_tensor(?:_op_[a-z]+)?_src_(?P<element>[a-z]+\d+)(?:_dst_[a-z]+\d+)?(?P<dense>_sparsity_off)?\.sum"
+)
+_SHARED_ACCESSES = (
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+)  # fmt: skip
+_OF_PEAK = ("peak_sustained_elapsed.per_second", "pct_of_peak_sustained_elapsed")
+_OPERANDS = {"bf16": "bfloat16", "fp16": "float16", "tf32": "float32", "fp8": "float8_e4m3fn", "fp64": "float64"}
+_DECLARED = {"flops64": "float64", "flops32": "float32", "flops16": "float16", "flops8": "float8_e4m3fn"}
+"""Operations that a program has told Proton, by the width of the operands, with a dtype whose rate they have."""
+_DEVICE_NAME = "device__attribute_display_name"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Assembled:
-    """The assembler's figures of one kernel; sizes are in bytes of a thread, each spill instruction run once."""
+class KernelProfile:
+    """One profiled launch; shares are percent of a peak, and a figure that the profile does not have is None."""
 
     kernel: str
-    arch: str = ""  # empty if that was not said
-    registers: int | None = None  # None if that was not said, as of a kernel that was refused
-    stack_bytes: int = 0  # the frame in local memory
-    store_bytes: int = 0
-    load_bytes: int = 0
-    shared_bytes: int = 0  # static, of a block; Triton's is dynamic, and not told here
-    serialised: bool = False  # products of warp groups wait for each other
-    refused: str = ""  # the assembler's error; empty if there is none
+    duration_s: float | None = None
+    compute: float | None = None  # `Compute (SM) Throughput`
+    memory: float | None = None  # of the busiest part of the memory system: `Memory Throughput`
+    dram: float | None = None
+    l2: float | None = None
+    l1: float | None = None  # with shared memory
+    tensor: float | None = None  # of the matrix units
+    occupancy: float | None = None  # as achieved: warps at a time of the most that fit
+    most_occupancy: float | None = None  # as the launch allows
+    no_eligible: float | None = None  # cycles in which a scheduler had no warp to issue
+    registers: float | None = None
+    waves: float | None = None
+    blocks: float | None = None
+    threads: float | None = None
+    by_registers: float | None = None  # this and the next: blocks per multiprocessor that it allows
+    by_shared: float | None = None
+    by_warps: float | None = None
+    by_blocks: float | None = None
+    dram_bytes_per_s: float | None = None
+    dram_bytes: float | None = None
+    clock_hz: float | None = None
+    units: float | None = None  # multiprocessors
+    products: tuple[tuple[str, float], ...] = ()  # operations, as counted, by the dtype of the operands
+    products_peak: float | None = None  # the most of them per second at the clock that ran
+    conflicts: float | None = None  # percent of the accesses to shared memory, which waited for a bank
+    local: float | None = None  # the largest metric of local memory: bytes, instructions or requests
+    stall: tuple[str, float] | None = None  # what warps waited for most, and for how many cycles of each instruction
+    device: str = ""
+    capability: str = ""  # such as 9.0; empty, as the device, if the profile has none
+    count: int = 1  # launches of which these figures are the average
+    source: str = NSIGHT
 
     @property
-    def verdict(self) -> str:
-        """`refused`, `spills`, `frame` (local memory without spilled registers), or `fits`."""
-        if self.refused:
-            return REFUSED
-        if self.stack_bytes <= Resources.WASTEFUL_SPILL_BYTES:
-            return FITS
-        return SPILLS if self.store_bytes + self.load_bytes else FRAME
+    def arch(self) -> str:
+        """The architecture, such as `sm_90`; empty if the profile has none."""
+        digits = self.capability.replace(".", "")
+        return f"sm_{digits}" if digits.isdigit() else digits if digits.startswith("gfx") else ""
 
     @property
-    def next(self) -> str:
-        """The next step; empty if there is none."""
-        if self.verdict == REFUSED and "register" in self.refused:
-            return "a smaller tile, or fewer warps: each thread of many warps has few registers"
-        if self.verdict == REFUSED:
-            return "a smaller tile, or fewer stages: what does not fit does not run"
-        if self.verdict == SPILLS:
-            full = ", all that there are" if self.registers == _PTXAS_LOG_MOST_REGISTERS else ""
-            return f"{self.registers} registers{full}: triton-ops explain spills TARGET tries tiles, warps and stages"
-        if self.verdict == FRAME:
-            return "a local array with an index that is known at run time alone lies there; nothing is spilled"
-        if self.serialised:
-            return "fewer registers: a smaller tile or more warps, so that products run beside each other"
-        return ""
+    def flops(self) -> float:
+        """Operations of all products of tiles, as counted; 0 if none were counted."""
+        return sum(count for _, count in self.products)
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the operands of most of these operations; empty if none were counted."""
+        return max(self.products, key=lambda pair: pair[1])[0] if self.products else ""
+
+    @property
+    def moved_bytes(self) -> float | None:
+        """Bytes of device memory, counted or by rate and time; None if the profile has neither."""
+        if self.dram_bytes is not None:
+            return self.dram_bytes
+        if self.dram_bytes_per_s is None or self.duration_s is None:
+            return None
+        return self.dram_bytes_per_s * self.duration_s
+
+    def device_spec(self, gpu: str | None = None) -> DeviceSpec | None:
+        """The device from the table, or the one that is named; None if it is not known. A wrong name raises."""
+        if gpu is None:
+            return DeviceSpec.called(self.device) if self.device else None
+        spec = DeviceSpec.called(gpu)
+        if spec is None:
+            raise ProfileError(f"no device {gpu!r} is in the table", hint="for example --gpu 'NVIDIA H200'")
+        return spec
+
+    def below_roof(
+        self, spec: DeviceSpec | None, flops: float = 0.0, dtype: str = ""
+    ) -> tuple[Roofline, Placed] | None:
+        """The roofline and the place of the launch below it, by the time and the bytes that the profiler counted.
+
+        Without `flops` they are those of the products that it counted. None if the profile has no time, neither bytes
+        nor operations are known, or no peak of the device is.
+        """
+        if spec is None or self.duration_s is None:
+            return None
+        roof = Roofline.of(
+            spec, flops=flops or self.flops, bytes_=self.moved_bytes or 0.0, dtype=dtype or self.dtype, products=True
+        )
+        place = roof.placed(1e3 * self.duration_s)
+        return None if place is None else (roof, place)
 
 
-def read_ptxas(path: str | Path) -> tuple[Assembled, ...]:
-    """The kernels in a file with the assembler's words, in their order, each with its result for every config."""
-    try:
-        text = StoredFile(path).read(_LARGEST_BYTES).decode("utf-8", "replace")
-    except OSError as error:
-        raise ProfileError(f"{path} cannot be read: {error.strerror or error}", hint="name another file") from error
-    kernels = parse_ptxas(text)
-    if not kernels:
-        raise ProfileError(f"{path} says nothing of a kernel that ptxas has assembled", hint=_HINT)
-    return kernels
+def figures_of(launch: ProfiledLaunch) -> KernelProfile:
+    """The figures of a launch."""
+    metrics = launch.metrics
+    figures = {name: _first(metrics, *row) for name, row in _FIGURES.items()}
+    parts = [figures.pop(name) for name in ("read_bytes", "written_bytes")]
+    if figures["dram_bytes"] is None and None not in parts:
+        figures["dram_bytes"] = sum(part or 0.0 for part in parts)
+    figures["blocks"] = figures["blocks"] or _product(launch.facts.get("Grid Size", ""))
+    figures["threads"] = figures["threads"] or _product(launch.facts.get("Block Size", ""))
+    products, peak, busiest = _products(metrics)
+    conflicts, accesses = (_first(metrics, (), (name,)) for name in _SHARED_ACCESSES)
+    figures["conflicts"] = 100 * conflicts / accesses if conflicts is not None and accesses else None
+    figures["tensor"] = busiest if busiest is not None else figures["tensor"]
+    local = [number.value for name, number in metrics.items() if _LOCAL.fullmatch(name) and number.value is not None]
+    device = metrics.get(_DEVICE_NAME)
+    return KernelProfile(
+        kernel=launch.kernel, local=max(local, default=None), stall=_stall(metrics), products=products,
+        products_peak=peak, device=device.text if device is not None else "", capability=launch.facts.get("CC", ""),
+        count=launch.count, source=launch.source, **figures,
+    )  # fmt: skip
 
 
-def parse_ptxas(text: str) -> tuple[Assembled, ...]:
-    """As `read_ptxas`, of a text."""
-    kernels: list[Assembled] = []
-    early: set[str] = set()  # kernels that are spoken of before their own lines
-    of = ""
-    for line in text.splitlines():
-        if (match := _SERIALISED.search(line)) is not None:
-            early.add(match[1])
-        elif (match := _ENTRY.search(line)) is not None:
-            of = match[1]
-            kernels.append(Assembled(kernel=of, arch=match[2] or "", serialised=of in early))
-            early.discard(of)
-        elif (match := _REFUSED.search(line)) is not None:
-            _refuse(kernels, match[1].strip())
-        elif (match := _OF.search(line)) is not None:
-            of = match[1]
-        elif kernels and kernels[-1].refused:
-            target = _FOR.search(line)  # in Triton's line with the command
-            kernels[-1] = replace(kernels[-1], arch=target[1]) if target else kernels[-1]
-        elif kernels and of == kernels[-1].kernel:
-            kernels[-1] = _with(kernels[-1], line)
-    return tuple(dict.fromkeys(kernels))
+def _first(metrics: Mapping[str, Quantity], units: Sequence[str], names: Sequence[str]) -> float | None:
+    """The value of the first name that has one in a unit that fits; a name may end with the unit that is meant."""
+    numbers = (metrics[name] for name in names if name in metrics)
+    return next((one.value for one in numbers if one.value is not None and (not units or one.unit in units)), None)
 
 
-def _refuse(kernels: list[Assembled], reason: str) -> None:
-    """Add an error to the kernel under way, or as a kernel of its own, whose lines it came before."""
-    last = kernels[-1] if kernels else Assembled(kernel="")
-    if _ABORTED in reason and last.refused:
-        return  # what was wrong has been said
-    match = _NAMED.search(reason)
-    name = (match[1] or match[2]) if match else last.kernel
-    under_way = name == last.kernel and last.registers is None and not last.refused
-    if under_way and kernels:
-        kernels[-1] = replace(last, refused=reason)
-    elif name:
-        kernels.append(Assembled(kernel=name, arch=last.arch, refused=reason))
+def _not_understood(launch: ProfiledLaunch) -> Iterator[str]:
+    """Each value of a known name that is no number, or has another unit, in words."""
+    for units, names in _FIGURES.values():
+        for name in names:
+            number = launch.metrics.get(name)
+            if (
+                number is not None
+                and number.measured
+                and (number.value is None or (units and number.unit not in units))
+            ):
+                yield f"{name} {number.text} {number.unit}".rstrip()
 
 
-def _with(one: Assembled, line: str) -> Assembled:
-    if (frame := _FRAME.search(line)) is not None:
-        stack, stores, loads = map(int, frame.groups())
-        one = replace(one, stack_bytes=stack, store_bytes=stores, load_bytes=loads)
-    if (usage := _USED.search(line)) is not None:
-        shared = _SHARED.search(line)
-        one = replace(one, registers=int(usage[1]), shared_bytes=int(shared[1]) if shared else 0)
-    return one
+def _products(metrics: Mapping[str, Quantity]) -> tuple[tuple[tuple[str, float], ...], float | None, float | None]:
+    """Operations by dtype, the most per second, and the share of the peak in percent, of counted products of tiles.
+
+    A profile counts the same operations for all instructions together and for each kind of them, and with and without
+    sparse operands; only the peak of what is named dense, and did the most, is the peak that holds.
+    """
+    declared = {dtype: metrics[name].value for name, dtype in _DECLARED.items() if name in metrics}
+    if any(declared.values()):
+        return tuple((dtype, count) for dtype, count in declared.items() if count), None, None
+    counters = [
+        (match, number.value)
+        for name, number in metrics.items()
+        if (match := _OPERATIONS.fullmatch(name)) is not None and number.value
+    ]
+    counts: dict[str, float] = {}
+    for match, count in counters:
+        dtype = _OPERANDS.get(match["element"], match["element"])
+        counts[dtype] = max(counts.get(dtype, 0.0), count)
+    if not counters:
+        return (), None, None
+    most, _ = max(counters, key=lambda pair: (bool(pair[0]["dense"]), pair[1]))
+    peak, share = (metrics.get(f"{most[0]}.{what}") for what in _OF_PEAK)
+    return tuple(counts.items()), peak.value if peak else None, share.value if share else None
+
+
+def _stall(metrics: Mapping[str, Quantity]) -> tuple[str, float] | None:
+    stalls = [
+        (match[1].replace("_", " "), number.value)
+        for name, number in metrics.items()
+        if (match := _STALL.fullmatch(name)) is not None and number.value is not None
+    ]
+    return max(stalls, key=lambda pair: pair[1], default=None)
+
+
+def _product(text: str) -> float | None:
+    """The number of blocks or threads in a text such as `(128, 1, 1)` or `512`."""
+    sizes = [int(part) for part in re.findall(r"\d+", text)]
+    return float(math.prod(sizes)) if sizes else None
 
 
 COMPUTE, MEMORY, LATENCY, LAUNCH, UNDECIDED = (
@@ -147,6 +262,7 @@ BUSY, NEAR_PEAK = 60.0, 80.0  # percent of a peak
 _IDLE = 30.0  # percent of both peaks below which a short kernel is limited by its launch
 _ALIKE = 10.0  # percent between compute and memory that count as equal
 _SHORT_S = 10e-6
+_DRAM, _L2, _L1 = "device memory", "L2", "L1 and shared memory"
 _FEW_WARPS = 25.0  # percent of occupancy
 _MOST_REGISTERS = 255
 _MANY_CONFLICTS = 10.0  # percent of the accesses to shared memory
@@ -183,7 +299,8 @@ def _verdict(profile: KernelProfile) -> tuple[str, list[str]]:
     compute, memory = profile.compute, profile.memory
     if compute is None or memory is None:
         names = [name for name, share in (("compute", compute), ("memory", memory)) if share is None]
-        return UNDECIDED, [f"the profile has no throughput of {' and '.join(names)}: profile the section SpeedOfLight"]
+        lack = f"the profile has no throughput of {' and '.join(names)}"
+        return UNDECIDED, [f"{lack}: profile the section SpeedOfLight" if profile.source == NSIGHT else lack]
     shares = f"multiprocessors at {compute:.0f}% and memory at {memory:.0f}% of their peaks"
     if max(compute, memory) >= BUSY:
         near = "near the peak" if max(compute, memory) >= NEAR_PEAK else f"over {BUSY:.0f}%"
@@ -196,15 +313,20 @@ def _verdict(profile: KernelProfile) -> tuple[str, list[str]]:
     return LATENCY, [*reasons, *_waits(profile)]
 
 
-def _level(profile: KernelProfile) -> list[str]:
-    parts = {"device memory": profile.dram, "L2": profile.l2, "L1 and shared memory": profile.l1}
+def _busiest(profile: KernelProfile) -> tuple[str, float]:
+    """The part of the memory that limits, and its share; no name and 0 if no part was measured.
+
+    What streams through device memory keeps L2 as busy, and is not limited by it.
+    """
+    parts = {_DRAM: profile.dram, _L2: profile.l2, _L1: profile.l1}
     shares = {name: share for name, share in parts.items() if share is not None}
-    if not shares:
-        return []
-    name = max(shares, key=lambda part: shares[part])
-    if (profile.dram or 0.0) >= BUSY:  # what streams through device memory keeps L2 as busy, and is not limited by it
-        name = "device memory"
-    return [f"the part that limits is {name}, at {shares[name]:.0f}%"]
+    name = _DRAM if shares.get(_DRAM, 0.0) >= BUSY else max(shares, key=lambda part: shares[part], default="")
+    return name, shares.get(name, 0.0)
+
+
+def _level(profile: KernelProfile) -> list[str]:
+    name, share = _busiest(profile)
+    return [f"the part that limits is {name}, at {share:.0f}%"] if name else []
 
 
 def _waits(profile: KernelProfile) -> list[str]:
@@ -254,21 +376,20 @@ def _compute_steps(profile: KernelProfile) -> list[NextStep]:
 
 
 def _memory_steps(profile: KernelProfile) -> list[NextStep]:
-    parts = {"dram": profile.dram or 0.0, "l2": profile.l2 or 0.0, "l1": profile.l1 or 0.0}
-    level = "dram" if parts["dram"] >= BUSY else max(parts, key=lambda part: parts[part])
-    if level == "l1" and parts[level]:
+    level, share = _busiest(profile)
+    if level == _L1:
         return [
             NextStep("load wider and in order: 16 bytes per thread, neighbouring threads at neighbouring addresses",
-                 f"L1 and shared memory run at {parts[level]:.0f}%"),
+                 f"L1 and shared memory run at {share:.0f}%"),
             NextStep("give every thread more of a tile, so that operands are read less often",
                  "operands pass through L1"),
         ]  # fmt: skip
-    if level == "l2" and parts[level]:
+    if level == _L2:
         what = "larger tiles, or programs in groups that share operands (GROUP_M)"
-        return [NextStep(what, f"L2 runs at {parts[level]:.0f}%")]
-    steps = [NextStep("move fewer bytes: fuse with what runs before or after, or store in fewer bits",
-                  f"device memory runs at {parts['dram']:.0f}%")]  # fmt: skip
-    if parts["dram"] < NEAR_PEAK:
+        return [NextStep(what, f"L2 runs at {share:.0f}%")]
+    why = f"device memory runs at {share:.0f}%" if level else "which part of the memory limits is not measured"
+    steps = [NextStep("move fewer bytes: fuse with what runs before or after, or store in fewer bits", why)]
+    if level and share < NEAR_PEAK:
         steps.append(
             NextStep("more bytes in flight: larger blocks, or more blocks per multiprocessor", "it leaves room")
         )
@@ -295,17 +416,18 @@ def _latency_steps(profile: KernelProfile) -> list[NextStep]:
 
 
 def _launch_steps(profile: KernelProfile) -> list[NextStep]:
-    duration = f"it is over in {(profile.duration_s or 0.0) * 1e6:.1f} us"
+    assert profile.duration_s is not None  # such a verdict is by the time
+    duration = f"it is over in {profile.duration_s * 1e6:.1f} us"
     return [
         NextStep("launch less often: fuse it with its neighbours (torch.compile, or one kernel)", duration),
         NextStep("capture the launches in a CUDA graph", duration),
     ]
 
 
-def _undecided_steps(_: KernelProfile) -> list[NextStep]:
-    return [
-        NextStep("profile again: triton-ops explain profile command -- PROGRAM", "what decides is not in this profile")
-    ]
+def _undecided_steps(profile: KernelProfile) -> list[NextStep]:
+    again = "profile again: triton-ops explain profile command -- PROGRAM"
+    where = again if profile.source == NSIGHT else "profile it with Nsight Compute, or give --gpu for its rates"
+    return [NextStep(where, "what decides is not in this profile")]
 
 
 _NEXT = {
@@ -320,13 +442,14 @@ _PRODUCT = re.compile(
 )
 _MATRIX_UNITS = 5.0  # percent of their peak at which a kernel multiplies matrices, whatever its name
 _SCATTERED = re.compile(r"sort|scatter|gather|index|radix|topk|cumsum|scan|unique|histogram|embedding", re.IGNORECASE)
+_NAMED = 3  # values that are not understood and are named; the others are counted
 _LEAST_SHARE = 0.005  # of the time, to be worth a word
 _LAUNCH_S = 3.5e-6  # of an empty kernel between two events, as measured on an H200 (docs/concepts/model.md)
 
 
 @dataclass(frozen=True)
 class ProfiledKernel:
-    """All launches of one kernel in a profile."""
+    """All launches of one kernel with one shape in a profile."""
 
     judgement: Judgement  # on its launch of median length
     launches: int
@@ -349,42 +472,63 @@ class ProfileReport:
 
 
 def read_profile(path: str | Path, *, kernel: str = "", tried: Collection[str] = ()) -> ProfileReport:
-    """Judge the kernels in a CSV file of Nsight Compute; no GPU and no profiler are needed.
+    """Judge the kernels in a file of Nsight Compute, rocprof or Proton; no GPU and no profiler are needed.
+
+    rocprof and Proton tell times, and what limits a kernel only where the program has told its work.
 
     Args:
-        path: The file, as `ncu --csv` printed it.
+        path: The file, as `ncu --csv` printed it, or as rocprof (CSV) or Proton (JSON) wrote it.
         kernel: A regular expression; only kernels in whose name it is found are read.
         tried: Ways that were tried already: `library`, `torch.compile`, `Triton`, `CUDA`.
 
     Returns:
-        A verdict for each kernel with its figures, what to try next, and what is worth doing about the whole.
+        A verdict for each kernel and shape of launch with its figures, what to try next, and what is worth doing about
+        the whole.
 
     Raises:
-        ProfileError: The file cannot be read, is none of Nsight Compute's, or has no such kernel.
+        ProfileError: The file cannot be read, is none of these, has no such kernel, or no value is understood.
     """
-    table = read_ncu(path)
+    table = read_launches(path)
     try:
         pattern = re.compile(kernel)
     except re.error as error:
         raise ProfileError(f"{kernel!r} is no regular expression: {error}", hint="such as --kernel matmul") from error
+    notes = (*table.notes, *_misread(table.launches, str(path)))
     profiles = [figures_of(launch) for launch in table.launches if pattern.search(launch.kernel)]
     if not profiles:
         names = ", ".join(dict.fromkeys(launch.kernel for launch in table.launches))
         raise ProfileError(f"{path} has no kernel with {kernel!r} in its name", hint=f"it has {names[:300]}")
-    grouped: dict[str, list[KernelProfile]] = {}
+    grouped: dict[tuple[str, float | None, float | None], list[KernelProfile]] = {}
     for profile in profiles:
-        grouped.setdefault(profile.kernel, []).append(profile)
-    whole_s = sum(profile.duration_s or 0.0 for profile in profiles)
+        grouped.setdefault((profile.kernel, profile.blocks, profile.threads), []).append(profile)
+    whole_s = sum(map(_taken_s, profiles))
     kernels = sorted((_combine(group, whole_s) for group in grouped.values()), key=lambda one: -(one.share or 0.0))
-    return ProfileReport(tuple(kernels), _advice(profiles, kernels, whole_s, tried), table.notes)
+    return ProfileReport(tuple(kernels), _advice(profiles, kernels, whole_s, tried), notes)
+
+
+def _misread(launches: Sequence[ProfiledLaunch], name: str) -> list[str]:
+    """A note that counts and names the values that are not understood; `ProfileError` if none is understood."""
+    strange = Counter(value for launch in launches for value in _not_understood(launch))
+    if not strange:
+        return []
+    more = f" and {len(strange) - _NAMED} others" if len(strange) > _NAMED else ""
+    note = f"{strange.total()} values are not understood, and count as not measured: "
+    note += ", ".join(list(strange)[:_NAMED]) + more
+    if all(_first(launch.metrics, *row) is None for launch in launches for row in _FIGURES.values()):
+        raise ProfileError(f"{name} has no figure: {note}", hint="print it again: ncu --import REPORT.ncu-rep --csv")
+    return [note]
+
+
+def _taken_s(profile: KernelProfile) -> float:
+    return (profile.duration_s or 0.0) * profile.count
 
 
 def _combine(group: Sequence[KernelProfile], whole_s: float) -> ProfiledKernel:
     """A kernel's launches as one, by the launch of median length."""
     timed = sorted((one for one in group if one.duration_s is not None), key=lambda one: one.duration_s or 0.0)
     middle = timed[len(timed) // 2] if timed else group[0]
-    share = sum(one.duration_s or 0.0 for one in timed) / whole_s if whole_s else None
-    return ProfiledKernel(judgement_of(middle), len(group), share)
+    share = sum(map(_taken_s, timed)) / whole_s if whole_s else None
+    return ProfiledKernel(judgement_of(middle), sum(one.count for one in group), share)
 
 
 def _advice(
@@ -396,10 +540,10 @@ def _advice(
     ops = [
         (one.judgement.profile.kernel, one.share or 0.0, one.launches, _kind(one.judgement.profile)) for one in kernels
     ]
-    busy = [(one.tensor or 0.0, one.duration_s or 0.0) for one in profiles if one.tensor and _kind(one) == "product"]
+    busy = [(one.tensor, _taken_s(one)) for one in profiles if one.tensor and _kind(one) == "product"]
     busy_s = sum(seconds for _, seconds in busy)
     arch = next((one.arch for one in profiles if one.arch), "")
-    launches_s = len(profiles) * _LAUNCH_S
+    launches_s = sum(one.count for one in profiles) * _LAUNCH_S
     advice = Advice.by_shares(
         ops, ways, call_ms=1e3 * max(whole_s, launches_s), idle=max(0.0, 1 - whole_s / launches_s),
         of_peak=sum(share / 100 * seconds for share, seconds in busy) / busy_s if busy_s else None, arch=arch,

@@ -1,35 +1,44 @@
-"""The figures of a profile that decide, under one name each, whichever page and version has them.
+"""Profiles in files of Nsight Compute, rocprof and Proton: the launches with their metrics, as they were printed.
 
-`raw` has one row for each launch and a second row with the units. `details` has one row for each metric of each launch.
-With `--print-summary` a row has the minimum, the maximum and the average over launches. Columns are found by their
-names, since versions add and move them. The program's own output and lines of the profiler may stand in between.
+Nsight Compute's page `raw` has one row for each launch, and a row with the units. `details` has one row for each
+metric of each launch. With `--print-summary` a row has the minimum, the maximum and the average over the invocations
+of one kernel with one shape. rocprof (1 to 3) has a row for each dispatch, for each counter of each dispatch, or for
+all calls of a kernel; its times are nanoseconds. Proton's file is a tree of JSON whose leaves are kernels. Columns are
+found by their names, since versions add and move them. The program's own output may stand in between.
 
-Forms: the documentation of the Nsight Compute CLI, "Command Line Options" and "Output pages", 2019.5 to 2025.3. Which
-of them were read from a live profiler is in docs/guides/profiles.md.
+Forms: the documentation of the Nsight Compute CLI, 2019.5 to 2025.3, and public files; ROCm's documentation of
+rocprof, rocprofv2 and rocprofv3; the examples in Triton's own tests of Proton. docs/guides/profiles.md says which of
+them were read from a live profiler.
 
-Numbers are printed by the locale: `1,234.50`, or `1.234,50`. Units are scaled by default, as in `Gbyte/s`, `usecond` or
-`us`, whose names changed with versions. Values become seconds, bytes, bytes per second, Hz, percent or plain counts.
+Numbers are printed by the locale: `1,234.50`, `1.234,50` or `1 234,50`. Units are scaled by default, as in `Gbyte/s`,
+`usecond` or `us`, whose names changed with versions. Values become seconds, bytes, bytes per second, Hz, percent or
+plain counts. Rows that are not understood are counted.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from triton_ops.base import StoredFile
-from triton_ops.device import DeviceSpec, Placed, Roofline
 from triton_ops.exceptions import ProfileError
 
-_NUMBER = re.compile(r"[-+]?\d[\d.,'\u00a0\u202f]*(?:[eE][-+]?\d+)?")
-_DECIMAL_COMMA = re.compile(r"[-+]?\d{1,3}(?:\.\d{3})*,(?!\d{3}$)\d+|[-+]?\d{1,3}(?:\.\d{3})+,\d+|[-+]?0,\d+")
+_GROUPS = re.compile("['\u2019\u066c\u00a0\u202f\u2009 ]")  # marks that only group digits
+_NUMBER = re.compile(
+    "[-+]?\\d+(?:[.,'\u2019\u066b\u066c]\\d+|[\u00a0\u202f\u2009 ]\\d{3}(?!\\d))*(?:[eE][-+]?\\d+)?(?![^\\s(%;])"
+)
+_UNMEASURED = frozenset({"", "n/a", "na", "nan", "inf", "-inf", "none", "-"})
 _TIMES = {
-    "second": 1.0, "sec": 1.0, "s": 1.0, "msecond": 1e-3, "ms": 1e-3, "usecond": 1e-6, "us": 1e-6, "nsecond": 1e-9,
-    "ns": 1e-9,
+    "second": 1.0, "sec": 1.0, "s": 1.0, "msecond": 1e-3, "ms": 1e-3, "usecond": 1e-6, "us": 1e-6, "\u00b5s": 1e-6,
+    "\u03bcs": 1e-6, "nsecond": 1e-9, "ns": 1e-9,
 }  # fmt: skip
 _SCALES = {"K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _WORDS = ("byte", "hz", "cycle", "inst", "sector", "request", "flop", "op", "warp", "thread", "block")
@@ -43,23 +52,50 @@ class Quantity:
     unit: str  # `s`, `byte`, `byte/s`, `hz`, `%`, or what was printed
     text: str
 
+    @property
+    def measured(self) -> bool:
+        """True unless the profiler says that it has no value."""
+        return self.text.lower() not in _UNMEASURED
+
 
 def quantity(text: str, unit: str, decimal_comma: bool = False) -> Quantity:
-    """The value of a printed number with its unit; of a number with further ones in brackets the first counts."""
+    """The value of a printed number with its unit; of a number with further ones in brackets the first counts.
+
+    `decimal_comma` decides only where the number itself does not show which mark is the decimal one.
+    """
     scale, base = _base_unit(unit.strip())
     text, value = text.strip(), math.nan
-    match = _NUMBER.match(text)
-    if match is not None and not text[match.end() : match.end() + 1].isalpha():
-        digits = re.sub(r"['\u00a0\u202f]", "", match[0])
-        digits = digits.replace(".", "").replace(",", ".") if decimal_comma else digits.replace(",", "")
+    if (match := _NUMBER.match(text)) is not None:
+        mark = _decimal_mark(match[0]) or ("," if decimal_comma else ".")
+        digits = _GROUPS.sub("", match[0]).replace("." if mark == "," else ",", "")
         with suppress(ValueError):
-            value = float(digits) * scale
+            value = float(digits.replace(mark, ".")) * scale
     return Quantity(value if math.isfinite(value) else None, base, text)
 
 
 def has_decimal_comma(texts: Iterable[str]) -> bool:
-    """Return True for numbers with a decimal comma: one that cannot be a separator of thousands shows it."""
-    return any(_DECIMAL_COMMA.fullmatch(text.strip()) for text in texts)
+    """Return True if most numbers that show their decimal mark have a comma."""
+    marks = _marks(texts)
+    return marks[","] > marks["."]
+
+
+def _marks(texts: Iterable[str]) -> Counter[str]:
+    """The decimal marks that numbers show; the empty one counts numbers that could have either."""
+    numbers = [text.strip() for text in texts if _NUMBER.fullmatch(text.strip())]
+    return Counter(_decimal_mark(number) for number in numbers if re.search("[.,]", number))
+
+
+def _decimal_mark(number: str) -> str:
+    """The decimal mark that a number shows by itself; empty if it has none, or one that may also group thousands."""
+    digits, exponent, _ = _GROUPS.sub("", number.lstrip("+-")).lower().partition("e")
+    marks = re.findall("[.,\u066b]", digits)
+    if not marks:
+        return ""
+    head, last, tail = digits.rpartition(marks[-1])
+    if marks.count(last) > 1:  # a mark that stands twice groups; a version number such as 570.86.10 is no number
+        return {",": ".", ".": ","}.get(last, last) if len(tail) == 3 else last
+    doubtful = len(marks) == 1 and len(tail) == 3 and len(head) <= 3 and head.strip("0") and last != "\u066b"
+    return "" if doubtful and not exponent and not _GROUPS.search(number) else last
 
 
 def _base_unit(unit: str) -> tuple[float, str]:
@@ -84,12 +120,14 @@ def _prefix(word: str) -> tuple[float, str]:
 _LARGEST_BYTES = 256 << 20
 _KERNEL, _METRIC, _UNIT = "Kernel Name", "Metric Name", "Metric Unit"
 _VALUES = ("Metric Value", "Average")  # the second in summaries
+_SHAPE = ("Block Size", "Grid Size")
+_IDENTITY = ("ID", "Process ID", _KERNEL, "Context", "Stream", *_SHAPE, "Device", "CC")
 _FACTS = (
-    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream", "Block Size",
-    "Grid Size", "Device", "CC", "Section Name", "Invocations", "Rule Name", "Rule Type", "Rule Description",
-    "Estimated Speedup Type", "Estimated Speedup", "Minimum", "Maximum", "Body Item Label",
+    *_IDENTITY, "Process Name", "Host Name", "Kernel Time", "Section Name", "Invocations", "Rule Name", "Rule Type",
+    "Rule Description", "Estimated Speedup Type", "Estimated Speedup", "Minimum", "Maximum", "Body Item Label",
 )  # fmt: skip
-_HINT = "make one: ncu --import REPORT.ncu-rep --csv --page raw > FILE.csv"
+_HINT = "make one: ncu --import REPORT.ncu-rep --csv --page raw > FILE.csv, rocprofv3 --kernel-trace, or Proton"
+NSIGHT, ROCPROF, PROTON = "Nsight Compute", "rocprof", "Proton"
 
 
 @dataclass(frozen=True)
@@ -99,6 +137,8 @@ class ProfiledLaunch:
     kernel: str
     facts: dict[str, str]  # that identify it, such as `ID`, `Grid Size`, `Device` and `CC`, as printed
     metrics: dict[str, Quantity]  # on the page `details`, where some have two units, by name and unit too
+    count: int = 1  # launches
+    source: str = NSIGHT
 
 
 @dataclass(frozen=True)
@@ -109,43 +149,54 @@ class ProfileTable:
     notes: tuple[str, ...] = ()  # what a reader should know, such as that the file is cut
 
 
-def read_ncu(path: str | Path) -> ProfileTable:
-    """The launches in a file that `ncu --csv` has printed; `ProfileError` as of `parse_ncu`, or if it is unreadable."""
+def read_launches(path: str | Path) -> ProfileTable:
+    """The launches in a profiler's file; `ProfileError` as of `parse_profile`, or if it is unreadable."""
     try:
         data = StoredFile(path).read(_LARGEST_BYTES)
     except OSError as error:
         raise ProfileError(f"{path} cannot be read: {error.strerror or error}", hint="name another file") from error
-    return parse_ncu(_text_of(data, str(path)), str(path))
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"  # a shell of Windows writes UTF-16
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError:
+        raise ProfileError(f"{path} is no text, so no profile that can be read", hint=_HINT) from None
+    return parse_profile(text, str(path))
 
 
-def parse_ncu(text: str, name: str = "the text") -> ProfileTable:
-    """The launches in the text that `ncu --csv` has printed, whatever stands in between; errors call it `name`."""
+def parse_profile(text: str, name: str = "the text") -> ProfileTable:
+    """The launches in a profiler's text, whatever stands in between; errors call it `name`."""
+    launches, notes = _of_tree(text, name) if text.lstrip()[:1] in ("[", "{") else _of_tables(text, name)
+    if not launches:
+        raise ProfileError(f"{name} holds no profiled kernel{': ' + notes[0] if notes else ''}", hint=_HINT)
+    return ProfileTable(tuple(launches), tuple(notes))
+
+
+def _of_tables(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
     lines = text.splitlines()
     notes: list[str] = []
-    if lines and _is_cut(lines, text):
+    if cut := bool(lines) and _is_cut(lines, text):
         notes.append(f"{name} ends within line {len(lines)}, which is left out: the file is cut")
         lines.pop()
     tables = list(_tables(lines))
     if not tables:
-        raise ProfileError(f"{name} is no CSV of Nsight Compute: {_what_it_is(text)}", hint=_HINT)
-    launches = [launch for header, rows in tables for launch in _launches(header, rows)]
-    strange = sum(len(rows) - len(_whole_rows(header, rows)) for header, rows in tables)
+        raise ProfileError(f"{name} is no profile that can be read: {_what_it_is(text)}", hint=_HINT)
+    launches: list[ProfiledLaunch] = []
+    strange = 0
+    for header, rows in tables:
+        whole = _whole_rows(header, rows)
+        strange += len(rows) - len(whole)
+        if _KERNEL not in header:
+            found, left_out = _of_rocprof(header, whole)
+            strange += left_out
+        else:
+            found, said = (_by_metric if _METRIC in header else _by_launch)(header, whole)
+            notes += said
+        launches += found
     if strange:
         notes.append(f"{strange} lines between the rows are no rows of the table, and left out")
-    if not launches:
-        raise ProfileError(f"{name} holds no profiled kernel{': ' + notes[0] if notes else ''}", hint=_HINT)
-    if notes and notes[0].endswith("is cut"):
+    if cut and launches:
         notes.append(f"the last kernel, {launches[-1].kernel}, may lack metrics")
-    return ProfileTable(tuple(launches), tuple(notes))
-
-
-def _text_of(data: bytes, name: str) -> str:
-    """The text of a file; a shell of Windows writes UTF-16."""
-    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    try:
-        return data.decode(encoding)
-    except UnicodeDecodeError:
-        raise ProfileError(f"{name} is no text, so no CSV of Nsight Compute", hint=_HINT) from None
+    return launches, notes
 
 
 def _is_cut(lines: Sequence[str], text: str) -> bool:
@@ -174,18 +225,32 @@ def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], list[list[str]]]]
     """Every table of a file: its header, and all further rows up to the next header."""
     header: list[str] | None = None
     rows: list[list[str]] = []
+    mark = ","
     for line in lines:
         if not line.strip() or line.startswith("=="):  # the profiler's own messages
             continue
-        fields = next(csv.reader([line]))
-        if _KERNEL in fields:
+        if found := next((each for each in ",;\t" if each in line and _is_header(_split(line, each))), ""):
             if header is not None:
                 yield header, rows
-            header, rows = fields, []
+            mark, header, rows = found, _split(line, found), []
         elif header is not None:
-            rows.append(fields)
+            rows.append(_split(line, mark))
     if header is not None:
         yield header, rows
+
+
+def _split(line: str, mark: str) -> list[str]:
+    return next(csv.reader([line], delimiter=mark))
+
+
+def _is_header(fields: Sequence[str]) -> bool:
+    names = {_plain(field) for field in fields}
+    of_rocprof = bool(names & {"kernelname"}) and bool(names & _OF_ROCPROF)
+    return _KERNEL in fields or of_rocprof or {"name", "calls", "averagens"} <= names
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _whole_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[list[str]]:
@@ -194,259 +259,176 @@ def _whole_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[li
     return [[*row, *[""] * (len(header) - len(row))] for row in rows if length <= len(row) <= len(header)]
 
 
-def _launches(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[ProfiledLaunch]:
-    whole = _whole_rows(header, rows)
-    return _by_metric(header, whole) if _METRIC in header else _by_launch(header, whole)
-
-
-def _by_launch(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[ProfiledLaunch]:
-    """The launches of the page `raw`: below the header a row with units and no kernel, then a row for each launch."""
+def _by_launch(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[ProfiledLaunch], list[str]]:
+    """The launches of the page `raw`: a row with units and no kernel, wherever it is, and a row for each launch."""
     at = header.index(_KERNEL)
-    units = list(rows[0]) if rows and not rows[0][at] else [""] * len(header)
+    units = next((row for row in rows if not row[at]), [""] * len(header))
     launched = [row for row in rows if row[at]]
-    comma = has_decimal_comma(text for row in launched for text in row)
+    printed = [place for place, name in enumerate(header) if name not in _FACTS]  # by the locale, unlike `CC`
+    comma, notes = _read_marks(row[place] for row in launched for place in printed)
     launches = []
-    for row in launched:
+    for row in rows:
+        if not row[at]:
+            units = row
+            continue
         metrics = {
             name: quantity(text, unit, comma)
             for name, unit, text in zip(header, units, row, strict=True)
             if name not in _FACTS or unit
         }
-        launches.append(ProfiledLaunch(row[at], _facts(header, row), metrics))
-    return launches
+        launches.append(ProfiledLaunch(row[at], _facts(header, row), metrics, _count(header, row)))
+    return launches, notes
 
 
-def _by_metric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[ProfiledLaunch]:
+def _by_metric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[ProfiledLaunch], list[str]]:
     """The launches of the page `details` and of summaries: a row for each metric."""
     value = next((header.index(name) for name in _VALUES if name in header), None)
     if value is None:
-        return []
+        return [], []
     kernel, metric = header.index(_KERNEL), header.index(_METRIC)
     unit = header.index(_UNIT) if _UNIT in header else None
-    identity = [header.index(name) for name in ("ID", "Process ID", _KERNEL) if name in header]
-    comma = has_decimal_comma(row[value] for row in rows)
+    identity = [header.index(name) for name in _IDENTITY if name in header]
+    comma, notes = _read_marks(row[value] for row in rows)
     launches: dict[tuple[str, ...], ProfiledLaunch] = {}
     for row in rows:
         key = tuple(row[at] for at in identity)
-        launch = launches.setdefault(key, ProfiledLaunch(row[kernel], _facts(header, row), {}))
+        if key not in launches:
+            launches[key] = ProfiledLaunch(row[kernel], _facts(header, row), {}, _count(header, row))
         if row[metric]:  # rows of rules have none
             number = quantity(row[value], row[unit] if unit is not None else "", comma)
-            launch.metrics.setdefault(row[metric], number)
-            launch.metrics.setdefault(f"{row[metric]} [{number.unit}]", number)
-    return [launch for launch in launches.values() if launch.metrics]
+            launches[key].metrics.setdefault(row[metric], number)
+            launches[key].metrics.setdefault(f"{row[metric]} [{number.unit}]", number)
+    return [launch for launch in launches.values() if launch.metrics], notes
+
+
+def _read_marks(texts: Iterable[str]) -> tuple[bool, list[str]]:
+    """Return whether doubtful numbers have a decimal comma, and a note if nothing in the file tells."""
+    marks = _marks(texts)
+    unknown = marks[""] and not marks["."] and not marks[","]
+    doubt = "nothing shows whether 1,234 means a thousand: a point is taken for the decimal mark"
+    return marks[","] > marks["."], [doubt] if unknown else []
 
 
 def _facts(header: Sequence[str], row: Sequence[str]) -> dict[str, str]:
     return {name: text for name, text in zip(header, row, strict=True) if name in _FACTS and text}
 
 
-_ELAPSED = "avg.pct_of_peak_sustained_elapsed"
-_NAMES: dict[str, tuple[str, ...]] = {
-    "duration_s": ("gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max", "Duration"),
-    "compute": (
-        f"sm__throughput.{_ELAPSED}", "Compute (SM) Throughput", "Compute (SM) [%]", "SM Compute Throughput", "SOL SM",
-        "SM Throughput", "SM [%]",
-    ),
-    "memory": (
-        f"gpu__compute_memory_throughput.{_ELAPSED}", "Memory Throughput [%]", "Memory [%]", "SOL Memory",
-    ),
-    "dram": (
-        f"gpu__dram_throughput.{_ELAPSED}", f"dram__throughput.{_ELAPSED}", "DRAM Throughput [%]", "SOL DRAM",
-    ),
-    "l2": (f"lts__throughput.{_ELAPSED}", "L2 Cache Throughput", "SOL L2 Cache", "L2 [%]"),
-    "l1": (
-        "l1tex__throughput.avg.pct_of_peak_sustained_active", f"l1tex__throughput.{_ELAPSED}",
-        "L1/TEX Cache Throughput", "SOL L1/TEX Cache", "L1/TEX [%]",
-    ),
-    "tensor": (
-        "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
-        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-        "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
-        f"sm__pipe_tensor_cycles_active.{_ELAPSED}", f"sm__inst_executed_pipe_tensor.{_ELAPSED}",
-    ),
-    "occupancy": ("sm__warps_active.avg.pct_of_peak_sustained_active", "Achieved Occupancy"),
-    "most_occupancy": ("sm__maximum_warps_per_active_cycle_pct", "Theoretical Occupancy"),
-    "no_eligible": ("smsp__issue_inst0.avg.pct_of_peak_sustained_active", "No Eligible"),
-    "registers": ("launch__registers_per_thread", "Registers Per Thread"),
-    "waves": ("launch__waves_per_multiprocessor", "Waves Per SM"),
-    "blocks": ("launch__grid_size", "Grid Size"),
-    "threads": ("launch__block_size", "Block Size"),
-    "by_registers": ("launch__occupancy_limit_registers", "Block Limit Registers"),
-    "by_shared": ("launch__occupancy_limit_shared_mem", "Block Limit Shared Mem"),
-    "by_warps": ("launch__occupancy_limit_warps", "Block Limit Warps"),
-    "by_blocks": ("launch__occupancy_limit_blocks", "Block Limit SM"),
-    "dram_bytes_per_s": ("dram__bytes.sum.per_second", "Memory Throughput [byte/s]"),
-    "dram_bytes": ("dram__bytes.sum",),
-    "clock_hz": ("gpc__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second", "SM Frequency"),
-    "units": ("device__attribute_multiprocessor_count", "# SMs"),
-}  # fmt: skip
-_LOCAL = re.compile(
-    r"l1tex__t_bytes_pipe_lsu_mem_local(?:_op_(?:ld|st))?\.sum|smsp__(?:sass_)?inst_executed_op_local_(?:ld|st)\.sum|"
-    r"(?:sass__inst_executed|smsp__sass_inst_executed)_(?:register_spilling|local_\w+)(?:\.sum)?|"
-    r"Local Memory Spilling Requests"
-)
-_STALL = re.compile(r"smsp__average_warps_issue_stalled_(?!not_selected|selected)(\w+?)_per_issue_active\.ratio")
-_OPERATIONS = re.compile(
-    r"sm__ops_path_tensor(?:_op_[a-z]+)?_src_(?P<element>[a-z]+\d+)(?:_dst_[a-z]+\d+)?(?P<dense>_sparsity_off)?\.sum"
-)
-_SHARED_ACCESSES = (
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
-)  # fmt: skip
-_OF_PEAK = ("peak_sustained_elapsed.per_second", "pct_of_peak_sustained_elapsed")
-_OPERANDS = {"bf16": "bfloat16", "fp16": "float16", "tf32": "float32", "fp8": "float8_e4m3fn", "fp64": "float64"}
-_DEVICE_NAME = "device__attribute_display_name"
+def _count(header: Sequence[str], row: Sequence[str]) -> int:
+    number = quantity(row[header.index("Invocations")], "").value if "Invocations" in header else None
+    return int(number) if number and number >= 1 else 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelProfile:
-    """One profiled launch; shares are percent of a peak, and a figure that the profile does not have is None."""
-
-    kernel: str
-    duration_s: float | None = None
-    compute: float | None = None  # `Compute (SM) Throughput`
-    memory: float | None = None  # of the busiest part of the memory system: `Memory Throughput`
-    dram: float | None = None
-    l2: float | None = None
-    l1: float | None = None  # with shared memory
-    tensor: float | None = None  # of the matrix units
-    occupancy: float | None = None  # as achieved: warps at a time of the most that fit
-    most_occupancy: float | None = None  # as the launch allows
-    no_eligible: float | None = None  # cycles in which a scheduler had no warp to issue
-    registers: float | None = None
-    waves: float | None = None
-    blocks: float | None = None
-    threads: float | None = None
-    by_registers: float | None = None  # this and the next: blocks per multiprocessor that it allows
-    by_shared: float | None = None
-    by_warps: float | None = None
-    by_blocks: float | None = None
-    dram_bytes_per_s: float | None = None
-    dram_bytes: float | None = None
-    clock_hz: float | None = None
-    units: float | None = None  # multiprocessors
-    products: tuple[tuple[str, float], ...] = ()  # operations, as counted, by the dtype of the operands
-    products_peak: float | None = None  # the most of them per second at the clock that ran
-    conflicts: float | None = None  # percent of the accesses to shared memory, which waited for a bank
-    local: float | None = None  # the largest metric of local memory: bytes, instructions or requests
-    stall: tuple[str, float] | None = None  # what warps waited for most, and for how many cycles of each instruction
-    device: str = ""
-    capability: str = ""  # such as 9.0; empty, as the device, if the profile has none
-
-    @property
-    def arch(self) -> str:
-        """The architecture, such as `sm_90`; empty if the profile has none."""
-        digits = self.capability.replace(".", "")
-        return f"sm_{digits}" if digits.isdigit() else ""
-
-    @property
-    def flops(self) -> float:
-        """Operations of all products of tiles, as counted; 0 if none were counted."""
-        return sum(count for _, count in self.products)
-
-    @property
-    def dtype(self) -> str:
-        """The dtype of the operands of most of these operations; empty if none were counted."""
-        return max(self.products, key=lambda pair: pair[1])[0] if self.products else ""
-
-    @property
-    def moved_bytes(self) -> float | None:
-        """Bytes of device memory, counted or by rate and time; None if the profile has neither."""
-        if self.dram_bytes is not None:
-            return self.dram_bytes
-        if self.dram_bytes_per_s is None or self.duration_s is None:
-            return None
-        return self.dram_bytes_per_s * self.duration_s
-
-    def device_spec(self, gpu: str | None = None) -> DeviceSpec | None:
-        """The device from the table, or the one that is named; None if it is not known. A wrong name raises."""
-        if gpu is None:
-            return DeviceSpec.called(self.device) if self.device else None
-        spec = DeviceSpec.called(gpu)
-        if spec is None:
-            raise ProfileError(f"no device {gpu!r} is in the table", hint="for example --gpu 'NVIDIA H200'")
-        return spec
-
-    def below_roof(
-        self, spec: DeviceSpec | None, flops: float = 0.0, dtype: str = ""
-    ) -> tuple[Roofline, Placed] | None:
-        """The roofline and the place of the launch below it, by the time and the bytes that the profiler counted.
-
-        Without `flops` they are those of the products that it counted. None if the profile has no time, neither bytes
-        nor operations are known, or no peak of the device is.
-        """
-        if spec is None or self.duration_s is None:
-            return None
-        roof = Roofline.of(
-            spec, flops=flops or self.flops, bytes_=self.moved_bytes or 0.0, dtype=dtype or self.dtype, products=True
-        )
-        place = roof.placed(1e3 * self.duration_s)
-        return None if place is None else (roof, place)
+_OF_ROCPROF = frozenset({"gpuid", "dispatchid", "agentid", "durationns", "endns", "endtimestamp"})
+_AXES = ("x", "y", "z")
+_ROCPROF_UNITS = {"fetchsize": 1024.0, "writesize": 1024.0}  # counted in KiB
+_CALLS_OF_HOST = re.compile(r"(?:__)?(?:hip|hsa_?|cu)[A-Z_a-z]*$")
 
 
-def figures_of(launch: ProfiledLaunch) -> KernelProfile:
-    """The figures of a launch."""
-    metrics = launch.metrics
-    figures = {name: _first(metrics, names) for name, names in _NAMES.items()}
-    if figures["dram_bytes"] is None:
-        parts = [_first(metrics, (f"dram__bytes_{way}.sum",)) for way in ("read", "write")]
-        figures["dram_bytes"] = sum(part for part in parts if part is not None) if any(parts) else None
-    figures["blocks"] = figures["blocks"] or _product(launch.facts.get("Grid Size", ""))
-    figures["threads"] = figures["threads"] or _product(launch.facts.get("Block Size", ""))
-    products, peak, busiest = _products(metrics)
-    conflicts, accesses = (_first(metrics, (name,)) for name in _SHARED_ACCESSES)
-    figures["conflicts"] = 100 * conflicts / accesses if conflicts is not None and accesses else None
-    figures["tensor"] = busiest if busiest is not None else figures["tensor"]
-    local = [number.value for name, number in metrics.items() if _LOCAL.fullmatch(name) and number.value is not None]
-    device = metrics.get(_DEVICE_NAME)
-    assert set(figures) <= {each.name for each in fields(KernelProfile)}
-    return KernelProfile(
-        kernel=launch.kernel, local=max(local, default=None), stall=_stall(metrics), products=products,
-        products_peak=peak,
-        device=device.text if device is not None else "", capability=launch.facts.get("CC", ""), **figures,
-    )  # fmt: skip
+def _of_rocprof(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[ProfiledLaunch], int]:
+    """The dispatches of rocprof, with the counters of each, and the number of rows that are of none."""
+    names = [_plain(field) for field in header]
+    launches: dict[tuple[str, ...], ProfiledLaunch] = {}
+    left_out = 0
+    for at, row in enumerate(rows):
+        cells = dict(zip(names, row, strict=True))
+        kernel = re.sub(r"( \[clone)?\s*[( ]?\.kd[\])]?$", "", cells.get("kernelname") or cells.get("name", ""))
+        if not kernel or ("calls" in cells and _CALLS_OF_HOST.match(kernel)):
+            left_out += 1
+            continue
+        dispatch = cells.get("dispatchid") if "countername" in cells else None
+        key = (kernel, cells.get("processid", ""), dispatch or str(at))
+        if key not in launches:
+            calls = quantity(cells.get("calls", ""), "").value
+            launches[key] = ProfiledLaunch(kernel, _shape(cells), _dispatch(cells), int(calls or 1), ROCPROF)
+        if counter := cells.get("countername"):
+            number = quantity(cells["countervalue"], "")
+            launches[key].metrics[counter] = number
+            _add_counter(launches[key].metrics, _plain(counter), number)
+    return list(launches.values()), left_out
 
 
-def _first(metrics: Mapping[str, Quantity], names: Sequence[str]) -> float | None:
-    """The value of the first name that has one; a name may end with the unit that is meant."""
-    for name in names:
-        number = metrics.get(name)
-        if number is not None and number.value is not None:
-            return number.value
-    return None
+def _dispatch(cells: Mapping[str, str]) -> dict[str, Quantity]:
+    numbers = {name: quantity(text, "") for name, text in cells.items()}
+
+    def first(*columns: str) -> float | None:
+        return next((numbers[name].value for name in columns if name in numbers), None)
+
+    metrics: dict[str, Quantity] = {}
+    begun, ended = first("beginns", "starttimestamp"), first("endns", "endtimestamp")
+    took = first("durationns", "averagens")
+    if took is None and begun and ended:  # a begin of 0 was not taken
+        took = ended - begun
+    registers = [first("archvgpr", "vgprcount", "vgpr"), first("accumvgpr", "accumvgprcount")]
+    figures = {
+        "Duration": (None if took is None or took <= 0 else took * 1e-9, "s"),
+        "Registers Per Thread": (None if registers[0] is None else registers[0] + (registers[1] or 0.0), ""),
+        "scratch": (first("scr", "scratchsize", "scratchperworkitem", "privatesegmentsize"), "byte"),
+    }
+    for name, (value, unit) in figures.items():
+        if value is not None:
+            metrics[name] = Quantity(value, unit, f"{value:g}")
+    for name, number in numbers.items():
+        _add_counter(metrics, name, number)
+    return metrics
 
 
-def _products(metrics: Mapping[str, Quantity]) -> tuple[tuple[tuple[str, float], ...], float | None, float | None]:
-    """Operations by dtype, the most per second, and the share of the peak in percent, of counted products of tiles.
-
-    A profile counts the same operations for all instructions together and for each kind of them, and with and without
-    sparse operands; only the peak of what is named dense, and did the most, is the peak that holds.
-    """
-    counters = [
-        (match, number.value)
-        for name, number in metrics.items()
-        if (match := _OPERATIONS.fullmatch(name)) is not None and number.value
-    ]
-    counts: dict[str, float] = {}
-    for match, count in counters:
-        dtype = _OPERANDS.get(match["element"], match["element"])
-        counts[dtype] = max(counts.get(dtype, 0.0), count)
-    if not counters:
-        return (), None, None
-    most, _ = max(counters, key=lambda pair: (bool(pair[0]["dense"]), pair[1]))
-    peak, share = (metrics.get(f"{most[0]}.{what}") for what in _OF_PEAK)
-    return tuple(counts.items()), peak.value if peak else None, share.value if share else None
+def _add_counter(metrics: dict[str, Quantity], name: str, number: Quantity) -> None:
+    if name in _ROCPROF_UNITS and number.value is not None:
+        moved = metrics.get("dram__bytes.sum")
+        total = number.value * _ROCPROF_UNITS[name] + (moved.value or 0.0 if moved else 0.0)
+        metrics["dram__bytes.sum"] = Quantity(total, "byte", number.text)
+    elif name in ("occupancypercent", "mfmautil"):
+        metrics[name] = replace(number, unit="%")
 
 
-def _stall(metrics: Mapping[str, Quantity]) -> tuple[str, float] | None:
-    stalls = [
-        (match[1].replace("_", " "), number.value)
-        for name, number in metrics.items()
-        if (match := _STALL.fullmatch(name)) is not None and number.value is not None
-    ]
-    return max(stalls, key=lambda pair: pair[1], default=None)
+def _shape(cells: Mapping[str, str]) -> dict[str, str]:
+    """Threads of a block, and blocks: rocprof counts the threads of the grid along each axis."""
+
+    def size(*columns: str) -> list[float]:
+        axes = [quantity(cells.get(f"{columns[-1]}{axis}", ""), "").value for axis in _AXES]
+        whole = next((quantity(cells[name], "").value for name in columns if name in cells), None)
+        return [one for one in axes if one] or [one for one in [whole] if one]
+
+    threads, grid = size("wgr", "workgroupsize"), size("grd", "gridsize")
+    if not threads or len(grid) != len(threads):
+        return {}
+    blocks = [math.ceil(whole / each) for whole, each in zip(grid, threads, strict=True)]
+    return dict(
+        zip(_SHAPE, (f"({', '.join(f'{one:.0f}' for one in sizes)})" for sizes in (threads, blocks)), strict=True)
+    )
 
 
-def _product(text: str) -> float | None:
-    """The number of blocks or threads in a text such as `(128, 1, 1)` or `512`."""
-    sizes = [int(part) for part in re.findall(r"\d+", text)]
-    return float(math.prod(sizes)) if sizes else None
+def _of_tree(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
+    """The kernels of Proton's tree; its counts of operations and bytes are what the program itself has declared."""
+    try:
+        content = json.loads(text)
+        if not isinstance(content, list):
+            raise TypeError("it has no list of trees")
+        *trees, devices = content
+        launches: list[ProfiledLaunch] = []
+        without_time = 0
+        nodes = list(trees)
+        while nodes:
+            node = nodes.pop(0)
+            nodes[:0] = node["children"]
+            metrics, frame = node.get("metrics", {}), node["frame"]["name"]
+            if metrics.get("count", 0) and "time (ns)" in metrics:
+                launches.append(_proton_kernel(frame, metrics, devices))
+            elif metrics.get("count", 0):
+                without_time += 1
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ProfileError(f"{name} is no profile of Proton: {error}", hint=_HINT) from error
+    return launches, [f"{without_time} entries have no time in nanoseconds, and are left out"] if without_time else []
+
+
+def _proton_kernel(kernel: str, metrics: Mapping[str, Any], devices: Mapping[str, Any]) -> ProfiledLaunch:
+    count = int(metrics["count"])
+    kind, number = str(metrics.get("device_type", "")), str(metrics.get("device_id", ""))
+    units = {"time (ns)": ("Duration", 1e-9, "s"), "bytes": ("dram__bytes.sum", 1.0, "byte")}
+    each = {}
+    for metric, value in metrics.items():
+        if isinstance(value, (int, float)) and metric != "count":
+            own, scale, unit = units.get(metric, (metric, 1.0, ""))
+            each[own] = Quantity(value * scale / count, unit, str(value))
+    arch = str(devices.get(kind, {}).get(number, {}).get("arch", ""))
+    return ProfiledLaunch(kernel, {"Device": number, "CC": arch}, each, count, PROTON)

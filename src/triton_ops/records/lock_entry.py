@@ -150,7 +150,7 @@ class LockEntry:
 
 
 def _bare(name: str) -> str:
-    return "".join(letter for letter in name.casefold() if letter not in " -_")
+    return "".join(filter(str.isalnum, name.casefold()))
 
 
 def why_outside(

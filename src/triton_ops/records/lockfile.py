@@ -241,13 +241,26 @@ class Lockfile:
             reason = error.strerror or error
             raise LockfileError(f"{target} cannot be written: {reason}", hint="name another file") from error
 
-    def add_to(self, path: Path) -> int:
-        """Add the entries to a lockfile, where those that are there already stay, and return how many were added."""
+    def add_to(self, path: Path, *, replaces: bool = False) -> tuple[int, list[tuple[LockEntry, LockEntry | None]]]:
+        """Add the entries to a lockfile; return how many are new, and what differs, as it was there and as it is here.
+
+        An entry differs if its config is another one here, or if one of the same source is no longer here. It stays
+        as it was, unless it is to be replaced.
+        """
         with Lockfile.editing(path):
             before = Lockfile.read(path, or_empty=True)
-            after = Lockfile.merged([before, self])
-            after.write(path)
-        return len(after.entries) - len(before.entries)
+            new = {entry.place: entry for entry in self.entries}
+            sources = {(entry.kernel, entry.device, entry.origin.source) for entry in self.entries}
+            differs = [
+                (old, new.get(old.place))
+                for old in before.entries
+                if (old.place in new and old.config != new[old.place].config)
+                or (old.place not in new and (old.kernel, old.device, old.origin.source) in sources)
+            ]
+            old_ones = [old for old, _ in differs] if replaces else []
+            kept = replace(before, entries=tuple(entry for entry in before.entries if entry not in old_ones))
+            Lockfile.merged([kept, self]).write(path)
+        return len(new.keys() - {entry.place for entry in before.entries}), differs
 
     @staticmethod
     @contextmanager

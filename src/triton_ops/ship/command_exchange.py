@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import Lockfile, LockPlan
 from triton_ops.request import TypedProblem
 from triton_ops.ship.formats import FORMATS, format_named
-from triton_ops.ship.table import Names, Table
+from triton_ops.ship.table import Format, Names, Table, needed
 from triton_ops.terminal import Facts, option, tell
 
 FormatName = Annotated[str, typer.Argument(metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")]
@@ -37,17 +38,34 @@ def export_command(
     """Write the entries of a kernel as a table, and check that the engine would find each of them."""
     if (kernel is None) == (run is None):
         raise SettingsError("export takes either --kernel or --run", hint="triton-ops exchange export --help")
-    form, values, names = format_named(format_name), _values(facts, "--set"), _names(row, rename)
-    table = (
-        Table.of_lockfile(Lockfile.read(lockfile), kernel, device_alias, names, values)
-        if kernel is not None
-        else Table.of_run(run or Path(), names, values)
-    )
-    path = form.write(table, folder)
+    form = format_named(format_name)
+    values, names = _facts(form, facts), _names(form, row, rename)
+    tables: dict[str, Mapping[str, Any]] = {}
+    if kernel is not None:
+        lock, prefix = Lockfile.read(lockfile), f"{format_name}: "
+        sources = {entry.origin.source for entry in lock.entries if entry.origin.source.startswith(prefix)}
+        tables = {source: form.named(Path(source.removeprefix(prefix))) for source in sources}
+        table = Table.of_lockfile(lock, kernel, device_alias, names, values, tables)
+    else:
+        table = Table.of_run(run or Path(), names, values)
     best = table.best()
-    faults = [each.at for each in best if not each.launches_as(form.look_up(folder, table.facts, each.at))]
-    if faults:
-        raise CacheError(f"{path} is written, and the engine would not find {faults[0]} in it", hint="check the facts")
+    if not best:
+        raise SettingsError(f"no config of {run} has a time", hint="export a run in which one was right")
+    place = form.places(folder, table.facts)[0]
+    before = form.read(place).best() if place.is_file() else ()
+    path = form.write(table, folder)
+    if before:
+        gone = [row.name for row in before if row.at not in {each.at for each in best}]
+        tell(f"replaced: a table of {len(before)} rows; no longer there: {', '.join(gone) or 'none'}")
+    for each in best:
+        answer = form.look_up(folder, table.facts, each.at)
+        if answer is None or not each.launches_as(answer[1].config):
+            instead = f": it takes ({answer[1].config}) of {answer[0]}" if answer else ""
+            said = f"{path} is written, and the engine would not find {each.name} in it{instead}"
+            raise CacheError(said, hint="check the facts")
+    named = any(table.facts["device_name"] == facts.get("device_name") for facts in (values, *tables.values()))
+    if not named and (doubt := form.doubt(table.facts)):
+        tell(doubt)
     data = {"file": str(path), "rows": len(best), "facts": dict(table.facts)}
     return Facts("exported table", data).lines(f"{len(best)} rows to {path}, each found by the engine's own rule")
 
@@ -61,46 +79,70 @@ def import_command(
     facts: TableFacts = None,
     rename: Renamed = None,
     argument: Annotated[
-        list[str] | None, option("--argument", "A further argument of each problem.", "NAME=VALUE")
+        list[str] | None,
+        option("--argument", "A further argument of each problem; without a value a fact.", "NAME[=VALUE]"),
     ] = None,
     bucket: Annotated[list[str] | None, option("--bucket", "As of `triton-ops lock`.", "EXTENT=RULE")] = None,
+    replaces: Annotated[bool, option("--replace", "Replace entries that differ from the table.")] = False,
 ) -> Facts:
     """Take the fastest configs of a table into a lockfile; entries that are there already stay."""
-    names = _names(row, rename)
-    plan = LockPlan(buckets=TypedProblem.pairs(bucket, "--bucket", "M=measured@2"))
-    table = _with_extents(format_named(format_name).read(file), names, file)
-    table = replace(table, facts={**table.facts, **_values(facts, "--set")})
-    source = f"{format_name}: {file.name}"
-    new = table.lockfile(kernel, names, _values(argument, "--argument"), source, plan)
-    count = new.add_to(lockfile)
-    data = {"file": str(lockfile), "rows": len(new.entries), "added": count, "facts": dict(table.facts)}
+    form = format_named(format_name)
+    names, plan = _names(form, row, rename), LockPlan(buckets=TypedProblem.pairs(bucket, "--bucket", "M=measured@2"))
+    table = form.read(file).for_rows(names)
+    table = replace(table, facts={**table.facts, **_facts(form, facts)})
+    for remark in table.remarks:
+        tell(f"{file.name}: {remark}")
+    if not table.best():
+        raise CacheError(f"{file} has no config that can be called the best", hint="name a table with times")
+    typed = [text for text in argument or [] if "=" in text]
+    arguments = {text: needed(table.facts, text)[0] for text in argument or [] if "=" not in text}
+    arguments |= _values(typed, "--argument")
+    new = table.lockfile(kernel, names, arguments, f"{format_name}: {file.name}", plan)
+    count, differs = new.add_to(lockfile, replaces=replaces)
+    for was, now in differs:
+        after = now.config if now else "no longer in the table"
+        tell(f"{'replaced' if replaces else 'differs'}: {was.label or was.kernel}: {was.config} | {after}")
+    if differs and not replaces:
+        tell(f"{len(differs)} entries of {lockfile} differ from the table, and stay (hint: --replace)")
+    data = {
+        "file": str(lockfile), "rows": len(new.entries), "added": count, "differ": len(differs), "replaced": replaces,
+        "remarks": list(table.remarks), "facts": dict(table.facts),
+    }  # fmt: skip
     return Facts("imported table", data).lines(f"{len(new.entries)} rows read, {count} added to {lockfile}")
 
 
 def look_up_command(
     format_name: FormatName,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the engine looks for its tables.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the engine looks for tables; or a table.")],
     at: Annotated[list[str] | None, option("--at", "The row, in order; repeat it.", "VALUE")] = None,
     facts: TableFacts = None,
 ) -> Facts:
     """Print the config that the engine would take, by its own rule."""
-    config = format_named(format_name).look_up(folder, _values(facts, "--set"), [_value(text) for text in at or []])
-    if config is None:
+    form, key = format_named(format_name), [_value(text) for text in at or []]
+    values = _facts(form, facts)
+    if folder.is_file():
+        table = form.read(folder)
+        row = form.choose(table, {**table.facts, **values}, key)
+        answer = None if row is None else (folder, row)
+    else:
+        answer = form.look_up(folder, values, key)
+    if answer is None:
         raise CacheError(f"{format_name} finds nothing in {folder}", hint="check the facts: --set NAME=VALUE")
-    return Facts("looked up", {"config": dict(config)}).lines(str(config))
+    path, row = answer
+    data = {"config": dict(row.config), "row": list(row.at), "file": str(path)}
+    return Facts("looked up", data).lines(str(row.config)).tell(f"the row for {row.name} of {path}")
 
 
-def _names(row: list[str] | None, rename: list[str] | None) -> Names:
-    return Names(tuple(row or ()), TypedProblem.pairs(rename, "--rename", "BM=BLOCK_SIZE_M"))
+def _names(form: Format, row: list[str] | None, rename: list[str] | None) -> Names:
+    return Names(tuple(row or form.row), TypedProblem.pairs(rename, "--rename", "BM=BLOCK_SIZE_M"))
 
 
-def _with_extents(table: Table, names: Names, file: Path) -> Table:
-    """The table without the config that is for no extents, where the others are for some."""
-    rows = tuple(row for row in table.rows if row.at)
-    if not names.rows or not rows or len(rows) == len(table.rows):
-        return table
-    tell(f"left out: the default config of {file.name}, which is for no extents")
-    return replace(table, rows=rows)
+def _facts(form: Format, texts: list[str] | None) -> dict[str, Any]:
+    values = _values(texts, "--set")
+    if unknown := [name for name in values if name not in (*form.facts, *Table.FACTS)]:
+        known = ", ".join(dict.fromkeys((*form.facts, *Table.FACTS)))
+        raise SettingsError(f"--set {unknown[0]}: the format has no such fact", hint=f"it has {known}")
+    return values
 
 
 def _values(texts: list[str] | None, option: str) -> dict[str, Any]:

@@ -1,17 +1,21 @@
 """Formats of other engines' tables, by name.
 
-Facts used: the file is a JSON object whose keys are whole numbers as text; `triton_version` may stand beside them and
-is not used; the config of the batch size that is nearest by difference is taken, however far away it is. vLLM looks in
-the folder of `VLLM_TUNED_CONFIG_FOLDER` first.
+Facts used, of tables by batch size: the file is a JSON object whose keys are whole numbers as text; the config of the
+size that is nearest by difference is taken, however far away it is, and of two the one that stands first.
 
-Facts used, of vLLM 0.10 to the main branch of September 2026. Experts: `E=…,N=…,device_name=…[,dtype=…]
-[,block_shape=[n,k]].json`, spaces in the device's name as underlines and none in the block shape; a device with the
-word H200 is `NVIDIA_H200`. Mamba: `headdim=…,dstate=…,device_name=…,cache_dtype=….json`, where blanks, slashes and
-hyphens of the device's name are underlines and bfloat16 is float16; the batch size is that of sequences times heads.
+Facts used, of vLLM 0.33: blanks and slashes of the device's name are underlines, hyphens stay, and a block shape has no
+blank. Experts: `E=…,N=…,device_name=…[,dtype=…][,block_shape=[n,k]].json` in the folder of `VLLM_TUNED_CONFIG_FOLDER`,
+then in the package; a device with the word H200 is `NVIDIA_H200`. Mamba: `headdim=…,dstate=…,device_name=…,
+cache_dtype=….json` in the same folders; bfloat16 is float16, and the batch size is that of sequences times heads. Both
+may have `triton_version` beside the sizes, which is not used. Linear layers of block-wise fp8:
+`N=…,K=…,device_name=…,dtype=fp8_w8a8,block_shape=[n,k].json` in the package alone, with sizes only.
 
-Facts used, of SGLang 0.5: `configs/triton_X_Y_Z/E=…,N=…,device_name=…[,dtype=…][,block_shape=[n, k]]
-[,per_channel_quant=True][_down].json` below `SGLANG_MOE_CONFIG_DIR`, with a space in the block shape; the table of
-another version of Triton, the newest first, is taken where the own one has none.
+Facts used, of SGLang 0.5.23: only blanks of the device's name are underlines, a block shape has a blank, and there are
+sizes only. Experts: `configs/triton_X_Y_Z/E=…,N=…,device_name=…[,dtype=…][,block_shape=[n, k]][,per_channel_quant=True]
+[_down].json` below `SGLANG_MOE_CONFIG_DIR`, which takes the package's place; where the version of Triton has no table,
+that of the newest one is taken, and in place of a missing `_down`, which is for the second product, the other one.
+Linear layers, in the package alone: `N=…,K=…,device_name=…,dtype=fp8_w8a8,block_shape=[n, k].json`, of `int8_w8a8`
+too, and `dtype=fp8_w8a8_channelwise` without a block; a size whose config is null is left to another kernel.
 
 Facts used, of the schema T4 1.0.0: `results`, each with `configuration`, `times`, `invalidity` (`correct`, or how it
 failed), `correctness` and `measurements`, of which `time` is in milliseconds; `compilation_time` is in seconds.
@@ -34,8 +38,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +51,7 @@ from triton_ops.ship.table import (
     check_values,
     config_in,
     flat,
+    kind_called,
     milliseconds_in,
     needed,
     nested,
@@ -57,119 +62,199 @@ from triton_ops.ship.table import (
 from triton_ops.space import Config
 from triton_ops.values import Status
 
-_FACT = re.compile(r"(\w+)=(\[[^\]]*\]|[^,]*)")
-_SIZE = re.compile(r"[0-9]{1,18}")
-_VERSION = "triton_version"
+_SIZE = re.compile(r"0|[1-9][0-9]{0,17}")  # 016 would be 16 once more
+_BETWEEN = re.compile(r",(?![^\[]*\])")  # the facts in a name
+_TILES = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
+_VERSION, _DOWN = "triton_version", "down"
+_LEFT = "left to another kernel"
 
 
-@dataclass(frozen=True)
-class ByBatch:
-    """Tables by batch size; the `fallbacks` are further files, in the order in which the engine looks at them."""
+@dataclass(frozen=True, kw_only=True)
+class ByBatch(Format):
+    """Tables by batch size: a file's name has what it is looked up by, and a launch takes the nearest size.
 
-    place: Callable[[Mapping[str, Any]], str]  # the path of the file below the engine's folder
-    tunables: tuple[str, ...]  # that a config must have
-    fallbacks: Callable[[Path, Mapping[str, Any]], Sequence[Path]] = lambda _folder, _facts: ()
+    The fact `triton_version` is that of the folder, and `down` an ending: the table of the experts' second product.
+    """
+
+    engine: str
+    facts: tuple[str, ...]  # in the order of the name
+    optional: tuple[str, ...] = ()  # those that a name may lack
+    row: tuple[str, ...] = ("M",)
+    tunables: tuple[str, ...] = (*_TILES, "GROUP_SIZE_M")  # that a config must have
+    beside: tuple[str, ...] = ()  # what may stand beside the sizes, and is not used
+    dtypes: tuple[str, ...] = ()  # for which the engine has a look-up; empty for any
+    underlined: str = r"[\s/]+"  # what of a device's name is an underline
+    comma: str = ","  # between the extents of a block
+    family: str = ""  # a word of devices that share one name
+    whole_blocks: bool = False  # a narrower config is widened to a block, on CUDA devices where it does not divide it
+
+    def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
+        """The own file, those of other versions of Triton, the newest first, and those of the first product."""
+        name = self._name(facts)
+        if _VERSION not in self.facts:
+            return (folder / name,)
+        configs = folder / "configs"
+        own = configs / f"triton_{str(needed(facts, _VERSION)[0]).replace('.', '_')}"
+        others = sorted((path for path in configs.glob("triton_*") if _version(path)), key=_version, reverse=True)
+        first = self.places(folder, {**facts, _DOWN: False}) if _true(facts.get(_DOWN)) else ()
+        return [*(path / name for path in (own, *others)), *first]
+
+    def _name(self, facts: Mapping[str, Any]) -> str:
+        needed(facts, *(name for name in self.facts if name not in (*self.optional, _VERSION)))
+        texts = {name: self._text(name, facts.get(name)) for name in self.facts if name not in (_VERSION, _DOWN)}
+        ending = f"_{_DOWN}" if _true(facts.get(_DOWN)) else ""
+        return ",".join(f"{name}={text}" for name, text in texts.items() if text) + f"{ending}.json"
+
+    def _text(self, name: str, value: Any) -> str:
+        """A fact as a name has it; empty if it is not there."""
+        text = "" if value is None else str(value)
+        if name == "block_shape":
+            extents = block_shape(value)
+            return f"[{self.comma.join(map(str, extents))}]" if extents else ""
+        if name == "per_channel_quant":
+            return "True" if _true(value) else ""
+        if name == "device_name":
+            text = re.sub(self.underlined, "_", text)
+            return f"NVIDIA_{self.family}" if self.family and self.family in text.split("_") else text
+        return "float16" if (name, text) == ("cache_dtype", "bfloat16") else text
 
     def write(self, table: Table, folder: Path) -> Path:
         """Write the fastest config of each batch size; see `Format`."""
         check_values(table, *self.tunables)
         if any(len(row.at) != 1 or not isinstance(row.at[0], int) for row in table.rows):
             raise SettingsError("a table by batch size has one whole number for each row", hint="name it: --row M")
+        path, dtype = self.places(folder, table.facts)[0], table.facts.get("dtype")
+        if self.dtypes and dtype not in self.dtypes:
+            raise SettingsError(f"{self.engine} looks for no table of {dtype}", hint=f"--set dtype={self.dtypes[0]}")
         rows = sorted(table.best(), key=lambda row: int(row.at[0]))
-        return write_object(folder, self.place(table.facts), {str(int(row.at[0])): dict(row.config) for row in rows})
+        content = {str(int(row.at[0])): dict(row.config) for row in rows}
+        return write_object(folder, str(path.relative_to(folder)), content)
 
     def read(self, path: Path) -> Table:
-        """The table, with the facts in the file's name; see `Format`."""
-        content = read_object(path)
+        """The table with the configs as they are launched; see `Format`."""
+        content, facts = read_object(path), self.named(path)
         sizes = [name for name in content if _SIZE.fullmatch(name)]
-        rows = [TableRow((int(name),), config_in(content[name], path)) for name in sizes]
-        if not rows or content.keys() - {*sizes, _VERSION}:
+        if not sizes or content.keys() - {*sizes, *self.beside}:
             raise CacheError(f"{path} is no table by batch size", hint="its names are whole numbers, such as 16")
-        return Table(facts_in(path.name), tuple(rows))
+        rows = [self._row(int(size), content[size], path) for size in sizes]
+        launched = [row if row.failure else replace(row, config=self._launched(row.config, facts)) for row in rows]
+        remarks = []
+        if left := [row.name for row in rows if row.failure]:
+            remarks.append(f"left out: {len(left)} rows are {_LEFT}: {', '.join(left)}")
+        if wider := [row.name for row, now in zip(rows, launched, strict=True) if row.config != now.config]:
+            remarks.append(f"{self.engine} widens BLOCK_SIZE_K to a block in {len(wider)} rows: {', '.join(wider)}")
+        remarks += [f"{name} is not used: {content[name]}" for name in self.beside if name in content]
+        return Table(facts, tuple(launched), remarks=tuple(remarks))
 
-    def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> Config | None:
-        """The config of the nearest batch size in the first file that is there; see `Format`."""
-        for path in (folder / self.place(facts), *self.fallbacks(folder, facts)):
-            if path.is_file():
-                return min(self.read(path).rows, key=lambda row: abs(row.at[0] - int(at[0]))).config
-        return None
+    def _row(self, size: int, value: Any, path: Path) -> TableRow:
+        if value is None:
+            return TableRow((size,), Config({}), failure=_LEFT)
+        config = config_in(value, path)
+        if missing := [name for name in self.tunables if name not in config]:
+            raise CacheError(f"{path} has a config without {', '.join(missing)}", hint=f"{self.engine} needs it")
+        return TableRow((size,), config)
+
+    def _launched(self, config: Config, facts: Mapping[str, Any]) -> Config:
+        """A config as the engine launches it."""
+        extents, width = block_shape(facts.get("block_shape")), config["BLOCK_SIZE_K"] if self.whole_blocks else None
+        if not extents or not isinstance(width, int) or facts.get("dtype") != "fp8_w8a8" or width >= extents[1]:
+            return config
+        divides = width > 0 and extents[1] % width == 0
+        stays = divides and kind_called(str(facts.get("device_name"))) == "cuda"
+        return config if stays else Config({**config, "BLOCK_SIZE_K": extents[1]})
+
+    def named(self, path: Path) -> dict[str, Any]:
+        """The facts in the names of a file and its folder; see `Format`."""
+        name, folder = path.name.removesuffix(".json"), path.parent
+        if folder.name.startswith(f"{self.facts[0]}="):  # a device's name with a slash
+            name, folder = f"{folder.name}/{name}", folder.parent
+        if "=" not in name:
+            return {}
+        pieces = [piece.partition("=") for piece in _BETWEEN.split(name.removesuffix(f"_{_DOWN}"))]
+        facts: dict[str, Any] = {
+            key: int(text) if _SIZE.fullmatch(text) else text == "True" or text for key, _, text in pieces
+        }
+        if _DOWN in self.facts or name.endswith(f"_{_DOWN}"):
+            facts[_DOWN] = name.endswith(f"_{_DOWN}")
+        if unknown := [key for key in facts if key not in self.facts]:
+            raise CacheError(
+                f"{path} is no table of this format, whose names have no {', '.join(unknown)}",
+                hint=f"they have {', '.join(self.facts)}",
+            )
+        if _VERSION in self.facts and (version := _version(folder)):
+            facts[_VERSION] = ".".join(map(str, version))
+        return facts
+
+    def choose(self, table: Table, _facts: Mapping[str, Any], at: Sequence[Any]) -> TableRow | None:
+        """The row of the nearest batch size; see `Format`."""
+        if len(at) != 1 or not isinstance(at[0], int):
+            raise SettingsError("a row is one whole number", hint="--at 16")
+        nearest = min(table.rows, key=lambda row: abs(row.at[0] - int(at[0])))
+        return None if nearest.failure else nearest
+
+    def doubt(self, facts: Mapping[str, Any]) -> str:
+        """The names that vLLM itself has for AMD's devices; see `Format`."""
+        if self.engine != "vLLM" or kind_called(str(facts.get("device_name"))) != "hip":
+            return ""
+        return f"vLLM names some AMD devices itself: is it {facts['device_name']} there? (--set device_name=NAME)"
+
+    def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> tuple[Path, TableRow] | None:
+        """See `Format`; the second product of experts has BLOCK_SIZE_M of the first, since both share one sorting."""
+        answer = super().look_up(folder, facts, at)
+        first = self.look_up(folder, {**facts, _DOWN: False}, at) if _true(facts.get(_DOWN)) else None
+        if answer is None or first is None:
+            return answer
+        config = Config({**answer[1].config, _TILES[0]: first[1].config[_TILES[0]]})
+        return answer[0], replace(answer[1], config=config)
 
 
-def facts_in(name: str) -> dict[str, Any]:
-    """The facts in a file's name, whole numbers as such."""
-    facts = dict(_FACT.findall(name.removesuffix(".json").removesuffix("_down")))
-    return {key: int(text) if _SIZE.fullmatch(text) else text for key, text in facts.items()}
+def block_shape(value: Any) -> list[int]:
+    """The two extents of a quantisation block; empty if there is none."""
+    extents = [int(text) for text in re.findall(r"\d+", str(value or ""))]
+    if extents and len(extents) != 2:
+        raise SettingsError(f"block_shape is {value}, and has two extents", hint="--set block_shape=128,128")
+    return extents if all(extents) else []
 
 
-def block_shape(facts: Mapping[str, Any]) -> list[int]:
-    """The extents of a quantisation block; empty if there is none."""
-    extents = facts.get("block_shape") or []
-    if isinstance(extents, str):
-        extents = [int(text) for text in re.findall(r"\d+", extents)]
-    return [int(extent) for extent in extents] if all(extents) else []
-
-
-def _vllm_experts(facts: Mapping[str, Any]) -> str:
-    experts, width, device = needed(facts, "E", "N", "device_name")
-    name = str(device).replace(" ", "_")
-    name = "NVIDIA_H200" if "H200" in name.split("_") else name
-    dtype = f",dtype={facts['dtype']}" if facts.get("dtype") else ""
-    block = block_shape(facts)
-    shape = f",block_shape=[{','.join(map(str, block))}]" if block else ""
-    return f"E={experts},N={width},device_name={name}{dtype}{shape}.json"
-
-
-def _vllm_mamba(facts: Mapping[str, Any]) -> str:
-    head, state, device, dtype = needed(facts, "headdim", "dstate", "device_name", "cache_dtype")
-    name = re.sub(r"[\s/-]+", "_", str(device))
-    cache_dtype = "float16" if dtype == "bfloat16" else dtype
-    return f"headdim={head},dstate={state},device_name={name},cache_dtype={cache_dtype}.json"
-
-
-VLLM_MOE = ByBatch(_vllm_experts, ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M"))
-VLLM_MAMBA = ByBatch(_vllm_mamba, ("BLOCK_SIZE_M", "num_warps"))
-
-
-def _sglang_name(facts: Mapping[str, Any]) -> str:
-    experts, width, device = needed(facts, "E", "N", "device_name")
-    dtype = f",dtype={facts['dtype']}" if facts.get("dtype") else ""
-    block = block_shape(facts)
-    shape = f",block_shape={block}" if block else ""
-    quant = ",per_channel_quant=True" if _true(facts.get("per_channel_quant")) else ""
-    down = "_down" if _true(facts.get("down")) else ""
-    return f"E={experts},N={width},device_name={str(device).replace(' ', '_')}{dtype}{shape}{quant}{down}.json"
-
-
-def _sglang_place(facts: Mapping[str, Any]) -> str:
-    (version,) = needed(facts, "triton_version")
-    return f"configs/triton_{str(version).replace('.', '_')}/{_sglang_name(facts)}"
-
-
-def _other_versions(folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
-    versions = (path for path in (folder / "configs").glob("triton_*") if _version(path) is not None)
-    return [
-        path / _sglang_name(facts) for path in sorted(versions, key=lambda path: _version(path) or [], reverse=True)
-    ]
-
-
-def _version(path: Path) -> list[int] | None:
-    parts = path.name.split("_")[1:]
-    return [int(part) for part in parts] if parts and all(part.isdecimal() for part in parts) else None
+def _version(path: Path) -> list[int]:
+    """The version of Triton that a folder is for; empty if it is for none."""
+    match = re.fullmatch(r"triton_(\d+(?:_\d+)*)", path.name)
+    return [int(part) for part in match[1].split("_")] if match else []
 
 
 def _true(value: Any) -> bool:
     return value in (True, 1, "1", "true", "True")
 
 
-SGLANG_MOE = ByBatch(_sglang_place, ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M"), _other_versions)
+_LINEAR = ("N", "K", "device_name", "dtype", "block_shape")
+_QUANTISED = ("dtype", "block_shape")
+_EXPERTS = ("E", "N", "device_name", *_QUANTISED)
+VLLM_MOE = ByBatch(engine="vLLM", facts=_EXPERTS, optional=_QUANTISED, beside=(_VERSION,), family="H200")
+VLLM_MAMBA = ByBatch(
+    engine="vLLM", facts=("headdim", "dstate", "device_name", "cache_dtype"), row=(), beside=(_VERSION,),
+    tunables=("BLOCK_SIZE_M", "num_warps"),
+)  # fmt: skip
+VLLM_LINEAR = ByBatch(engine="vLLM", facts=_LINEAR, dtypes=("fp8_w8a8",))
+SGLANG_MOE = ByBatch(
+    engine="SGLang", facts=(*_EXPERTS, "per_channel_quant", _DOWN, _VERSION),
+    optional=(*_QUANTISED, "per_channel_quant", _DOWN), underlined=" ", comma=", ",
+)  # fmt: skip
+SGLANG_LINEAR = ByBatch(
+    engine="SGLang", facts=_LINEAR, dtypes=("fp8_w8a8", "int8_w8a8"), underlined=" ", comma=", ", whole_blocks=True
+)
+SGLANG_CHANNELWISE = ByBatch(
+    engine="SGLang", facts=_LINEAR[:-1], dtypes=("fp8_w8a8_channelwise",), tunables=_TILES, underlined=" "
+)
 
 
 _NAME = "results.json"
 _TIME = "time"
 
 
-class T4Results:
+class T4Results(Format):
     """Files of results in the format T4."""
+
+    facts, row = ("file",), ()
 
     def write(self, table: Table, folder: Path) -> Path:
         """Write every config, failed ones included; see `Format`."""
@@ -181,13 +266,15 @@ class T4Results:
         results = read_object(path).get("results")
         if not isinstance(results, list):
             raise CacheError(f"{path} has no results in the format T4", hint="its results stand under `results`")
-        return Table({"file": path.name}, tuple(_t4_row(result, path) for result in results))
+        return Table({"file": path.name}, tuple(_t4_row(result, path) for result in results), tried=True)
 
-    def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> Config | None:  # noqa: ARG002
+    def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
+        """The one file; see `Format`."""
+        return (folder / str(facts.get("file", _NAME)),)
+
+    def choose(self, table: Table, _facts: Mapping[str, Any], _at: Sequence[Any]) -> TableRow | None:
         """The fastest config of the file; see `Format`."""
-        path = folder / str(facts.get("file", _NAME))
-        best = self.read(path).best() if path.is_file() else ()
-        return best[0].config if best else None
+        return next(iter(table.best()), None)
 
 
 def _t4_result(row: TableRow) -> dict[str, Any]:
@@ -222,8 +309,10 @@ def _t4_row(result: Any, path: Path) -> TableRow:
     return TableRow((), config_in(result["configuration"], path), median_ms=median, failure=failure)
 
 
-class FlaTables:
+class FlaTables(Format):
     """The tables of flash-linear-attention."""
+
+    facts, row = ("kernel_name", "device_name", "triton_version"), ()
 
     def write(self, table: Table, folder: Path) -> Path:
         """Write the fastest config of each key; see `Format`."""
@@ -253,16 +342,15 @@ class FlaTables:
             rows.append(TableRow((), config_in(flat(content["default_config"]), path)))
         return Table({**facts, "triton_version": content.get("triton_version")}, tuple(rows))
 
-    def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> Config | None:
-        """The entry with the MD5 of the key, else the default config; see `Format`."""
+    def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
+        """The one file of the kernel; see `Format`."""
         kernel, device = needed(facts, "kernel_name", "device_name")
-        path = folder / _fla_device(str(device)) / f"{kernel}.json"
-        if not path.is_file():
-            return None
-        content = read_object(path)
-        entry = _fla_entries(content, path).get(_fla_digest(at))
-        config = _fla_row(entry, path).config if entry else content.get("default_config")
-        return None if config is None else config_in(flat(config), path)
+        return (folder / _fla_device(str(device)) / f"{kernel}.json",)
+
+    def choose(self, table: Table, _facts: Mapping[str, Any], at: Sequence[Any]) -> TableRow | None:
+        """The entry with the MD5 of the key, else the default config; see `Format`."""
+        rows = {_fla_digest(row.at): row for row in reversed(table.rows)}
+        return rows.get(_fla_digest(at)) or rows.get(_fla_digest(()))
 
 
 def _fla_entries(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -291,8 +379,10 @@ _ENDING = ".autotune.json"
 _LONGEST = 150  # characters of the kernel's name
 
 
-class TritonCache:
+class TritonCache(Format):
     """The files of Triton's cache of autotuning."""
+
+    facts, row = ("kernel_name", "folder"), ()
 
     def write(self, table: Table, folder: Path) -> Path:
         """Write the configs of one key; one without a time counts as the fastest; see `Format`."""
@@ -311,14 +401,16 @@ class TritonCache:
         if not path.name.endswith(_ENDING) or not isinstance(timings, list) or not isinstance(key, list):
             raise CacheError(f"{path} is no file of Triton's cache of autotuning", hint=f"its name ends in {_ENDING}")
         facts = {"kernel_name": path.name.removesuffix(_ENDING), "folder": path.parent.name}
-        return Table(facts, tuple(_triton_row(tuple(key), pair, path) for pair in timings))
+        return Table(facts, tuple(_triton_row(tuple(key), pair, path) for pair in timings), tried=True)
 
-    def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> Config | None:
-        """The config with the least times in the file of the key; see `Format`."""
+    def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
+        """The one file of the kernel and key; see `Format`."""
         kernel, hashed = needed(facts, "kernel_name", "folder")
-        path = folder / str(hashed) / f"{str(kernel)[:_LONGEST]}{_ENDING}"
-        best = self.read(path).best() if path.is_file() else ()
-        return best[0].config if best and best[0].at == triton_key(at) else None
+        return (folder / str(hashed) / f"{str(kernel)[:_LONGEST]}{_ENDING}",)
+
+    def choose(self, table: Table, _facts: Mapping[str, Any], at: Sequence[Any]) -> TableRow | None:
+        """The config with the least times in the file of the key; see `Format`."""
+        return next((row for row in table.best() if row.at == triton_key(at)), None)
 
 
 def _triton_row(at: tuple[Any, ...], pair: Any, path: Path) -> TableRow:
@@ -332,7 +424,10 @@ def _triton_row(at: tuple[Any, ...], pair: Any, path: Path) -> TableRow:
 FORMATS: dict[str, Format] = {
     "vllm-moe": VLLM_MOE,
     "vllm-mamba": VLLM_MAMBA,
+    "vllm-linear": VLLM_LINEAR,
     "sglang-moe": SGLANG_MOE,
+    "sglang-linear": SGLANG_LINEAR,
+    "sglang-channelwise": SGLANG_CHANNELWISE,
     "fla": FlaTables(),
     "triton-cache": TritonCache(),
     "t4": T4Results(),

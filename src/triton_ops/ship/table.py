@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from triton_ops.base import DamagedError, Folder, NamedFile, Sealed
 from triton_ops.device import DeviceSpec
@@ -43,6 +45,11 @@ def triton_key(at: Sequence[Any]) -> tuple[Any, ...]:
 _LARGEST_BYTES = 64 << 20
 _LONGEST_MS = 1e12  # 30 years
 _SHOWN = 60
+_OTHER_KINDS = {
+    "cuda": {"tesla", "titan", "quadro", "rtx"}, "xpu": {"intel", "arc"}, "npu": {"ascend"}, "musa": {"mtt"},
+    "cpu": {"cpu", "xeon", "epyc"},
+}  # fmt: skip
+_NOT_FINITE = re.compile(rb"-?\bInfinity\b|\bNaN\b")
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,7 @@ class TableRow:
     config: Config
     _: KW_ONLY
     median_ms: float | None = None  # None if the table has none
+    cost: float | None = None  # by which configs of one row are compared, less is better; None is the median
     failure: str = ""  # in the words of `Status`; empty if it did not fail
 
     def launches_as(self, entry: Mapping[str, Any] | None) -> bool:
@@ -61,32 +69,51 @@ class TableRow:
             return False
         return all(entry.get(name, OPTIONS.get(name)) == value for name, value in self.config.items())
 
+    @property
+    def name(self) -> str:
+        """What the row is for, in words."""
+        return " ".join(map(str, self.at)) or "the default"
+
 
 @dataclass(frozen=True)
 class Table:
     """Tuned configs of one kernel."""
 
+    FACTS: ClassVar = ("kernel_name", "device_name", "kind")  # that a table of any format may have
+
     facts: Mapping[str, Any] = field(default_factory=dict)  # what the engine looks it up by, such as `E`, `N`, `dtype`
     rows: tuple[TableRow, ...] = ()
+    _: KW_ONLY
+    tried: bool = False  # the rows are all that was tried, and the cost decides; else each is what the engine takes
+    remarks: tuple[str, ...] = ()  # what its reader did not understand or left out, each as a sentence with its count
 
     def best(self) -> tuple[TableRow, ...]:
-        """For each `at` the fastest config that did not fail; where no time is known the first one."""
+        """For each `at` the config of the least cost that did not fail; of what was tried, one whose cost is known."""
         rows: dict[str, TableRow] = {}
         for row in self.rows:
             name = json.dumps(row.at)
-            fastest = rows.get(name)
-            if not row.failure and (fastest is None or _time(row) < _time(fastest)):
+            if row.failure or (self.tried and _cost(row) == math.inf):
+                continue
+            if name not in rows or _cost(row) < _cost(rows[name]):
                 rows[name] = row
         return tuple(rows.values())
 
     @classmethod
     def of_lockfile(
-        cls, lock: Lockfile, kernel: str, device: str | None, names: Names, facts: Mapping[str, Any]
+        cls,
+        lock: Lockfile,
+        kernel: str,
+        device: str | None,
+        names: Names,
+        facts: Mapping[str, Any],
+        tables: Mapping[str, Mapping[str, Any]],
     ) -> Table:
         """The entries of a kernel on a device as a table. The device's name is a fact, unless it is given.
 
-        The device goes by its alias; it is None where all entries of the kernel are of one. SettingsError: there is no
-        such entry, there are entries of several devices, one without an extent of `names`, or two for one row.
+        The device goes by its alias; it is None where all entries of the kernel are of one. `tables` has the facts of
+        those which entries were imported from, by the entries' source: facts that are not given are taken from there.
+        SettingsError: there is no such entry, there are entries of several devices or tables, one without an extent of
+        `names`, or two for one row.
         """
         entries = [e for e in lock.entries if e.kernel == kernel and device in (None, e.device)]
         if not entries:
@@ -99,13 +126,14 @@ class Table:
                 f"the entries of {kernel} are of the devices: {', '.join(sorted(aliases))}", hint="--device-alias NAME"
             )
         name = next(each.name for each in lock.devices if each.alias in aliases)
+        entries, imported = _of_one_table(entries, facts, tables)
         rows = tuple(_row(entry, names) for entry in entries)
         if len({row.at for row in rows}) < len(rows):
             raise SettingsError(
                 f"several entries of {kernel} are for one row of {', '.join(names.rows) or 'no extents'}",
                 hint="name more extents: --row M --row N",
             )
-        return cls({"device_name": name, "kernel_name": kernel.rpartition(":")[2], **facts}, rows)
+        return cls({"device_name": name, "kernel_name": kernel.rpartition(":")[2], **imported, **facts}, rows)
 
     @classmethod
     def of_run(cls, path: Path, names: Names, facts: Mapping[str, Any]) -> Table:
@@ -123,7 +151,23 @@ class Table:
             if trial.ok or trial.failed
         )  # fmt: skip
         kernel = key.kernel.rpartition(":")[2]
-        return cls({"device_name": key.device.get("name"), "kernel_name": kernel, **facts}, rows)
+        return cls({"device_name": key.device.get("name"), "kernel_name": kernel, **facts}, rows, tried=True)
+
+    def for_rows(self, names: Names) -> Table:
+        """The rows that have a value for each of some extents: without dtypes that nobody named, and without a default.
+
+        What is left out is among the remarks.
+        """
+        count, remarks, keyed = len(names.rows), list(self.remarks), tuple(row for row in self.rows if row.at)
+        rows = keyed if count and keyed else self.rows
+        if len(rows) < len(self.rows):
+            remarks.append("left out: the default config, which is for no extents")
+        bare = [tuple(value for value in row.at if _item(value) not in ITEM_BYTES) for row in rows]
+        if any(len(row.at) != count == len(at) for row, at in zip(rows, bare, strict=True)):
+            dtypes = dict.fromkeys(_item(value) for row in rows for value in row.at if _item(value) in ITEM_BYTES)
+            remarks.append(f"left out: the dtypes in the keys, {', '.join(dtypes)}")
+            rows = tuple(replace(row, at=at) for row, at in zip(rows, bare, strict=True))
+        return replace(self, rows=rows, remarks=tuple(remarks))
 
     def lockfile(
         self, kernel: str, names: Names, arguments: Mapping[str, Any], source: str, plan: LockPlan | None = None
@@ -137,32 +181,58 @@ class Table:
         device = _device(self)
         entries = []
         for row in self.best():
-            at = [value for value in row.at if str(value).removeprefix("torch.") not in ITEM_BYTES]  # without dtypes
-            if len(at) != len(names.rows):
+            if len(row.at) != len(names.rows):
                 raise SettingsError(
                     f"a row of the table is for {list(row.at)}, and {len(names.rows)} extents are named",
                     hint="name one extent for each value: --row M",
                 )
-            problem = {**dict(zip(names.rows, at, strict=True)), **arguments}
+            problem = {**dict(zip(names.rows, row.at, strict=True)), **arguments}
             config = names.inwards(row.config)
             entries.append(LockEntry.imported(kernel, device.alias, problem, config, row.median_ms, source))
+        labels = [entry.label for entry in entries]
+        if twice := next((label for label in labels if labels.count(label) > 1), None):
+            raise SettingsError(f"several rows are for {twice}", hint="name what tells them apart: --row EXTENT")
         return Lockfile((device,), tuple((plan or LockPlan()).with_ranges(entries)))
 
 
 class Format(Protocol):
     """The files of one engine's tables."""
 
+    facts: tuple[str, ...]  # the names of what it looks a table up by, all that `--set` may name
+    row: tuple[str, ...]  # what stands for a row where nobody says; empty where only the kernel knows
+
     def write(self, table: Table, folder: Path) -> Path:
         """Write a table where the engine looks for it below `folder`, and return the file."""
         ...
 
     def read(self, path: Path) -> Table:
-        """The table in a file; CacheError if it cannot be read, or is not of this format."""
+        """The table in a file, with the facts of its name and folder; CacheError if it is not of this format.
+
+        What is not understood is among the table's remarks.
+        """
         ...
 
-    def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> Config | None:
-        """The config that the engine would take, by its own rule for names and for what is nearest; None for none."""
+    def named(self, path: Path) -> Mapping[str, Any]:  # noqa: ARG002
+        """The facts in the name of a file and of its folder; CacheError if it has one that the format has not."""
+        return {}
+
+    def doubt(self, facts: Mapping[str, Any]) -> str:  # noqa: ARG002
+        """A fact of a table that the engine may have otherwise, as a sentence; empty for none."""
+        return ""
+
+    def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
+        """The files of a table, in the order in which the engine looks for them."""
         ...
+
+    def choose(self, table: Table, facts: Mapping[str, Any], at: Sequence[Any]) -> TableRow | None:
+        """The row that the engine takes from the first file that is there; None for none."""
+        ...
+
+    def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> tuple[Path, TableRow] | None:
+        """The row that the engine would take, by its own rule, and its file; None for none."""
+        path = next((path for path in self.places(folder, facts) if path.is_file()), None)
+        row = None if path is None else self.choose(self.read(path), facts, at)
+        return None if path is None or row is None else (path, row)
 
 
 def needed(facts: Mapping[str, Any], *names: str) -> list[Any]:
@@ -185,13 +255,21 @@ def check_values(table: Table, *names: str) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; CacheError if it cannot be read, or holds none."""
+    """The JSON object in a file, gzipped or not, with the `Infinity` and `NaN` that Python's `json` writes as numbers.
+
+    CacheError: it cannot be read, or holds none.
+    """
     try:
-        return Sealed.parsed(NamedFile(path).read(_LARGEST_BYTES))
+        text = NamedFile(path).read(_LARGEST_BYTES, unpack=True)
+        if not _NOT_FINITE.search(text):
+            return Sealed.parsed(text)
+        Sealed.parsed(_NOT_FINITE.sub(b"0", text))
+        content: dict[str, Any] = json.loads(text)
     except OSError as error:
         raise CacheError(f"{path} cannot be read: {error.strerror or error}", hint="name a table") from error
-    except DamagedError as error:
+    except (DamagedError, ValueError) as error:
         raise CacheError(f"{path} is no table: {error}", hint="check the path") from error
+    return content
 
 
 def write_object(folder: Path, place: str, content: Mapping[str, Any]) -> Path:
@@ -222,8 +300,13 @@ def config_in(value: Any, path: Path) -> Config:
         raise CacheError(f"{path} is no table: {error}", hint="check the path") from error
 
 
-def _time(row: TableRow) -> float:
-    return float("inf") if row.median_ms is None else row.median_ms
+def _item(value: Any) -> str:
+    return str(value).removeprefix("torch.")
+
+
+def _cost(row: TableRow) -> float:
+    cost = row.median_ms if row.cost is None else row.cost
+    return math.inf if cost is None else cost
 
 
 @dataclass(frozen=True)
@@ -241,6 +324,22 @@ class Names:
         """A config with this package's names."""
         back = {theirs: ours for ours, theirs in self.renamed.items()}
         return Config({back.get(name, name): value for name, value in config.items()})
+
+
+def _of_one_table(
+    entries: list[LockEntry], facts: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]
+) -> tuple[list[LockEntry], Mapping[str, Any]]:
+    """The entries of one table, with its facts; those that were not imported belong to any.
+
+    SettingsError: the entries are of several tables that have the numbers and flags among the facts.
+    """
+    known = {entry.origin.source: tables[entry.origin.source] for entry in entries if entry.origin.source in tables}
+    numbers = {name: value for name, value in facts.items() if isinstance(value, int)} if len(known) > 1 else {}
+    others = {s for s, table in known.items() for name in numbers if (table.get(name) or False) != numbers[name]}
+    chosen = sorted(known.keys() - others)
+    if len(chosen) > 1:
+        raise SettingsError(f"the entries are of several tables: {', '.join(chosen)}", hint="--set E=8")
+    return [entry for entry in entries if entry.origin.source not in others], known[chosen[0]] if chosen else {}
 
 
 def _row(entry: LockEntry, names: Names) -> TableRow:
@@ -261,9 +360,15 @@ def _device(table: Table) -> LockedDevice:
     if not name:
         raise SettingsError("the table names no device", hint='--set "device_name=NVIDIA H200"')
     words = str(name).replace("_", " ")
-    vendor = DeviceSpec.vendor_of_name(words)
-    return LockedDevice(
-        alias=str(name).lower().replace("_", "-").replace(" ", "-"),
-        kind=vendor.kind if vendor else "cuda",
-        name=words,
-    )
+    kind = table.facts.get("kind") or kind_called(words)
+    if kind is None:
+        raise SettingsError(f"nothing says of what kind {words} is", hint="--set kind=cuda, or hip, xpu, cpu")
+    return LockedDevice(alias=str(name).lower().replace("_", "-").replace(" ", "-"), kind=kind, name=words)
+
+
+def kind_called(name: str) -> str | None:
+    """The kind of a device by the words of its name, first those of processors, whose vendors make GPUs too."""
+    words = set(re.findall(r"[a-z]+", name.lower()))
+    vendor = DeviceSpec.vendor_of_name(name.replace("_", " "))
+    other = next((kind for kind, brands in _OTHER_KINDS.items() if words & brands), None)
+    return vendor.kind if vendor and other != "cpu" else other

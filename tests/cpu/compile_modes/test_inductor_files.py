@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+import textwrap
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
@@ -17,17 +18,16 @@ from triton_ops import CacheError, DeviceError, TargetError
 from triton_ops.benchmark import own_ms
 from triton_ops.compile_modes.command_inductor import beside_own
 from triton_ops.compile_modes.compiled_files import CacheContent
-from triton_ops.compile_modes.compiler_output import (
-    CompilerLog,
+from triton_ops.compile_modes.compiled_graphs import (
     GraphNode,
     GraphPair,
     Picture,
-    ProductShape,
     drawn,
     graphs_in,
     layers,
     read_graph,
 )
+from triton_ops.compile_modes.compiler_output import CompilerLog, ProductShape
 
 DATA = Path(__file__).parents[2] / "data"
 FUSED, UNFUSED = DATA / "ir_post_fusion.txt", DATA / "ir_post_fusion_unfused.txt"
@@ -93,6 +93,68 @@ def test_fused_nodes_hold_their_members_and_what_they_read_and_write():
     assert (first.fused, first.reads, first.writes) == (True, ("arg0_1", "arg1_1"), ("buf0", "buf1"))
     assert (product.kernel, product.reads) == ("extern_kernels.mm", ("buf1", "arg2_1"))
     assert not nodes[7].launches, "one result of a call before"
+
+
+FIELDS = """{0}.writes = [MemoryDep('{1}', c0, {{c0: 64}})]
+{0}.unmet_dependencies = []
+{0}.met_dependencies = [MemoryDep('arg0_1', c0, {{c0: 64}})]
+"""
+
+
+def node_text(name, kind, *inner):
+    """A node as torch writes it, with nodes in it."""
+    text = f"{name}: {kind}({','.join('SchedulerNode' for _ in inner) or 'ComputedBuffer'})\n"
+    text += FIELDS.format(name, f"buf{name[-1]}")
+    return text + "".join(f"{name}.snodes[{number}] =\n{each}" for number, each in enumerate(inner))
+
+
+LEAVES = [node_text(f"op{number}", "SchedulerNode") for number in range(4)]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "FusedSchedulerNode", "FusedMixOrderReductions", "FusedNestedReductions", "ForeachKernelSchedulerNode",
+        "OuterLoopFusedSchedulerNode", "FusedExternTritonKernelSchedulerNode", "FusedByTheTorchOfTomorrow",
+    ],
+)  # fmt: skip
+def test_a_fusion_of_any_class_is_one_launch_of_its_members(kind):
+    inner = node_text("op1_op2", "FusedSchedulerNode", LEAVES[1], LEAVES[2])
+    text = node_text("op1_op2_op0", kind, textwrap.indent(inner, "    "), LEAVES[0]) + "\n\n\n" + LEAVES[3]
+    first, second = read_graph(text.replace("\n", "\r\n"))
+    assert (first.name, first.members, first.fused, first.launches) == ("op1_op2_op0", ("op0", "op1", "op2"), True, 1)
+    assert (first.reads, first.writes) == (("arg0_1",), ("buf0",))
+    assert (second.members, second.fused) == (("op3",), False)
+
+
+def test_a_group_that_is_not_fused_launches_each_member():
+    (group,) = read_graph(node_text("op0_op1", "GroupedSchedulerNode"))
+    assert (group.members, group.fused, group.launches) == (("op0", "op1"), False, 2)
+
+
+def test_operations_of_a_branch_and_of_old_versions_keep_their_names():
+    branch = node_text("true_graph_0_op3", "SchedulerNode").replace("buf3", "true_graph_0_buf3")
+    (one,) = read_graph(branch)
+    assert (one.name, one.members, one.writes) == ("true_graph_0_op3", ("true_graph_0_op3",), ("true_graph_0_buf3",))
+    old = node_text("buf0_buf1", "FusedSchedulerNode") + "buf0_buf1.snodes = ['buf0', 'buf1']\n"
+    assert read_graph(old)[0].members == ("buf0", "buf1")
+
+
+def test_graphs_in_a_log_are_read_for_each_process_and_unknown_classes_are_named(cli, tmp_path):
+    head = "[rank{0}]:I0102 03:04:05.600000 7{0} torch/_inductor/debug.py:757] [0/0] [__ir_post_fusion] "
+    texts = [node_text("op0_op1", "FusedMixOrderReductions", *LEAVES[:2]), LEAVES[2], node_text("op3", "NewKindOfNode")]
+    lines = [(0, "AFTER FUSION"), *((0, line) for line in texts[0].splitlines()), (1, "AFTER FUSION")]
+    lines += [(rank, line) for line in texts[1].splitlines() for rank in (0, 1)]
+    lines += [(1, "AFTER FUSION"), *((1, line) for line in texts[2].splitlines())]
+    log = tmp_path / "log.txt"
+    log.write_text("".join(f"{head.format(rank)}{line}\n" for rank, line in lines))
+    graphs = graphs_in(log)
+    assert {name: [node.name for node in nodes] for name, nodes in graphs.items()} == {
+        "rank0 70 graph 1": ["op0_op1", "op2"], "rank1 71 graph 1": ["op2"], "rank1 71 graph 2": ["op3"],
+    }  # fmt: skip
+    ran = cli("torch", "draw", log)
+    assert "rank0 70 graph 1: 2 launches" in ran.out
+    assert "nodes of unknown classes count as one launch each: NewKindOfNode (1)" in ran.err
 
 
 def test_two_graphs_differ_in_their_fusions_and_launches():
@@ -334,8 +396,7 @@ def test_a_file_that_is_no_log_is_told_from_a_log_in_which_nothing_went_wrong(cl
     other.write_text('{"rows": [1, 2]}\n')
     clean_log.write_text("I1124 04:39:00.123 12 torch/_inductor/compile_fx.py:100] [0/0] done\n")
     ran = cli("inductor", "log", other)
-    assert (ran.code, f"no line of torch's log is in {other}" in ran.err) == (0, True)
-    assert json.loads(cli("inductor", "log", other, "--json").out)["lines"] == 0
+    assert (ran.code, ran.out, f"no line of torch's log is in {other}" in ran.err) == (2, "", True)
     assert cli("inductor", "log", clean_log).err == ""
     assert json.loads(cli("inductor", "log", clean_log, "--json").out)["lines"] == 1
     assert json.loads(cli("inductor", "log", DATA / "inductor_log.txt", "--json").out)["lines"] == 10

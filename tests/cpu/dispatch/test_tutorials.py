@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_ops.dispatch import parse_printed
+from triton_ops.compile_modes import parse_printed
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")

@@ -23,9 +23,18 @@ from triton_ops.lab import command_profile as command
 from triton_ops.lab import read_profile
 from triton_ops.lab.command_profile import NcuRequest
 from triton_ops.lab.expectation import Waves
-from triton_ops.lab.kernel_verdicts import COMPUTE, LATENCY, LAUNCH, MEMORY, UNDECIDED, kernel_kind
+from triton_ops.lab.kernel_verdicts import (
+    COMPUTE,
+    LATENCY,
+    LAUNCH,
+    MEMORY,
+    UNDECIDED,
+    KernelProfile,
+    figures_of,
+    kernel_kind,
+)
 from triton_ops.lab.kernel_verdicts import judgement_of as judged
-from triton_ops.lab.profile_reading import KernelProfile, figures_of, has_decimal_comma, parse_ncu, quantity, read_ncu
+from triton_ops.lab.profile_reading import has_decimal_comma, parse_profile, quantity, read_launches
 
 FACTS = {"ID": "0", "Process ID": "71", "Process Name": "python", "Host Name": "here"}
 PREAMBLE = '==PROF== Connected to process 71\n==PROF== Profiling "matmul": 0%....100% - 9 passes\nstep 1, loss 3.5\n'
@@ -102,7 +111,7 @@ DETAILS = [
 
 
 def profile_of(text):
-    return figures_of(parse_ncu(text).launches[0])
+    return figures_of(parse_profile(text).launches[0])
 
 
 def test_the_raw_page_is_read_with_its_units_and_what_a_program_printed_before_it():
@@ -116,7 +125,7 @@ def test_the_raw_page_is_read_with_its_units_and_what_a_program_printed_before_i
 
 
 def test_the_details_page_tells_the_two_metrics_of_one_name_apart_by_their_units():
-    table = parse_ncu(details_page(DETAILS))
+    table = parse_profile(details_page(DETAILS))
     seen = figures_of(table.launches[0])
     assert len(table.launches) == 1
     assert (seen.memory, seen.dram, seen.compute) == (91.42, 91.42, 11.05)
@@ -141,7 +150,7 @@ def test_a_summary_counts_by_its_average():
 
 def test_launches_stay_apart_and_tables_may_follow_each_other():
     both = raw_page(("one", RAW), ("two", RAW)) + PREAMBLE + details_page(DETAILS)
-    assert [launch.kernel for launch in parse_ncu(both).launches] == ["one", "two", "copy"]
+    assert [launch.kernel for launch in parse_profile(both).launches] == ["one", "two", "copy"]
 
 
 @pytest.mark.parametrize(
@@ -174,10 +183,10 @@ def test_a_decimal_comma_is_seen_in_the_whole_file():
 def test_a_file_that_is_cut_anywhere_is_told_so_or_read_as_far_as_it_goes(cut):
     whole = PREAMBLE + raw_page(("one", RAW), ("two", RAW), ("three", RAW))
     try:
-        table = parse_ncu(whole[:cut])
+        table = parse_profile(whole[:cut])
     except ProfileError:
         return
-    complete = parse_ncu(whole).launches
+    complete = parse_profile(whole).launches
     assert table.launches == complete[: len(table.launches)]
     if cut < len(whole) - 1 and whole[cut - 1] != "\n" and whole[cut] != "\n":
         assert "the file is cut" in table.notes[0]
@@ -186,7 +195,7 @@ def test_a_file_that_is_cut_anywhere_is_told_so_or_read_as_far_as_it_goes(cut):
 @given(st.text())
 def test_any_other_text_is_a_typed_error(text):
     with pytest.raises(ProfileError):
-        parse_ncu(text)
+        parse_profile(text)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +221,7 @@ def test_a_file_of_something_else_is_refused_with_what_it_is(cli, tmp_path, data
 
 def test_a_file_from_a_windows_shell_is_read(tmp_path):
     (tmp_path / "given.csv").write_text(raw_page(("matmul", RAW)), encoding="utf-16")
-    assert read_ncu(tmp_path / "given.csv").launches[0].kernel == "matmul"
+    assert read_launches(tmp_path / "given.csv").launches[0].kernel == "matmul"
 
 
 def kernel(**figures):
@@ -427,7 +436,7 @@ def test_a_live_report_of_kernels_of_known_kind_is_judged_right(tmp_path, page):
 def test_occupancy_and_waves_are_those_of_the_profiler(tmp_path):
     given = tmp_path / "given.csv"
     given.write_bytes(gzip.decompress((DATA / "ncu_2025_3_raw.csv.gz").read_bytes()))
-    for launch in read_ncu(given).launches:
+    for launch in read_launches(given).launches:
         seen = figures_of(launch)
         shared = launch.metrics["launch__shared_mem_per_block_dynamic"].value
         at_once = LIMITS["sm_90"].residents(int(seen.registers), int(shared), int(seen.threads) // 32)
@@ -455,3 +464,181 @@ def test_the_roofline_places_live_kernels_as_the_profiler_does(tmp_path):
     assert product.flops / product.duration_s / product.products_peak == pytest.approx(product.tensor / 100, rel=0.1)
     assert placed.tflops == pytest.approx(780, rel=0.01)
     assert roof.intensity > roof.ridge
+
+
+SUMMARY = [
+    "Process ID", "Kernel Name", "Block Size", "Grid Size", "Device", "CC", "Invocations", "Section Name",
+    "Metric Name", "Metric Unit", "Minimum", "Maximum", "Average",
+]  # fmt: skip
+
+
+def summary(*kernels):
+    """A summary of kernels: name, threads, blocks, invocations, and the metrics with unit and value."""
+    rows = [
+        ["1", name, f"({threads}, 1, 1)", f"({blocks}, 1, 1)", "0", "9.0", str(count), SPEED, metric, unit, *[said] * 3]
+        for name, threads, blocks, count, metrics in kernels
+        for metric, unit, said in metrics
+    ]
+    return quoted(SUMMARY, *rows)
+
+
+def speed(compute, memory, us):
+    return [("Compute (SM) Throughput", "%", compute), ("Memory Throughput", "%", memory), ("Duration", "us", us)]
+
+
+def test_shapes_of_one_kernel_stay_apart_and_count_by_their_invocations(cli, tmp_path):
+    given = tmp_path / "given.csv"
+    given.write_text(
+        summary(
+            ("axpy", 256, 4096, 14, speed("11.00", "90.00", "11.00")),
+            ("axpy", 1, 1048576, 14, speed("36.00", "5.00", "1,000.00")),
+            ("often", 256, 64, 99, speed("71.00", "9.00", "100.00")),
+        )
+    )
+    sizes = [(one.facts["Block Size"], one.metrics["Duration"].value) for one in read_launches(given).launches]
+    assert sizes[:2] == [("(256, 1, 1)", pytest.approx(11e-6)), ("(1, 1, 1)", pytest.approx(1e-3))]
+    whole = 14 * 11 + 14 * 1000 + 99 * 100
+    assert [(one.launches, pytest.approx(one.share)) for one in read_profile(given).kernels] == [
+        (14, 14_000 / whole), (99, 9_900 / whole), (14, 154 / whole),
+    ]  # fmt: skip
+    shown = cli("profile", "read", str(given), columns=160).out
+    assert "axpy 1048576x1" in shown
+    assert "axpy 4096x256" in shown
+    assert "runs at 0%" not in shown
+    assert "which part of the memory limits is not measured" in shown
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["1.763,36", "1 763,36", "1\u00a0763,36", "1\u202f763,36", "1'763.36", "1\u2019763.36", "1,763.36", "1763.36"],
+)
+def test_numbers_of_any_locale_are_read(said):
+    doubtful = {"gpu__time_duration.sum": ("us", said), "launch__grid_size": ("", "131.072")}
+    comma = ",36" in said
+    found = profile_of(raw_page(("matmul", doubtful)))
+    assert found.duration_s == pytest.approx(1.76336e-3)
+    assert found.blocks == (131072 if comma else pytest.approx(131.072))
+
+
+def test_digits_in_groups_of_two_are_one_number():
+    assert quantity("12,34,567.5", "").value == 1234567.5
+    assert quantity("1.234.567", "").value == 1234567
+    assert quantity("570.86.10", "").value is None
+
+
+def test_a_mark_that_nothing_explains_is_said():
+    rows = [("one", SPEED, "Duration", "ns", "12,345"), ("one", SPEED, "Registers Per Thread", "", "32")]
+    table = parse_profile(details_page(rows))
+    assert figures_of(table.launches[0]).duration_s == pytest.approx(12.345e-6)
+    assert "nothing shows whether 1,234 means a thousand" in table.notes[0]
+
+
+def test_units_hold_from_whichever_row_they_stand_in():
+    header, units, one, two = raw_page(("one", RAW), ("two", RAW)).splitlines()
+    for rows in ([one, units, two], [one, two, units]):
+        found = parse_profile("\n".join([header, *rows]) + "\n").launches
+        assert [figures_of(launch).duration_s for launch in found] == [pytest.approx(1.76336e-3)] * 2
+
+
+def test_a_value_without_a_known_unit_is_named_and_is_no_figure(tmp_path):
+    given = tmp_path / "given.csv"
+    given.write_text(raw_page(("matmul", {**RAW, "gpu__time_duration.sum": ("furlong", "12")})))
+    report = read_profile(given)
+    assert report.kernels[0].judgement.profile.duration_s is None
+    assert report.notes == (
+        "1 values are not understood, and count as not measured: gpu__time_duration.sum 12 furlong",
+    )
+    given.write_text(raw_page(("matmul", {"gpu__time_duration.sum": ("", "fast")})))
+    with pytest.raises(ProfileError, match="has no figure: 1 values are not understood"):
+        read_profile(given)
+
+
+def test_the_names_of_2020_are_read():
+    rows = [
+        ("old", "GPU Speed Of Light", name, "%", said)
+        for name, said in (
+            ("SM [%]", "12.5"),
+            ("Memory [%]", "80"),
+            ("SOL FB", "80"),
+            ("SOL L2", "30"),
+            ("SOL TEX", "9"),
+        )
+    ]
+    found = profile_of(details_page(rows, old=True))
+    assert (found.compute, found.memory, found.dram, found.l2, found.l1) == (12.5, 80, 80, 30, 9)
+
+
+def test_a_table_that_a_spreadsheet_has_saved_is_read():
+    assert profile_of(raw_page(("matmul", RAW)).replace('","', '";"')).compute == 87.51
+
+
+ROCPROF = {
+    "version 1": (
+        '"Index","KernelName","gpu-id","grd","wgr","lds","scr","arch_vgpr","accum_vgpr","sgpr","BeginNs","EndNs",'
+        '"DurationNs"\n0,"axpy(float*, int) [clone .kd]",1,65536,256,0,0,20,4,16,100,2100,2000\n'
+    ),
+    "version 2": (
+        "Dispatch_ID,GPU_ID,GRD,WGR,LDS,SCR,Arch_VGPR,ACCUM_VGPR,SGPR,Kernel_Name,Start_Timestamp,End_Timestamp\n"
+        '1,4,65536,256,0,0,20,4,16,"axpy(float*, int) (.kd)",100,2100\n'
+    ),
+    "version 3": (
+        '"Kind","Agent_Id","Dispatch_Id","Kernel_Name","Start_Timestamp","End_Timestamp","Scratch_Size","VGPR_Count",'
+        '"Accum_VGPR_Count","Workgroup_Size_X","Workgroup_Size_Y","Workgroup_Size_Z","Grid_Size_X","Grid_Size_Y",'
+        '"Grid_Size_Z"\n"KERNEL_DISPATCH","Agent 2",1,"axpy(float*, int)",100,2100,0,20,4,256,1,1,65536,1,1\n'
+    ),
+}
+
+
+@pytest.mark.parametrize("version", ROCPROF)
+def test_dispatches_of_rocprof_are_read(tmp_path, version):
+    given = tmp_path / "given.csv"
+    given.write_text("RPL: on '221130_200946'\n" + ROCPROF[version])
+    (one,) = read_profile(given).kernels
+    found = one.judgement.profile
+    assert found.kernel == "axpy(float*, int)"
+    assert (found.duration_s, found.registers) == (pytest.approx(2e-6), 24)
+    assert (found.blocks, found.threads, found.local) == (256, 256, 0)
+    assert (one.judgement.verdict, found.source) == (UNDECIDED, "rocprof")
+    assert not any("SpeedOfLight" in reason for reason in one.judgement.reasons)
+
+
+def test_counters_and_statistics_of_rocprof_are_read(tmp_path):
+    given = tmp_path / "given.csv"
+    head = '"Dispatch_Id","Process_Id","Grid_Size","Kernel_Name","Workgroup_Size","Counter_Name","Counter_Value",'
+    rows = [("FETCH_SIZE", 2048), ("WRITE_SIZE", 1024), ("OccupancyPercent", "6.25e+01")]
+    lines = [f'{at},7,1024,"copy",256,"{name}",{value},1000,3000' for at in (1, 2) for name, value in rows]
+    given.write_text("\n".join([head + '"Start_Timestamp","End_Timestamp"', *lines]) + "\n")
+    (one,) = read_profile(given).kernels
+    found = one.judgement.profile
+    assert (one.launches, found.duration_s, found.occupancy) == (2, pytest.approx(2e-6), 62.5)
+    assert found.dram_bytes == 3 * 1024 * 1024
+    statistics = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"gemm.kd",84,840000,10000,95.0\n'
+    given.write_text(statistics + '"hipMemcpy",2,4000,2000,5.0\n')
+    report = read_profile(given)
+    assert [(one.judgement.profile.kernel, one.launches) for one in report.kernels] == [("gemm", 84)]
+    assert "1 lines between the rows are no rows of the table" in report.notes[0]
+
+
+def test_the_kernels_of_a_tree_of_proton_are_read(cli, tmp_path):
+    def node(name, metrics, *children):
+        return {"frame": {"name": name, "type": "function"}, "metrics": metrics, "children": list(children)}
+
+    took = {"count": 10, "device_id": "0", "device_type": "CUDA", "time (ns)": 2_000_000}
+    tree = node(
+        "ROOT", {"count": 0, "time (ns)": 0},
+        node("layer", {}, node("gemm", {**took, "flops16": 1e12, "bytes": 1e9})),
+        node("tick", {"count": 1, "cycles": 9}),
+    )  # fmt: skip
+    given = tmp_path / "given.hatchet"
+    given.write_text(json.dumps([tree, {"CUDA": {"0": {"arch": "90", "num_sms": 132}}}]))
+    report = read_profile(given)
+    (one,) = report.kernels
+    found = one.judgement.profile
+    assert (found.kernel, one.launches, found.arch, found.source) == ("gemm", 10, "sm_90", "Proton")
+    assert (found.duration_s, found.products) == (pytest.approx(2e-4), (("float16", 1e11),))
+    assert report.notes == ("1 entries have no time in nanoseconds, and are left out",)
+    ran = cli("profile", "read", str(given), "--gpu", "H100", columns=200)
+    assert "500 TFLOP/s (51% of the peak)" in ran.out
+    given.write_text('{"traceEvents": []}')
+    with pytest.raises(ProfileError, match="is no profile of Proton"):
+        read_profile(given)

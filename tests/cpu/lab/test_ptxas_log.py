@@ -6,7 +6,7 @@ import pytest
 
 from triton_ops.cli.app import main
 from triton_ops.exceptions import ProfileError
-from triton_ops.lab.kernel_verdicts import parse_ptxas, read_ptxas
+from triton_ops.lab.ptxas_log import parse_ptxas, read_ptxas
 
 TRITONS = """
 a line of the program
@@ -33,7 +33,7 @@ ptxas error   : Entry function 'wide' uses too much shared data (0x19000 bytes, 
 
 
 def test_each_kernel_has_its_figures_and_a_verdict():
-    mm, add, lookup, wide = parse_ptxas(TRITONS)
+    mm, add, lookup, wide = parse_ptxas(TRITONS).kernels
     assert (mm.kernel, mm.arch, mm.registers, mm.stack_bytes) == ("mm", "sm_90a", 255, 672)
     assert (mm.store_bytes, mm.load_bytes, mm.serialised, mm.verdict) == (1768, 1256, True, "spills")
     assert "all that there are" in mm.next
@@ -46,7 +46,7 @@ def test_each_kernel_has_its_figures_and_a_verdict():
 def test_a_kernel_that_is_assembled_for_several_configs_is_told_for_each():
     first = TRITONS.partition("ptxas info    : Compiling entry function 'add'")[0]
     plain = first.replace("Used 255", "Used 128").replace("672", "0").partition("pipeline in the function 'mm'")[2]
-    found = parse_ptxas(first + plain + plain)
+    found = parse_ptxas(first + plain + plain).kernels
     assert [(one.registers, one.verdict, one.serialised) for one in found] == [
         (255, "spills", True), (128, "fits", False),
     ]  # fmt: skip
@@ -65,14 +65,16 @@ Repro command: /usr/bin/ptxas -lineinfo -v --gpu-name=sm_90a /tmp/a.ptx -o /tmp/
 
 
 def test_a_refusal_is_of_its_own_config_and_keeps_the_reason_that_was_said_first():
-    *others, refused = parse_ptxas(TRITONS.partition("ptxas info    : Compiling entry function 'add'")[0] + ABORTED)
+    *others, refused = parse_ptxas(
+        TRITONS.partition("ptxas info    : Compiling entry function 'add'")[0] + ABORTED
+    ).kernels
     assert [one.verdict for one in others] == ["spills"]
     assert (refused.kernel, refused.arch, refused.registers, refused.verdict) == ("mm", "sm_90a", None, "refused")
     assert refused.refused.startswith("(C7602) Insufficient registers")
     assert "fewer warps" in refused.next
-    (alone,) = parse_ptxas(ABORTED)
+    (alone,) = parse_ptxas(ABORTED).kernels
     assert (alone.kernel, alone.arch) == ("mm", "sm_90a")
-    assert parse_ptxas("ptxas fatal   : Ptx assembly aborted due to errors") == ()
+    assert parse_ptxas("ptxas fatal   : Ptx assembly aborted due to errors").kernels == ()
 
 
 def test_the_command_prints_a_table_or_json_and_refuses_other_files(tmp_path, capsys):
@@ -91,3 +93,78 @@ def test_the_command_prints_a_table_or_json_and_refuses_other_files(tmp_path, ca
     with pytest.raises(ProfileError, match="says nothing of a kernel"):
         read_ptxas(path)
     assert main(["profile", "ptxas", str(tmp_path / "none")]) == 2
+
+
+FILE = "ptxas /tmp/tmpab12cd34.ptx"
+
+
+@pytest.mark.parametrize("before", ["", "1>", "#12 45.6 ", "2026-01-02T03:04:05.6Z ", "W0000 compilation.cc:346] "])
+def test_an_error_of_a_line_is_the_reason_and_further_ones_are_counted(before):
+    bf16 = "error   : Feature '.bf16' requires .target sm_80 or higher"
+    lines = [
+        f"{FILE}, line 166; {bf16}",
+        f"{FILE}, line 167; {bf16}",
+        "ptxas fatal   : Ptx assembly aborted due to errors",
+    ]
+    log = parse_ptxas("\n".join(before + line for line in lines))
+    (one,) = log.kernels
+    assert (one.kernel, one.verdict) == ("/tmp/tmpab12cd34.ptx", "refused")
+    assert one.refused == "line 166: Feature '.bf16' requires .target sm_80 or higher"
+    assert one.next == "another dtype or instruction: this architecture does not have it"
+    assert log.notes == ("1 further errors follow the first of a kernel",)
+
+
+def test_the_driver_and_an_error_without_a_kernel_are_told():
+    (one,) = parse_ptxas(
+        "ptxas application ptx input, line 9; fatal   : Unsupported .version 8.7; current is '8.5'"
+    ).kernels
+    assert (one.kernel, one.refused) == ("application ptx input", "line 9: Unsupported .version 8.7; current is '8.5'")
+    register = "ptxas fatal   : (C7600) Register allocation failed with register count of '64'. Compile with more\n"
+    add = TRITONS[TRITONS.index("ptxas info    : Compiling entry function 'add'") :].partition("ptxas error")[0]
+    assert [one.kernel for one in parse_ptxas(add + register).kernels] == ["add", "lookup", ""]
+    assert "fewer warps" in parse_ptxas(register).kernels[0].next
+
+
+def test_a_warning_of_xla_tells_the_spills():
+    said = "I external/xla/compilation.cc:346] ptxas warning : Registers are spilled to local memory in function "
+    log = parse_ptxas(f"{said}'gemm_fusion_dot_1', 616 bytes spill stores, 612 bytes spill loads\n")
+    (one,) = log.kernels
+    assert (one.kernel, one.registers, one.store_bytes, one.load_bytes) == ("gemm_fusion_dot_1", None, 616, 612)
+    assert (one.verdict, log.notes) == ("spills", ())
+    assert one.next.startswith("triton-ops explain spills")
+    both = parse_ptxas(f"{said}'mm', 1768 bytes spill stores, 1256 bytes spill loads\n" + TRITONS).kernels
+    assert [one.registers for one in both if one.kernel == "mm"] == [255]
+
+
+def test_the_first_versions_are_read_with_both_parts_of_a_sum():
+    def kernel(used, arch="sm_10"):
+        text = f"ptxas info    : Compiling entry function 'k' for '{arch}'\nptxas info    : Used 14 registers, {used}\n"
+        return parse_ptxas(text).kernels[0]
+
+    local = kernel("2080+16 bytes smem, 48+80 bytes lmem, 12 bytes cmem[1]")
+    assert (local.shared_bytes, local.stack_bytes, local.store_bytes, local.verdict) == (2096, 128, None, "frame")
+    assert "does not tell which" in local.next
+    assert kernel("2080+16 bytes smem").verdict == "fits"
+    assert kernel("4 bytes cmem[0]", "sm_80").verdict == "unknown"
+
+
+def test_builds_beside_each_other_are_told_apart_and_what_is_cut_is_said():
+    def lines(build, name, registers):
+        return [
+            f"{build}>  ptxas info    : Compiling entry function '{name}' for 'sm_80'",
+            f"{build}>  ptxas info    : Function properties for {name}",
+            f"{build}>      {registers} bytes stack frame, {registers} bytes spill stores, 0 bytes spill loads",
+            f"{build}>  ptxas info    : Used {registers} registers, 380 bytes cmem[0]",
+        ]
+
+    mixed = [line for pair in zip(lines(1, "one", 100), lines(2, "two", 200), strict=True) for line in pair]
+    found = parse_ptxas("\r\n".join(mixed)).kernels
+    assert [(one.kernel, one.registers, one.stack_bytes) for one in found] == [("one", 100, 100), ("two", 200, 200)]
+    (cut,) = parse_ptxas("\n".join(lines(1, "one", 100)[:2])).kernels
+    assert (cut.verdict, cut.registers) == ("unknown", None)
+    assert "the text is cut" in cut.next
+
+
+def test_lines_that_are_not_understood_are_counted_and_named():
+    log = parse_ptxas("ptxas info    : Quantum pipes folded\n" * 2 + TRITONS)
+    assert log.notes == ("2 lines of ptxas are not understood: Quantum pipes folded",)

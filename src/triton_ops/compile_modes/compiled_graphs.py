@@ -1,0 +1,388 @@
+"""Graphs of kernels and calls as Inductor schedules them: read from its traces, compared, and drawn.
+
+Facts used, of torch 2.0 to 2.15: a trace folder holds `ir_pre_fusion.txt` and `ir_post_fusion.txt`, and the log
+artefact of the same name the same text. There each node has a line `NAME: CLASS(…)`, then `NAME.writes`,
+`NAME.unmet_dependencies` and `NAME.met_dependencies`, lists of dependencies that begin with a buffer's name. A fused
+node is named after its members, joined by `_`; below it stands each of them, below a line `NAME.snodes[…] =`, and may
+be a fused one itself. Before 2.1 it was `NAME.snodes = [names]`. Names are `op0`, before 2.4 `buf0`, with a prefix in
+the graph of a branch.
+
+A node stands one layer below the lowest of those that it reads from, and in a layer below the middle of what it reads.
+Nodes that a graph has and its counterpart has not are marked.
+
+Graphs are paired in the order in which torch made them, which is the same for two ways to compile one model as long as
+both break it at the same places. What has no counterpart differs as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from triton_ops.base import NamedFile
+from triton_ops.compile_modes.compiler_output import clean_lines, read_lines
+from triton_ops.exceptions import TargetError
+
+POST_FUSION = "ir_post_fusion.txt"
+_HEAD = re.compile(
+    r"^(?:[^\S\n]*(?P<above>\w+)\.snodes\[\d+\] =\n)?[^\S\n]*(?P<name>\w+\d): (?P<kind>[A-Z]\w*)\((?P<of>.*)\)\s*$",
+    re.MULTILINE,
+)
+_FIELD = re.compile(r"^[^\S\n]*(?P<name>\w+)\.(?P<field>[\w.]+)(?:\[\d+\])? ?= ?(?P<first>.*)$", re.MULTILINE)
+_DEPENDENCY = re.compile(r"\w*Dep\((?:name=)?'(\w+)'")
+_LOGGED = re.compile(r"(?P<line>__ir_post_fusion(?:\]|: \[\w+\]) ?)")
+_NUMBER = re.compile(r"\d+$")
+_NOTHING, _GROUP = "NopKernelSchedulerNode", "GroupedSchedulerNode"
+_FUSED = {  # each of them is one launch of several operations
+    "FusedSchedulerNode", "OuterLoopFusedSchedulerNode", "ForeachKernelSchedulerNode", "FusedMixOrderReductions",
+    "FusedNestedReductions", "FusedExternTritonKernelSchedulerNode",
+}  # fmt: skip
+KINDS = {"SchedulerNode", "ExternKernelSchedulerNode", _NOTHING, _GROUP, *_FUSED}
+_PART = "MultiOutput"  # one of the results of a call before
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphNode:
+    """A unit of Inductor's schedule: one kernel, or one call of a library.
+
+    `members` are the operations in it, itself alone if nothing was fused; `reads` and `writes` are buffers; `kernel` is
+    what it calls, such as `extern_kernels.addmm`, or the kind of buffer that it computes.
+    """
+
+    name: str
+    kind: str
+    members: tuple[str, ...]
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    kernel: str = ""
+
+    @property
+    def launches(self) -> int:
+        """The number of its launches: none of a node without work, one for each member of a mere group."""
+        if self.kind == _NOTHING or self.kernel == _PART:
+            return 0
+        return len(self.members) if self.kind == _GROUP else 1
+
+    @property
+    def fused(self) -> bool:
+        """Tell whether several operations were fused in it."""
+        return len(self.members) > 1 and self.kind != _GROUP
+
+
+def read_graph(text: str) -> tuple[GraphNode, ...]:
+    """The nodes of a trace's text, in the order scheduled; a `TargetError` if there is none."""
+    text = "\n".join(clean_lines([text]))
+    nodes: list[list[re.Match[str]]] = []  # each head with those of its members
+    for head in _HEAD.finditer(text):
+        if head["above"] and nodes:
+            nodes[-1].append(head)
+        else:
+            nodes.append([head])
+    if not nodes:
+        raise TargetError("there is no scheduled node in it", hint=f"name an {POST_FUSION} of torch's trace folder")
+    ends = [*(heads[0].start() for heads in nodes[1:]), len(text)]
+    return tuple(_node(heads, text[heads[0].end() : end]) for heads, end in zip(nodes, ends, strict=True))
+
+
+def _node(heads: Sequence[re.Match[str]], block: str) -> GraphNode:
+    """A node from its head, those of its members, and the fields below, each of which reaches to the next."""
+    head, *parts = heads
+    name, kind = head["name"], head["kind"]
+    fused = {part["above"] for part in parts}
+    members = [part["name"] for part in parts if part["name"] not in fused]
+    if not members:  # of an old torch, or cut off
+        members = re.findall(r"[a-z]+\d+", name) if kind == _GROUP or kind in _FUSED else [name]
+    entries = list(_FIELD.finditer(block))
+    kernels = [entry["first"].strip() for entry in entries if entry["field"] == "node.kernel"]
+    buffers: dict[str, list[str]] = defaultdict(list)
+    for entry, after in zip_longest(entries, entries[1:]):
+        if entry["name"] == name:
+            buffers[entry["field"]] += _DEPENDENCY.findall(block[entry.start() : after.start() if after else None])
+    return GraphNode(
+        name=name,
+        kind=kind,
+        members=tuple(sorted(members, key=lambda member: (_number(member), member))),
+        reads=tuple(dict.fromkeys(buffers["unmet_dependencies"] + buffers["met_dependencies"])),
+        writes=tuple(dict.fromkeys(buffers["writes"])),
+        kernel=", ".join(dict.fromkeys(kernel for kernel in kernels if kernel != "None")) or head["of"],
+    )
+
+
+def _number(name: str) -> int:
+    number = _NUMBER.search(name)
+    return int(number[0]) if number else 0
+
+
+def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
+    """The graphs of a file, or of every trace below a folder, by the trace's folder, in the order made.
+
+    Traces of several programs, such as the modes of `compile-modes --collect`, often have folders of one name: then the
+    folder of `path` that each lies in stands before it, and where that does not tell them apart the whole path. A file
+    may be a log with the artefact `ir_post_fusion`, whose graphs are numbered for each process that wrote it.
+    """
+    order = sorted(path.rglob(POST_FUSION), key=lambda file: (file.parent.parent, _number(file.parent.name), file))
+    files = order if path.is_dir() else [path]
+    if not files:
+        raise TargetError(
+            f"there is no {POST_FUSION} below {path}", hint="compile-modes --collect DIR, or TORCH_COMPILE_DEBUG=1"
+        )
+    try:
+        texts = [NamedFile(file).read().decode("utf-8", "replace") for file in files]
+    except OSError as error:
+        raise TargetError(f"{path} cannot be read: {error.strerror or error}", hint="name a file or folder") from error
+    if logged := _logged(texts[0]):
+        return {name: read_graph(text) for name, text in logged.items()}
+    return dict(zip(_names_of(files, path), map(read_graph, texts), strict=True))
+
+
+def _logged(text: str) -> dict[str, str]:
+    """The texts of a log's graphs by the process that wrote each and its number; empty for a trace."""
+    graphs: dict[str, list[str]] = {}
+    number: dict[str, int] = defaultdict(int)
+    for line in read_lines([text] if "__ir_post_fusion" in text else [], _LOGGED, "line", ()):
+        if line.match is not None:
+            content = line.text[line.match.end() :]
+            number[line.writer] += content.startswith("AFTER FUSION")
+            graphs.setdefault(f"{line.writer} graph {number[line.writer]}".strip(), []).append(content)
+    return {name: "\n".join(lines) for name, lines in graphs.items()}
+
+
+def _names_of(files: Sequence[Path], path: Path) -> list[str]:
+    """A name for each trace file at or below a path, as short as tells them apart."""
+    folders = [file.parent for file in files]
+    below = [folder.relative_to(path) if path.is_dir() else Path() for folder in folders]
+    first = [f"{part.parts[0]}/{part.name}" if len(part.parts) > 1 else part.name for part in below]
+    for names in ([folder.name for folder in folders], first):
+        if len(set(names)) == len(names):
+            return names
+    return [part.as_posix() for part in below]
+
+
+def _launches(nodes: Iterable[GraphNode]) -> int:
+    return sum(node.launches for node in nodes)
+
+
+_WIDE, _HIGH, _ACROSS, _DOWN, _EDGE, _TITLE = 230, 46, 24, 44, 20, 34
+_LONGEST = 34  # characters of a line in a node
+_FILLS = {"call": "#dbe9f6", "fused": "#fde8c8", "loop": "#e6f4e1", "nothing": "#eeeeee"}
+_OUTLINE, _MARKED = "#555555", "#c0392b"
+
+
+class Picture(NamedTuple):
+    """A graph that is drawn; what `beside` has not is outlined in red, and None marks nothing."""
+
+    title: str
+    nodes: Sequence[GraphNode]
+    beside: Sequence[GraphNode] | None = None
+
+
+def drawn(pictures: Iterable[Picture]) -> str:
+    """The text of an SVG file with each graph below its title, side by side."""
+    parts: list[str] = []
+    x, height = _EDGE, 0.0
+    for picture in pictures:
+        columns, rows, drawing = _graph(picture, x)
+        parts += drawing
+        x += max(columns, 1) * (_WIDE + _ACROSS) + 2 * _EDGE
+        height = max(height, _TITLE + rows * (_HIGH + _DOWN) + 2 * _EDGE)
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{x:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {x:.0f} {height:.0f}" font-family="sans-serif" font-size="12">'
+    )
+    white = f'<rect width="{x:.0f}" height="{height:.0f}" fill="white"/>'
+    return "\n".join([head, white, *parts, "</svg>", ""])
+
+
+def layers(nodes: Sequence[GraphNode]) -> list[list[GraphNode]]:
+    """The nodes by layer: each below all that it reads from, and sorted by where those stand."""
+    sources = _sources(nodes)
+    depth: dict[str, int] = {}
+    stack: dict[int, list[GraphNode]] = defaultdict(list)
+    for node in nodes:  # in the order scheduled, in which what is read comes first
+        depth[node.name] = 1 + max((depth.get(name, -1) for name in sources[node.name]), default=-1)
+        stack[depth[node.name]].append(node)
+    column: dict[str, int] = {}
+    for _, layer in sorted(stack.items()):
+        layer.sort(key=lambda node: _middle([column[name] for name in sources[node.name] if name in column]))
+        column.update({node.name: place for place, node in enumerate(layer)})
+    return [layer for _, layer in sorted(stack.items())]
+
+
+def _sources(nodes: Sequence[GraphNode]) -> dict[str, list[str]]:
+    """For each node the nodes that write what it reads, once for each buffer."""
+    writer = {buffer: node.name for node in nodes for buffer in node.writes}
+    return {node.name: [writer[buffer] for buffer in node.reads if buffer in writer] for node in nodes}
+
+
+def _middle(places: Sequence[int]) -> float:
+    return statistics.fmean(places) if places else 0.0
+
+
+def _graph(picture: Picture, left: float) -> tuple[int, int, list[str]]:
+    """The columns and rows that a graph takes, and its drawing."""
+    title, nodes, beside = picture
+    common = {(each.members, each.kernel) for each in (nodes if beside is None else beside)}
+    stack = layers(nodes)
+    widest = max(map(len, stack), default=0)
+    places: dict[str, tuple[float, float]] = {}
+    for row, layer in enumerate(stack):
+        inset = (widest - len(layer)) * (_WIDE + _ACROSS) / 2
+        for number, node in enumerate(layer):
+            x = left + inset + number * (_WIDE + _ACROSS)
+            places[node.name] = (x, _TITLE + _EDGE + row * (_HIGH + _DOWN))
+    heading = f"{title}: {_launches(nodes)} launches"
+    drawing = [f'<text x="{left:.0f}" y="{_TITLE - 10}" font-weight="bold">{escape(heading)}</text>']
+    for name, sources in _sources(nodes).items():
+        drawing += [_edge(places[above], places[name]) for above in dict.fromkeys(sources) if above != name]
+    drawing += [_box(node, places[node.name], (node.members, node.kernel) not in common) for node in nodes]
+    return widest, len(stack), drawing
+
+
+def _edge(above: tuple[float, float], below: tuple[float, float]) -> str:
+    x1, y1, x2, y2 = above[0] + _WIDE / 2, above[1] + _HIGH, below[0] + _WIDE / 2, below[1]
+    middle = (y1 + y2) / 2
+    path = f"M{x1:.1f},{y1:.1f} C{x1:.1f},{middle:.1f} {x2:.1f},{middle:.1f} {x2:.1f},{y2:.1f}"
+    return f'<path d="{path}" fill="none" stroke="#888888"/>'
+
+
+def _box(node: GraphNode, place: tuple[float, float], differs: bool) -> str:
+    x, y = place
+    outline, width = (_MARKED, 2.5) if differs else (_OUTLINE, 1)
+    lines = [_short("+".join(node.members)), _short(node.kernel)]
+    texts = "".join(
+        f'<text x="{x + 8:.1f}" y="{y + 18 + 17 * number:.1f}">{escape(line)}</text>'
+        for number, line in enumerate(lines)
+    )
+    details = escape(f"{node.name}: {node.kind}; reads {', '.join(node.reads)}; writes {', '.join(node.writes)}")
+    look = f'fill="{_FILLS[_look(node)]}" stroke="{outline}" stroke-width="{width}"'
+    box = f'<rect x="{x:.1f}" y="{y:.1f}" width="{_WIDE}" height="{_HIGH}" rx="5" {look}/>'
+    return f'<g class="node"><title>{details}</title>{box}{texts}</g>'
+
+
+def _look(node: GraphNode) -> str:
+    if not node.launches:
+        return "nothing"
+    if node.fused:
+        return "fused"
+    return "call" if node.kind.startswith("Extern") else "loop"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+@dataclass(frozen=True)
+class GraphPair:
+    """A graph of one program and its counterpart in another; title and nodes are empty where there is none."""
+
+    titles: tuple[str, str]
+    nodes: tuple[Sequence[GraphNode], Sequence[GraphNode]]
+
+    @property
+    def launches(self) -> tuple[int, int]:
+        """How many kernels and calls each of the two launches."""
+        first, second = map(_launches, self.nodes)
+        return first, second
+
+    @property
+    def only(self) -> dict[str, tuple[list[str], list[str]]]:
+        """The `fusions`, groups that were fused, and `kernels` that only the first or only the second has."""
+        groups = [["+".join(node.members) for node in nodes if node.fused] for nodes in self.nodes]
+        kernels = [[f"{'+'.join(n.members)} ({n.kernel})" for n in nodes if n.launches] for nodes in self.nodes]
+        both = {"fusions": groups, "kernels": kernels}
+        return {
+            what: ([it for it in first if it not in second], [it for it in second if it not in first])
+            for what, (first, second) in both.items()
+        }
+
+    def __str__(self) -> str:
+        first, second = (title or "no graph" for title in self.titles)
+        parts = [f"{first} against {second}: {self.launches[0]} launches against {self.launches[1]}"]
+        for what, pair in self.only.items():
+            sides = zip(("first", "second"), pair, strict=True)
+            parts += [f"{what} only in the {word}: {', '.join(texts)}" for word, texts in sides if texts]
+        return "; ".join(parts)
+
+    def as_json(self) -> dict[str, Any]:
+        """The pair as the command prints it; null for a graph that has no counterpart."""
+        first, second = (title or None for title in self.titles)
+        return {"first": first, "second": second, "launches": self.launches, **self.only}
+
+
+@dataclass(frozen=True)
+class GraphPairs:
+    """All graphs of two programs, in pairs."""
+
+    pairs: tuple[GraphPair, ...]
+
+    @property
+    def launches(self) -> tuple[int, int]:
+        """Numbers of kernels and calls that all graphs of each of the two programs launch."""
+        own, other = zip(*(pair.launches for pair in self.pairs), strict=True)
+        return sum(own), sum(other)
+
+    @property
+    def lines(self) -> list[str]:
+        """Text on each pair of graphs, and on the sum of several."""
+        lines = [str(pair) for pair in self.pairs]
+        if len(self.pairs) > 1:
+            own, other = self.launches
+            graphs, graphs_there = (sum(bool(pair.titles[side]) for pair in self.pairs) for side in (0, 1))
+            lines.append(f"all graphs, {graphs} against {graphs_there}: {own} launches against {other}")
+        return lines
+
+    def as_json(self) -> dict[str, Any]:
+        """The sums over all graphs, and each pair with the names of its graphs."""
+        graphs = [pair.as_json() for pair in self.pairs]
+        only = {
+            what: [[text for each in graphs for text in each[what][side]] for side in (0, 1)]
+            for what in ("fusions", "kernels")
+        }
+        return {"launches": self.launches, **only, "graphs": graphs}
+
+    def svg(self) -> str:
+        """The text of an SVG file with the graphs of each pair beside each other."""
+        sides = [side for pair in self.pairs for side in zip(pair.titles, pair.nodes, pair.nodes[::-1], strict=True)]
+        return drawn(Picture(title, own, other) for title, own, other in sides if title)
+
+
+@dataclass(frozen=True)
+class ProgramGraphs:
+    """The graphs of one program by name, in the order made."""
+
+    path: Path
+    graphs: Mapping[str, Sequence[GraphNode]]
+
+    def beside(self, other: ProgramGraphs) -> GraphPairs:
+        """These graphs and those of another program in pairs, in their order.
+
+        The last names of the two paths stand before a graph's, and the whole paths if those are alike.
+        """
+        heads = [self.path.name, other.path.name]
+        if heads[0] == heads[1]:
+            heads = [str(self.path), str(other.path)]
+        pairs = []
+        for (one, own), (another, there) in zip_longest(self.graphs.items(), other.graphs.items(), fillvalue=("", ())):
+            titles = (f"{heads[0]} {one}" if one else "", f"{heads[1]} {another}" if another else "")
+            pairs.append(GraphPair(titles, (own, there)))
+        return GraphPairs(tuple(pairs))
+
+    @property
+    def lines(self) -> list[str]:
+        """Text on each graph: its name, and how much it launches."""
+        return [f"{name}: {_launches(nodes)} launches" for name, nodes in self.graphs.items()]
+
+    def as_json(self) -> dict[str, Any]:
+        """The nodes of each graph by its name."""
+        return {name: [asdict(node) for node in nodes] for name, nodes in self.graphs.items()}
+
+    def svg(self) -> str:
+        """The text of an SVG file with each graph below its name."""
+        return drawn(Picture(name, nodes) for name, nodes in self.graphs.items())

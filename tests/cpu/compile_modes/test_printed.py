@@ -1,0 +1,149 @@
+"""What `TRITON_PRINT_AUTOTUNING=1` prints, in the forms of old and new versions."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+
+import pytest
+
+pytest.importorskip("triton")
+
+from tests.cpu.compile_modes.test_logs import PREFIXES
+from triton_ops.compile_modes import PrintedTune, parse_printed
+from triton_ops.dispatch.triton_autotuner import Printed
+from triton_ops.exceptions import SettingsError, TargetError
+from triton_ops.space import Config
+from triton_ops.values import KernelMetrics, Measurement, Status, Trial, TuningResult
+
+pytestmark = pytest.mark.triton
+
+OLD = """Autotuning kernel vecadd_kernel with config BLOCK_SIZE: 128, num_warps: 4, num_ctas: 1, num_stages: 2, num_buffers_warp_spec: 0, num_consumer_groups: 0, reg_dec_producer: 0, reg_inc_consumer: 0, maxnreg: None
+something else
+Autotuning kernel vecadd_kernel with config BLOCK_SIZE: 256, num_warps: 8, num_ctas: 1, num_stages: 2, num_buffers_warp_spec: 0, num_consumer_groups: 0, reg_dec_producer: 0, reg_inc_consumer: 0, maxnreg: None
+Triton autotuning for function vecadd_kernel finished after 0.44s; best config selected: BLOCK_SIZE: 128, num_warps: 4, num_ctas: 1, num_stages: 2, num_buffers_warp_spec: 0, num_consumer_groups: 0, reg_dec_producer: 0, reg_inc_consumer: 0, maxnreg: None;
+"""  # noqa: E501 - as it was printed
+
+
+def test_the_old_form_with_its_further_fields():
+    (found,) = parse_printed(OLD)
+    assert (found.kernel, found.seconds, found.key) == ("vecadd_kernel", 0.44, None)
+    assert [config["BLOCK_SIZE"] for config in found.tried] == [128, 256]
+    assert found.best["num_consumer_groups"] == 0
+    assert found.best["maxnreg"] is None
+
+
+def test_what_is_printed_here_is_the_new_form(capsys):
+    listener = Printed("add", (1024, "torch.float32"))
+    small = Config(BLOCK=128, num_warps=4, num_stages=3)
+    listener.tried(Trial(small, Status.OK, Measurement((1.0,), "host")), None)
+    listener.tried(Trial(Config(small, BLOCK=512), Status.RESOURCES, error="too large"), None)
+    listener.ended(TuningResult(dict(small), KernelMetrics(1.0), elapsed_s=1.234))
+    printed = capsys.readouterr().out
+    line = next(line for line in printed.splitlines() if "BLOCK: 128" in line)  # Triton 3.9 adds a field at the end
+    start = "Autotuning kernel add with config BLOCK: 128, num_warps: 4, num_ctas: 1, num_stages: 3, maxnreg: None"
+    assert line.startswith(start)
+    assert "Autotuning failed with too large\n" in printed
+    (found,) = parse_printed(printed)
+    assert found.key == "(1024, 'torch.float32')"
+    assert (found.seconds, found.best["BLOCK"], len(found.tried)) == (1.23, 128, 2)
+
+
+@pytest.mark.parametrize("value", [(1, 2), [1, 2], (), {"a": 1, "b": 2}, "one, two"])
+def test_a_comma_inside_of_a_value_ends_none(value):
+    (found,) = parse_printed(f"Autotuning kernel add with config T: {value}, BLOCK: 3, num_warps: 4")
+    assert found.tried == ({"T": value, "BLOCK": 3, "num_warps": 4},)
+
+
+def test_what_is_no_text_is_refused():
+    with pytest.raises(SettingsError, match="text is 3; it must be what was printed"):
+        parse_printed(3)
+
+
+def test_a_text_that_ends_before_the_winner_and_one_without_tunes():
+    first = OLD.splitlines()[0]
+    (found,) = parse_printed(first)
+    assert found == PrintedTune(kernel="vecadd_kernel", tried=found.tried)
+    assert len(found.tried) == 1
+    assert parse_printed("nothing") == []
+
+
+ONE = OLD.splitlines()[-1]
+FOUR = [
+    "Triton autotuning for function {},", "with key as ({}, 'torch.float16'),", "finished after 1.25s,",
+    "best config selected: BLOCK: {}, num_warps: 4, maxnreg: None;",
+]  # fmt: skip
+
+
+def four(kernel="norm", extent=64, block=128):
+    return [FOUR[0].format(kernel), FOUR[1].format(extent), FOUR[2], FOUR[3].format(block)]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_what_stands_before_a_line_does_no_harm(prefix):
+    numbered = [prefix.replace("{}", str(number)) for number in range(4)]
+    (found,) = parse_printed(f"{numbered[0]}{ONE}")
+    assert (found.kernel, found.seconds, found.best["BLOCK_SIZE"]) == ("vecadd_kernel", 0.44, 128)
+    (found,) = parse_printed("\r\n".join(map("".join, zip(numbered, four(), strict=True))))
+    assert (found.kernel, found.key, found.seconds) == ("norm", "(64, 'torch.float16')", 1.25)
+    assert (found.best, found.mixed) == ({"BLOCK": 128, "num_warps": 4, "maxnreg": None}, False)
+
+
+def test_ranks_that_print_at_once_are_told_apart_by_their_prefix():
+    both = zip(four(extent=1), four(extent=2, block=256), strict=True)
+    first, second = parse_printed("\n".join(f"[rank{rank}]:{line}" for pair in both for rank, line in enumerate(pair)))
+    assert (first.key[:2], first.best["BLOCK"], first.writer) == ("(1", 128, "rank0")
+    assert (second.key[:2], second.best["BLOCK"], second.writer) == ("(2", 256, "rank1")
+
+
+@pytest.mark.parametrize("kernels", [("norm", "norm"), ("norm", "rope")])
+def test_of_mixed_tunes_no_key_and_no_winner_is_made_up(kernels, caplog):
+    """Two processes print the four lines of a tune without prefix, in every order in which they can be mixed."""
+    for places in combinations(range(8), 4):
+        order = [0 if place in places else 1 for place in range(8)]
+        parts = [iter(four(kernels[0], 1, 128)), iter(four(kernels[1], 2, 256))]
+        caplog.clear()
+        found = parse_printed("\n".join(next(parts[rank]) for rank in order))
+        assert [tune.kernel for tune in found] == [kernels[order[0]], kernels[1 - order[0]]]
+        assert {tune.mixed for tune in found} == {order not in ([0] * 4 + [1] * 4, [1] * 4 + [0] * 4)}
+        assert all(tune.key is None for tune in found if tune.mixed)
+        if kernels[0] == kernels[1]:
+            assert {tune.best["BLOCK"] for tune in found} == {128, 256}
+        elif found[0].mixed:
+            assert [tune.best for tune in found] == [None, None]
+            assert "2 lines that look like Triton's print of a tune were not read, such as 'best" in caplog.text
+
+
+def test_configs_that_were_tried_tell_whose_winner_it_is():
+    begin = "Autotuning kernel {} with config BLOCK: {}, num_warps: 4, maxnreg: None"
+    tried = [begin.format("norm", 128), begin.format("rope", 256)]
+    mixed = chain.from_iterable(zip(four("norm", 1, 128), four("rope", 2, 256), strict=True))
+    first, second = parse_printed("\n".join([*tried, *mixed]))
+    assert (first.best["BLOCK"], second.best["BLOCK"], first.key, first.mixed) == (128, 256, None, True)
+
+
+def test_other_wordings_are_read():
+    end = "finished after 4.15s; best config selected: B: 512, num_warps: 8;"
+    (found,) = parse_printed(f"Autotuner for function JITFunction(__main__:add) {end}")
+    assert (found.kernel, found.best) == ("add", {"B": 512, "num_warps": 8})
+    (found,) = parse_printed("Autotuning kernel add with config [1/5] B: 64, num_warps: 2 (median = 0.014 ms)")
+    assert found.tried == ({"B": 64, "num_warps": 2},)
+    (found,) = parse_printed(" ".join(four()))
+    assert (found.key, found.best["BLOCK"]) == ("(64, 'torch.float16')", 128)
+    (found,) = parse_printed(f"{ONE} [repeated 3x across cluster] (Ray deduplicates logs by default.)")
+    assert found.best["maxnreg"] is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Triton autotuning for function add finished after 1.00s; best config selected: BLOCK: 128, num_wa",
+        "Autotuning kernel add with config",
+        "Autotuning kernel add with config <triton.Config object at 0x7f0012>",
+        "best config selected: BLOCK: 128, num_warps: 4;",
+    ],
+)
+def test_lines_of_triton_that_are_not_read_are_counted(line, caplog):
+    with pytest.raises(TargetError, match="1 line that look like Triton's print"):
+        parse_printed(f"something\n{line}\n")
+    assert len(parse_printed(f"{line}\n{ONE}")) == 1
+    assert "1 line that look like Triton's print of a tune were not read" in caplog.text
