@@ -64,6 +64,9 @@ def operation_of(target: Any) -> Operation | None:
     return None if kernel is None else launches_of(kernel).operation
 
 
+_WITH_GRADIENTS = ("float64", "float32", "float16", "bfloat16")
+
+
 @dataclass(frozen=True, kw_only=True)
 class NotedOperation(Operation):
     """A kernel at one call, that a program has noted or a function makes: its list is the space, its grids the call's.
@@ -104,19 +107,15 @@ class NotedOperation(Operation):
 
     @classmethod
     def launched_by(
-        cls,
-        function: Callable[[], Any],
-        name: str,
-        kernel: Any,
-        space: Mapping[str, Any] | None,
+        cls, function: Callable[..., Any], kernel: Any, specs: Mapping[str, Any], space: Mapping[str, Any] | None,
         target: Target,
-        memory: str,
-    ) -> NotedOperation:
+    ) -> NotedOperation:  # fmt: skip
         """The operation of a kernel at its first launch by a function, which is run without a device.
 
-        Nothing is launched, and the function goes no further than to that launch. `space` has values of tunables of a
-        kernel without a decorator, `target` is the GPU that stands in, and `memory` is as of `standing_in`. Raises
-        TargetError if the function cannot be run so, or does not launch the kernel.
+        Nothing is launched, and the function goes no further than to that launch. `specs` are the function's arguments
+        by name; `space` has values of tunables of a kernel without a decorator, and `target` is the GPU that stands in.
+        Tensors have memory only where one of them has values of its own, or the function reads some. Raises TargetError
+        if the function cannot be run so, or does not launch the kernel.
         """
         tuners = [layer for layer in Layers.of(kernel) if hasattr(layer, "configs")]
         if len(tuners) > 1:
@@ -131,24 +130,20 @@ class NotedOperation(Operation):
             if launched is asked:
                 raise _Reached(cls._of_launch(kernel, tuners, space, grid, args, kwargs))
 
-        try:
-            with _tuners_told(told, tuners), standing_in(target, told, memory):
-                function()
-        except _Reached as reached:
-            return reached.operation
-        except TritonKernelError:
-            raise
-        except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            raise TargetError(
-                f"{name} cannot be run without a device up to its launch: {CandidateError.one_line(error)}, raised in "
-                f"{frame.filename}, line {frame.lineno}",
-                hint="give what it needs by --arg, such as values that it reads, or name another function",
-            ) from error
-        raise TargetError(
-            f"{name} does not launch {Layers.unwrap(kernel).__name__} with these arguments",
-            hint="name another function, KERNEL@FUNCTION, or give other arguments",
-        )
+        with_values = [spec for spec in specs.values() if isinstance(spec, TensorSpec) and not _is_plain(spec)]
+        with_values += Arguments.tensors_in(specs.values())
+        error: Exception | None = None
+        for memory in ["cpu"] if with_values else ["meta", "cpu"]:
+            try:
+                with _tuners_told(told, tuners), standing_in(target, told, memory):
+                    function(**_examples(specs, memory, with_gradients=getattr(function, "needs_gradients", False)))
+            except _Reached as reached:  # noqa: PERF203 - two runs at most
+                return reached.operation
+            except TritonKernelError:
+                raise
+            except Exception as raised:  # noqa: BLE001 - whatever the user's function raises
+                error = raised
+        raise _not_reached(function, kernel, error) from error
 
     @classmethod
     def _of_launch(
@@ -179,6 +174,37 @@ class NotedOperation(Operation):
         """The decision that a launch of the call would take; what is not known is not tuned."""
         call = self.at_call(device)
         return launches_of(self.decorated).why(call.grid, (), call.called.given.keyword)
+
+
+def _not_reached(function: Callable[..., Any], kernel: Any, error: Exception | None) -> TargetError:
+    name = getattr(function, "__qualname__", str(function))
+    if error is None:
+        return TargetError(
+            f"{name} does not launch {Layers.unwrap(kernel).__name__} with these arguments",
+            hint="name another function, KERNEL@FUNCTION, or give other arguments",
+        )
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return TargetError(
+        f"{name} cannot be run without a device up to its launch: {CandidateError.one_line(error)}, "
+        f"raised in {frame.filename}, line {frame.lineno}",
+        hint="give what it needs by --arg, such as values that it reads, or name another function",
+    )
+
+
+def _is_plain(spec: TensorSpec) -> bool:
+    return isinstance(spec.fill, str) and spec.fill == "uniform"
+
+
+def _examples(specs: Mapping[str, Any], memory: str, *, with_gradients: bool) -> dict[str, Any]:
+    """New tensors in the place of specs; floats of no further meaning are zeros, which take no time."""
+    values = dict(specs)
+    for place, (name, spec) in enumerate(specs.items()):
+        if isinstance(spec, TensorSpec):
+            is_float = spec.dtype in _WITH_GRADIENTS
+            plain = _is_plain(spec) and (memory == "meta" or is_float)
+            tensor = (replace(spec, fill="zeros") if plain else spec).create_tensor(memory, place)
+            values[name] = tensor.requires_grad_() if with_gradients and is_float else tensor
+    return values
 
 
 class _Reached(BaseException):  # no code of the user's takes it for an error

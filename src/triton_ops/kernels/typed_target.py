@@ -6,15 +6,16 @@ launch without a device. Without a function one in the kernel's own file is look
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from triton_ops import dispatch
@@ -23,10 +24,8 @@ from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import DeviceError, NotLoadedError, TargetError
 from triton_ops.kernels import load, names
 from triton_ops.request import TypedProblem, named_object
-from triton_ops.values import TensorSpec
 
 _STAND_IN = "sm_90"  # where no GPU is named
-_WITH_GRADIENTS = ("float64", "float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -135,22 +134,7 @@ class TypedTarget:
         launcher = self._launcher(kernel, name, function)
         specs = self.problem.tensors(FunctionKernel(launcher), ())
         target = self._stand_in or Target.named(_STAND_IN)
-        tensors = [spec for spec in specs.values() if isinstance(spec, TensorSpec)]
-        places = (
-            ["cpu"]
-            if any(not isinstance(spec.fill, str) or spec.fill != "uniform" for spec in tensors)
-            else ["meta", "cpu"]
-        )
-        for memory in places:  # what reads values needs memory
-            call = partial(_called, launcher, specs, memory)
-            try:
-                return dispatch.NotedOperation.launched_by(
-                    call, launcher.__name__, kernel, self.problem.space, target, memory
-                )
-            except TargetError:
-                if memory == places[-1]:
-                    raise
-        raise AssertionError("the last place has raised")
+        return dispatch.NotedOperation.launched_by(launcher, kernel, specs, self.problem.space, target)
 
     def _launcher(self, kernel: Any, name: str, function: str) -> Callable[..., Any]:
         """The function after the `@`, else the one that launches the kernel in its own file or the TARGET's."""
@@ -162,7 +146,10 @@ class TypedTarget:
             launcher = self._named(function) if ":" in function else next(filter(None, beside), None)
             if not callable(launcher):
                 raise TargetError(f"{place} has no function {function!r} that launches {name}", hint=TargetError.FORMS)
-            return _of_class(launcher.__self__) if inspect.isbuiltin(launcher) else launcher
+            if inspect.isbuiltin(launcher):  # `apply` of a class with a gradient
+                return _of_class(launcher.__self__)
+            nodes = ((one, node) for one in modules for node in _statements(one) if _name(node) == function)
+            return next((_plain(launcher, *place) for place in nodes), launcher)
         launchers = dict(each for module in modules for each in _launchers(module, kernel))
         if len(launchers) == 1:
             return next(iter(launchers.values()))
@@ -196,20 +183,64 @@ def _attribute(module: Any, path: str) -> Any:
 
 
 def _launchers(module: Any, kernel: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The functions of a module that name a kernel and are none, by their names; of a class of torch's its `apply`."""
+    """The functions of a module that name a kernel and are none, by their names; of a class of torch's its `apply`.
+
+    Where there are none, the first statement at the top of the file that launches it.
+    """
     mine = {name for name, value in vars(module).items() if value is kernel}
-    try:
-        tree = ast.parse(inspect.getsource(module))
-    except (OSError, TypeError):  # such as a module of a notebook
-        return
-    for node in tree.body:
-        value = vars(module).get(getattr(node, "name", ""))
-        if isinstance(node, ast.FunctionDef) and not hasattr(value, "arg_names") and _names(node) & mine:
-            yield node.name, value
+    functions: dict[str, Callable[..., Any]] = {}
+    for node in _statements(module):
+        value = vars(module).get(_name(node))
+        if isinstance(node, ast.FunctionDef) and callable(value) and not hasattr(value, "arg_names"):
+            functions |= {node.name: _plain(value, module, node)} if _names(node) & mine else {}
         elif isinstance(node, ast.ClassDef) and hasattr(value, "apply") and hasattr(value, "forward"):
             ways = [each.name for each in node.body if isinstance(each, ast.FunctionDef) and _names(each) & mine]
-            for way in ways:
-                yield f"{node.name}.{way}", _of_class(value, backward=way == "backward")
+            functions |= {f"{node.name}.{way}": _of_class(value, backward=way == "backward") for way in ways}
+    others = (node for node in _statements(module) if not isinstance(node, (ast.FunctionDef, ast.ClassDef)))
+    statement = next((node for node in others if _launched_in(node) & mine), None)
+    if statement is not None and not functions:
+        functions = {f"line {statement.lineno}": _of_statement(module, statement)}
+    yield from functions.items()
+
+
+def _statements(module: Any) -> list[ast.stmt]:
+    """The statements at the top of a module; none where its source is not there, as in a notebook."""
+    try:
+        return ast.parse(inspect.getsource(module)).body
+    except (OSError, TypeError):
+        return []
+
+
+def _name(node: ast.stmt) -> str:
+    return str(getattr(node, "name", ""))
+
+
+def _plain(function: Callable[..., Any], module: Any, node: ast.stmt) -> Callable[..., Any]:
+    """A function of a module as it was before it became an operator of torch, which launches on its own devices alone.
+
+    What torch is to compile is run as it is.
+    """
+    if isinstance(function, (FunctionType, type)) or not isinstance(node, ast.FunctionDef):
+        plain: Callable[..., Any] = getattr(function, "_torchdynamo_orig_callable", function)
+        return plain
+    node.decorator_list, own = [], dict[str, Any]()
+    flags = __future__.annotations.compiler_flag  # which need not be known here
+    exec(compile(ast.Module([node], []), module.__file__, "exec", flags, dont_inherit=True), vars(module), own)
+    return own[node.name]  # type: ignore[no-any-return]
+
+
+def _launched_in(tree: ast.AST) -> set[str]:
+    return {name for node in ast.walk(tree) if isinstance(node, ast.Subscript) for name in _names(node.value)}
+
+
+def _of_statement(module: Any, statement: ast.stmt) -> Callable[..., Any]:
+    """A statement at the top of a file as a function without arguments."""
+    code = compile(ast.Module([statement], []), module.__file__, "exec", dont_inherit=True)
+
+    def launch() -> None:
+        exec(code, vars(module))
+
+    return launch
 
 
 def _names(tree: ast.AST) -> set[str]:
@@ -232,28 +263,6 @@ def _of_class(kind: Any, *, backward: bool = False) -> Callable[..., Any]:
     )
     launch.needs_gradients = backward  # type: ignore[attr-defined]
     return launch
-
-
-def _called(launcher: Callable[..., Any], specs: Mapping[str, Any], memory: str) -> None:
-    """Call a function that launches with new tensors; floats of no further meaning are zeros, which take no time."""
-    values = {}
-    for place, (name, spec) in enumerate(specs.items()):
-        values[name] = spec
-        if isinstance(spec, TensorSpec):
-            plain = (
-                isinstance(spec.fill, str) and spec.fill == "uniform" and (memory == "meta" or "float" in spec.dtype)
-            )
-            tensor = (replace(spec, fill="zeros") if plain else spec).create_tensor(memory, place)
-            values[name] = tensor.requires_grad_() if _differentiable(launcher, spec) else tensor
-    launcher(**values)
-
-
-def _is_plain(spec: TensorSpec) -> bool:
-    return isinstance(spec.fill, str) and spec.fill == "uniform"
-
-
-def _differentiable(launcher: Any, spec: TensorSpec) -> bool:
-    return getattr(launcher, "needs_gradients", False) and spec.dtype in _WITH_GRADIENTS
 
 
 def _shipped(name: str) -> Operation:

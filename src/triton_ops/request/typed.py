@@ -373,7 +373,7 @@ def named_object(text: str) -> Any:
     for part in name.split("."):
         if not hasattr(value, part):
             if failures:
-                failure = next((one for one in failures if name.split(".")[0] in one.names), failures[0])
+                failure = _first_cause(name.split(".")[0], failures)
                 raise failure.error from failure.cause
             raise TargetError(
                 f"{place} has no {name!r}; it has {_offers(module)}", hint="correct the name after the colon"
@@ -405,6 +405,14 @@ class _Failure:
     @property
     def error(self) -> TritonKernelError:
         return self.cause if isinstance(self.cause, TritonKernelError) else _import_error(self.file, self.cause)
+
+
+def _first_cause(name: str, failures: list[_Failure]) -> _Failure:
+    """The failure that left a name out; where that lacked a name itself, the one that had left out this one."""
+    failure = next((one for one in failures if name in one.names), failures[0])
+    lacked = str(failure.cause.name) if isinstance(failure.cause, NameError) else ""
+    before = failures[: failures.index(failure)]
+    return _first_cause(lacked, before) if any(lacked in one.names for one in before) else failure
 
 
 def _tell(failures: list[_Failure]) -> None:
