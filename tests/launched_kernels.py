@@ -82,7 +82,9 @@ assert torch.allclose(torch.ones(1), torch.zeros(1)), "a check that fails"
 
 
 def on_gpu(x):
-    assert x.is_cuda and x.device == DEVICE and torch.cuda.get_device_capability() >= (8, 0)
+    assert x.is_cuda
+    assert x.device == DEVICE
+    assert torch.cuda.get_device_capability() >= (8, 0)
     with torch.cuda.device(x.device.index):
         return torch.empty_like(x)
 

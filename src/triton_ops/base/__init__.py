@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from triton_ops.base.plain import Plain as Plain
     from triton_ops.base.plain import Sealed as Sealed
     from triton_ops.base.plain import canonical_json as canonical_json
-    from triton_ops.base.plain import counted as counted
-    from triton_ops.base.plain import escaped as escaped
     from triton_ops.base.plain import fingerprint as fingerprint
-    from triton_ops.base.plain import gain_text as gain_text
     from triton_ops.base.plain import is_positive as is_positive
-    from triton_ops.base.plain import storable as storable
+    from triton_ops.base.texts import counted as counted
+    from triton_ops.base.texts import escaped as escaped
+    from triton_ops.base.texts import gain_text as gain_text
+    from triton_ops.base.texts import storable as storable
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

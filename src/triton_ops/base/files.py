@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.base.folders import Folder, kind_of, open_regular, sync, sync_folder, written_by_others
-from triton_ops.base.plain import Sealed, storable
+from triton_ops.base.plain import Sealed
+from triton_ops.base.texts import storable
 from triton_ops.exceptions import CacheError
 
 _log = logging.getLogger("triton_ops")

@@ -25,17 +25,16 @@ from triton_ops.request import TuneOptions, TuneProblem, TypedProblem
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal import (
     Arg,
-    CacheDir,
     Device,
     Dtype,
     Facts,
-    NoWait,
     Shape,
     folder_of,
     only_data_on_stdout,
     option,
     stderr,
     tell,
+    with_options,
 )
 from triton_ops.values import Key, Measurement, Problem, dtype_name
 
@@ -56,8 +55,7 @@ class BenchRequest:
     problem: TypedProblem
     device: str | None
     cold: bool
-    seed: int
-    cache_dir: str | None
+    options: TuneOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,11 +117,11 @@ def bench_contestants(
 
     The winner of an operation is what a call would run with; that of a function is that of its record.
     """
-    target, (config_a, config_b) = TypedTarget(texts[0], request.cache_dir, request.problem).load(), configs
+    target, (config_a, config_b) = TypedTarget(texts[0], request.options.cache_dir, request.problem).load(), configs
     if texts[1] is None:
         bound = _bound(texts[0], target, [*{**(config_a or {}), **(config_b or {})}], request)
         return bound.contestant("a", config_a, (_WINNER,)), bound.contestant("b", config_b, (_DEFAULT,))
-    other = TypedTarget(texts[1], request.cache_dir, request.problem).load()
+    other = TypedTarget(texts[1], request.options.cache_dir, request.problem).load()
     first = _bound(texts[0], target, [*(config_a or {})], request, beside=other)
     second = _bound(texts[1], other, [*(config_b or {})], request, beside=target)
     same_making = target is other or not any(isinstance(each, Operation) for each in (target, other))
@@ -148,13 +146,13 @@ def _of_operation(text: str, operation: Operation, request: BenchRequest) -> _Bo
     problem = operation.problem(shape, dtype)
     device = TuneProblem.device_for(request.device, operation.device, operation.name)
     space = operation.space_for(problem)
-    question: dict[str, Any] = {"device": request.device, "cold": request.cold, "cache_dir": request.cache_dir}
+    question: dict[str, Any] = {"device": request.device, "cold": request.cold, "cache_dir": request.options.cache_dir}
     noted = operation.why(device) if isinstance(operation, AtNotedCall) else None
     answer = (noted or would_run(operation, shape=shape, dtype=dtype, **question)).found
     configs: dict[str, _WithOrigin] = {_DEFAULT: (space.default_config, Decision.origin_of("default"))}
     if answer.rung != "default":
         configs[_WINNER] = (answer.config, Decision.origin_of(answer.rung))
-    maker = partial(operation.materialise, problem, device, request.seed)
+    maker = partial(operation.materialise, problem, device, request.options.seed)
     return _BoundTarget(text, operation.kernel, problem, device, arguments=maker, space=space, configs=configs)
 
 
@@ -163,7 +161,7 @@ def _of_function(text: str, function: Callable[..., Any], tunables: list[str], r
     kernel = FunctionKernel(function)
     device = TuneProblem.device_for(request.device, "any", kernel.name)
     record: Record | None = None
-    for candidate in () if tunables else matching(kernel.name, request.cache_dir):
+    for candidate in () if tunables else matching(kernel.name, request.options.cache_dir):
         if candidate.key.kernel != kernel.name:
             continue
         with contextlib.suppress(TritonKernelError):  # a record of the same name with other parameters
@@ -173,7 +171,7 @@ def _of_function(text: str, function: Callable[..., Any], tunables: list[str], r
     problem = operation.problem()
     if tunables:
         record = _record(kernel, problem, device, request)
-    maker = partial(operation.materialise, problem, device, request.seed)
+    maker = partial(operation.materialise, problem, device, request.options.seed)
     configs: dict[str, _WithOrigin] = {} if record is None else {_WINNER: (record.winner, Decision.origin_of("record"))}
     if record is not None and record.default is not None:
         configs[_DEFAULT] = (record.default, Decision.origin_of("default"))
@@ -228,9 +226,14 @@ def _argument_names(kernel: FunctionKernel, tunables: list[str], problem: Proble
 def _record(kernel: Kernel, problem: Problem, device: str, request: BenchRequest) -> Record | None:
     """The winner stored for this problem of this kernel on this device; None if there is none."""
     key = Key.of(problem, kernel.identity, probe(device), cold=request.cold)
-    return None if key.unknown else DirectoryStore(folder_of(request.cache_dir), RECORDS, read_only=True).get(key.id)
+    return (
+        None
+        if key.unknown
+        else DirectoryStore(folder_of(request.options.cache_dir), RECORDS, read_only=True).get(key.id)
+    )
 
 
+@with_options(TuneOptions, "seed", "wait", "cache_dir")
 def bench_command(
     target: Annotated[
         str, typer.Argument(metavar="A", help="TARGET: a shipped kernel, module:object, or file.py:object.")
@@ -253,9 +256,8 @@ def bench_command(
     seconds: Annotated[float, option("--seconds", "No round is started after this time.", "S")] = 10.0,
     warm: Annotated[bool, option("--warm", "On a GPU, leave L2 as the launch before left it.")] = False,
     device: Device = None,
-    seed: Annotated[int, option("--seed", "Of the orders and the inputs.", "N")] = 0,
-    no_wait: NoWait = False,
-    cache_dir: CacheDir = None,
+    *,
+    options: TuneOptions,
 ) -> Facts:
     """Find out whether A is faster than B, by running both in turn on one problem.
 
@@ -263,22 +265,21 @@ def bench_command(
     config with which a call would run, as `why` tells. `bench kernels` compares every shipped kernel with the vendor's
     library, eager PyTorch and torch.compile at its named problems.
     """
-    TuneOptions(seed=seed)  # refused before any work
     if target == _ALL_KERNELS:
         one = {"B": other, "--shape": shape, "--dtype": dtype, "--arg": arg, "--config": config, "--config-b": config_b}
-        run = KernelRun(seconds=seconds, device=device or "cuda", cold=not warm, cache_dir=cache_dir)
+        run = KernelRun(seconds=seconds, device=device or "cuda", cold=not warm, cache_dir=options.cache_dir)
         with only_data_on_stdout():
             return _bench_kernels(run, {name: bool(v) for name, v in one.items()})
     policy = duel_policy(None, seconds)  # bad options are refused before the target's code runs
     configs = TypedProblem.config(config, "--config"), TypedProblem.config(config_b, "--config-b")
     request = BenchRequest(
-        problem=TypedProblem.of(shape, dtype, arg=arg), device=device, cold=not warm, seed=seed, cache_dir=cache_dir
+        problem=TypedProblem.of(shape, dtype, arg=arg), device=device, cold=not warm, options=options
     )
     if dtype is not None:
         dtype_name(dtype)
     if request.device is not None:
         probe(request.device)
-    folder_of(request.cache_dir)
+    folder_of(options.cache_dir)
     with only_data_on_stdout():
         a, b = bench_contestants((target, other), configs, request)
         if a.kernel == b.kernel and a.config == b.config:
@@ -286,7 +287,7 @@ def bench_command(
             tell(f"a and b are the same: {a.target} with {text}")
         with rounds_bar((a.name, b.name), seconds, stderr()) as follow:
             comparison = compare_contestants(
-                a, b, policy, cold=request.cold, seed=seed, wait=not no_wait, follow=follow
+                a, b, policy, cold=request.cold, seed=options.seed, wait=options.wait, follow=follow
             )
     facts = Facts("bench", _as_json(a, b, comparison))
     facts.text(f"{a.problem} on {probe(a.device_name).name}")

@@ -223,17 +223,10 @@ def duel_policy(rounds: Any, seconds: Any) -> DuelPolicy:
 
 
 def compare_contestants(
-    a: Contestant,
-    b: Contestant,
-    policy: DuelPolicy,
-    *,
-    cold: bool = True,
-    seed: int = 0,
-    wait: bool = True,
-    choose: Callable[..., Timer] | None = None,
-    clock: Callable[[], float] = time.monotonic,
+    a: Contestant, b: Contestant, policy: DuelPolicy, *, cold: bool = True, seed: int = 0, wait: bool = True,
+    choose: Callable[..., Timer] | None = None, clock: Callable[[], float] = time.monotonic,
     follow: Follow = lambda _rounds, _elapsed_s: None,
-) -> Comparison:
+) -> Comparison:  # fmt: skip
     """Compare two contestants that take the same arguments; it raises as `compare`."""
     with measuring(a.device_name, wait) as notes:
         rng = random.Random(seed)
@@ -253,18 +246,11 @@ def compare_contestants(
             raise blame(failed[0] if failed else f"{a.name} or {b.name}", error) from error
         summary, mode = guard.summary(), prepared.timer.mode
         return Comparison(
-            verdict=outcome.verdict,
-            percent=_percent(outcome.gain.centre),
-            interval=(_percent(outcome.gain.low), _percent(outcome.gain.high)),
-            needed=_percent(outcome.needed),
-            noise=_percent(outcome.noise),
-            confidence=_confidence(outcome.itself, (first, second), summary),
-            names=(a.name, b.name),
-            a=first.measurement(mode),
-            b=second.measurement(mode),
-            guard=summary,
-            notes=notes(),
-        )
+            verdict=outcome.verdict, percent=_percent(outcome.gain.centre),
+            interval=(_percent(outcome.gain.low), _percent(outcome.gain.high)), needed=_percent(outcome.needed),
+            noise=_percent(outcome.noise), confidence=_confidence(outcome.itself, (first, second), summary),
+            names=(a.name, b.name), a=first.measurement(mode), b=second.measurement(mode), guard=summary, notes=notes(),
+        )  # fmt: skip
 
 
 def _longest_ms(contestants: Sequence[Contestant], prepared: PreparedContestants) -> float:

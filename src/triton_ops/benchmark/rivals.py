@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from triton_ops.backend import Arguments, CandidateError, Operation, Protection
@@ -318,7 +319,7 @@ class KernelRun:
     limit_s: float | None = None  # no further comparison or tune starts after so many seconds; None for no limit
     device: str = "cuda"
     cold: bool = True  # whether L2 holds nothing of the arguments when a call starts
-    cache_dir: str | None = None
+    cache_dir: str | Path | None = None
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.kernels if name not in names()]:

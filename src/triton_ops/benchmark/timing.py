@@ -411,17 +411,11 @@ def time_ms(
         notes = (*notes_so_far(), *before)
     ordered = sorted(samples)
     return Times(
-        quantiles=tuple(quantiles),
-        quantiles_ms=tuple(quantile(ordered, share) for share in quantiles),
-        samples_ms=tuple(samples),
-        launches=len(samples) * sampler.launches,
-        warmup_launches=len(warm) * sampler.launches,
-        launches_per_sample=sampler.launches,
-        mode=timer.mode,
-        confidence=summary.confidence_reason if summary.confidence == "low" else "ok",
-        guard=summary,
-        notes=notes,
-    )
+        quantiles=tuple(quantiles), quantiles_ms=tuple(quantile(ordered, share) for share in quantiles),
+        samples_ms=tuple(samples), launches=len(samples) * sampler.launches,
+        warmup_launches=len(warm) * sampler.launches, launches_per_sample=sampler.launches, mode=timer.mode,
+        confidence=summary.confidence_reason if summary.confidence == "low" else "ok", guard=summary, notes=notes,
+    )  # fmt: skip
 
 
 def counted_times(

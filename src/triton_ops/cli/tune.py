@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -25,12 +27,10 @@ from triton_ops.ship import load_kernels, tune_from_misses
 from triton_ops.space import Config
 from triton_ops.terminal import (
     Arg,
-    CacheDir,
     Device,
     Dtype,
     ExitCode,
     Facts,
-    NoWait,
     Shape,
     Space,
     folder_of,
@@ -38,6 +38,7 @@ from triton_ops.terminal import (
     option,
     stderr,
     tell,
+    with_options,
 )
 from triton_ops.tuner import Listener, ProgressBar, RequestedTune
 from triton_ops.values import Tolerance, Trial, TuningResult, dtype_name
@@ -58,6 +59,7 @@ _HEADER = ("", "median ms", "spread", "vs default", "config")
 _NUMBERS = ("median ms", "spread", "vs default")
 
 
+@with_options(TuneOptions)
 def tune_command(
     targets: Annotated[
         list[str] | None,
@@ -69,34 +71,19 @@ def tune_command(
     dtype: Dtype = None,
     arg: Arg = None,
     space: Space = None,
-    effort: Annotated[
-        str | None, option("--effort", "quick, full or exhaustive; default TRITON_OPS_EFFORT or quick.", "WORD")
-    ] = None,
-    search: Annotated[str | None, option("--search", "auto, random, exhaustive, …; default by effort.", "WORD")] = None,
-    trials: Annotated[int | None, option("--trials", "Most trials; default by effort.", "N")] = None,
-    budget_s: Annotated[
-        float | None, option("--budget-s", "Most seconds of the whole; default by effort, for a list none.", "S")
-    ] = None,
+    *,
+    options: TuneOptions,
     each_s: Annotated[
         float | None, option("--each-s", "For a list, most seconds of each problem; default by effort.", "S")
     ] = None,
     device: Device = None,
     warm: Annotated[bool, option("--warm", "Time GPU kernels with their data in L2; default cold.")] = False,
-    seed: Annotated[int, option("--seed", "Of the search's order and the inputs.", "N")] = 0,
-    isolate: Annotated[
-        bool | None, option("--isolate/--inline", "Try configs in a process of their own; default for Triton on a GPU.")
-    ] = None,
     tolerance: Annotated[
         float | None, option("--tolerance", "Largest relative error of an element; default the rule.", "X")
     ] = None,
     check: Annotated[
         str | None, option("--check", "Own comparison, check(result, expected), as a TARGET.", "PLACE:NAME")
     ] = None,
-    force: Annotated[bool, option("--force", "Search again even if the winner is known.")] = False,
-    no_transfer: Annotated[
-        bool, option("--no-transfer", "Do not learn from records of other problems and devices.")
-    ] = False,
-    no_wait: NoWait = False,
     problems: Annotated[str | None, option("--problems", "Tune the problems in FILE, one in a line.", "FILE")] = None,
     every: Annotated[
         bool, option("--all", "Tune the named problems of each TARGET, or of all shipped kernels.")
@@ -116,15 +103,11 @@ def tune_command(
         bool, option("--watch", "Serve the growing report to this machine's browsers while the tune runs.")
     ] = False,
     watch_port: Annotated[int | None, option("--watch-port", "With --watch; default a free port.", "N")] = None,
-    cache_dir: CacheDir = None,
 ) -> Facts:
     """Find the fastest configuration of TARGET for one problem, or recall it."""
-    options = (("--problems", problems), ("--all", every), ("--from-misses", from_misses))
-    lists = [name for name, value in options if value]
-    shared = TuneOptions(
-        effort=effort, search=search, trials=trials, budget_s=each_s if lists else budget_s, seed=seed,
-        cache_dir=cache_dir, force=force, isolate=isolate, transfer=not no_transfer, wait=not no_wait,
-    )  # fmt: skip
+    every_list = (("--problems", problems), ("--all", every), ("--from-misses", from_misses))
+    lists = [name for name, value in every_list if value]
+    shared = replace(options, budget_s=each_s) if lists else options
     Effort.of(shared)  # refused before the code of the target runs
     _check_watch(watch, watch_port, lists)
     typed: dict[str, Any] = {
@@ -136,7 +119,7 @@ def tune_command(
     if lists:
         _check_list(lists, typed)
         run = ListedTune.checked(
-            shared, engine=engine, gpus=gpus, budget_s=budget_s, device=device, warm=warm, tolerance=tolerance
+            shared, engine=engine, gpus=gpus, budget_s=options.budget_s, device=device, warm=warm, tolerance=tolerance
         )
         if from_misses:
             return tune_from_misses(run, targets or (), most, kernels or ())
@@ -144,8 +127,8 @@ def tune_command(
             among = None if problems is None else load_kernels(kernels or ())
         return run.tune(problems, targets or shipped.names(), lambda text: TypedTarget(text).load(among))
     target = _one_target(targets, typed)
-    asked = TypedTarget(target, cache_dir, TypedProblem.of(shape, dtype, space, arg))
-    _check(dtype, device, cache_dir)
+    asked = TypedTarget(target, options.cache_dir, TypedProblem.of(shape, dtype, space, arg))
+    _check(dtype, device, options.cache_dir)
     Tolerance.of(tolerance)
     try:
         with only_data_on_stdout(), _listener(watch, watch_port) as listener:
@@ -243,7 +226,7 @@ def _one_target(targets: list[str] | None, typed: Mapping[str, Any]) -> str:
     return targets[0]
 
 
-def _check(dtype: str | None, device: str | None, cache_dir: str | None) -> None:
+def _check(dtype: str | None, device: str | None, cache_dir: str | Path | None) -> None:
     if dtype is not None:
         dtype_name(dtype)
     if device is not None:
@@ -309,7 +292,7 @@ def _gain_of(trial: Trial, result: TuningResult) -> float | None:
     """The default's time over a trial's; of the winner that is the gain of the result."""
     if _won(trial, result) and result.gain is not None:
         return result.gain
-    over = trial.over(result.default) if result.default is not None and result.default.ok else None
+    over = trial.over(result.default)
     return 1 / over if over else None
 
 
@@ -362,17 +345,12 @@ def _trials_json(trials: Iterable[Trial]) -> list[dict[str, Any]]:
     """Trials as plain JSON values."""
     return [
         {
-            "config": dict(trial.config),
-            "status": trial.status.value,
-            "error": trial.error,
-            "trace": trial.trace,
+            "config": dict(trial.config), "status": trial.status.value, "error": trial.error, "trace": trial.trace,
             "median_ms": trial.median_ms if trial.ok else None,
-            "spread": trial.best_measurement.spread if trial.ok else None,
-            "final": trial.final is not None,
+            "spread": trial.best_measurement.spread if trial.ok else None, "final": trial.final is not None,
             "compile_s": trial.compile_s,
             "resources": None if trial.resources is None else msgspec.to_builtins(trial.resources),
-            "same_code_as": None if trial.same_code_as is None else dict(trial.same_code_as),
-            "excess": trial.excess,
+            "same_code_as": None if trial.same_code_as is None else dict(trial.same_code_as), "excess": trial.excess,
         }
         for trial in trials
-    ]
+    ]  # fmt: skip

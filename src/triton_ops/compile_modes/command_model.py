@@ -18,8 +18,8 @@ from triton_ops.compile_modes.comparing_modes import tune_compile
 from triton_ops.compile_modes.compile_mode import MODES
 from triton_ops.compile_modes.mode_report import CompileReport, ModeResult
 from triton_ops.exceptions import SettingsError, SpaceError, TargetError
-from triton_ops.request import TypedProblem, named_object
-from triton_ops.terminal import CacheDir, Facts, NoWait, folder_of, only_data_on_stdout, option, tell
+from triton_ops.request import TuneOptions, TypedProblem, named_object
+from triton_ops.terminal import Facts, folder_of, only_data_on_stdout, option, tell, with_options
 
 _FOR = "making a model"
 _Module: Any = base_class("torch.nn", "Module", _FOR)
@@ -165,6 +165,9 @@ _OPTIONS_HINT = (
 )
 
 
+@with_options(
+    TuneOptions, "budget_s", "seed", "wait", "cache_dir", budget_s="No further mode is begun after this time."
+)
 def compile_modes_command(
     target: Annotated[
         str, typer.Argument(metavar="MODULE:FACTORY", help="Returns (model, inputs); or a shipped model.")
@@ -173,7 +176,7 @@ def compile_modes_command(
         list[str] | None,
         option("--mode", "A mode of torch.compile or an option set; repeat it.", "NAME"),
     ] = None,
-    options: Annotated[
+    option_sets: Annotated[
         list[str] | None,
         option("--options", "One more way: these options of Inductor, or JSON; repeat it.", "NAME=V,NAME=V"),
     ] = None,
@@ -182,7 +185,6 @@ def compile_modes_command(
     warm: Annotated[bool, option("--warm", "Let compilers find what earlier ones made.")] = False,
     warmup: Annotated[int, option("--warmup", "Least calls before times count.", "N")] = 3,
     seconds: Annotated[float, option("--seconds", "Seconds of the last comparison.", "S")] = 20.0,
-    budget_s: Annotated[float | None, option("--budget-s", "No further mode is begun after this time.", "S")] = None,
     compile_s: Annotated[float | None, option("--compile-s", "Limit of one compilation.", "S")] = None,
     fresh: Annotated[bool, option("--fresh", "Do not go on with an interrupted comparison.")] = False,
     collect: Annotated[Path | None, option("--collect", "Keep each mode's log and traces here.", "DIR")] = None,
@@ -191,18 +193,17 @@ def compile_modes_command(
         option("--log", "Switch on a further log of torch, such as autotuning; repeat it.", "NAME"),
     ] = None,
     details: Annotated[bool, option("--details", "With --json, add all that was found.")] = False,
-    seed: Annotated[int, option("--seed", "Of the model and the orders.", "N")] = 0,
-    no_wait: NoWait = False,
-    cache_dir: CacheDir = None,
+    *,
+    options: TuneOptions,
 ) -> Facts:
     """Compile a model in every way, each in a process of its own, and say which is the fastest, and by how much."""
-    modes: list[Any] = ["eager", *(mode or MODES), *(options_of(each) for each in options or [])]
-    folder = folder_of(cache_dir)
+    modes: list[Any] = ["eager", *(mode or MODES), *(options_of(each) for each in option_sets or [])]
+    folder = folder_of(options.cache_dir)
     with only_data_on_stdout():
         report = tune_compile(
             factory_of(target), modes=modes, training=training, why=why, warm=warm, warmup=warmup, seconds=seconds,
-            budget_s=budget_s, compile_s=compile_s, resume=not fresh, collect=collect, logs=log or [],
-            cache_dir=folder, seed=seed, wait=not no_wait, follow=tell,
+            budget_s=options.budget_s, compile_s=compile_s, resume=not fresh, collect=collect, logs=log or [],
+            cache_dir=folder, seed=options.seed, wait=options.wait, follow=tell,
         )  # fmt: skip
     return report_facts(report, lambda: report.as_json(details))
 

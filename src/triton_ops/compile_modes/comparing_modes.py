@@ -50,8 +50,8 @@ from triton_ops.compile_modes.mode_report import (
 from triton_ops.compile_modes.model_workload import Loss, check_factory, checked_loss, workload_by, workload_of
 from triton_ops.device import CpuLoad, Turns, probe
 from triton_ops.exceptions import CacheError, SettingsError, TuningFailedError
+from triton_ops.records import cache_folder
 from triton_ops.request import Effort, Patience, TuneOptions
-from triton_ops.settings import expanded
 from triton_ops.values import Status, Tolerance
 
 _log = logging.getLogger("triton_ops")
@@ -82,33 +82,19 @@ class ModesRequest:
     warm: bool = False
     why: bool = False
     seconds: float = 20.0
-    budget_s: float | None = None
     resume: bool = True
     collect: Path | None = None
     logs: tuple[str, ...] = ()
-    cache_dir: Path | None = None
-    wait: bool = True
+    options: TuneOptions = field(default_factory=TuneOptions)
     device: str = ""
     notes: tuple[str, ...] = ()
 
 
 def request_of(
-    model: Any,
-    inputs: Any,
-    *,
-    modes: Sequence[Any] | None,
-    training: bool,
-    loss: Loss | None,
-    tolerance: Tolerance | float | None,
-    warmup: int,
-    seconds: float,
-    budget_s: float | None,
-    compile_s: float | None,
-    seed: int,
-    logs: Sequence[str],
-    collect: str | Path | None = None,
-    **rest: Any,
-) -> ModesRequest:
+    model: Any, inputs: Any, *, modes: Sequence[Any] | None, training: bool, loss: Loss | None,
+    tolerance: Tolerance | float | None, warmup: int, seconds: float, compile_s: float | None, options: TuneOptions,
+    logs: Sequence[str], collect: str | Path | None = None, **rest: Any,
+) -> ModesRequest:  # fmt: skip
     """The request that a caller makes; what does not fit is refused before any work, as `tune_compile` says."""
     ways = _modes(modes)
     if off := switched_off(dict(settings.environment())):
@@ -117,11 +103,11 @@ def request_of(
         raise SettingsError(f"logs is {logs!r}; a list of names is needed", hint='logs=["inductor"]')
     checked_loss(loss)
     checked_logs(logs)
-    _check_numbers(warmup=warmup, seconds=seconds, budget_s=budget_s, compile_s=compile_s)
+    _check_numbers(warmup=warmup, seconds=seconds, budget_s=options.budget_s, compile_s=compile_s)
     _check_warmup(int(warmup), ways)
     torch: Any = require("torch", "compiling a model")
     manner = CallManner(
-        training=bool(training), tolerance=Tolerance.of(tolerance), seed=TuneOptions(seed=seed).seed,
+        training=bool(training), tolerance=Tolerance.of(tolerance), seed=options.seed,
         warmup=int(warmup), threads=torch.get_num_threads(), matmul_precision=torch.get_float32_matmul_precision(),
     )  # fmt: skip
     device = ""
@@ -136,7 +122,7 @@ def request_of(
     limits = LIMITS if compile_s is None else _limited(float(compile_s))
     return ModesRequest(
         packed=packed.content, modes=ways, manner=manner, limits=limits, seconds=float(seconds),
-        budget_s=None if budget_s is None else float(budget_s), device=device, logs=tuple(logs), collect=folder,
+        options=options, device=device, logs=tuple(logs), collect=folder,
         notes=tuple(f"drawn anew in each process: {each}" for each in packed.drawn), **rest,
     )  # fmt: skip
 
@@ -202,7 +188,7 @@ class Comparing:
         self._collection = Collection(request.collect)
         self._notes = list(request.notes)
         self._device = probe("cpu")
-        self._turns = Turns(request.device or "cpu", request.wait)
+        self._turns = Turns(request.device or "cpu", request.options.wait)
         self._resources = ExitStack()
 
     def __enter__(self) -> Comparing:
@@ -230,16 +216,11 @@ class Comparing:
         winner, confirmation = self._confirmed(self._raced(eager), eager)
         rows = tuple(self._rows.values())
         return CompileReport(
-            problem=eager.loaded.label,
-            device=self._device.name,
-            modes=rows,
-            recommended=winner.name,
-            chosen=winner,
-            culprit=culprit_of(rows),
-            confirmed=confirmation,
+            problem=eager.loaded.label, device=self._device.name, modes=rows, recommended=winner.name, chosen=winner,
+            culprit=culprit_of(rows), confirmed=confirmation,
             notes=(*self._notes, *verdicts(rows), *self._turns.notes, *load.notes(self._device)),
             folder=str(self._request.collect or ""),
-        )
+        )  # fmt: skip
 
     def _open_eager(self) -> ModeProcess:
         """Load the model as it is; what it says of the workload decides device and folder."""
@@ -254,9 +235,9 @@ class Comparing:
         loaded = process.loaded
         self._device = probe(loaded.device_name)
         self._rounds = ModeRounds(loaded.device_name, self._rounds.rng)
-        self._turns = Turns(loaded.device_name, self._request.wait)
+        self._turns = Turns(loaded.device_name, self._request.options.wait)
         key = self._key = key_of(loaded.facts, self._device, self._request.manner, self._request.warm)
-        root = self._request.cache_dir or settings.cache_dir()
+        root = Path(cache_folder(self._request.options.cache_dir))
         self._folder = self._resources.enter_context(run_folder(root, key, resume=self._request.resume))
         with self._turn():
             self._rounds.screen(process, process)
@@ -279,7 +260,7 @@ class Comparing:
             self._keep(_without_eager(mode, eager))
             return
         if self._left_s() <= 0:
-            budget = f"the budget of {self._request.budget_s:g} s was used up before it was begun"
+            budget = f"the budget of {self._request.options.budget_s:g} s was used up before it was begun"
             self._keep(failed_row(mode, Status.DEFERRED, budget))
             return
         with self._turn():
@@ -411,7 +392,7 @@ class Comparing:
         return process
 
     def _left_s(self) -> float:
-        budget_s = self._request.budget_s
+        budget_s = self._request.options.budget_s
         return float("inf") if budget_s is None else budget_s - (self._clock() - self._start)
 
     @contextmanager
@@ -505,9 +486,8 @@ def tune_compile(
     """
     request = request_of(
         model, inputs, modes=modes, training=training, loss=loss, tolerance=tolerance, warmup=warmup, seconds=seconds,
-        budget_s=budget_s, compile_s=compile_s, seed=seed, logs=logs, why=bool(why), warm=bool(warm),
-        resume=bool(resume), collect=collect,
-        cache_dir=None if cache_dir is None else expanded(cache_dir), wait=bool(wait),
+        compile_s=compile_s, logs=logs, why=bool(why), warm=bool(warm), resume=bool(resume), collect=collect,
+        options=TuneOptions(budget_s=budget_s, seed=seed, cache_dir=cache_folder(cache_dir), wait=bool(wait)),
     )  # fmt: skip
     with Comparing(request, follow) as comparing:
         return comparing.run()

@@ -22,9 +22,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from triton_ops.base import counted
+from triton_ops.base import NamedFile, counted
 from triton_ops.exceptions import SettingsError, TargetError
 
 _log = logging.getLogger("triton_ops")
@@ -47,6 +48,24 @@ _CHANGING = re.compile(  # what stands before a line, and is another before the 
     r"|\S+\.(?:py|cpp|cc|cu):\d+\]?|\[\d+/\d+\w*\]|\[?__\w+\b"
 )
 _NAME = re.compile(r"[\w.@=/<>#-]*\w[\w.@=/<>#-]*")
+
+
+_MOST_STRANGE = 0.1  # of the characters of a text: a log may hold some bytes of another encoding
+
+
+def text_of(file: Path) -> str:
+    """The text of a file that a command names; a `TargetError` if it cannot be read, or is no text."""
+    try:
+        content = NamedFile(file).read()
+    except OSError as error:
+        raise TargetError(f"{file} cannot be read: {error.strerror or error}", hint="name a file") from error
+    text = content.decode("utf-8", "replace")
+    if "\0" in text or text.count("\N{REPLACEMENT CHARACTER}") > _MOST_STRANGE * len(text):
+        raise TargetError(
+            f"{file} is no text: its {len(content)} bytes are binary data, or of another encoding than UTF-8",
+            hint="name a file with what a program that compiles wrote",
+        )
+    return text
 
 
 class LogLine(NamedTuple):
@@ -77,25 +96,24 @@ def clean_lines(texts: Iterable[str]) -> Iterator[str]:
             yield from (f"{before} {inner}" for inner in clean_lines([document[name]]))
 
 
-def read_lines(texts: Iterable[str], pattern: re.Pattern[str], first: str, later: Sequence[str]) -> list[LogLine]:
-    """The lines of a log, each with its match of a pattern, wherever in it that begins.
+def read_lines(
+    texts: Iterable[str], pattern: re.Pattern[str], words: Sequence[str], first: str, later: Sequence[str] = ()
+) -> list[LogLine]:
+    """The lines of a log, each with its match of a pattern, wherever in it that begins, where it has one of the words.
 
     A prefix that only one line has, such as the rest of a progress bar, names no writer. A log in which lines of the
     kind `first` stand below those of the kinds `later` has the newest line first, and is turned round.
     """
-    lines = [LogLine("", text, pattern.search(text)) for text in clean_lines(texts)]
-    lines = [line._replace(writer=_writer(line)) for line in lines]
+    lines = []
+    for text in clean_lines(texts):
+        match = pattern.search(text) if any(word in text for word in words) else None
+        before = text[: match.start()] if match else ""
+        lines.append(LogLine(" ".join(_NAME.findall(_CHANGING.sub(" ", before))) if before else "", text, match))
     number = Counter(line.writer for line in lines if line.match)
     lines = [line if number[line.writer] > 1 else line._replace(writer="") for line in lines]
-    kinds = [line.kind for line in lines if line.match]
-    pairs = Counter(pairwise(kinds))
+    pairs = Counter(pairwise(line.kind for line in lines if line.match))
     newest_first = any(pairs[kind, first] for kind in later) and not any(pairs[first, kind] for kind in later)
     return lines[::-1] if newest_first else lines
-
-
-def _writer(line: LogLine) -> str:
-    before = line.text[: line.match.start()] if line.match else ""
-    return " ".join(_NAME.findall(_CHANGING.sub(" ", before)))
 
 
 _MS_PER_UNIT = {"ms": 1.0, "s": 1.0, "us": 1e-3, "µs": 1e-3, "ns": 1e-6}  # `s` is a slip of torch 2.0
@@ -106,7 +124,7 @@ _PATTERNS = {
     "strides": r"\bstrides: \[",
     "dtypes": r"\bdtypes: (?P<names>torch\..*)$",
     "choice": (
-        r"(?<![\w.])(?P<name>[A-Za-z_][\w:.]*(?:\(\S*\))?) (?P<time>[\d.]+|inf|nan) ?(?P<unit>ms|[uµn]?s) "
+        r"(?<![\w.])(?P<name>[A-Za-z_][\w:.]*(?:\([^()]*\))?) (?P<time>[\d.]+|inf|nan) ?(?P<unit>ms|[uµn]?s) "
         r"(?P<share>(?:[\d.]+|inf|nan)%|<[A-Z ]+>)(?:\s(?P<what>.*))?$"
     ),
     "end": (
@@ -118,13 +136,20 @@ _PATTERNS = {
     "rerecorded": r"Re-recording function=.*?reason=(?P<rerecorded_text>.*)$",
     "skipped": r"\bskipping cudagraphs? due to (?P<skipped_text>.*)$",
     "recompiled": r"Recompiling function (?P<recompiled_text>.+)$",
-    "limits": r"(?:(?:torch\._dynamo|torchdynamo) hit (?:config\.)?|FailOnRecompileLimitHit: )(?P<limits_text>.+)$",
+    "limits": (
+        r"(?:(?:torch\._dynamo|torchdynamo) hit (?:config\.)?|(?:FailOnRecompileLimitHit|LimitExceeded): )"
+        r"(?P<limits_text>.+)$"
+    ),
     "guard": (
         r"(?:triggered by the following guard failure(?:\(s\))?:|__recompiles\w*(?:\]|: \[\w+\]) {4,}- "
         r"|^ {4,}- (?=\d+/\d+: ))(?P<guard_text>.*)$"
     ),
     "limit": r"(?P<limit_text>\b(?:function: '|last reason: |reasons: ).*)$",
 }
+_WORDS = (  # each line of these kinds has one
+    "AUTOTUNE", "Choices Stats", '{"num_choices"', "strides: [", "dtypes: ", "%", "ERROR>", "perf_hints", "cudagraph",
+    "ecording function", "ecompil", "guard failure", "- ", " hit ", "LimitHit: ", "Exceeded: ", "function: ", "reason",
+)  # fmt: skip
 _KINDS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _PATTERNS.items()))
 _ABOUT = {"guard": "recompiled", "limit": "limits"}  # the event below which such lines stand
 _OF_TABLES = ("stats", "strides", "dtypes", "choice", *_ABOUT)  # lines that show whose they are by those around them
@@ -291,7 +316,7 @@ class CompilerLog:
     def read(cls, lines: Iterable[str]) -> CompilerLog:
         """Read the lines of a log; lines of other programs between them do no harm."""
         reader = _LogReader()
-        for line in read_lines(lines, _KINDS, "head", ("strides", "dtypes", "choice")):
+        for line in read_lines(lines, _KINDS, _WORDS, "head", ("strides", "dtypes", "choice")):
             reader.read(line)
         return cls(
             tables=tuple(table.closed() for table in reader.tables),
@@ -427,6 +452,7 @@ _PRINTED = re.compile(
     r"|(?P<key>with key as (?P<key_text>.*),\s*$)|(?P<seconds>finished after (?P<seconds_text>[\d.]+)s,\s*$)"
     rf"|(?P<best>best config selected: (?P<best_text>{_OWN});)"
 )
+_PRINTED_WORDS = ("utotuning kernel", "for function", "with key as", "finished after", "config selected")
 _LIKE_PRINTED = re.compile(r"Autotuning kernel|utotun\w+ for function|best config selected|with key as \(")
 _LONGEST = 80  # characters of a line that was not read, as an example
 
@@ -453,7 +479,7 @@ def parse_printed(text: str) -> list[PrintedTune]:
             f"text is {text!r}; it must be what was printed, as a str", hint="read the file: path.read_text()"
         )
     reader = _PrintedReader()
-    for line in read_lines([text], _PRINTED, "kernel", ("key", "seconds", "best")):
+    for line in read_lines([text], _PRINTED, _PRINTED_WORDS, "kernel", ("key", "seconds", "best")):
         reader.read(line)
     tunes = reader.tunes()
     if reader.unread:

@@ -309,20 +309,12 @@ class ModeStation:
         samples_ms = tuple(map(sum, zip(*self._samples_ms(1), strict=True)))
         log, (graphs, breaks) = self._lines.log(), graphs_and_breaks()
         loaded = Loaded(
-            calls_s=tuple(calls_s),
-            compile_s=compile_seconds(),
-            recordings=log.recordings,
-            recompiles=len(log.recompiled),
-            graphs=graphs,
-            breaks=breaks,
-            kernels=None if None in kernels else sum(each or 0 for each in kernels),
-            peak_bytes=memory.bytes(),
-            max_error=error,
-            label=self._workload.label,
-            device_name=self._device,
-            facts=fingerprint(self._workload.facts),
-            notes=notes,
-        )
+            calls_s=tuple(calls_s), compile_s=compile_seconds(), recordings=log.recordings,
+            recompiles=len(log.recompiled), graphs=graphs, breaks=breaks,
+            kernels=None if None in kernels else sum(each or 0 for each in kernels), peak_bytes=memory.bytes(),
+            max_error=error, label=self._workload.label, device_name=self._device,
+            facts=fingerprint(self._workload.facts), notes=notes,
+        )  # fmt: skip
         return loaded, samples_ms
 
     def _calibrate(self) -> None:

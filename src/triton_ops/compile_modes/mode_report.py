@@ -212,19 +212,14 @@ def row_of(process: ModeProcess, eager: ModeProcess) -> ModeResult:
     figures |= {**first, "one_off_s": 0.0} if same else first
     figures |= {"recordings": log.recordings, "recompiles": len(log.recompiled), "tables": log.tables, **of_log}
     return ModeResult(
-        name=process.mode.name,
-        status=Status.OK,
+        name=process.mode.name, status=Status.OK,
         reason="; ".join([*loaded.notes, *left_to_python(loaded)] if process.mode.backend else loaded.notes),
-        steady_ms=own_ms,
-        mean_ms=statistics.fmean(times.samples_ms),
-        p20_ms=times.p20_ms,
-        p80_ms=times.p80_ms,
+        steady_ms=own_ms, mean_ms=statistics.fmean(times.samples_ms), p20_ms=times.p20_ms, p80_ms=times.p80_ms,
         relative=process.relative,
         break_even_calls=0.0 if same else break_even(first["one_off_s"], own_ms / max(process.relative, 1e-9), own_ms),
         by_call_ms=tuple(statistics.median(each) for each in process.samples_ms if each),
-        options=effective_options(process.mode),
-        **figures,
-    )
+        options=effective_options(process.mode), **figures,
+    )  # fmt: skip
 
 
 def left_to_python(loaded: Loaded) -> list[str]:

@@ -320,15 +320,9 @@ class Roofline:
 
     @classmethod
     def of(
-        cls,
-        spec: DeviceSpec,
-        *,
-        flops: float,
-        bytes_: float,
-        dtype: str,
-        products: bool,
+        cls, spec: DeviceSpec, *, flops: float, bytes_: float, dtype: str, products: bool,
         calibration: Calibration | None = None,
-    ) -> Roofline:
+    ) -> Roofline:  # fmt: skip
         """The roofline of a kernel on a device.
 
         `bytes_` go through memory, each input and output once; `products` of tiles run on matrix units, others do not.

@@ -339,14 +339,9 @@ class KernelCall:
         """Question to the ladder."""
         space = self.space
         return LadderQuestion(
-            key=self.key,
-            asked=self.asked,
-            loose=self.called.loose,
-            default=space.default_config,
-            why_not=space.why_not,
-            enough=self._enough if policy == TUNE else None,
-            near=policy != TUNE,
-        )
+            key=self.key, asked=self.asked, loose=self.called.loose, default=space.default_config,
+            why_not=space.why_not, enough=self._enough if policy == TUNE else None, near=policy != TUNE,
+        )  # fmt: skip
 
     def tuned(self, options: TuneOptions | None = None, space: ConfigSpace | None = None, **place: Any) -> TuningResult:
         """The result of a tune for this call, with options and a space in place of those that the call brings.

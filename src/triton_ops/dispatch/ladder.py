@@ -85,14 +85,10 @@ def _tell(passed: list[str], why: str) -> None:
 def _key_of(entry: LockEntry, asked: Key) -> Key:
     """The key for which an entry was found, by the name that its device has here."""
     return replace(
-        asked,
-        problem=entry.problem,
-        identity=entry.identity,
-        device={**asked.device, "driver": entry.origin.driver},
-        cache_state=asked.cache_state if entry.measured is None else entry.measured.cache_state,
-        held_to={},
+        asked, problem=entry.problem, identity=entry.identity, device={**asked.device, "driver": entry.origin.driver},
+        cache_state=asked.cache_state if entry.measured is None else entry.measured.cache_state, held_to={},
         label=entry.label,
-    )
+    )  # fmt: skip
 
 
 def _shipped_measured(entry: LockEntry) -> str:
@@ -182,14 +178,9 @@ class Ladder:
     """
 
     def __init__(
-        self,
-        store: Store[Record],
-        folder: str | None = None,
-        lockfile: Lockfile | None = None,
-        *,
-        only_lockfile: bool = False,
-        refused: str = "",
-    ) -> None:
+        self, store: Store[Record], folder: str | None = None, lockfile: Lockfile | None = None, *,
+        only_lockfile: bool = False, refused: str = "",
+    ) -> None:  # fmt: skip
         self.store, self.lockfile, self.only_lockfile = store, lockfile, only_lockfile
         self._folder, self._records, self.refused = folder, _ByKernel(store, folder), refused
 

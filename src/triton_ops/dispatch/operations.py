@@ -50,14 +50,9 @@ _log = logging.getLogger("triton_ops")
 
 
 def decided(
-    operation: Operation,
-    values: Mapping[str, Any],
-    *,
-    args: Sequence[Any] = (),
-    on_miss: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    tuner: Callable[[], TuningResult] | None = None,
-) -> Decision:
+    operation: Operation, values: Mapping[str, Any], *, args: Sequence[Any] = (), on_miss: str | None = None,
+    options: Mapping[str, Any] | None = None, tuner: Callable[[], TuningResult] | None = None,
+) -> Decision:  # fmt: skip
     """The config of one problem of an operation: of the first rung of the ladder that answers, else by the policy.
 
     `args` have a place and no name. `on_miss` None takes that of `with on_miss`, the environment's, else `default`.
@@ -94,15 +89,9 @@ class AtNotedCall(Protocol):
 
 
 def would_run(
-    operation: Operation,
-    *,
-    shape: Sequence[int] | None = None,
-    dtype: str | None = None,
-    device: str | None = None,
-    cold: bool = True,
-    cache_dir: str | Path | None = None,
-    lockfile: Lockfile | None = None,
-) -> Decision:
+    operation: Operation, *, shape: Sequence[int] | None = None, dtype: str | None = None, device: str | None = None,
+    cold: bool = True, cache_dir: str | Path | None = None, lockfile: Lockfile | None = None,
+) -> Decision:  # fmt: skip
     """The config that a call with a problem by shape would run with, and why; nothing is run, compiled or noted.
 
     `cold=False` prefers a record that was measured with warm caches, which no call asks for. The lockfile that is asked

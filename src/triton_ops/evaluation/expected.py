@@ -467,14 +467,9 @@ class ExpectedResults:
     """
 
     def __init__(
-        self,
-        standard: Standard,
-        answers: Answers,
-        outputs: Sequence[Any] = (),
-        *,
-        cut: Callable[[], list[Any] | None] = lambda: None,
-        whole: bool = False,
-    ) -> None:
+        self, standard: Standard, answers: Answers, outputs: Sequence[Any] = (), *,
+        cut: Callable[[], list[Any] | None] = lambda: None, whole: bool = False,
+    ) -> None:  # fmt: skip
         self._standard, self._answers, self._cut = standard, answers, cut
         self._whole = whole and standard.by_rule
         self._dtypes = [tensor.dtype if Arguments.is_tensor(tensor) else None for tensor in outputs] or [None] * len(

@@ -106,13 +106,9 @@ class Outcome:
         best = min(running, key=lambda trial: trial.rank, default=None)
         programs = [trial for trial in running if trial.same_code_as is None]
         return cls(
-            winner=best,
-            ties=() if best is None else (best.config,),
-            noise=0.0,
-            gain=None,
-            confidence=Record.ALONE if len(programs) == 1 else "nothing was raced",
-            trials=tuple(trials),
-        )
+            winner=best, ties=() if best is None else (best.config,), noise=0.0, gain=None,
+            confidence=Record.ALONE if len(programs) == 1 else "nothing was raced", trials=tuple(trials),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

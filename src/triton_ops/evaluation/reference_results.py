@@ -28,14 +28,9 @@ class ReferenceResults:
     kept = staticmethod(kept)
 
     def __init__(
-        self,
-        reference: Callable[..., Any],
-        arguments: Arguments,
-        outputs: Sequence[str] = (),
-        *,
-        tolerance: Tolerance | None = None,
-        protected: bool = True,
-    ) -> None:
+        self, reference: Callable[..., Any], arguments: Arguments, outputs: Sequence[str] = (), *,
+        tolerance: Tolerance | None = None, protected: bool = True,
+    ) -> None:  # fmt: skip
         inputs = ArgumentSet(arguments, outputs, protected=protected)
         extents = [extent for tensor in inputs.arguments.tensors() for extent in tensor.shape]
         precision = Precision(inputs=tuple(inputs.input_dtypes), reduction=max([1, *extents]))

@@ -48,22 +48,14 @@ def estimates_of(records: Iterable[Record]) -> dict[str, Estimate]:
     seconds: dict[str, list[float]] = {}
     for record in records:
         seconds.setdefault(record.key.kernel, []).append(record.elapsed_s)
-        if not record.undecided and (gain := _gain_of(record)) is not None:
-            gains.setdefault(record.key.kernel, []).append(gain)
+        if not record.undecided and record.gain:
+            gains.setdefault(record.key.kernel, []).append(max(0.0, 1.0 - 1.0 / record.gain))
     return {
         kernel: Estimate(
             max(_LEAST_GAIN, median(gains[kernel])) if kernel in gains else GAIN, max(_LEAST_S, median(took))
         )
         for kernel, took in seconds.items()
     }
-
-
-def _gain_of(record: Record) -> float | None:
-    if record.raced_gain is not None and record.raced_gain > 0:
-        return 1.0 - 1.0 / max(record.raced_gain, 1.0)
-    if record.default_timing is None or record.default_timing.median_ms <= 0:
-        return None
-    return max(0.0, 1.0 - record.timing.median_ms / record.default_timing.median_ms)
 
 
 LEAST_S = 1.0

@@ -199,32 +199,22 @@ def _entry(record: Record, devices: Mapping[tuple[Any, ...], LockedDevice], plan
     problem, ranges, ignored = Mapper.unkeyed(record.key.problem)
     key, default_ms = record.key, record.default_timing
     return LockEntry(
-        kernel=key.kernel,
-        device=devices[_identity_of(key.device)].alias,
-        label=key.label,
-        config=record.winner,
+        kernel=key.kernel, device=devices[_identity_of(key.device)].alias, label=key.label, config=record.winner,
         default=record.default,
         measured=LockedTiming(
-            cache_state=key.cache_state,
-            mode=record.mode,
-            median_ms=record.timing.median_ms,
+            cache_state=key.cache_state, mode=record.mode, median_ms=record.timing.median_ms,
             default_ms=None if default_ms is None else default_ms.median_ms,
             gain=None if record.unproven else record.gain,
         ),
-        problem=problem,
-        ranges=ranges,
+        problem=problem, ranges=ranges,
         ignored=tuple(sorted({*ignored, *(name for name in plan.ignored if name in problem)})),
         identity=dict(key.identity),
         origin=EntryOrigin(
-            source=f"{UNPROVEN}{record.unproven}" if record.unproven else RECORDED,
-            record=record.id,
-            run=record.run,
-            created=record.created,
-            driver=key.device.get("driver"),
-            versions=dict(record.versions),
+            source=f"{UNPROVEN}{record.unproven}" if record.unproven else RECORDED, record=record.id, run=record.run,
+            created=record.created, driver=key.device.get("driver"), versions=dict(record.versions),
         ),
         call=record.call,
-    )
+    )  # fmt: skip
 
 
 def _why_left(

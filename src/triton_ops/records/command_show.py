@@ -67,26 +67,18 @@ def _blocks(rows: list[list[str]]) -> Facts:
 def _facts(record: Record) -> dict[str, str]:
     device, timing = record.key.device, record.timing
     return {
-        "id": record.id,
-        "kernel": record.key.kernel,
-        "problem": record.key.label or "-",
-        "winner": str(record.winner),
+        "id": record.id, "kernel": record.key.kernel, "problem": record.key.label or "-", "winner": str(record.winner),
         "time": f"{timing.median_ms:.4g} ms, spread {_spread(record)}, {timing.samples} samples, {record.mode}",
-        "default": _default(record),
-        **({"unproven": record.unproven} if record.unproven else {}),
+        "default": _default(record), **({"unproven": record.unproven} if record.unproven else {}),
         "confidence": record.confidence,
         "ties": f"{max(len(record.ties) - 1, 0)} more within noise ({record.noise:.2%})",
         "checked": f"results compared with {record.verified.against}" if record.verified.against else "not known",
         "resources": _resources(record),
         "device": f"{device.get('name')} {device.get('arch')}, {device.get('units')} units",
-        "driver": str(device.get("driver") or "not known"),
-        "search": _search(record),
-        "failed": _failed(record),
-        "ran": record.place or "not known",
-        "notes": "; ".join(record.notes) or "none",
-        "when": _when(record),
+        "driver": str(device.get("driver") or "not known"), "search": _search(record), "failed": _failed(record),
+        "ran": record.place or "not known", "notes": "; ".join(record.notes) or "none", "when": _when(record),
         "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
-    }
+    }  # fmt: skip
 
 
 def _search(record: Record) -> str:
@@ -130,7 +122,7 @@ def _resources(record: Record) -> str:
     )
 
 
-def matching(which: str | None, cache_dir: str | None) -> list[Record]:
+def matching(which: str | None, cache_dir: str | Path | None) -> list[Record]:
     """The records whose kernel is `which`, else those whose id starts with `which`; all for None; newest first.
 
     A kernel without a name of its own is found by its file too: `work.py:norm` is `work:norm`. Nothing is made or

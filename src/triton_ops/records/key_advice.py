@@ -96,14 +96,10 @@ def _of_kernel(records: list[Record], regret: Regret, key: Sequence[str] | None,
     advice = [_part(parts, label, labels, records, regret, key, tolerance) for label in labels]
     order = {"matters": 0, "never mattered": 1, "not known": 2}
     return KernelAdvice(
-        kernel=first.kernel,
-        device=str(first.device.get("name")),
-        records=len(records),
-        unproven=tuned - len(records),
-        winners=len({record.winner for record in records}),
-        elapsed_s=sum(record.elapsed_s for record in records),
+        kernel=first.kernel, device=str(first.device.get("name")), records=len(records), unproven=tuned - len(records),
+        winners=len({record.winner for record in records}), elapsed_s=sum(record.elapsed_s for record in records),
         parts=tuple(sorted(advice, key=lambda part: (order[part.verdict], part.names))),
-    )
+    )  # fmt: skip
 
 
 def fields_of(problem: Mapping[str, Any]) -> dict[str, str]:
@@ -133,14 +129,9 @@ def _plainness(name: str) -> tuple[bool, int, str]:
 
 
 def _part(
-    parts: Mapping[tuple[int, ...], tuple[str, ...]],
-    label: tuple[int, ...],
-    labels: Sequence[tuple[int, ...]],
-    records: Sequence[Record],
-    regret: Regret,
-    key: Sequence[str] | None,
-    tolerance: float,
-) -> PartAdvice:
+    parts: Mapping[tuple[int, ...], tuple[str, ...]], label: tuple[int, ...], labels: Sequence[tuple[int, ...]],
+    records: Sequence[Record], regret: Regret, key: Sequence[str] | None, tolerance: float,
+) -> PartAdvice:  # fmt: skip
     others = [each for each in labels if each is not label and not _follows(each, label)]
     rest = [tuple(each[at] for each in others) for at in range(len(records))]
     pairs = [(a, b) for a, b in combinations(range(len(records)), 2) if rest[a] == rest[b] and label[a] != label[b]]
@@ -153,14 +144,10 @@ def _part(
     spared = sum(record.elapsed_s for at, record in enumerate(records) if first[rest[at]] != at)
     names = parts[label]
     return PartAdvice(
-        names=names,
-        values=len(set(label)),
-        compared=len(pairs),
-        verdict=verdict,
-        regret=max(sizes, default=None),
+        names=names, values=len(set(label)), compared=len(pairs), verdict=verdict, regret=max(sizes, default=None),
         spared_s=spared if pairs else 0.0,
         in_key=None if key is None else any(name in key or name.endswith(".dtype") for name in names),
-    )
+    )  # fmt: skip
 
 
 def _follows(other: tuple[int, ...], label: tuple[int, ...]) -> bool:

@@ -211,13 +211,9 @@ def _rewrite(path: Path, misses: list[Miss]) -> None:
 
 def _line(miss: Miss) -> dict[str, object]:
     return {
-        "key": msgspec.to_builtins(miss.key),
-        "count": miss.count,
-        "expected_ms": miss.expected_ms,
-        "first": miss.first,
-        "at": miss.last,
-        **({} if miss.call is None else {"call": msgspec.to_builtins(miss.call)}),
-    }
+        "key": msgspec.to_builtins(miss.key), "count": miss.count, "expected_ms": miss.expected_ms, "first": miss.first,
+        "at": miss.last, **({} if miss.call is None else {"call": msgspec.to_builtins(miss.call)}),
+    }  # fmt: skip
 
 
 def _together(lines: Iterable[_MissLine]) -> list[Miss]:

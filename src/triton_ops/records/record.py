@@ -175,14 +175,10 @@ class Record:
         """The record with the effort of its tune, how the trials ended, and what results were compared with."""
         failures = (Failure(each.config, each.status.value, storable(each.error)) for each in trials if each.failed)
         return replace(
-            self,
-            effort=effort.name,
-            search=effort.search_name,
-            budget=BudgetLimits(effort.budget.trials, effort.budget.seconds),
-            totals=Trial.totals(trials),
-            failures=tuple(islice(failures, _MOST_FAILURES)),
-            verified=Verified(against, reference),
-        )
+            self, effort=effort.name, search=effort.search_name,
+            budget=BudgetLimits(effort.budget.trials, effort.budget.seconds), totals=Trial.totals(trials),
+            failures=tuple(islice(failures, _MOST_FAILURES)), verified=Verified(against, reference),
+        )  # fmt: skip
 
     def covers(self, effort: Effort) -> bool:
         """True if the winner answers a request: its run had at least this effort, and no smaller budget ended it.

@@ -112,17 +112,9 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run
 
     @classmethod
     def of(
-        cls,
-        run_id: str,
-        key: Key,
-        task: Task,
-        effort: Effort,
-        *,
-        seed: int,
-        versions: Mapping[str, str],
-        started: datetime,
-        calibration: Calibration | None = None,
-    ) -> Head:
+        cls, run_id: str, key: Key, task: Task, effort: Effort, *, seed: int, versions: Mapping[str, str],
+        started: datetime, calibration: Calibration | None = None,
+    ) -> Head:  # fmt: skip
         """The first line of the run log of a run that starts now; `calibration` is what was measured on the device."""
         operation_task = task.named
         return cls(

@@ -42,14 +42,15 @@ def report_json(report: Report) -> dict[str, Any]:
     return {
         "run": head.id, "file": str(report.run.path), "kernel": head.key.kernel, "problem": head.key.label,
         "device": report.device, "state": report.state, "elapsed_s": report.run.at_s, "totals": report.totals,
-        "best": None if report.best is None else _trial(report.best), "gain": report.gain,
+        "best": None if report.best is None else _trial(report, report.best), "gain": report.gain,
         "unproven": None if report.record is None else report.record.unproven,
         "paste": report.paste,
         "finalists": [_contender(one) for one in report.contenders],
         "confirmations": [list(map(_contender, rivals)) for rivals in report.confirmations.values()],
         "roofline": _roof(report),
         "trials": [
-            {"number": row.number, "at_s": row.at_s, "origin": row.origin, "fate": row.fate, **_trial(row.trial)}
+            {"number": row.number, "at_s": row.at_s, "origin": row.origin, "fate": row.fate,
+             **_trial(report, row.trial)}
             for row in report.rows
         ],
         "best_so_far": [
@@ -92,14 +93,14 @@ def _roof(report: Report) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _trial(trial: Trial) -> dict[str, Any]:
+def _trial(report: Report, trial: Trial) -> dict[str, Any]:
     times = trial.best_measurement if trial.ok else None
     return {
         "config": dict(trial.config.plain), "status": str(trial.status), "error": trial.error,
         "median_ms": None if times is None else times.median_ms,
         "p20_ms": None if times is None else times.p20_ms,
         "p80_ms": None if times is None else times.p80_ms,
-        "relative": trial.relative, "compile_s": trial.compile_s,
+        "relative": report.over_default(trial), "compile_s": trial.compile_s,
         "resources": None if trial.resources is None else asdict(trial.resources),
     }  # fmt: skip
 

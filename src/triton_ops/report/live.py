@@ -1,11 +1,17 @@
-"""`watched`: while a tune runs, a process of its own serves the growing report, and ends with the tune."""
+"""`watched`: while a tune runs, a process of its own serves the growing report, and ends with the tune.
+
+The process has the lowest priority, so that it never takes time from measuring. Its input gives it the token and then
+stays open until the tune has ended.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -117,7 +123,28 @@ class GrowingReport:
         return status.st_ino, status.st_size, status.st_mtime_ns
 
 
+_GOODBYE_S = 3.0  # that pages which are open are given to fetch the last state
+_DRAIN_S = 0.5
 _END_S = 4.0  # that the process is given to answer pages that are open
+_LOWEST = 19
+_SHUTDOWN_S = 0.1  # between two looks of the server whether it is to end
+
+
+def main() -> None:
+    """Serve a run log until the input ends, in the process that `watched` has started."""
+    parent, descriptor = int(sys.argv[2]), int(sys.argv[3])
+    Child.die_with(parent)
+    os.nice(_LOWEST)
+    token = sys.stdin.readline().strip()
+    growing = GrowingReport(Path(sys.argv[4]))
+    server = PageServer(socket.socket(fileno=descriptor), token, growing.answer)
+    threading.Thread(target=server.serve_forever, args=(_SHUTDOWN_S,), daemon=True).start()
+    sys.stdin.read()
+    growing.end()
+    if growing.followed.is_set():
+        growing.told_the_end.wait(_GOODBYE_S)
+    server.shutdown()
+    server.drain(_DRAIN_S)
 
 
 @contextmanager
@@ -178,7 +205,7 @@ class _Watch:
     def _serve(self, log: Path) -> None:
         token = PageServer.new_token()
         try:
-            descriptor, program = self._bound.fileno(), "triton_ops.report.server_process"
+            descriptor, program = self._bound.fileno(), "triton_ops.report.live"
             self._process = Child.start(program, descriptor, log.absolute(), pass_fds=(descriptor,))
             assert self._process.stdin is not None
             self._process.stdin.write(f"{token}\n".encode())  # not an argument, which other users could read

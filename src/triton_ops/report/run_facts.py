@@ -139,17 +139,17 @@ class Report:
 
     @property
     def gain(self) -> float | None:
-        """The baseline's time over the best one's; None where it is not known."""
+        """The default's time over the best one's; None where it is not known."""
         if self.record is not None and self.record.gain is not None:
             return self.record.gain
-        relative = None if self.best is None else self.best.relative
-        return 1 / relative if relative else None
+        over = None if self.best is None else self.best.over(self.default)
+        return 1 / over if over else None
 
     def over_default(self, trial: Trial) -> float | None:
         """A trial's time over the default's, of the best one by the gain of the run; None where it is not known."""
         if self.best is not None and trial.config == self.best.config:
             return 1 / self.gain if self.gain else None
-        return trial.over(self.default) if trial.ok and self.default is not None and self.default.ok else None
+        return trial.over(self.default)
 
     @cached_property
     def totals(self) -> dict[str, int]:
@@ -243,15 +243,11 @@ class Report:
         facts = {
             **{f"device {name}": value for name, value in place.device.items()},
             **{f"host {name}": value for name, value in place.host.items()},
-            **{f"version of {name}": value for name, value in place.versions.items()},
-            "started": head.started,
-            "resumed": ", ".join(self.run.resumed),
-            "effort": head.effort.get("name", ""),
-            "searcher": head.searcher,
-            "seed": head.seed,
-            "cache state": head.key.cache_state,
+            **{f"version of {name}": value for name, value in place.versions.items()}, "started": head.started,
+            "resumed": ", ".join(self.run.resumed), "effort": head.effort.get("name", ""), "searcher": head.searcher,
+            "seed": head.seed, "cache state": head.key.cache_state,
             **({} if self.record is None else {f"sensor {name}": value for name, value in self.record.guard.items()}),
-        }
+        }  # fmt: skip
         return {name: str(value) for name, value in facts.items() if value not in ("", None)}
 
     @cached_property

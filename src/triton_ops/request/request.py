@@ -9,6 +9,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from triton_ops import settings
 from triton_ops.backend import (
     Arguments,
     Compiler,
@@ -372,28 +373,52 @@ def checked_seed(seed: Any) -> int:
     return int(seed)
 
 
+def _typed(kind: type, flag: str, text: str, metavar: str | None = None) -> dict[str, Any]:
+    """The metadata of a field that is an option of commands; a flag that begins with `--no-` is its opposite."""
+    return {"type": kind, "flag": flag, "help": text, "metavar": metavar}
+
+
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions:
     """The options of a tune, apart from its problem; `triton_ops.tune` describes them.
 
-    Whatever starts a tune has these names and defaults, and passes the value on whole. `keep` is False where nothing is
-    read from the cache folder or written to it.
+    Whatever starts a tune has these names and defaults, and passes the value on whole; commands make their options of
+    the fields. `keep` is False where nothing is read from the cache folder or written to it.
 
     Raises:
         SettingsError: The seed is no whole number of 0 or more, or `isolate` no truth value.
     """
 
-    effort: str | Effort | None = None
-    search: AnySearch | None = None
-    trials: int | None = None
-    budget_s: float | None = None
-    seed: int = 0
-    cache_dir: str | Path | None = None
-    force: bool = False
-    isolate: bool | None = None
+    effort: str | Effort | None = field(
+        default=None,
+        metadata=_typed(str, "--effort", "quick, full or exhaustive; default TRITON_OPS_EFFORT or quick.", "WORD"),
+    )
+    search: AnySearch | None = field(
+        default=None, metadata=_typed(str, "--search", "auto, random, exhaustive, …; default by effort.", "WORD")
+    )
+    trials: int | None = field(default=None, metadata=_typed(int, "--trials", "Most trials; default by effort.", "N"))
+    budget_s: float | None = field(
+        default=None,
+        metadata=_typed(float, "--budget-s", "Most seconds of the whole; default by effort, for a list none.", "S"),
+    )
+    seed: int = field(default=0, metadata=_typed(int, "--seed", "Of orders and inputs.", "N"))
+    isolate: bool | None = field(
+        default=None,
+        metadata=_typed(
+            bool, "--isolate/--inline", "Try configs in a process of their own; default for Triton on a GPU."
+        ),
+    )
+    force: bool = field(default=False, metadata=_typed(bool, "--force", "Search again even if the winner is known."))
+    transfer: bool = field(
+        default=True, metadata=_typed(bool, "--no-transfer", "Do not learn from records of other problems and devices.")
+    )
+    wait: bool = field(
+        default=True, metadata=_typed(bool, "--no-wait", "End with an error if another process measures on the GPU.")
+    )
+    cache_dir: str | Path | None = field(
+        default=None, metadata=_typed(str, "--cache-dir", settings.HELP_OF_CACHE_DIR, "DIR")
+    )
     patience: Patience | None = None
-    transfer: bool = True
-    wait: bool = True
     keep: bool = True
 
     OF_A_CALL: ClassVar = ("listener",)

@@ -68,19 +68,15 @@ def configs_of(problems: Iterable[MeasuredProblem]) -> list[Config]:
 def _ratios(run: Run, default: Config | None) -> dict[Config, float]:
     """Of each config that ran in a run, its time over that of the default; empty if the default did not run."""
     beside = None if default is None else run.trials.get(default)
-    if beside is None or not beside.ok:
-        return {}
-    ratios = {trial.config: trial.over(beside) for trial in run.trials.values() if trial.ok}
+    ratios = {trial.config: trial.over(beside) for trial in run.trials.values()}
     return {config: ratio for config, ratio in ratios.items() if ratio}
 
 
 def _of_record(record: Record) -> dict[Config, float]:
     """Winner, ties and default of a record whose run logs are gone: the ties count as fast as the winner."""
-    if record.default is None or record.default_timing is None or record.default_timing.median_ms <= 0:
+    if record.default is None or record.default_timing is None or not record.gain:
         return {record.winner: 1.0}
-    ratio = record.timing.median_ms / record.default_timing.median_ms
-    if record.raced_gain is not None and record.raced_gain > 0:
-        ratio = 1.0 / record.raced_gain
+    ratio = 1.0 / record.gain
     return {record.default: 1.0, **dict.fromkeys(record.ties, ratio), record.winner: ratio}
 
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from triton_ops.terminal.option_types import Dtype as Dtype
     from triton_ops.terminal.option_types import Gpu as Gpu
     from triton_ops.terminal.option_types import Json as Json
-    from triton_ops.terminal.option_types import NoWait as NoWait
     from triton_ops.terminal.option_types import Shape as Shape
     from triton_ops.terminal.option_types import Space as Space
     from triton_ops.terminal.option_types import option as option
+    from triton_ops.terminal.option_types import with_options as with_options
     from triton_ops.terminal.page_server import PageServer as PageServer
     from triton_ops.terminal.program import Program as Program
     from triton_ops.terminal.stderr_console import stderr as stderr

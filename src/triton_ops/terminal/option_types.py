@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import fields
+from functools import wraps
+from inspect import Parameter, signature
 from typing import Annotated, Any
 
 import typer
 
+from triton_ops.settings import HELP_OF_CACHE_DIR
 from triton_ops.terminal.console import State
 
 
@@ -48,5 +53,39 @@ Arg = Annotated[
 ]
 Gpu = Annotated[str | None, option("--gpu", "A GPU that need not be here: 'NVIDIA H200', H200, or sm_90.", "NAME")]
 Device = Annotated[str | None, option("--device", "cpu, cuda or cuda:N.", "DEVICE")]
-CacheDir = Annotated[str | None, option("--cache-dir", "Folder of records; default TRITON_OPS_CACHE_DIR.", "DIR")]
-NoWait = Annotated[bool, option("--no-wait", "End with an error if another process measures on the GPU.")]
+CacheDir = Annotated[str | None, option("--cache-dir", HELP_OF_CACHE_DIR, "DIR")]
+
+
+def with_options(value: type[Any], *names: str, **texts: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Have a command take the fields of a dataclass as options, in the place of its parameter `options`.
+
+    The command is called with the whole value. Only fields whose metadata say what is typed become options, and only
+    those of `names` if there are any. `texts` are the help of fields that mean something else here.
+    """
+    described = {each.name: each for each in fields(value) if each.metadata and (not names or each.name in names)}
+    opposite = [name for name, each in described.items() if each.metadata["flag"].startswith("--no-")]
+
+    def parameter(name: str) -> Parameter:
+        default = False if name in opposite else described[name].default
+        typed = described[name].metadata
+        kind = typed["type"] | None if default is None else typed["type"]
+        told = option(typed["flag"], texts.get(name, typed["help"]), typed["metavar"])
+        return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, told])
+
+    def changed(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def whole(**typed: Any) -> Any:
+            chosen = {name: typed.pop(name) for name in described}
+            chosen |= {name: not chosen[name] for name in opposite}
+            return command(**typed, options=value(**chosen))
+
+        own = signature(command, eval_str=True)
+        placed = []
+        for each in own.parameters.values():
+            placed += [parameter(name) for name in described] if each.name == "options" else [each]
+        placed = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in placed]
+        whole.__signature__ = own.replace(parameters=placed)  # type: ignore[attr-defined]
+        whole.__annotations__ = {each.name: each.annotation for each in placed}
+        return whole
+
+    return changed

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic, Literal, TypeAlias, TypeVar
 
+from triton_ops.values import Measurement
+
 _MAD_TO_SIGMA = 1.4826  # standard deviation over median absolute deviation, for normal noise
 _MEDIAN_EFFICIENCY = 1.2533  # standard error of a median over the standard error of a mean, for normal noise
 Z95 = 1.96
@@ -43,7 +45,7 @@ class Interval:
         The interval is that of a median under normal noise, which is cheap enough to compute at every checkpoint of a
         race. With a single round the interval has no width, because nothing is known of the noise.
         """
-        values = contrasts(row_ms, other_ms)
+        values = Measurement.contrasts(row_ms, other_ms)
         count = len(values)
         return cls.around(statistics.median(values), small_sample(count) * median_error(robust_sigma(values), count))
 
@@ -53,7 +55,7 @@ class Interval:
 
         The interval may miss the true share by `chance`, whatever the noise.
         """
-        return median_interval(contrasts(slow_ms, fast_ms), chance)
+        return median_interval(Measurement.contrasts(slow_ms, fast_ms), chance)
 
     @property
     def margin(self) -> float:
@@ -98,18 +100,13 @@ def small_sample(count: int) -> float:
     return 1 + 3 / (max(count, 2) - 1.5)
 
 
-def contrasts(row: Sequence[float], other: Sequence[float]) -> list[float]:
-    """The logarithm of row over other, both in milliseconds, for each round that both have."""
-    return [math.log(max(a, 1e-9) / max(b, 1e-9)) for a, b in zip(row, other, strict=False)]
-
-
 def gaps_to(rows: Sequence[Sequence[float]], lead: int) -> list[tuple[float, float]]:
     """The median contrast of each row to the row `lead`, and the standard error of the median.
 
     All rows have the same length. A few values may lie close together by chance, so a row counts with its own sigma or
     with the median sigma of all rows, whichever is larger; with many rows, few rounds give a good median sigma.
     """
-    differences = [contrasts(row, rows[lead]) for row in rows]
+    differences = [Measurement.contrasts(row, rows[lead]) for row in rows]
     sigmas = [robust_sigma(values) for values in differences]
     others = [sigma for i, sigma in enumerate(sigmas) if i != lead]
     typical = statistics.median(others) if others else 0.0
@@ -292,7 +289,7 @@ def _beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float, ch
 def relative_levels(rows_ms: Sequence[Sequence[float]]) -> list[float]:
     """The logarithm of each row's time over the medians of its rounds: smaller is faster."""
     centres = [statistics.median(column) for column in zip(*rows_ms, strict=True)]
-    return [statistics.median(contrasts(row, centres)) for row in rows_ms]
+    return [statistics.median(Measurement.contrasts(row, centres)) for row in rows_ms]
 
 
 Verdict: TypeAlias = Literal["faster", "slower", "not distinguishable"]
@@ -323,14 +320,9 @@ class DuelOutcome:
 
 
 def judge(
-    first_ms: Sequence[float],
-    second_ms: Sequence[float],
-    twin_ms: Sequence[float],
-    *,
-    tick_ms: float = 0.0,
-    zone: float = INDIFFERENCE,
-    chance: float = 0.05,
-) -> DuelOutcome:
+    first_ms: Sequence[float], second_ms: Sequence[float], twin_ms: Sequence[float], *, tick_ms: float = 0.0,
+    zone: float = INDIFFERENCE, chance: float = 0.05,
+) -> DuelOutcome:  # fmt: skip
     """The answer from times that were measured side by side, one value of each per round.
 
     A difference counts if its interval excludes 0, and if it is larger than each of the indifference zone, the largest

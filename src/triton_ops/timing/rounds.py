@@ -40,7 +40,6 @@ from triton_ops.timing.race_statistics import (
     Name,
     Standing,
     clearly_beats,
-    contrasts,
     gaps_to,
     judge,
     median_error,
@@ -311,14 +310,9 @@ class Rounds:
 
     @classmethod
     def guarded(
-        cls,
-        timer: Timer,
-        device_name: str,
-        *,
-        since_s: float | None = None,
-        follow: Callable[[bool], object] = lambda _: None,
-        **more: Any,
-    ) -> tuple[Rounds, Guard]:
+        cls, timer: Timer, device_name: str, *, since_s: float | None = None,
+        follow: Callable[[bool], object] = lambda _: None, **more: Any,
+    ) -> tuple[Rounds, Guard]:  # fmt: skip
         """Rounds that count as the guard of a device says, and that guard, which watches from `since_s` on, or now.
 
         `follow` is called after each round with whether it counts; `more` are further fields.
@@ -493,7 +487,7 @@ def _is_clear(outcome: DuelOutcome, arms: Sequence[Arm], policy: DuelPolicy) -> 
     """Check whether more rounds would not change the answer: different by far, or proven to be within the zone."""
     if outcome.verdict == "not distinguishable":
         return max(abs(outcome.gain.low), abs(outcome.gain.high)) <= policy.zone
-    gaps = contrasts(arms[1].values_ms, arms[0].values_ms)
+    gaps = Measurement.contrasts(arms[1].values_ms, arms[0].values_ms)
     error = policy.errors * small_sample(len(gaps)) * median_error(robust_sigma(gaps), len(gaps))
     return abs(outcome.gain.centre) - error > outcome.needed
 
@@ -517,14 +511,9 @@ class SharedTimer:
     """
 
     def __init__(
-        self,
-        device: DeviceSpec,
-        device_name: str,
-        *,
-        cold: bool = True,
-        mode: str | None = None,
+        self, device: DeviceSpec, device_name: str, *, cold: bool = True, mode: str | None = None,
         choose: Callable[..., Timer] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.device, self.device_name, self.cold = device, device_name, cold
         self.timer: Timer | None = None
         self._mode, self._choose = mode, choose or choose_timer

@@ -445,23 +445,16 @@ class SensorGuard(Guard):
             self._told_late = others
         confidence, reason = self._confidence()
         return GuardSummary(
-            guarded=not self.reason,
-            reason=self.reason,
+            guarded=not self.reason, reason=self.reason,
             status="throttled" if self._throttled else "shared" if self._shared or self._told_late else "ok",
-            rounds=self.rounds,
-            discarded=self._discarded,
-            clock_changes=self._clock_changes,
-            regimes=Reading.regimes(self._readings),
-            clock_mhz=_span(reading.clock_mhz for reading in self._readings),
+            rounds=self.rounds, discarded=self._discarded, clock_changes=self._clock_changes,
+            regimes=Reading.regimes(self._readings), clock_mhz=_span(reading.clock_mhz for reading in self._readings),
             memory_mhz=_span(reading.memory_mhz for reading in self._readings),
             power_w=_span(reading.power_w for reading in self._readings),
             temperature_c=_span(reading.temperature_c for reading in self._readings),
-            others=self._disturbers or self._told_late,
-            others_before=self._others_before,
-            others_unknown=self._others.unknown,
-            confidence=confidence,
-            confidence_reason=reason,
-        )
+            others=self._disturbers or self._told_late, others_before=self._others_before,
+            others_unknown=self._others.unknown, confidence=confidence, confidence_reason=reason,
+        )  # fmt: skip
 
     @property
     def readings(self) -> tuple[Reading, ...]:

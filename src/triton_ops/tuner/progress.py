@@ -41,20 +41,9 @@ def metrics_of(times: Measurement | Timing, work: Work | None, device: DeviceSpe
 
 
 def record_of(
-    key: Key,
-    task: Task,
-    effort: Effort,
-    outcome: Outcome,
-    facts: StationFacts,
-    *,
-    default: Config,
-    stopped: str,
-    elapsed_s: float,
-    run: str = "",
-    notes: Sequence[str] = (),
-    call: NotedCall | str | None = None,
-    tunes: int = 1,
-) -> Record:
+    key: Key, task: Task, effort: Effort, outcome: Outcome, facts: StationFacts, *, default: Config, stopped: str,
+    elapsed_s: float, run: str = "", notes: Sequence[str] = (), call: NotedCall | str | None = None, tunes: int = 1,
+) -> Record:  # fmt: skip
     """The record of a finished tune; a `TuningFailedError` if its outcome has no winner.
 
     `elapsed_s` are wall seconds, of a tune in a list from when the device was its own; `notes` are remarks beside those
@@ -67,42 +56,22 @@ def record_of(
     guard = outcome.guard or GuardSummary(guarded=False, reason="nothing was compared")
     untuned = next((trial for trial in outcome.trials if trial.config == default and trial.ok), None)
     return Record(
-        key=key,
-        winner=winner.config,
-        timing=timing(winner.best_measurement),
-        mode=winner.best_measurement.mode,
-        default=default,
-        default_timing=timing(untuned.best_measurement) if untuned else None,
-        ties=outcome.ties,
-        noise=outcome.noise,
-        raced_gain=outcome.gain.centre if outcome.gain else None,
+        key=key, winner=winner.config, timing=timing(winner.best_measurement), mode=winner.best_measurement.mode,
+        default=default, default_timing=timing(untuned.best_measurement) if untuned else None, ties=outcome.ties,
+        noise=outcome.noise, raced_gain=outcome.gain.centre if outcome.gain else None,
         gain_interval=(outcome.gain.low, outcome.gain.high) if outcome.gain else None,
         confidence=guard.confidence_reason if guard.confidence == "low" and outcome.compared else outcome.confidence,
         guard=msgspec.json.decode(msgspec.json.encode(guard)),  # with lists, as a record that is read has them
-        resources=winner.resources,
-        space=task.space.fingerprint,
-        stopped=stopped,
-        elapsed_s=round(elapsed_s, 3),
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        versions=Host.versions(),
-        run=run,
-        place=facts.place,
-        notes=(*facts.notes, *notes),
-        waited_s=round(facts.waited_s, 3),
-        call=call,
-        tunes=tunes,
-    ).with_tune(effort, outcome.trials, facts.against, task.reference_fingerprint or None)
+        resources=winner.resources, space=task.space.fingerprint, stopped=stopped, elapsed_s=round(elapsed_s, 3),
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"), versions=Host.versions(), run=run,
+        place=facts.place, notes=(*facts.notes, *notes), waited_s=round(facts.waited_s, 3), call=call, tunes=tunes,
+    ).with_tune(effort, outcome.trials, facts.against, task.reference_fingerprint or None)  # fmt: skip
 
 
 def result_of(
-    record: Record,
-    task: Task | TuneRequest,
-    elapsed_s: float,
-    trials: Sequence[Trial] = (),
-    members: Members | None = None,
-    *,
-    stored: bool = True,
-) -> TuningResult:
+    record: Record, task: Task | TuneRequest, elapsed_s: float, trials: Sequence[Trial] = (),
+    members: Members | None = None, *, stored: bool = True,
+) -> TuningResult:  # fmt: skip
     """The result that `tune` returns, whether its record is new or was recalled.
 
     A recalled record has no `trials`: it keeps only the times of the winner and of the default. `elapsed_s` are wall
@@ -117,36 +86,17 @@ def result_of(
         default = _recalled(record.default, record.default_timing, record.mode)
     failures = tuple(Trial(f.config, Status(f.status), error=f.error) for f in record.failures if f.status in _FAILED)
     return TuningResult(
-        best_config=dict(record.winner.with_members(members)),
-        metrics=metrics_of(record.timing, work, device),
+        best_config=dict(record.winner.with_members(members)), metrics=metrics_of(record.timing, work, device),
         all_results=[
             (dict(t.config.with_members(members)), metrics_of(t.best_measurement, work, device)) for t in trials if t.ok
         ],
-        problem_size=task.problem.label,
-        device=device.name,
-        from_cache=not trials,
-        trials=tuple(trials),
-        default=default,
-        ties=record.ties,
-        noise=record.noise,
-        raced_gain=record.raced_gain,
-        gain_interval=record.gain_interval,
-        confidence=record.confidence,
-        unproven=record.unproven,
-        guard=record.guard,
-        stopped=record.stopped,
-        elapsed_s=elapsed_s,
-        place=record.place,
-        verified=record.verified.against,
-        notes=record.notes,
-        waited_s=record.waited_s,
-        mode=record.mode,
-        totals=record.totals,
-        run=record.run,
-        winner=winner,
-        recalled_failures=() if trials else failures,
-        record=record.id if stored else "",
-    )
+        problem_size=task.problem.label, device=device.name, from_cache=not trials, trials=tuple(trials),
+        default=default, ties=record.ties, noise=record.noise, raced_gain=record.raced_gain,
+        gain_interval=record.gain_interval, confidence=record.confidence, unproven=record.unproven, guard=record.guard,
+        stopped=record.stopped, elapsed_s=elapsed_s, place=record.place, verified=record.verified.against,
+        notes=record.notes, waited_s=record.waited_s, mode=record.mode, totals=record.totals, run=record.run,
+        winner=winner, recalled_failures=() if trials else failures, record=record.id if stored else "",
+    )  # fmt: skip
 
 
 def _recalled(
@@ -212,9 +162,8 @@ class RunProgress:
     @property
     def gain(self) -> float | None:
         """The default's time over the best's so far, by screening; None while one of them is missing."""
-        if self.best is None or self.default is None or self.best.median_ms <= 0:
-            return None
-        return self.default.median_ms / self.best.median_ms
+        over = None if self.best is None else self.best.over(self.default)
+        return 1 / over if over else None
 
     @property
     def best_text(self) -> str:

@@ -196,14 +196,9 @@ class CompiledFeed(DirectFeed):
 
     @classmethod
     def over(
-        cls,
-        pool: Compiles,
-        machine: Machine | None,
-        effort: Effort,
-        searcher: Searcher,
-        log: Callable[[Compiled], None] = lambda _: None,
-        wait: Wait = until_one_is_done,
-    ) -> CompiledFeed:
+        cls, pool: Compiles, machine: Machine | None, effort: Effort, searcher: Searcher,
+        log: Callable[[Compiled], None] = lambda _: None, wait: Wait = until_one_is_done,
+    ) -> CompiledFeed:  # fmt: skip
         """The feed of a search over a pool; `log` takes every preview."""
         previews = None
         if isinstance(searcher, UsesPreviews) and effort.previews > 0 and pool.workers > 1:

@@ -86,15 +86,9 @@ def hit(call: Any, start: float) -> TuningResult | None:
 
 
 def remember(
-    call: Any,
-    target: Any,
-    space: Any,
-    kernel: Kernel,
-    checks: Sequence[Callable[..., Any]],
-    path: Path,
-    result: TuningResult,
-    makes_the_same: Callable[[], bool],
-) -> None:
+    call: Any, target: Any, space: Any, kernel: Kernel, checks: Sequence[Callable[..., Any]], path: Path,
+    result: TuningResult, makes_the_same: Callable[[], bool],
+) -> None:  # fmt: skip
     """Keep what a call has found on disk.
 
     `target` and `space` are kept as long as the hit, so that no other object gets their places. The identity of

@@ -426,13 +426,9 @@ class Tuning:
             if pool is not None:
                 pool.close() if process is None else pool.end()  # inline, the wait would run beside the race
             final = FinalRequest(
-                trials=tuple(loop.trials.values()),
-                default=self.default,
-                incumbents=tuple(incumbents),
-                seed=self.options.seed,
-                seconds=loop.budget.comparison_s,
-                anyway=before.tunes > 0,
-            )
+                trials=tuple(loop.trials.values()), default=self.default, incumbents=tuple(incumbents),
+                seed=self.options.seed, seconds=loop.budget.comparison_s, anyway=before.tunes > 0,
+            )  # fmt: skip
             screened = Outcome.of_screenings(final.trials)
             outcome = screened if screened.winner is None else _compared(loop, partial(station.finals, final), screened)
             facts, load_notes = station.facts, self.load.notes(self.task.device)
@@ -494,19 +490,11 @@ class Tuning:
         others = outcome.guard.others_before if outcome.guard is not None else ""
         disturbed = [f"{others} while configs were tried"] if others else []
         return record_of(
-            self.key,
-            self.task,
-            self.effort,
-            outcome,
-            findings.facts,
-            default=self.default,
-            stopped=stopped,
-            elapsed_s=time.monotonic() - self.start,
-            run=log.id,
-            notes=[*resumed, *disturbed, *self._why_not_remembered(outcome)],
-            call=self.requested.call,
+            self.key, self.task, self.effort, outcome, findings.facts, default=self.default, stopped=stopped,
+            elapsed_s=time.monotonic() - self.start, run=log.id,
+            notes=[*resumed, *disturbed, *self._why_not_remembered(outcome)], call=self.requested.call,
             tunes=before.tunes + 1,
-        )
+        )  # fmt: skip
 
     def _keep(self, outcome: Outcome, record: Record, log: RunLog) -> None:
         """Store the record and end the log; the record is first, so that a tune finds it even if the end is missing."""
@@ -557,12 +545,8 @@ class Tuning:
     def _plan(self, resumed: int, log: Path | None) -> RunPlan:
         task, effort = self.task, self.effort
         return RunPlan(
-            problem=task.problem,
-            size=task.space.size,
+            problem=task.problem, size=task.space.size,
             search=effort.search_name + ("; Triton's interpreter is timed" if self.key.interpreted else ""),
-            budget=effort.budget,
-            device=f"{task.device.name} ({task.device_name})",
-            resumed=resumed,
-            isolated=self.stations.isolated,
-            log=log,
-        )
+            budget=effort.budget, device=f"{task.device.name} ({task.device_name})", resumed=resumed,
+            isolated=self.stations.isolated, log=log,
+        )  # fmt: skip

@@ -449,15 +449,9 @@ class Key:
 
     @classmethod
     def of(
-        cls,
-        problem: Problem,
-        identity: Mapping[str, str],
-        device: DeviceSpec,
-        *,
-        cold: bool = True,
-        held_to: Mapping[str, Any] | None = None,
-        mapper: Mapper | None = None,
-    ) -> Key:
+        cls, problem: Problem, identity: Mapping[str, str], device: DeviceSpec, *, cold: bool = True,
+        held_to: Mapping[str, Any] | None = None, mapper: Mapper | None = None,
+    ) -> Key:  # fmt: skip
         """The key of a problem on a device; with `mapper` that of every problem that shares its buckets."""
         content = {name: Problem.plain(argument) for name, argument in problem.arguments}
         return cls(

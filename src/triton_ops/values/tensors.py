@@ -91,7 +91,8 @@ class TensorSpec:
             whole numbers, where runs of random lengths end that fill `total`, some of them empty), `offsets` (0, and
             then as `ends`). Zeros draw less power and can run faster than real data, so they are never the default.
             Values of one's own are numbers in lists, an array, a tensor, the `Path` of a .npy, .pt or .json file, or a
-            function that is given the shape; they are no part of what a problem is.
+            function that is given the shape. Specs of different fills are equal: what a caller's tensors hold is not
+            known, and a record answers for them all.
         aligned: Whether the data starts at a multiple of 16 bytes, as elements of 16 bytes always do; if not, compilers
             emit narrower loads.
         total: For the fills `ends` and `offsets` the last number, 0 or more.

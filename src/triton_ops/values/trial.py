@@ -189,6 +189,11 @@ class Measurement:
         return [self.middle_mean(samples) for samples in self.by_round]
 
     @staticmethod
+    def contrasts(row: Sequence[float], other: Sequence[float]) -> list[float]:
+        """The logarithm of row over other, both in milliseconds, for each round that both have."""
+        return [math.log(max(a, 1e-9) / max(b, 1e-9)) for a, b in zip(row, other, strict=False)]
+
+    @staticmethod
     def middle_mean(values: Sequence[float]) -> float:
         """The mean of the values without about a fifth of them at either end, one at least where there are three.
 
@@ -275,15 +280,18 @@ class Trial:
         """True if the config failed; a deferred one was not run, and has not failed."""
         return not self.status.facts.launchable
 
-    def over(self, other: Trial) -> float | None:
+    def over(self, other: Trial | None) -> float | None:
         """This trial's time over another's, by times that were taken alike; None where there are none.
 
-        These are times of the last comparison, else those relative to the baseline, else screenings in one mode.
+        These are times of the last comparison, round by round; else those relative to the baseline, else screenings in
+        one mode.
         """
         own_ms = other_ms = 0.0
+        if other is None or not (self.ok and other.ok):
+            return None
         if self.final is not None and other.final is not None:
-            own_ms, other_ms = self.final.median_ms, other.final.median_ms
-        elif self.relative is not None and other.relative is not None:
+            return math.exp(statistics.median(Measurement.contrasts(self.final.rounds_ms, other.final.rounds_ms)))
+        if self.relative is not None and other.relative is not None:
             own_ms, other_ms = self.relative, other.relative
         elif self.measurement and other.measurement and self.measurement.mode == other.measurement.mode:
             own_ms, other_ms = self.measurement.median_ms, other.measurement.median_ms
@@ -447,34 +455,20 @@ class TuningResult:
     def as_json(self) -> dict[str, Any]:
         """The result as plain JSON values, without its trials."""
         return {
-            "best_config": dict(Config(self.best_config)),
-            "metrics": msgspec.to_builtins(self.metrics),
-            "problem": self.problem_size,
-            "device": self.device,
-            "from_cache": self.from_cache,
+            "best_config": dict(Config(self.best_config)), "metrics": msgspec.to_builtins(self.metrics),
+            "problem": self.problem_size, "device": self.device, "from_cache": self.from_cache,
             "default": None if self.default is None else dict(self.default.config),
             "default_ms": self.default.median_ms if self.default is not None and self.default.ok else None,
-            "gain": self.gain,
-            "ties": [dict(config) for config in self.ties],
-            "noise": self.noise,
-            "gain_interval": self.gain_interval,
-            "confidence": self.confidence,
-            "unproven": self.unproven,
-            "guard": self.guard,
-            "stopped": self.stopped,
-            "elapsed_s": self.elapsed_s,
-            "place": self.place,
-            "verified": self.verified,
-            "notes": list(self.notes),
-            "waited_s": self.waited_s,
-            "mode": self.mode,
-            "run": self.run,
-            "totals": self.totals,
+            "gain": self.gain, "ties": [dict(config) for config in self.ties], "noise": self.noise,
+            "gain_interval": self.gain_interval, "confidence": self.confidence, "unproven": self.unproven,
+            "guard": self.guard, "stopped": self.stopped, "elapsed_s": self.elapsed_s, "place": self.place,
+            "verified": self.verified, "notes": list(self.notes), "waited_s": self.waited_s, "mode": self.mode,
+            "run": self.run, "totals": self.totals,
             "failures": [
                 {"config": dict(trial.config), "status": trial.status.value, "error": trial.error}
                 for trial in self.failures
             ],
-        }
+        }  # fmt: skip
 
     def uninterrupted(self) -> TuningResult:
         """This result; a `KeyboardInterrupt` where Ctrl-C has ended its tune, as a step of something longer."""

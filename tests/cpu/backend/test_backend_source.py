@@ -400,3 +400,13 @@ def test_a_part_of_a_compiled_module_belongs_to_the_package_of_that_module(monke
     monkeypatch.setitem(sys.modules, part.__name__, part)
     assert not is_users(part.__name__, None, "kernels")
     assert is_users("nowhere.to.be.found", None, "kernels")
+
+
+def test_what_this_package_does_around_a_function_is_no_part_of_it_wherever_the_package_lies():
+    def first(a):
+        return a
+
+    own = functools.partial(Layers.placed, first)
+    assert source_fingerprint(own) == source_fingerprint(functools.partial(Layers.placed, first))
+    assert not is_users("triton_ops.backend.origins", Layers.placed.__code__.co_filename, "functools")
+    assert is_users("triton_ops.backend.origins", Layers.placed.__code__.co_filename, "triton_ops")

@@ -313,6 +313,8 @@ print(json.dumps(sorted(sys.modules)))
     said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
     loaded = set(json.loads(said.splitlines()[-1]))
     assert not loaded & {"torch", "triton", "numpy", "scipy", "rich.console", "asyncio", "cloudpickle", "pydantic"}
+    if words in ("--version", "--help"):
+        assert not loaded & {"hashlib", "msgspec"}
     packages = "device", "backend", "timing", "search", "request", "tuner", "evaluation", "lab"
     own = tuple(f"triton_ops.{package}." for package in packages)  # a face by itself imports nothing
     assert [name for name in loaded if name.startswith(own)] == []

@@ -20,6 +20,7 @@ from triton_ops.compile_modes.compile_mode import CUDAGRAPHS, as_mode, default_m
 from triton_ops.compile_modes.mode_process import Loaded, ModeTrial, VisitTimes
 from triton_ops.compile_modes.mode_report import left_to_python
 from triton_ops.device import DeviceSpec
+from triton_ops.request import TuneOptions
 from triton_ops.values import Measurement
 
 GPU = DeviceSpec("cuda", "a GPU", "sm_90", 132)
@@ -100,7 +101,8 @@ def compared(monkeypatch, tmp_path):
             monkeypatch.setattr(comparing, "probe", lambda _: GPU)
             monkeypatch.setattr(comparing.Turns, "key_of", lambda *_: "")
         chosen = tuple(map(as_mode, modes)) if modes else tuple(default_modes())
-        request = ModesRequest(packed=b"", modes=chosen, cache_dir=tmp_path, **{"seconds": 30.0, **asked})
+        options = TuneOptions(cache_dir=tmp_path, budget_s=asked.pop("budget_s", None))
+        request = ModesRequest(packed=b"", modes=chosen, options=options, **{"seconds": 30.0, **asked})
         said = []
         with Comparing(request, said.append, **({} if clock is None else {"clock": clock})) as found:
             report = found.run()

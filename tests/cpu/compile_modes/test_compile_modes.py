@@ -36,6 +36,7 @@ from triton_ops.compile_modes.command_model import SCENARIOS, llama_block, norm_
 from triton_ops.compile_modes.comparing_modes import request_of
 from triton_ops.compile_modes.mode_process import CallManner, KeptLines, ModeAssignment, ModeProcess, ModeStation
 from triton_ops.compile_modes.model_workload import ModelRunner, Verification, workload_by, workload_of
+from triton_ops.request import TuneOptions
 
 AOT = CompileMode("aot", backend="aot_eager")
 WAY = Config(mode="aot")
@@ -317,8 +318,8 @@ def test_a_way_that_cannot_be_sent_to_a_process_is_a_failed_trial():
 
 def test_a_compiler_that_does_not_end_is_ended_after_its_limit():
     made = request_of(
-        gated, None, modes=[AOT], training=False, loss=None, tolerance=None, warmup=3, seconds=1.0, budget_s=None,
-        compile_s=0.2, seed=0, logs=(),
+        gated, None, modes=[AOT], training=False, loss=None, tolerance=None, warmup=3, seconds=1.0,
+        compile_s=0.2, options=TuneOptions(), logs=(),
     )  # fmt: skip
     process = ModeProcess(
         ModeAssignment(

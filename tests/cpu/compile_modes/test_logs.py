@@ -100,6 +100,12 @@ def test_tables_of_torch_2_0_have_milliseconds_with_the_sign_of_seconds():
     assert (table.benchmark_s, table.precompile_s, table.count) == (2.25, None, None)
 
 
+def test_choices_by_their_class_are_named_after_it():
+    lines = ["AUTOTUNE mm(4x4, 4x4)", "  ExternKernelCaller(extern_kernels.mm) 0.2000 ms 100.0%"]
+    (table,) = read([*lines, "  TritonTemplateCaller(/tmp/a/b.py, BLOCK_K=32, num_warps=8) 0.4000 ms 50.0%"]).tables
+    assert [choice.source for choice in table.choices] == ["aten", "triton"]
+
+
 def test_other_units_and_rows_without_a_time_are_understood_and_unknown_units_are_told():
     head = "AUTOTUNE mm(4x4, 4x4)"
     (table,) = read([head, "  mm 12.50 us 100.0%", "  triton_mm_1 0.0250 ms 50.0%"]).tables
@@ -179,11 +185,12 @@ def test_limits_of_other_versions_and_of_several_ranks():
         "[2026-01-02 03:04:05,6] torch._dynamo.convert_frame: [WARNING] torch._dynamo hit config.cache_size_limit (64)",
         "   function: 'f' (a.py:3)", "   reasons:  L['x'].size()[0] == 3",
         "torch._dynamo.exc.FailOnRecompileLimitHit: recompile_limit reached with fullgraph=True. More text",
+        "torch._dynamo.exc.CacheLimitExceeded: cache_size_limit reached",
     ])  # fmt: skip
     assert log.limits == (
         "cache_size_limit (64): function: 'f' (a.py:3); reasons:  L['x'].size()[0] == 3",
-        "recompile_limit reached with fullgraph=True. More text",
-    )
+        "recompile_limit reached with fullgraph=True. More text", "cache_size_limit reached",
+    )  # fmt: skip
     head = "[rank{0}]:W0102 03:04:05.6 7{0} torch/_dynamo/convert_frame.py:99] [0/8] "
     parts = ["torch._dynamo hit config.recompile_limit (8)", "   function: 'f{0}' (a.py:{0})"]
     log = read([(head + part).format(rank) for part in parts for rank in (0, 1)])

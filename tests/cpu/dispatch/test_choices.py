@@ -16,7 +16,7 @@ import torch
 
 import triton_ops
 from triton_ops import Implementation, Operation, TensorSpec, choose, on_miss, replaying, serve
-from triton_ops.backend import Packed
+from triton_ops.backend import Packed, Source
 from triton_ops.dispatch import implementation as leaks
 from triton_ops.dispatch import ladder as sources
 from triton_ops.dispatch.implementation import kept_by_a_call
@@ -605,3 +605,24 @@ def test_a_pickle_of_a_chooser_that_is_gone_says_which(tmp_path, monkeypatch):
     del module.CHOOSER
     with pytest.raises(KernelTypeError, match=r"held_a_chooser\.CHOOSER is not found here"):
         pickle.loads(content)
+
+
+def test_the_reference_of_a_choice_is_the_first_function_whatever_this_package_does_around_it(monkeypatch):
+    def first(a):
+        return a
+
+    def other(a):
+        return a + 0
+
+    def reference(*functions):
+        chooser = choose({f"of place {place}": function for place, function in enumerate(functions)})
+        return Source.of(chooser._operation.reference).fingerprint
+
+    def placed(run, parameters, *args, **kwargs):
+        return run(*args, **kwargs)
+
+    before = reference(first, other)
+    placed.__module__, placed.__qualname__ = "triton_ops.dispatch.chooser", "_placed"
+    monkeypatch.setattr("triton_ops.dispatch.chooser._placed", placed)
+    assert reference(first, other) == before
+    assert reference(other, first) != before

@@ -46,7 +46,8 @@ def test_a_statement_that_fails_is_told_and_hides_no_other(said):
     operation, err = said
     lines = [line for line in err.splitlines() if "left out" in line]
     assert len(lines) == 2
-    assert f"{FILE}, line " in lines[0] and ": wrong is left out: KernelTypeError: 3 of type int is not callable" in err
+    assert f"{FILE}, line " in lines[0]
+    assert ": wrong is left out: KernelTypeError: 3 of type int is not callable" in err
     assert "a statement is left out: AssertionError: a check that fails" in lines[1]
     assert operation.values["x_ptr"] == TensorSpec((1000,), "float32")  # of the statement at the top that launches it
 
@@ -55,8 +56,10 @@ def test_driver_and_torch_are_as_they_were_after_a_file_was_read(said):
     from triton.runtime import driver
     from triton.runtime.jit import JITFunction
 
-    assert said and driver._active is None
-    assert JITFunction.run.__module__ == "triton.runtime.jit" and torch.cuda.is_available.__module__ == "torch.cuda"
+    assert said
+    assert driver._active is None
+    assert JITFunction.run.__module__ == "triton.runtime.jit"
+    assert torch.cuda.is_available.__module__ == "torch.cuda"
     assert torch.zeros(1).device.type == "cpu"
 
 
@@ -103,7 +106,8 @@ def test_the_backward_of_a_class_is_run_by_its_gradient():
 def test_what_a_warmed_kernel_tells_is_known_before_it_is_launched():
     operation = loaded("warmed", shape="64x128")
     (programs, _, _) = operation.kernel.grid({**operation.values, "BLOCK": 128, "num_warps": 4})
-    assert programs % 132 == 0 and programs > 132  # units of an H100
+    assert programs % 132 == 0
+    assert programs > 132
 
 
 def test_the_function_is_named_after_an_at(tmp_path):
@@ -161,7 +165,8 @@ def test_arguments_replace_those_of_an_operation(tmp_path):
         f"{tmp_path}/with_offsets.py:op", problem=TypedProblem.of("3", arg=[f"ends={tmp_path}/ends.npy"])
     )
     operation, _, shape, _ = asked.tuned(asked.load())
-    assert shape == (3,) and operation.extents == ("n",)
+    assert shape == (3,)
+    assert operation.extents == ("n",)
     problem = operation.problem(shape)
     assert operation.materialise(problem, "cpu").keyword["ends"].tolist() == [0, 5, 9]
     strange = TypedTarget(asked.text, problem=TypedProblem.of("3", arg=["starts=[0]"]))

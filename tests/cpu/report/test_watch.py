@@ -128,7 +128,7 @@ def watchers(parent):
     """The command lines of the processes that serve for a tune."""
     started = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii").split()
     found = [Path("/proc", pid, "cmdline") for pid in started]
-    return [path for path in found if b"report.server_process" in path.read_bytes()]
+    return [path for path in found if b"report.live" in path.read_bytes()]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])

@@ -8,17 +8,24 @@ from dataclasses import fields, replace
 from functools import partial
 
 import pytest
+import typer
 
 from triton_ops import Budget, Patience, SettingsError, autotune, choose, install, tune, tune_compile, tune_many, tuning
 from triton_ops.cli.tune import tune_command
 from triton_ops.evaluation import Assignment
 from triton_ops.records import recall
 from triton_ops.request import Effort, TuneOptions, TuneProblem
+from triton_ops.terminal import with_options
 
 DEFAULTS = {each.name: each.default for each in fields(TuneOptions)}
 PROBLEM = {each.name: each.default for each in fields(TuneProblem)}
-OWN = {tune_compile: {"budget_s"}, tune_many: {"budget_s"}, tune_command: {"device", "shape", "dtype", "space"}}
-"""Parameters that mean something of the whole run, or are texts."""
+OPPOSITES = {"transfer", "wait"}
+OWN = {
+    tune_compile: {"budget_s"},
+    tune_many: {"budget_s"},
+    tune_command: {"device", "shape", "dtype", "space", *OPPOSITES},
+}
+"""Parameters that mean something of the whole run, are texts, or are flags that switch off."""
 
 
 def parameters(door):
@@ -39,6 +46,38 @@ def test_a_door_has_the_names_and_defaults_of_the_value(door):
 def test_a_tune_has_every_option_and_every_part_of_a_problem():
     assert {*DEFAULTS, *PROBLEM} - {"weight"} == {*inspect.signature(tune).parameters} - {"listener"}
     assert {*DEFAULTS} - {"patience", "keep"} <= {*parameters(tune_many)}
+
+
+@pytest.mark.parametrize(
+    ("typed", "options"),
+    [
+        ([], TuneOptions()),
+        (["--no-wait", "--no-transfer"], TuneOptions(wait=False, transfer=False)),
+        (["--inline", "--force"], TuneOptions(isolate=False, force=True)),
+        (["--effort", "full", "--seed", "3", "--budget-s", "2.5"], TuneOptions(effort="full", seed=3, budget_s=2.5)),
+    ],
+)  # fmt: skip
+def test_a_command_has_an_option_for_each_field_and_gets_the_whole_value(typed, options):
+    given = []
+
+    @with_options(TuneOptions)
+    def command(target: str = "", *, options: TuneOptions):
+        given.append((target, options))
+
+    assert {*parameters(command)} == {"target", *DEFAULTS} - {"patience", "keep"}
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    app(typed, standalone_mode=False)
+    assert given == [("", options)]
+
+
+def test_a_command_can_take_some_of_the_fields_and_name_what_one_means_there():
+    @with_options(TuneOptions, "seed", "budget_s", budget_s="Of the whole list.")
+    def command(*, options: TuneOptions): ...
+
+    assert [*parameters(command)] == ["budget_s", "seed"]
+    (described,) = inspect.signature(command).parameters["budget_s"].annotation.__metadata__
+    assert described.help == "Of the whole list."
 
 
 def in_a_block(**options):

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from triton_ops.timing import Interval, Standing
 from triton_ops.timing.race_statistics import (
     INDIFFERENCE,
-    contrasts,
     gaps_to,
     median_error,
     median_interval,
@@ -22,7 +21,8 @@ from triton_ops.timing.race_statistics import (
 )
 from triton_ops.values import Measurement
 
-gap, gain, middle_mean = Interval.of_gap, Interval.of_gain, Measurement.middle_mean
+gap, gain = Interval.of_gap, Interval.of_gain
+middle_mean, contrasts = Measurement.middle_mean, Measurement.contrasts
 
 
 def decide(rows, preference, **options):

@@ -203,6 +203,18 @@ def test_gain_is_the_defaults_time_over_the_winners():
     assert TuningResult({}, KernelMetrics(0.0), default=default).gain is None
 
 
+def test_times_of_the_last_comparison_are_compared_in_the_rounds_that_both_have():
+    def raced(*rounds_ms):
+        return Trial(CONFIG, Status.OK, timed(1.0), final=Measurement(rounds_ms, "host", len(rounds_ms)), relative=9.0)
+
+    slow_machine_first = raced(10.0, 10.0, 1.0, 1.0, 1.0)
+    dropped_early = raced(7.0, 7.1)
+    assert dropped_early.over(slow_machine_first) == pytest.approx(0.705, abs=1e-4)
+    assert slow_machine_first.over(dropped_early) == pytest.approx(1 / 0.705, abs=1e-3)
+    assert slow_machine_first.over(None) is None
+    assert slow_machine_first.over(Trial(CONFIG, Status.WRONG, final=timed(1.0), error="off by 1")) is None
+
+
 def test_failures_are_the_trials_that_are_not_ok():
     ok, failed = Trial(CONFIG, Status.OK, timed(1.0)), Trial(CONFIG, Status.WRONG, error="off by 1")
     assert TuningResult({}, KernelMetrics(1.0), trials=(ok, failed)).failures == [failed]

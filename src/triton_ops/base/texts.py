@@ -1,0 +1,51 @@
+"""Texts and plain values as files and terminals can hold them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+
+def storable(value: Any) -> Any:
+    """The value with what JSON cannot hold replaced: a lone surrogate by `?`, a number that is not finite by null."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {storable(name): storable(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [storable(item) for item in value]
+    return value
+
+
+_CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def gain_text(ratio: float | None, interval: tuple[float, float] | None = None, unproven: str = "") -> str:
+    """A gain as text, such as `1.25x (1.22 to 1.28)`, with its 95 % interval where that is known.
+
+    It is `unproven` where a text says why, and `-` where there is no gain.
+    """
+    if unproven or ratio is None:
+        return "unproven" if unproven else "-"
+    low, high = ("", "") if interval is None else (f"{interval[0]:.2f}", f"{interval[1]:.2f}")
+    return f"{ratio:.2f}x" if low == high else f"{ratio:.2f}x ({low} to {high})"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things, such as `1 kernel`, `2 entries` and `2,000 launches`."""
+    if count == 1:
+        return f"{count:,} {noun}"
+    return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}{'es' * noun.endswith('ch') or 's'}"
+
+
+def escaped(text: str) -> str:
+    """`text` without what a terminal would obey: control characters and changes of direction, shown as escapes.
+
+    Records, logs and messages come from candidates, other machines and people; one could retitle a window, or draw
+    lines that were never said.
+    """
+    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
