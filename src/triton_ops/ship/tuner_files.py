@@ -283,7 +283,7 @@ class TritonCache(Format):
     def choose(self, table: Table, _facts: Mapping[str, Any], at: Sequence[Any]) -> TableRow | None:
         """The config with the least times, if the file is of the key, or no key is given; see `Format`."""
         row = min(table.rows, key=lambda row: row.cost, default=None)  # with NaN, too, as Triton's `min` compares
-        return row if row is not None and (not at or row.at == triton_key(at)) else None
+        return row if row is not None and (not at or json.dumps(row.at) == json.dumps(triton_key(at))) else None
 
 
 _ENDING = ".autotune.json"

@@ -385,3 +385,50 @@ def test_entries_are_imported_without_the_default_and_dtypes_tell_rows_apart(tmp
     assert "rows differ in dtypes alone: bfloat16, float16" in capsys.readouterr().err
     assert main([*words, "--row", "dtype", "--lockfile", "both.json"]) == 0
     assert len(Lockfile.read("both.json").entries) == 2
+
+
+def test_a_look_up_in_one_table_takes_its_name_and_a_key_as_json(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    FLA.write(Table(KERNEL, ROWS), tmp_path)
+    words = ["exchange", "look-up", "fla", "k.json", "--set", "mode=strict"]
+    for flag in ("true", "True"):
+        assert main([*words, "--at", "256", "--at", flag, "--at", "bfloat16"]) == 0
+        said = capsys.readouterr()
+        assert (said.out, said.err) == (
+            "BT=32 num_warps=4 num_stages=3\n",
+            "the row for 256 True torch.bfloat16 of k.json\n",
+        )
+    assert main([*words, "--at", "256", "--at", "null", "--at", "bfloat16"]) == 4
+    assert main(["exchange", "look-up", "fla", "k.json", "--set", "mode=default", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["row"] == []
+    cached(tmp_path, timed([1.0] * 3, B=2), key=[NAN, [1, 2], "torch.int8"])
+    place = ["exchange", "look-up", "triton-cache", "ABC/mm.autotune.json"]
+    assert main([*place, "--at", "NaN", "--at", "[1, 2]", "--at", "int8"]) == 0
+    assert main([*place, "--at", "1"]) == 4
+
+
+def test_what_differs_from_a_lockfile_is_told_and_replaced_where_that_is_asked(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["exchange", "import", "fla", "NVIDIA_H200/k.json", "--kernel", "k", "--row", "T", "--row", "V"]
+    FLA.write(Table(KERNEL, ROWS[:2]), tmp_path / "NVIDIA_H200")
+    assert main(words) == 0
+    FLA.write(
+        Table(KERNEL, (keyed((128, True, "bfloat16"), 64), keyed((512, True, "bfloat16"), 8))), tmp_path / "NVIDIA_H200"
+    )
+    capsys.readouterr()
+    assert main(words) == 0
+    told = capsys.readouterr()
+    assert "2 rows read, 1 added" in told.out
+    assert "differs: T=128 V=True: BT=16 num_stages=3 num_warps=4 | BT=64 num_stages=3 num_warps=4" in told.err
+    assert "differs: T=256 V=True: BT=32 num_stages=3 num_warps=4 | no longer in the table" in told.err
+    assert "2 entries of triton-ops.lock.json differ from the table, and stay (hint: --replace)" in told.err
+
+    def kept():
+        return {entry.problem["T"]: entry.config["BT"] for entry in Lockfile.read("triton-ops.lock.json").entries}
+
+    assert kept() == {128: 16, 256: 32, 512: 8}
+    assert main([*words, "--replace"]) == 0
+    assert kept() == {128: 64, 512: 8}
+    assert "replaced: T=128" in capsys.readouterr().err
+    assert main(words) == 0
+    assert "differ" not in capsys.readouterr().err
