@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-triton = pytest.importorskip("triton")
+pytest.importorskip("triton")
 
+import triton
 
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
