@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+import torch
 import triton
 
 from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
