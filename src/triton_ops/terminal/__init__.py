@@ -6,6 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.terminal.completion import completion_command as completion_command
     from triton_ops.terminal.console import ExitCode as ExitCode
+    from triton_ops.terminal.console import stderr as stderr
     from triton_ops.terminal.console import tell as tell
     from triton_ops.terminal.facts import Facts as Facts
     from triton_ops.terminal.guards import folder_of as folder_of
@@ -23,6 +24,5 @@ if TYPE_CHECKING:
     from triton_ops.terminal.option_types import with_options as with_options
     from triton_ops.terminal.page_server import PageServer as PageServer
     from triton_ops.terminal.program import Program as Program
-    from triton_ops.terminal.stderr_console import stderr as stderr
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)
