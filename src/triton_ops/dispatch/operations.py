@@ -123,10 +123,10 @@ def answered(
         key=key, asked=key, loose=frozenset(), default=space.default_config, why_not=space.why_not, enough=enough,
         near=near,
     )  # fmt: skip
-    answer = ladder.ask(question)
+    found, passed = ladder.ask(question)
     return Decision(
-        found=answer.found, kernel=operation.name, problem=key.label, device=request.device.name,
-        passed=(*answer.passed, *getattr(space, "remarks", ())), key=key,  # of a user's space, or a choice
+        found=found, kernel=operation.name, problem=key.label, device=request.device.name,
+        passed=(*passed, *getattr(space, "remarks", ())), key=key,  # of a user's space, or a choice
     )  # fmt: skip
 
 
