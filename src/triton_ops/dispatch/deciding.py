@@ -76,13 +76,9 @@ class Meeting:
     rank: int
 
     def agreed(
-        self,
-        key_id: str,
-        alone: Callable[[], Decision],
-        why_not: Callable[[Config], str | None],
-        default: Callable[[str], Decision],
-        wait_s: float,
-    ) -> Decision:
+        self, key_id: str, alone: Callable[[], Decision], why_not: Callable[[Config], str | None],
+        default: Callable[[str], Decision], wait_s: float,
+    ) -> Decision:  # fmt: skip
         """The decision of the job for a key, whose id is equal in every process.
 
         The first process that asks decides by `alone`; if that raises, the others run `default`, given the reason why.

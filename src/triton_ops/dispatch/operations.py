@@ -110,13 +110,9 @@ def would_run(
 
 
 def answered(
-    operation: Operation,
-    request: TuneRequest,
-    ladder: Ladder,
-    *,
-    near: bool,
+    operation: Operation, request: TuneRequest, ladder: Ladder, *, near: bool,
     enough: Callable[[Record], str | None] | None = None,
-) -> Decision:
+) -> Decision:  # fmt: skip
     """Answer of a ladder to a request; `enough` says why a record of the very problem does not answer."""
     space, key = operation.space_for(request.problem), request.key
     question = LadderQuestion(

@@ -12,10 +12,7 @@ from triton_ops import settings
 def stderr() -> Console:
     """The console of stderr for a progress bar; messages are printed above the bar."""
     return Console(
-        stderr=True,
-        highlight=False,
-        emoji=False,
-        soft_wrap=True,
+        stderr=True, highlight=False, emoji=False, soft_wrap=True,
         force_terminal=sys.stderr.isatty(),  # no progress bar in a log file, even if FORCE_COLOR is set
         color_system="auto" if settings.colours() else None,
-    )
+    )  # fmt: skip
