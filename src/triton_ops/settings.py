@@ -33,7 +33,7 @@ import difflib
 import getpass
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -206,6 +206,31 @@ def set_folder(variable: str, folder: str) -> None:
 def environment() -> frozenset[tuple[str, str]]:
     """All of the environment: what a process that is started now inherits."""
     return frozenset(os.environ.items())
+
+
+class _Recorded(dict[bytes, bytes]):
+    """The environment as `os.environ` holds it, with the names that were asked for; all of them with an empty one."""
+
+    def __init__(self, content: Mapping[bytes, bytes]) -> None:
+        super().__init__(content)
+        self.names: set[bytes] = set()
+
+    def __getitem__(self, name: bytes) -> bytes:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.names.add(b"")
+        return super().__iter__()
+
+
+def record_variables() -> Callable[[], frozenset[str]]:
+    """Begin to note what Python code of this process asks of the environment; the names so far, when called.
+
+    An empty name says that it was asked for all that there are.
+    """
+    recorded = os.environ._data = _Recorded(os.environ._data)  # type: ignore[attr-defined]
+    return lambda: frozenset(map(os.fsdecode, recorded.names))
 
 
 def environment_but_cudas() -> dict[str, str]:

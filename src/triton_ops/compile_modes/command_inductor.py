@@ -10,14 +10,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from triton_ops.base import NamedFile, counted, escaped
+from triton_ops.base import counted, escaped
 from triton_ops.compile_modes.backends import Site, gate_here
 from triton_ops.compile_modes.compile_mode import autotune_options, wrong_variables
 from triton_ops.compile_modes.compiled_files import CacheContent
-from triton_ops.compile_modes.compiled_graphs import KINDS, ProgramGraphs, graphs_in
-from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog
+from triton_ops.compile_modes.compiled_graphs import KINDS, ShownGraphs, drawn, graphs_in
+from triton_ops.compile_modes.compiler_output import AutotuneTable, CompilerLog, text_of
 from triton_ops.device import device_spec, probe
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.terminal import Facts, Gpu, option, tell
@@ -26,11 +27,7 @@ from triton_ops.values import dtype_name
 _S_PER_DAY = 86_400.0
 _OWN = "its winner, or its default config if nothing is recorded"
 _LONGEST = 80  # characters of an example
-_MOST_STRANGE = 0.1  # of the characters of a text: a log may hold some bytes of another encoding
-_Folder = Annotated[
-    Path | None,
-    option("--folder", "Inductor's cache folder; default the one that torch would use.", "DIR"),
-]
+_PLACE = "Inductor's cache folder; default the one that torch would use."
 
 
 def backends_command(
@@ -51,7 +48,8 @@ def backends_command(
     rows = [{**asdict(choice), "takes_part": choice.takes_part} for choice in choices]
     place = {"op": op, "device": spec.name, "dtype": site.dtype, "shape": _extents(shape, op)}
     facts = Facts("torch backends", {**place, "backends": rows})
-    cells = [[one.name, _yes(one.listed), _yes(one.takes_part), one.reason or "-"] for one in choices]
+    words = {True: "yes", False: "no"}
+    cells = [[one.name, words[one.listed], words[one.takes_part], one.reason or "-"] for one in choices]
     head = " ".join(filter(None, [op, shape, site.dtype, f"on {spec.name}, with max-autotune"]))
     return facts.lines(head).table(("backend", "listed", "takes part", "why"), cells)
 
@@ -64,7 +62,7 @@ def log_command_with(own_ms: Callable[[int, int, int, str], float]) -> Callable[
         own: Annotated[bool, option("--own", "Time this package's matmul on this GPU as one more candidate.")] = False,
     ) -> Facts:
         """Read a log: autotune tables, CUDA graphs recorded again or skipped, recompilations, hints."""
-        content = CompilerLog.read([_text_of(file)])
+        content = CompilerLog.read([text_of(file)])
         if not content.useful:
             tables, lines = counted(len(content.tables), "table"), counted(len(content.unread), "line")
             raise TargetError(
@@ -95,15 +93,17 @@ def options_command(
     wrong, texts = wrong_variables()
     for text in texts:
         tell(text, "warning", "yellow")
-    documents = [{**asdict(row), "changed": row.changed} for row in rows]
-    facts = Facts("torch options", {"options": _plain(documents), "gate": asdict(gate), "wrong_names": wrong})
+    options = msgspec.to_builtins(
+        [{**asdict(row), "changed": row.changed} for row in rows], str_keys=True, enc_hook=str
+    )
+    facts = Facts("torch options", {"options": options, "gate": asdict(gate), "wrong_names": wrong})
     cells = [[row.name, _short(row.value), _short(row.default), " ".join(row.variables) or "-"] for row in rows]
     facts.table(("option", "value", "default", "variable"), cells)
     return facts.text(gate.reason, f"gate {'open' if gate.open else 'closed'}  ")
 
 
 def inductor_cache_command(
-    folder: _Folder = None,
+    folder: Annotated[Path | None, option("--folder", _PLACE, "DIR")] = None,
     empty: Annotated[bool, option("--clean", "Remove what is provably Inductor's.")] = False,
     days: Annotated[float, option("--older-than", "With --clean, only what is older.", "DAYS")] = 0.0,
     yes: Annotated[bool, option("--yes", "With --clean, do not ask.")] = False,
@@ -140,14 +140,15 @@ def draw_command(
     out: Annotated[Path | None, option("--out", "Where the SVG goes; default none.", "FILE")] = None,
 ) -> Facts:
     """Draw captured graphs as SVG, or those of two programs in pairs with what differs; graphviz is not needed."""
-    programs = [ProgramGraphs(path, graphs_in(path)) for path in (trace, other) if path is not None]
-    kinds = Counter(node.kind for program in programs for nodes in program.graphs.values() for node in nodes)
+    paths = [path for path in (trace, other) if path is not None]
+    programs = [graphs_in(path) for path in paths]
+    kinds = Counter(node.kind for graphs in programs for nodes in graphs.values() for node in nodes)
     if strange := [f"{name} ({number})" for name, number in kinds.items() if name not in KINDS]:
         tell(f"nodes of unknown classes count as one launch each: {', '.join(strange)}", "warning", "yellow")
-    drawing = programs[0] if other is None else programs[0].beside(programs[1])
+    shown = ShownGraphs.of_two(paths, programs) if other else ShownGraphs.of(programs[0])
     if out is not None:
-        Facts.save(out, drawing.svg(), "name a file")
-    return Facts("torch draw", drawing.as_json).lines(*drawing.lines, *([] if out is None else [f"drawn to {out}"]))
+        Facts.save(out, drawn(shown.pictures), "name a file")
+    return Facts("torch draw", shown.data).lines(*shown.lines, *([] if out is None else [f"drawn to {out}"]))
 
 
 def _extents(shape: str | None, op: str) -> tuple[int, ...]:
@@ -161,10 +162,6 @@ def _extents(shape: str | None, op: str) -> tuple[int, ...]:
             hint="such as mm --shape 256x1024x1024",
         )
     return tuple(map(int, words))
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
 
 
 def _content_json(content: CacheContent) -> dict[str, Any]:
@@ -185,20 +182,6 @@ def _cache_facts(content: CacheContent) -> Facts:
         more = f", and {len(names) - 10} more" if len(names) > 10 else ""
         facts.tell(f"not provably Inductor's, and never removed: {', '.join(names[:10])}{more}")
     return facts
-
-
-def _text_of(file: Path) -> str:
-    try:
-        content = NamedFile(file).read()
-    except OSError as error:
-        raise TargetError(f"{file} cannot be read: {error.strerror or error}", hint="name a file") from error
-    text = content.decode("utf-8", "replace")
-    if "\0" in text or text.count("\N{REPLACEMENT CHARACTER}") > _MOST_STRANGE * len(text):
-        raise TargetError(
-            f"{file} is no text: its {len(content)} bytes are binary data, or of another encoding than UTF-8",
-            hint="name a file with what a program that compiles wrote to stderr",
-        )
-    return text
 
 
 def beside_own(
@@ -254,11 +237,3 @@ def _mib(size_bytes: int) -> str:
 def _short(value: Any) -> str:
     text = repr(value) if isinstance(value, str) else str(value)
     return text if len(text) <= 40 else f"{text[:39]}…"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

@@ -26,8 +26,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from triton_ops.base import NamedFile
-from triton_ops.compile_modes.compiler_output import clean_lines, read_lines
+from triton_ops.compile_modes.compiler_output import clean_lines, read_lines, text_of
 from triton_ops.exceptions import TargetError
 
 POST_FUSION = "ir_post_fusion.txt"
@@ -62,6 +61,11 @@ class GraphNode:
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     kernel: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its members in one word."""
+        return "+".join(self.members)
 
     @property
     def launches(self) -> int:
@@ -133,10 +137,7 @@ def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
         raise TargetError(
             f"there is no {POST_FUSION} below {path}", hint="compile-modes --collect DIR, or TORCH_COMPILE_DEBUG=1"
         )
-    try:
-        texts = [NamedFile(file).read().decode("utf-8", "replace") for file in files]
-    except OSError as error:
-        raise TargetError(f"{path} cannot be read: {error.strerror or error}", hint="name a file or folder") from error
+    texts = [text_of(file) for file in files]
     if logged := _logged(texts[0]):
         return {name: read_graph(text) for name, text in logged.items()}
     return dict(zip(_names_of(files, path), map(read_graph, texts), strict=True))
@@ -146,7 +147,7 @@ def _logged(text: str) -> dict[str, str]:
     """The texts of a log's graphs by the process that wrote each and its number; empty for a trace."""
     graphs: dict[str, list[str]] = {}
     number: dict[str, int] = defaultdict(int)
-    for line in read_lines([text] if "__ir_post_fusion" in text else [], _LOGGED, "line", ()):
+    for line in read_lines([text] if "__ir_post_fusion" in text else [], _LOGGED, ("__ir_post_fusion",), "line"):
         if line.match is not None:
             content = line.text[line.match.end() :]
             number[line.writer] += content.startswith("AFTER FUSION")
@@ -165,14 +166,10 @@ def _names_of(files: Sequence[Path], path: Path) -> list[str]:
     return [part.as_posix() for part in below]
 
 
-def _launches(nodes: Iterable[GraphNode]) -> int:
-    return sum(node.launches for node in nodes)
-
-
 _WIDE, _HIGH, _ACROSS, _DOWN, _EDGE, _TITLE = 230, 46, 24, 44, 20, 34
 _LONGEST = 34  # characters of a line in a node
 _FILLS = {"call": "#dbe9f6", "fused": "#fde8c8", "loop": "#e6f4e1", "nothing": "#eeeeee"}
-_OUTLINE, _MARKED = "#555555", "#c0392b"
+_OUTLINE, _MARKED = 'stroke="#555555" stroke-width="1"', 'stroke="#c0392b" stroke-width="2.5"'
 
 
 class Picture(NamedTuple):
@@ -186,18 +183,15 @@ class Picture(NamedTuple):
 def drawn(pictures: Iterable[Picture]) -> str:
     """The text of an SVG file with each graph below its title, side by side."""
     parts: list[str] = []
-    x, height = _EDGE, 0.0
+    x, height = _EDGE, 0
     for picture in pictures:
         columns, rows, drawing = _graph(picture, x)
         parts += drawing
         x += max(columns, 1) * (_WIDE + _ACROSS) + 2 * _EDGE
         height = max(height, _TITLE + rows * (_HIGH + _DOWN) + 2 * _EDGE)
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{x:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {x:.0f} {height:.0f}" font-family="sans-serif" font-size="12">'
-    )
-    white = f'<rect width="{x:.0f}" height="{height:.0f}" fill="white"/>'
-    return "\n".join([head, white, *parts, "</svg>", ""])
+    size = f'width="{x}" height="{height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {x} {height}" font-family="sans-serif"'
+    return "\n".join([f'{head} font-size="12">', f'<rect {size} fill="white"/>', *parts, "</svg>", ""])
 
 
 def layers(nodes: Sequence[GraphNode]) -> list[list[GraphNode]]:
@@ -208,9 +202,10 @@ def layers(nodes: Sequence[GraphNode]) -> list[list[GraphNode]]:
     for node in nodes:  # in the order scheduled, in which what is read comes first
         depth[node.name] = 1 + max((depth.get(name, -1) for name in sources[node.name]), default=-1)
         stack[depth[node.name]].append(node)
-    column: dict[str, int] = {}
+    column: dict[str, float] = {}
     for _, layer in sorted(stack.items()):
-        layer.sort(key=lambda node: _middle([column[name] for name in sources[node.name] if name in column]))
+        above = {node.name: [column[name] for name in sources[node.name] if name in column] for node in layer}
+        layer.sort(key=lambda node: statistics.fmean(above[node.name] or [0.0]))
         column.update({node.name: place for place, node in enumerate(layer)})
     return [layer for _, layer in sorted(stack.items())]
 
@@ -221,11 +216,7 @@ def _sources(nodes: Sequence[GraphNode]) -> dict[str, list[str]]:
     return {node.name: [writer[buffer] for buffer in node.reads if buffer in writer] for node in nodes}
 
 
-def _middle(places: Sequence[int]) -> float:
-    return statistics.fmean(places) if places else 0.0
-
-
-def _graph(picture: Picture, left: float) -> tuple[int, int, list[str]]:
+def _graph(picture: Picture, left: int) -> tuple[int, int, list[str]]:
     """The columns and rows that a graph takes, and its drawing."""
     title, nodes, beside = picture
     common = {(each.members, each.kernel) for each in (nodes if beside is None else beside)}
@@ -235,10 +226,9 @@ def _graph(picture: Picture, left: float) -> tuple[int, int, list[str]]:
     for row, layer in enumerate(stack):
         inset = (widest - len(layer)) * (_WIDE + _ACROSS) / 2
         for number, node in enumerate(layer):
-            x = left + inset + number * (_WIDE + _ACROSS)
-            places[node.name] = (x, _TITLE + _EDGE + row * (_HIGH + _DOWN))
-    heading = f"{title}: {_launches(nodes)} launches"
-    drawing = [f'<text x="{left:.0f}" y="{_TITLE - 10}" font-weight="bold">{escape(heading)}</text>']
+            places[node.name] = (left + inset + number * (_WIDE + _ACROSS), _TITLE + _EDGE + row * (_HIGH + _DOWN))
+    heading = escape(f"{title}: {_launches(nodes)} launches")
+    drawing = [f'<text x="{left}" y="{_TITLE - 10}" font-weight="bold">{heading}</text>']
     for name, sources in _sources(nodes).items():
         drawing += [_edge(places[above], places[name]) for above in dict.fromkeys(sources) if above != name]
     drawing += [_box(node, places[node.name], (node.members, node.kernel) not in common) for node in nodes]
@@ -254,28 +244,20 @@ def _edge(above: tuple[float, float], below: tuple[float, float]) -> str:
 
 def _box(node: GraphNode, place: tuple[float, float], differs: bool) -> str:
     x, y = place
-    outline, width = (_MARKED, 2.5) if differs else (_OUTLINE, 1)
-    lines = [_short("+".join(node.members)), _short(node.kernel)]
-    texts = "".join(
-        f'<text x="{x + 8:.1f}" y="{y + 18 + 17 * number:.1f}">{escape(line)}</text>'
-        for number, line in enumerate(lines)
+    texts = [text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text in (node.label, node.kernel)]
+    lines = "".join(
+        f'<text x="{x + 8:.1f}" y="{y + 18 + 17 * number:.1f}">{escape(text)}</text>'
+        for number, text in enumerate(texts)
     )
     details = escape(f"{node.name}: {node.kind}; reads {', '.join(node.reads)}; writes {', '.join(node.writes)}")
-    look = f'fill="{_FILLS[_look(node)]}" stroke="{outline}" stroke-width="{width}"'
-    box = f'<rect x="{x:.1f}" y="{y:.1f}" width="{_WIDE}" height="{_HIGH}" rx="5" {look}/>'
-    return f'<g class="node"><title>{details}</title>{box}{texts}</g>'
+    look = "fused" if node.fused else "call" if node.kind.startswith("Extern") else "loop"
+    fill = _FILLS[look if node.launches else "nothing"]
+    box = f'<rect x="{x:.1f}" y="{y:.1f}" width="{_WIDE}" height="{_HIGH}" rx="5" fill="{fill}"'
+    return f'<g class="node"><title>{details}</title>{box} {_MARKED if differs else _OUTLINE}/>{lines}</g>'
 
 
-def _look(node: GraphNode) -> str:
-    if not node.launches:
-        return "nothing"
-    if node.fused:
-        return "fused"
-    return "call" if node.kind.startswith("Extern") else "loop"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+def _launches(nodes: Iterable[GraphNode]) -> int:
+    return sum(node.launches for node in nodes)
 
 
 @dataclass(frozen=True)
@@ -288,18 +270,16 @@ class GraphPair:
     @property
     def launches(self) -> tuple[int, int]:
         """How many kernels and calls each of the two launches."""
-        first, second = map(_launches, self.nodes)
-        return first, second
+        return _launches(self.nodes[0]), _launches(self.nodes[1])
 
     @property
     def only(self) -> dict[str, tuple[list[str], list[str]]]:
         """The `fusions`, groups that were fused, and `kernels` that only the first or only the second has."""
-        groups = [["+".join(node.members) for node in nodes if node.fused] for nodes in self.nodes]
-        kernels = [[f"{'+'.join(n.members)} ({n.kernel})" for n in nodes if n.launches] for nodes in self.nodes]
-        both = {"fusions": groups, "kernels": kernels}
+        groups = [[node.label for node in nodes if node.fused] for nodes in self.nodes]
+        kernels = [[f"{node.label} ({node.kernel})" for node in nodes if node.launches] for nodes in self.nodes]
         return {
             what: ([it for it in first if it not in second], [it for it in second if it not in first])
-            for what, (first, second) in both.items()
+            for what, (first, second) in {"fusions": groups, "kernels": kernels}.items()
         }
 
     def __str__(self) -> str:
@@ -310,79 +290,46 @@ class GraphPair:
             parts += [f"{what} only in the {word}: {', '.join(texts)}" for word, texts in sides if texts]
         return "; ".join(parts)
 
-    def as_json(self) -> dict[str, Any]:
-        """The pair as the command prints it; null for a graph that has no counterpart."""
-        first, second = (title or None for title in self.titles)
-        return {"first": first, "second": second, "launches": self.launches, **self.only}
 
+class ShownGraphs(NamedTuple):
+    """The graphs of one program, or of two in pairs, as the command shows them: in lines, as data, and drawn."""
 
-@dataclass(frozen=True)
-class GraphPairs:
-    """All graphs of two programs, in pairs."""
+    lines: list[str]
+    data: dict[str, Any]
+    pictures: list[Picture]
 
-    pairs: tuple[GraphPair, ...]
+    @classmethod
+    def of(cls, graphs: Mapping[str, Sequence[GraphNode]]) -> ShownGraphs:
+        """Each graph of one program by its name."""
+        lines = [f"{name}: {_launches(nodes)} launches" for name, nodes in graphs.items()]
+        data = {name: [asdict(node) for node in nodes] for name, nodes in graphs.items()}
+        return cls(lines, data, [Picture(*graph) for graph in graphs.items()])
 
-    @property
-    def launches(self) -> tuple[int, int]:
-        """Numbers of kernels and calls that all graphs of each of the two programs launch."""
-        own, other = zip(*(pair.launches for pair in self.pairs), strict=True)
-        return sum(own), sum(other)
-
-    @property
-    def lines(self) -> list[str]:
-        """Text on each pair of graphs, and on the sum of several."""
-        lines = [str(pair) for pair in self.pairs]
-        if len(self.pairs) > 1:
-            own, other = self.launches
-            graphs, graphs_there = (sum(bool(pair.titles[side]) for pair in self.pairs) for side in (0, 1))
-            lines.append(f"all graphs, {graphs} against {graphs_there}: {own} launches against {other}")
-        return lines
-
-    def as_json(self) -> dict[str, Any]:
-        """The sums over all graphs, and each pair with the names of its graphs."""
-        graphs = [pair.as_json() for pair in self.pairs]
-        only = {
-            what: [[text for each in graphs for text in each[what][side]] for side in (0, 1)]
-            for what in ("fusions", "kernels")
-        }
-        return {"launches": self.launches, **only, "graphs": graphs}
-
-    def svg(self) -> str:
-        """The text of an SVG file with the graphs of each pair beside each other."""
-        sides = [side for pair in self.pairs for side in zip(pair.titles, pair.nodes, pair.nodes[::-1], strict=True)]
-        return drawn(Picture(title, own, other) for title, own, other in sides if title)
-
-
-@dataclass(frozen=True)
-class ProgramGraphs:
-    """The graphs of one program by name, in the order made."""
-
-    path: Path
-    graphs: Mapping[str, Sequence[GraphNode]]
-
-    def beside(self, other: ProgramGraphs) -> GraphPairs:
-        """These graphs and those of another program in pairs, in their order.
+    @classmethod
+    def of_two(cls, paths: Sequence[Path], programs: Sequence[Mapping[str, Sequence[GraphNode]]]) -> ShownGraphs:
+        """The graphs of two programs in pairs, in their order, with the sums over all of them.
 
         The last names of the two paths stand before a graph's, and the whole paths if those are alike.
         """
-        heads = [self.path.name, other.path.name]
-        if heads[0] == heads[1]:
-            heads = [str(self.path), str(other.path)]
+        names = [path.name for path in paths]
+        heads = names if names[0] != names[1] else [str(path) for path in paths]
         pairs = []
-        for (one, own), (another, there) in zip_longest(self.graphs.items(), other.graphs.items(), fillvalue=("", ())):
+        for (one, own), (another, there) in zip_longest(*(each.items() for each in programs), fillvalue=("", ())):
             titles = (f"{heads[0]} {one}" if one else "", f"{heads[1]} {another}" if another else "")
             pairs.append(GraphPair(titles, (own, there)))
-        return GraphPairs(tuple(pairs))
-
-    @property
-    def lines(self) -> list[str]:
-        """Text on each graph: its name, and how much it launches."""
-        return [f"{name}: {_launches(nodes)} launches" for name, nodes in self.graphs.items()]
-
-    def as_json(self) -> dict[str, Any]:
-        """The nodes of each graph by its name."""
-        return {name: [asdict(node) for node in nodes] for name, nodes in self.graphs.items()}
-
-    def svg(self) -> str:
-        """The text of an SVG file with each graph below its name."""
-        return drawn(Picture(name, nodes) for name, nodes in self.graphs.items())
+        launches = [sum(pair.launches[side] for pair in pairs) for side in (0, 1)]
+        lines = [str(pair) for pair in pairs]
+        if len(pairs) > 1:
+            first, second = map(len, programs)
+            lines.append(f"all graphs, {first} against {second}: {launches[0]} launches against {launches[1]}")
+        graphs = [
+            {"first": pair.titles[0] or None, "second": pair.titles[1] or None, "launches": pair.launches, **pair.only}
+            for pair in pairs
+        ]
+        only = {
+            what: [[text for pair in pairs for text in pair.only[what][side]] for side in (0, 1)]
+            for what in ("fusions", "kernels")
+        }
+        sides = [side for pair in pairs for side in zip(pair.titles, pair.nodes, pair.nodes[::-1], strict=True)]
+        pictures = [Picture(*side) for side in sides if side[0]]
+        return cls(lines, {"launches": launches, **only, "graphs": graphs}, pictures)

@@ -22,9 +22,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from triton_ops.base import counted
+from triton_ops.base import NamedFile, counted
 from triton_ops.exceptions import SettingsError, TargetError
 
 _log = logging.getLogger("triton_ops")
@@ -47,6 +48,24 @@ _CHANGING = re.compile(  # what stands before a line, and is another before the 
     r"|\S+\.(?:py|cpp|cc|cu):\d+\]?|\[\d+/\d+\w*\]|\[?__\w+\b"
 )
 _NAME = re.compile(r"[\w.@=/<>#-]*\w[\w.@=/<>#-]*")
+
+
+_MOST_STRANGE = 0.1  # of the characters of a text: a log may hold some bytes of another encoding
+
+
+def text_of(file: Path) -> str:
+    """The text of a file that a command names; a `TargetError` if it cannot be read, or is no text."""
+    try:
+        content = NamedFile(file).read()
+    except OSError as error:
+        raise TargetError(f"{file} cannot be read: {error.strerror or error}", hint="name a file") from error
+    text = content.decode("utf-8", "replace")
+    if "\0" in text or text.count("\N{REPLACEMENT CHARACTER}") > _MOST_STRANGE * len(text):
+        raise TargetError(
+            f"{file} is no text: its {len(content)} bytes are binary data, or of another encoding than UTF-8",
+            hint="name a file with what a program that compiles wrote",
+        )
+    return text
 
 
 class LogLine(NamedTuple):
@@ -77,25 +96,24 @@ def clean_lines(texts: Iterable[str]) -> Iterator[str]:
             yield from (f"{before} {inner}" for inner in clean_lines([document[name]]))
 
 
-def read_lines(texts: Iterable[str], pattern: re.Pattern[str], first: str, later: Sequence[str]) -> list[LogLine]:
-    """The lines of a log, each with its match of a pattern, wherever in it that begins.
+def read_lines(
+    texts: Iterable[str], pattern: re.Pattern[str], words: Sequence[str], first: str, later: Sequence[str] = ()
+) -> list[LogLine]:
+    """The lines of a log, each with its match of a pattern, wherever in it that begins, where it has one of the words.
 
     A prefix that only one line has, such as the rest of a progress bar, names no writer. A log in which lines of the
     kind `first` stand below those of the kinds `later` has the newest line first, and is turned round.
     """
-    lines = [LogLine("", text, pattern.search(text)) for text in clean_lines(texts)]
-    lines = [line._replace(writer=_writer(line)) for line in lines]
+    lines = []
+    for text in clean_lines(texts):
+        match = pattern.search(text) if any(word in text for word in words) else None
+        before = text[: match.start()] if match else ""
+        lines.append(LogLine(" ".join(_NAME.findall(_CHANGING.sub(" ", before))) if before else "", text, match))
     number = Counter(line.writer for line in lines if line.match)
     lines = [line if number[line.writer] > 1 else line._replace(writer="") for line in lines]
-    kinds = [line.kind for line in lines if line.match]
-    pairs = Counter(pairwise(kinds))
+    pairs = Counter(pairwise(line.kind for line in lines if line.match))
     newest_first = any(pairs[kind, first] for kind in later) and not any(pairs[first, kind] for kind in later)
     return lines[::-1] if newest_first else lines
-
-
-def _writer(line: LogLine) -> str:
-    before = line.text[: line.match.start()] if line.match else ""
-    return " ".join(_NAME.findall(_CHANGING.sub(" ", before)))
 
 
 _MS_PER_UNIT = {"ms": 1.0, "s": 1.0, "us": 1e-3, "µs": 1e-3, "ns": 1e-6}  # `s` is a slip of torch 2.0
@@ -106,25 +124,32 @@ _PATTERNS = {
     "strides": r"\bstrides: \[",
     "dtypes": r"\bdtypes: (?P<names>torch\..*)$",
     "choice": (
-        r"(?<![\w.])(?P<name>[A-Za-z_][\w:.]*(?:\(\S*\))?) (?P<time>[\d.]+|inf|nan) ?(?P<unit>ms|[uµn]?s) "
-        r"(?P<share>(?:[\d.]+|inf|nan)%|<[A-Z ]+>)(?:\s(?P<what>.*))?$"
+        r"(?<![\w.])(?P<name>[A-Za-z_][\w:.]*(?:\([^()]*\))?) (?P<time>\d+(?:\.\d+)?|inf|nan) ?(?P<unit>ms|[uµn]?s) "
+        r"(?P<share>(?:\d+(?:\.\d+)?|inf|nan)%|<[A-Z ]+>)(?:\s(?P<what>.*))?$"
     ),
     "end": (
-        r"\b\w+Process AUTOTUNE (?:benchmarking )?takes (?P<bench>[\d.]+) seconds"
-        r"(?: and (?P<compile>[\d.]+) seconds precompiling)?(?: for (?P<count>\d+) choices)?"
+        r"\b\w+Process AUTOTUNE (?:benchmarking )?takes (?P<bench>\d+(?:\.\d+)?) seconds"
+        r"(?: and (?P<compile>\d+(?:\.\d+)?) seconds precompiling)?(?: for (?P<count>\d+) choices)?"
     ),
     "hints": r"\[__perf_hints\]\s?(?:\[[^\]\s]*\]\s?)*(?P<hints_text>.*)$",
     "recordings": r"(?<!Re-)\bRecording function(?=[= ])(?P<recordings_text>)",
     "rerecorded": r"Re-recording function=.*?reason=(?P<rerecorded_text>.*)$",
     "skipped": r"\bskipping cudagraphs? due to (?P<skipped_text>.*)$",
     "recompiled": r"Recompiling function (?P<recompiled_text>.+)$",
-    "limits": r"(?:(?:torch\._dynamo|torchdynamo) hit (?:config\.)?|FailOnRecompileLimitHit: )(?P<limits_text>.+)$",
+    "limits": (
+        r"(?:(?:torch\._dynamo|torchdynamo) hit (?:config\.)?|(?:FailOnRecompileLimitHit|LimitExceeded): )"
+        r"(?P<limits_text>.+)$"
+    ),
     "guard": (
         r"(?:triggered by the following guard failure(?:\(s\))?:|__recompiles\w*(?:\]|: \[\w+\]) {4,}- "
         r"|^ {4,}- (?=\d+/\d+: ))(?P<guard_text>.*)$"
     ),
     "limit": r"(?P<limit_text>\b(?:function: '|last reason: |reasons: ).*)$",
 }
+_WORDS = (  # each line of these kinds has one
+    "AUTOTUNE", "Choices Stats", '{"num_choices"', "strides: [", "dtypes: ", "%", "ERROR>", "perf_hints", "cudagraph",
+    "ecording function", "ecompil", "guard failure", "- ", " hit ", "LimitHit: ", "Exceeded: ", "function: ", "reason",
+)  # fmt: skip
 _KINDS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _PATTERNS.items()))
 _ABOUT = {"guard": "recompiled", "limit": "limits"}  # the event below which such lines stand
 _OF_TABLES = ("stats", "strides", "dtypes", "choice", *_ABOUT)  # lines that show whose they are by those around them
@@ -139,7 +164,8 @@ _SOURCE = re.compile(  # names of templates end with a number, those of calls of
     r"(?P<triton>triton)|(?P<cpp>cpp_)|(?P<subgraph>decompose_k|contiguous_)|(?P<nvgemm>nv_?(?:universal_)?gemm)"
     r"|(?P<cutedsl>\w*cutedsl)|(?P<cutlass>\w*cutlass)|(?P<ck>rocm|ck_?(?:tile)?\w*_)"
     r"|(?P<aten>(?:externkernelcaller\(extern_kernels\.)?"
-    r"(?:\w*(?:mm|linear)(?:_dtype|_v\d|_pointwise|_packed_weight_cpu)?|convolution\w*|conv1x1_via_mm|call_aten_\w+)\)?$)"
+    r"(?:\w*(?:mm|linear)(?:_dtype|_v\d|_pointwise|_packed_weight_cpu|_for_cpu|_with_\w+)?"
+    r"|\w*convolution\w*|conv1x1_via_mm|call_aten_\w+)\)?$)"
 )
 _PRODUCTS = ("mm", "addmm")
 _SHAPE = re.compile(r"\d+(?:x\d+)+")
@@ -291,18 +317,15 @@ class CompilerLog:
     def read(cls, lines: Iterable[str]) -> CompilerLog:
         """Read the lines of a log; lines of other programs between them do no harm."""
         reader = _LogReader()
-        for line in read_lines(lines, _KINDS, "head", ("strides", "dtypes", "choice")):
+        for line in read_lines(lines, _KINDS, _WORDS, "head", ("strides", "dtypes", "choice")):
             reader.read(line)
+        kinds = ("rerecorded", "skipped", "recompiled", "limits", "hints")
         return cls(
             tables=tuple(table.closed() for table in reader.tables),
             recordings=len(reader.events["recordings"]),
-            rerecorded=reader.texts("rerecorded"),
-            skipped=reader.texts("skipped"),
-            recompiled=reader.texts("recompiled"),
-            limits=reader.texts("limits"),
-            hints=reader.texts("hints"),
             lines=reader.lines,
             unread=tuple(reader.unread),
+            **{kind: reader.texts(kind) for kind in kinds},
         )
 
     @property
@@ -338,9 +361,10 @@ class _LogReader:
         elif kind in ("stats", "dtypes", "choice", "end"):
             self._add(line, match)
         elif about := _ABOUT.get(kind):
-            event = self._last.get((line.writer, about)) or ((not line.writer and self.events[about][-1:]) or [[]])[0]
-            if event and match[f"{kind}_text"].strip():
-                event.append(match[f"{kind}_text"].strip())
+            own = self._last.get((line.writer, about))
+            events = [own] if own or line.writer else self.events[about][-1:]  # without a prefix it may be anybody's
+            for event in filter(None, events):
+                event += filter(None, [match[f"{kind}_text"].strip()])
         elif kind not in ("title", "strides"):
             self._last[line.writer, kind] = [match[f"{kind}_text"].strip()]
             self.events[kind].append(self._last[line.writer, kind])
@@ -349,10 +373,9 @@ class _LogReader:
         """Tell whether more of it looks like a part of a table than was matched, as where two stand side by side."""
         match, rest = line.match, line.text
         if match is not None:
-            rest = line.text[: match.start()] + (match["what"] or line.text[match.end() :])
-        if _LIKE_A_TABLE.search(rest):
-            return True
-        return (match is not None or self._open != {}) and _LIKE_A_CHOICE.search(rest) is not None
+            rest = _CHANGING.sub(" ", rest[: match.start()]) + (match["what"] or rest[match.end() :])
+        like_a_choice = (match is not None or self._open != {}) and _LIKE_A_CHOICE.search(rest)
+        return bool(_LIKE_A_TABLE.search(rest) or like_a_choice)
 
     def texts(self, kind: str) -> tuple[str, ...]:
         """The events of a kind, each with the first of its details."""
@@ -399,7 +422,8 @@ class PrintedTune:
 
     Attributes:
         kernel: The kernel's name.
-        tried: The values of each config that was tried, in order, `None` as None.
+        tried: The values of each config that was tried, in order, `None` as None. Where tunes of one kernel are
+            mixed, the first one has those of all.
         best: Those of the winner; None if the text ends before it, or it does not tell whose winner it is.
         seconds: How long the tune took; None likewise.
         key: The key as it was printed; None where it was not, as in older versions of Triton.
@@ -422,11 +446,12 @@ _PRINTED = re.compile(
     rf"(?P<tried>Autotuning kernel (?P<tried_kernel>\S+) with config (?:\[\d+/\d+\] )?(?P<config>{_OWN}?)"
     r"(?: \(median = .*\))?\s*$)"
     rf"|(?P<whole>{_TUNE}(?P<whole_kernel>[^\s,()]+)\)?,?(?: with key as (?P<whole_key>.*?),)? "
-    rf"finished after (?P<whole_s>[\d.]+)s[;,] best config selected: (?P<whole_best>{_OWN});)"
+    rf"finished after (?P<whole_s>\d+(?:\.\d+)?)s[;,] best config selected: (?P<whole_best>{_OWN});)"
     rf"|(?P<kernel>{_TUNE}(?P<name>[^\s,()]+)\)?,\s*$)"
-    r"|(?P<key>with key as (?P<key_text>.*),\s*$)|(?P<seconds>finished after (?P<seconds_text>[\d.]+)s,\s*$)"
+    r"|(?P<key>with key as (?P<key_text>.*),\s*$)|(?P<seconds>finished after (?P<seconds_text>\d+(?:\.\d+)?)s,\s*$)"
     rf"|(?P<best>best config selected: (?P<best_text>{_OWN});)"
 )
+_PRINTED_WORDS = ("utotuning kernel", "for function", "with key as", "finished after", "config selected")
 _LIKE_PRINTED = re.compile(r"Autotuning kernel|utotun\w+ for function|best config selected|with key as \(")
 _LONGEST = 80  # characters of a line that was not read, as an example
 
@@ -453,7 +478,7 @@ def parse_printed(text: str) -> list[PrintedTune]:
             f"text is {text!r}; it must be what was printed, as a str", hint="read the file: path.read_text()"
         )
     reader = _PrintedReader()
-    for line in read_lines([text], _PRINTED, "kernel", ("key", "seconds", "best")):
+    for line in read_lines([text], _PRINTED, _PRINTED_WORDS, "kernel", ("key", "seconds", "best")):
         reader.read(line)
     tunes = reader.tunes()
     if reader.unread:
@@ -492,7 +517,8 @@ class _PrintedReader:
             understood = True
         else:
             text = match[f"{kind}_text"]
-            understood = self._add(self._open[writer], kind, _values(text) if kind == "best" else text)
+            value: Any = _values(text) if kind == "best" else float(text) if kind == "seconds" else text
+            understood = self._add(self._open[writer], kind, value)
         if not understood or (match and _LIKE_PRINTED.search(line.text[match.end() :])):
             self.unread.append(line.text.strip())
 
@@ -508,30 +534,24 @@ class _PrintedReader:
         return tune
 
     @staticmethod
-    def _join(others: list[dict[str, Any]], tune: dict[str, Any]) -> None:
-        """Add a tune to those that have not ended; of several at once nobody knows whose key and configs are whose."""
-        alike = [other for other in others if other["kernel"] == tune["kernel"]]
-        tried = (*(alike[0]["tried"] if alike else ()), *tune["tried"])
-        others.append(tune)
-        for each in others if len(others) > 1 else ():
+    def _join(tunes: list[dict[str, Any]], tune: dict[str, Any]) -> None:
+        """Add a tune to those that have no winner yet; of several at once nobody knows whose key is whose."""
+        tunes.append(tune)
+        for each in tunes if len(tunes) > 1 else ():
             each.update(mixed=True, key=None, seconds=None)
-        for each in alike:
-            each["tried"] = tune["tried"] = tried
 
     @staticmethod
     def _add(tunes: list[dict[str, Any]], kind: str, value: Any) -> bool:
         """Add a part to the tune that it belongs to; returns whether it is known which one that is."""
         if not tunes or value is None:
             return False
-        if len(tunes) == 1 or kind != "best":
-            known = True
-            tunes[0].update({kind: float(value) if kind == "seconds" else value} if len(tunes) == 1 else {})
-        else:
-            owners = [tune for tune in tunes if value in tune["tried"]] or tunes
-            rest = [tune for tune in owners if "best" not in tune]
-            known = bool(rest) and len({tune["kernel"] for tune in owners}) == 1
-            owner = rest[0] if rest else next(tune for tune in tunes if "best" not in tune)
-            owner["best"] = value if known else None
+        if kind != "best":
+            tunes[0].update({kind: value} if len(tunes) == 1 else {})
+            return True
+        owners = [tune for tune in tunes if value in tune["tried"]] or tunes
+        free = [tune for tune in owners if "best" not in tune]
+        known = bool(free) and len({tune["kernel"] for tune in owners}) == 1
+        (free or [tune for tune in tunes if "best" not in tune])[0]["best"] = value if known else None
         if all("best" in tune for tune in tunes):
             tunes.clear()
         return known

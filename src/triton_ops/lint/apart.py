@@ -9,14 +9,15 @@ and so are kernels when their module is. Such kernels have no types and no TTIR,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_ops.backend import Packed, TritonProcess, compiler_environment
-from triton_ops.base import require
+from triton_ops.base import Host, require
 from triton_ops.exceptions import DeviceError, KernelTypeError, TritonKernelError
 from triton_ops.lint.findings import LintReport
+from triton_ops.lint.kept_reports import Sources
 from triton_ops.lint.memory_watch import PATIENCE, RunRecord, WatchRequest
 from triton_ops.processes import IdleProcesses, Surroundings, WorkerLostError, WorkerProcess
 
@@ -45,19 +46,39 @@ _WHOLE_S = 3600.0
 _MOST_LOST = 16
 PROGRAM = "triton_ops.lint.apart_child"
 _HINT = "start Python without TRITON_INTERPRET, and keep code that ends or hangs out of what kernels need"
-_readers: IdleProcesses[WorkerProcess] = IdleProcesses(WorkerProcess.kill, most=1)
+_readers: IdleProcesses[WorkerProcess] = IdleProcesses(WorkerProcess.kill, most=Host.usable_cpus())
+
+
+@dataclass(frozen=True, kw_only=True)
+class LintOptions:
+    """What is asked of a target, as `lint` explains: rules, a GPU, whether it is run, and on which shape."""
+
+    rules: tuple[str, ...] | None = None
+    gpu: str | None = None
+    run: bool = False
+    shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class LintRequest:
-    """A lint that is asked for, with the surroundings of the process that asks, and the steps that are left out."""
+    """A lint that is asked for, with the surroundings of the process that asks, and the steps that are left out.
+
+    A copy of the process answers, unless there are no kernels in the target, of which nothing is run then.
+    """
 
     packed: bytes
-    rules: tuple[str, ...] | None
-    gpu: str | None
-    run: bool
+    options: LintOptions
     surroundings: Surroundings
+    in_copy: bool
     omissions: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LintReply:
+    """A report or an error of the lint, and the sources that it depends on; None if these are not known."""
+
+    report: LintReport | TritonKernelError
+    sources: Sources | None = None
 
 
 def triton_interprets() -> bool:
@@ -65,42 +86,50 @@ def triton_interprets() -> bool:
     return TritonProcess.is_interpreted(require("triton.language", "reading kernels").sum)
 
 
-def lint_apart(target: Any, rules: Sequence[str] | None, gpu: str | None, run: bool) -> LintReport:
-    """As `lint`, in a process of its own, which waits a while for the next lint.
+def lint_apart(target: Any, options: LintOptions, *, has_kernels: bool = True) -> tuple[LintReport, Sources | None]:
+    """As `lint`, in a process of its own, which waits a while for the next lint, and the sources that were read.
 
     Raises KernelTypeError too: the target cannot be sent to another process, is interpreted there too, or ends each.
 
-    Cost: as `lint`, and 1 to 2 s for the imports of a new process.
+    Cost: as `lint`, and 0.5 s for the imports of a new process.
     """
+    surroundings = Surroundings.here()
+    if isinstance(target, str):  # a file is read in the same way by every program
+        surroundings = replace(surroundings, words=(target,))
     request = LintRequest(
-        packed=Packed.of(target).content, rules=None if rules is None else tuple(rules), gpu=gpu, run=run,
-        surroundings=Surroundings.here(),
-    )  # fmt: skip
+        packed=Packed.of(target).content, options=options, surroundings=surroundings, in_copy=has_kernels
+    )
     while True:
         try:
             reply = _answer(request)
         except WorkerLostError as error:
             if error.during in request.omissions or len(request.omissions) == _MOST_LOST:
                 raise KernelTypeError(f"no process can read it: {error}", hint=_HINT) from error
-            request = replace(request, omissions={**request.omissions, error.during: str(error)})
+            omissions = {**request.omissions, error.during: str(error)}
+            request = replace(request, omissions=omissions, in_copy=True)
             continue
-        if isinstance(reply, TritonKernelError):
-            raise reply
-        assert isinstance(reply, LintReport)
-        return reply
+        if isinstance(reply.report, TritonKernelError):
+            raise reply.report
+        return reply.report, None if request.omissions else reply.sources
 
 
-def _answer(request: LintRequest) -> Any:
+def _answer(request: LintRequest) -> LintReply:
     reader = _readers.take(PROGRAM)
     if reader is None:
         changes = {**compiler_environment(), "TRITON_INTERPRET": "0"}
         reader = WorkerProcess(("triton",), program=PROGRAM, changes=changes)
     try:
-        reply = reader.ask(request, _WHOLE_S, {"": LIMIT_S, "start": _WHOLE_S}, "start")
-    except BaseException:
-        reader.kill()
+        reply = reader.ask(
+            request, _WHOLE_S, {"": LIMIT_S, "start": _WHOLE_S}, "start", lambda one: isinstance(one, LintReply)
+        )
+        assert isinstance(reply, LintReply)
+    except BaseException as error:
+        if isinstance(error, WorkerLostError) and reader.alive:  # only its copy has ended
+            _readers.put(reader, PROGRAM, reader.pid)
+        else:
+            reader.kill()
         raise
-    _readers.put(reader, PROGRAM, PROGRAM)
+    _readers.put(reader, PROGRAM, reader.pid)
     return reply
 
 
@@ -108,18 +137,18 @@ RUN_LIMIT_S = 5.0
 _BEGIN_S = 60.0  # for the imports of torch and Triton on a machine that is busy, and the module of the kernels
 
 
-def run_watched(target: Any, limit_s: float = RUN_LIMIT_S) -> RunRecord:
+def run_watched(target: Any, shape: tuple[int, ...] | None = None, limit_s: float = RUN_LIMIT_S) -> RunRecord:
     """Run an operation, or a function without parameters, once by Triton's interpreter, and watch its memory.
 
-    An operation is run with its default config on a small problem of odd extents; a function launches kernels with
-    tensors on a CPU. What is seen within `limit_s` seconds of a CPU is kept.
+    An operation is run with its default config on a shape, by default a small one of odd extents; a function launches
+    kernels with tensors on a CPU. What is seen within `limit_s` seconds of a CPU is kept.
 
     Cost: 2 s for the imports of a new process, and the launches: 2 ms for each program of a row kernel.
     """
     whole_s = PATIENCE * limit_s + _BEGIN_S
     try:
-        request = WatchRequest(Packed.of(target).content, Surroundings.here(), limit_s)
-        changes = {**compiler_environment(), "TRITON_INTERPRET": "1"}
+        request = WatchRequest(Packed.of(target).content, Surroundings.here(), limit_s, shape)
+        changes = {**compiler_environment(), "TRITON_INTERPRET": "1", "TRITON_OPS_ON_MISS": "default"}
         process = WorkerProcess(("triton", "torch"), program=PROGRAM, changes=changes)
     except (KernelTypeError, DeviceError) as error:
         return RunRecord(whole=f"it cannot be run in another process: {error.message}")

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import mmap
 import resource
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from triton_ops import settings
 from triton_ops.backend import ArgumentSet, CandidateError, Operation, Packed, TritonProcess
 from triton_ops.base import require
 from triton_ops.exceptions import MissingDependencyError, TargetError, TritonKernelError
-from triton_ops.lint.apart import STEPS, LintRequest
+from triton_ops.lint.apart import STEPS, LintReply, LintRequest
 from triton_ops.lint.engine import lint_here
-from triton_ops.lint.findings import LintReport
+from triton_ops.lint.kept_reports import Recorder
 from triton_ops.lint.memory_watch import (
     PATIENCE,
     UNWRITTEN,
@@ -43,14 +44,18 @@ def odd_problem(operation: Operation) -> Problem:
     Triton's interpreter computes with bfloat16 as if it held whole numbers: it is the last choice. Raises
     TritonKernelError if the operation has no problem to begin with.
     """
-    preference = [one for one in ("float32", "float16") if one in operation.dtypes]
-    dtype = next(iter((*preference, *operation.dtypes)), None)
+    dtype = _exact_dtype(operation)
     shape = _first_shape(operation, dtype)
     for _ in range(2):  # what one axis may be depends on others, such as the heads of queries on those of keys
         for axis, extent in enumerate(shape):
             shapes = ((*shape[:axis], one, *shape[axis + 1 :]) for one in _replacements(axis, extent))
             shape = next((one for one in shapes if _takes(operation, one, dtype)), shape)
     return operation.problem(shape, dtype)
+
+
+def _exact_dtype(operation: Operation) -> str | None:
+    preference = [one for one in ("float32", "float16") if one in operation.dtypes]
+    return next(iter((*preference, *operation.dtypes)), None)
 
 
 def _first_shape(operation: Operation, dtype: str | None) -> tuple[int, ...]:
@@ -100,7 +105,7 @@ def run_here(request: WatchRequest) -> RunRecord:
     try:
         _limit(request.limit_s)
         target = Packed.loaded(request.packed)
-        call, outputs, about = _prepare(target)
+        call, outputs, about = _prepare(target, request.shape)
         _limit(request.limit_s)
         with watch_launches(watch):
             result = call()
@@ -127,7 +132,7 @@ def _limit(limit_s: float) -> None:
     signal.setitimer(signal.ITIMER_REAL, PATIENCE * limit_s)
 
 
-def _prepare(target: Any) -> tuple[Callable[[], Any], list[tuple[str, Any]], str]:
+def _prepare(target: Any, shape: tuple[int, ...] | None) -> tuple[Callable[[], Any], list[tuple[str, Any]], str]:
     """The call that launches the kernels, the outputs that are arguments, with poison in them, and the run in words."""
     torch = require("torch", "running kernels")
     torch.manual_seed(0)
@@ -135,7 +140,7 @@ def _prepare(target: Any) -> tuple[Callable[[], Any], list[tuple[str, Any]], str
     torch.utils.deterministic.fill_uninitialized_memory = True
     if not isinstance(target, Operation):
         return target, [], "as it calls them"
-    problem = odd_problem(target)
+    problem = odd_problem(target) if shape is None else target.problem(shape, _exact_dtype(target))
     space = target.space_for(problem)
     config = space.default_config.with_members(space.members)
     arguments = target.materialise(problem, "cpu")
@@ -173,30 +178,46 @@ _MOST_BYTES = 4 << 30  # of memory that is written, for all that a file computes
 
 
 def main() -> None:
-    """Answer requests until the pipe is closed: with a report, an error of the lint, or the record of a run."""
+    """Answer requests until the pipe is closed: with a report, an error of the lint, or the record of a run.
+
+    A copy of this process reads each file, so that no file changes how another one is read. Once torch was imported in
+    a copy, this process has it for all others.
+    """
     child = Child()
     with contextlib.suppress(MissingDependencyError):  # which is the answer to every request
         child.import_heavy(child.packages, "reading kernels")
     STEPS.tell = lambda step: child.send(child.step(step))
-    environment, folder = dict(settings.environment()), settings.current_folder()
+    recorder, has_torch = Recorder(), mmap.mmap(-1, 1)
+    while True:
+        try:
+            request = child.receive()
+        except EOFError:
+            return
+        if isinstance(request, WatchRequest):
+            child.send(run_here(request))
+        elif not request.in_copy:
+            child.send(_reply(request, recorder))
+        else:
+            with contextlib.suppress(MissingDependencyError):
+                child.import_heavy(("torch",) if has_torch[0] else (), "reading kernels")
+            child.send_from_copy(partial(_reply, request, recorder, has_torch))
 
-    def answer(request: LintRequest | WatchRequest) -> object:
-        settings.restore_environment(environment)  # which the file before may have changed
-        if folder is not None:
-            os.chdir(folder)
-        return run_here(request) if isinstance(request, WatchRequest) else _answer(request)
 
-    child.serve(answer)
-
-
-def _answer(request: LintRequest) -> LintReport | TritonKernelError:
-    resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+def _reply(request: LintRequest, recorder: Recorder, has_torch: mmap.mmap | None = None) -> LintReply:
     STEPS.omissions = request.omissions
     request.surroundings.take()
+    if has_torch is not None:  # this is a copy
+        resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     try:
         require("triton", "reading kernels")
-        return lint_here(Packed.loaded(request.packed), rules=request.rules, gpu=request.gpu, run=request.run)
+        report = lint_here(Packed.loaded(request.packed), request.options)
     except TritonKernelError as error:
-        return error
+        return LintReply(error)
     except (RecursionError, MemoryError) as error:
-        return TargetError(f"it is nested too deeply, or too large, to be read: {CandidateError.one_line(error)}")
+        why = f"it is nested too deeply, or too large, to be read: {CandidateError.one_line(error)}"
+        return LintReply(TargetError(why))
+    if has_torch is None:
+        return LintReply(report)
+    has_torch[0] = hasattr(sys.modules.get("torch"), "Tensor")
+    compiled = str(require("triton.knobs", "reading kernels").cache.dir)
+    return LintReply(report, recorder.sources(compiled))

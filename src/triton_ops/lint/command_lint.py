@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
@@ -13,61 +14,20 @@ import typer
 from triton_ops import kernels, settings
 from triton_ops.backend import HasOperation, Operation
 from triton_ops.base import NamedFile, counted
-from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependencyError, TargetError
-from triton_ops.lint.engine import BAD, RULES, lint
-from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
-from triton_ops.lint.rules.base import Rule
-from triton_ops.request import module_at, named_object
-from triton_ops.terminal import ExitCode, Facts, Gpu, only_data_on_stdout, option
-
-_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-
-
-def as_sarif(report: LintReport, version: str) -> dict[str, Any]:
-    """A report as a SARIF 2.1.0 log with one run, the form in which code hosts take findings.
-
-    What comments answer is in it as suppressed, undecided rules as notes. Source:
-    https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
-    """
-    rules = [*map(_rule, RULES), {"id": BAD, "shortDescription": {"text": "a comment that answers nothing"}}]
-    results = [_result(one) for one in report.findings]
-    results += [
-        {**_result(one), "suppressions": [{"kind": "inSource", "justification": reason}]}
-        for one, reason in report.suppressed
-    ]
-    notes = [
-        {"level": "note", "message": {"text": f"{one.kernel}: undecided: {one.why}"}, "descriptor": {"id": one.rule}}
-        for one in report.undecided
-    ]
-    driver = {"name": "triton-ops lint", "version": version, "rules": rules}
-    invocation = {"executionSuccessful": True, "toolExecutionNotifications": notes}
-    run = {"tool": {"driver": driver}, "results": results, "invocations": [invocation]}
-    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
-
-
-def _rule(rule: Rule) -> dict[str, Any]:
-    texts = {"shortDescription": {"text": rule.symptom}, "help": {"text": rule.fix}}
-    return {"id": rule.id, **texts, "properties": {"level": rule.level}}
-
-
-def _result(one: Finding) -> dict[str, Any]:
-    place = {"artifactLocation": {"uri": _uri(one.file)}, "region": {"startLine": one.line}}
-    return {
-        "ruleId": one.rule,
-        "level": "warning",
-        "message": {"text": f"{one.kernel}: {one.symptom}. {one.evidence}. Fix: {one.fix}"},
-        "locations": [{"physicalLocation": place}],
-        "properties": {"evidence": one.evidence, "decidedBy": one.level},
-    }
-
-
-def _uri(file: str) -> str:
-    """A path below the working folder as a relative one, so that a code host finds the file; else as a file's URI."""
-    if (here := settings.current_folder()) is None:
-        return Path(file).as_uri()
-    path = Path(file).absolute()
-    return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.as_uri()
-
+from triton_ops.exceptions import (
+    DeviceError,
+    KernelTypeError,
+    MissingDependencyError,
+    TargetError,
+    TritonKernelError,
+)
+from triton_ops.lint.apart import LintOptions
+from triton_ops.lint.engine import checked_options, lint, lint_each
+from triton_ops.lint.findings import LintReport, Undecided, merge_reports
+from triton_ops.lint.sarif import as_sarif
+from triton_ops.processes import TerminatedError
+from triton_ops.request import TypedProblem, module_at, named_object
+from triton_ops.terminal import ExitCode, Facts, Gpu, Shape, only_data_on_stdout, option
 
 WRONG_RESULTS = (
     "missing-mask", "wrong-mask", "wrong-identity", "stride-order", "low-precision-sum", "overlapping-writes",
@@ -82,17 +42,24 @@ def lint_command(
     targets: Annotated[
         list[str],
         typer.Argument(
-            metavar="TARGET...", help="FILE.py, a folder, package.module:kernel, FILE.py:kernel, or a shipped kernel."
+            metavar="TARGET...",
+            help="FILE.py, a folder, a shipped kernel; package.module:NAME or FILE.py:NAME of a kernel or Operation.",
         ),
     ],
     rule: Annotated[list[str] | None, option("--rule", "Only this rule; may be given several times.", "RULE")] = None,
     sarif: Annotated[
         Path | None, option("--sarif", "Write the findings as SARIF 2.1.0, for code hosts.", "FILE")
     ] = None,
+    jsonl: Annotated[bool, option("--jsonl", "Print one line of JSON for each file, as soon as it is read.")] = False,
+    jobs: Annotated[
+        int | None, option("--jobs", "Files that are read at a time; default all CPUs.", "N", min=1)
+    ] = None,
+    strict: Annotated[bool, option("--strict", "End with 5 too if a rule is undecided.")] = False,
     gpu: Gpu = None,
     run: Annotated[
         bool, option("--run", "Import TARGET too, and run its operations once by Triton's interpreter.")
     ] = False,
+    shape: Shape = None,
 ) -> Facts:
     """Look for pitfalls in Triton kernels, without a GPU and, without --run, without running them.
 
@@ -100,70 +67,120 @@ def lint_command(
     Comments such as `# triton-ops: ignore[missing-mask] callers pad` answer findings of their line.
     Exit code 5: there are findings; 2: there are none, and a file could not be read.
     """
-    with only_data_on_stdout():
-        reports = [_linted(text, rule, gpu, run) for text in targets]
-    report = merge_reports([one for one in reports if isinstance(one, LintReport)])
-    errors = {text: one for text, one in zip(targets, reports, strict=True) if not isinstance(one, LintReport)}
-    if len(errors) == len(targets):
-        raise next(iter(errors.values()))
-    report = replace(report, unread={**report.unread, **{text: error.message for text, error in errors.items()}})
-    if sarif is not None:
-        NamedFile(sarif).write(json.dumps(as_sarif(report, str(context.find_root().obj)), indent=2) + "\n")
-    facts = _facts(report)
-    if report.findings or report.unread:
-        facts.code = ExitCode.CHECK_FAILED if report.findings else ExitCode.BAD_INPUT
+    options = checked_options(rule, gpu, run, TypedProblem.of(shape).shape)
+    output = _Output(jsonl)
+    with TerminatedError.cleaned_up():
+        try:
+            with only_data_on_stdout():  # a target may be imported
+                output.waiting = lint_each([one for text in targets for one in _targets(text, options)], jobs)
+            output.take()
+            end = None
+        except (KeyboardInterrupt, TerminatedError) as error:
+            output.take_what_is_done()
+            end = error
+        report = merge_reports(output.reports)
+        if sarif is not None:
+            NamedFile(sarif).write(json.dumps(as_sarif(report, str(context.find_root().obj)), indent=2) + "\n")
+        facts = output.end(report)
+        if end is not None:
+            facts.code = ExitCode.INTERRUPTED
+        elif report.findings or (strict and report.undecided):
+            facts.code = ExitCode.CHECK_FAILED
+        elif report.unread:
+            facts.code = ExitCode.BAD_INPUT
+        if isinstance(end, TerminatedError):
+            facts.written()
+            raise end
     return facts
 
 
-def _linted(
-    text: str, rules: list[str] | None, gpu: str | None, run: bool
-) -> LintReport | TargetError | KernelTypeError:
-    try:
-        return merge_reports([lint(one, rules=rules, gpu=gpu, run=is_run) for one, is_run in _targets(text, run)])
-    except (TargetError, KernelTypeError) as error:
-        return error
+class _Output:
+    """The reports of a command, which tells what is found as soon as a file is read.
+
+    `waiting` are the files and other targets whose reports are still to come, in their order.
+    """
+
+    def __init__(self, as_lines: bool) -> None:
+        self._as_lines = as_lines
+        self._told: set[tuple[str, str, int]] = set()
+        self._errors: list[TritonKernelError] = []
+        self.reports: list[LintReport] = []
+        self.waiting: list[tuple[str, Future[LintReport]]] = []
+
+    def take(self) -> None:
+        """Take the reports while they come; raises the first error where none of the targets can be read."""
+        while self.waiting:
+            self._tell(*self.waiting[0])
+            del self.waiting[0]
+        if self._errors and len(self._errors) == len(self.reports):
+            raise self._errors[0]
+
+    def take_what_is_done(self) -> None:
+        """Take the reports that are there, and say of the others that they are not."""
+        for name, future in self.waiting:
+            if not future.done():
+                future = Future()
+                future.set_result(LintReport(unread={name: "the run was ended before"}))
+            self._tell(name, future)
+
+    def _tell(self, name: str, future: Future[LintReport]) -> None:
+        try:
+            report = future.result()
+        except (TargetError, KernelTypeError) as error:
+            self._errors.append(error)
+            report = LintReport(unread={name: error.message})
+        self.reports.append(report)
+        facts = Facts("lint", {"file": name, **report.as_json()})
+        for one in report.findings:
+            if (place := (one.rule, one.file, one.line)) not in self._told:
+                self._told.add(place)
+                facts.text(f" in {one.kernel}" if one.kernel else "", f"{_short(one.file)}:{one.line}: {one.rule}")
+                facts.lines(f"  symptom   {one.symptom}", f"  evidence  {one.evidence}", f"  fix       {one.fix}")
+        for file, why in report.unread.items():
+            facts.tell(f"{_short(file)} is not read: {why}", "error", "red")
+        facts.show_ahead(as_line=self._as_lines)
+
+    def end(self, report: LintReport) -> Facts:
+        """What is said at the end, of all reports as one."""
+        facts = Facts("lint", report.as_json())
+        facts.tell_most(_undecided_lines(report.undecided), _SHOWN, "are undecided")
+        counts = f"{counted(len(report.findings), 'finding')} in {counted(len(report.kernels), 'kernel')}"
+        answered = f", {len(report.suppressed)} answered by comments" if report.suppressed else ""
+        unread = f", {counted(len(report.unread), 'file')} not read" if report.unread else ""
+        line = f"{counts}{answered}, {len(report.undecided)} undecided{unread}"
+        return facts.tell(line) if self._as_lines else facts.lines(line)
 
 
-def _targets(text: str, run: bool) -> list[tuple[Any, bool]]:
-    """The objects or texts that are linted, and whether each is run.
+def _targets(text: str, options: LintOptions) -> list[tuple[str, Any, LintOptions]]:
+    """The objects or texts that are linted, each with its name, and how.
 
     A shipped kernel's operation where the text is its name. To be run, a file stands for its operations beside itself,
     and `place:name` for the object; else a text stands for itself, and nothing of it is imported.
     """
     if text in kernels.names() and not Path(text).exists():
-        return [(_operation(kernels.load(text)), run)]
-    if run and text.endswith(".py") and Path(text).is_file():
+        return [(text, _operation(kernels.load(text)), options)]
+    if options.run and text.endswith(".py") and Path(text).is_file():
         operations = _operations_in(text)
-        return [(text, not operations), *((one, True) for one in operations)]
-    if run and ":" in text:
+        file = (text, text, replace(options, run=not operations))
+        return [file, *((f"{text}:{one.name}", one, options) for one in operations)]
+    if options.run and ":" in text:
         target = _operation(named_object(text))
-        return [(target if isinstance(target, (Operation, FunctionType)) else text, True)]
-    return [(text, run)]
+        return [(text, target if isinstance(target, (Operation, FunctionType)) else text, options)]
+    return [(text, text, options)]
 
 
 def _operation(target: Any) -> Any:
     return target.operation if isinstance(target, HasOperation) else target
 
 
-def _facts(report: LintReport) -> Facts:
-    facts = Facts("lint", report.as_json())
-    for one in report.findings:
-        facts.text(f" in {one.kernel}" if one.kernel else "", f"{_short(one.file)}:{one.line}: {one.rule}")
-        facts.lines(f"  symptom   {one.symptom}", f"  evidence  {one.evidence}", f"  fix       {one.fix}")
-    facts.tell_most(_undecided_lines(report.undecided), _SHOWN, "are undecided")
-    for file, why in report.unread.items():
-        facts.tell(f"{_short(file)} is not read: {why}", "error", "red")
-    counts = f"{counted(len(report.findings), 'finding')} in {counted(len(report.kernels), 'kernel')}"
-    answered = f", {len(report.suppressed)} answered by comments" if report.suppressed else ""
-    unread = f", {counted(len(report.unread), 'file')} not read" if report.unread else ""
-    return facts.lines(f"{counts}{answered}, {len(report.undecided)} undecided{unread}")
-
-
 def _undecided_lines(undecided: tuple[Undecided, ...]) -> list[str]:
-    reasons: dict[tuple[str, str], list[str]] = {}
+    reasons: dict[tuple[str, str, str], list[str]] = {}
     for one in undecided:
-        reasons.setdefault((one.kernel, one.why), []).append(one.rule)
-    return [f"undecided in {kernel}: {', '.join(rules)}: {why}" for (kernel, why), rules in reasons.items()]
+        reasons.setdefault((one.file, one.kernel, one.why), []).append(one.rule)
+    return [
+        f"{_short(file)}: undecided in {kernel}: {', '.join(rules)}: {why}"
+        for (file, kernel, why), rules in reasons.items()
+    ]
 
 
 def _short(file: str) -> str:

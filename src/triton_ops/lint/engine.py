@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
 import inspect
 import io
 import os
 import re
 import sys
+import threading
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FunctionType
 from typing import Any, NamedTuple
 
 from triton_ops import settings
 from triton_ops.backend import CandidateError, HasOperation, KernelSource, Operation, TritonProcess
-from triton_ops.base import require
+from triton_ops.base import Host, NamedFile, require
 from triton_ops.device import Target
 from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.lint.apart import STEPS, LostStepError, lint_apart, run_watched, triton_interprets
+from triton_ops.lint.apart import STEPS, LintOptions, LostStepError, lint_apart, run_watched, triton_interprets
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
-from triton_ops.lint.island import Island, island_of, parsed_file, source_text, used_names
+from triton_ops.lint.island import Island, island_of, parsed_file, root_of, source_text, used_names
 from triton_ops.lint.jit_functions import DefinedKernel, defined_kernels, innermost_kernel, launches, tuned_with
+from triton_ops.lint.kept_reports import KeptReports
 from triton_ops.lint.memory_watch import RunRecord
 from triton_ops.lint.reading import COMPILED_FOR, READ_FOR, KernelReading, launched_as
 from triton_ops.lint.rules import addresses, compiled_costs, launching, masks, sums
 from triton_ops.lint.rules.base import Rule
+from triton_ops.processes import Threads
 
 RULES: tuple[Rule, ...] = (
     masks.missing_mask, masks.wrong_mask, sums.wrong_identity, addresses.stride_order, sums.low_precision_sum,
@@ -125,7 +131,15 @@ _INTERPRETED = "its module sets TRITON_INTERPRET before it makes the kernel, whi
 _FORMS = "name a file, a folder, package.module:kernel, path/file.py:kernel, a shipped kernel, or an Operation"
 
 
-def lint(target: Any, *, rules: Sequence[str] | None = None, gpu: str | None = None, run: bool = False) -> LintReport:
+def lint(
+    target: Any,
+    *,
+    rules: Sequence[str] | None = None,
+    gpu: str | None = None,
+    run: bool = False,
+    shape: Sequence[int] | None = None,
+    jobs: int | None = None,
+) -> LintReport:
     """Look for pitfalls in kernels, without a GPU.
 
     Args:
@@ -136,6 +150,8 @@ def lint(target: Any, *, rules: Sequence[str] | None = None, gpu: str | None = N
             need not be here. None for `sm_90`.
         run: Whether to run the kernels once too, by Triton's interpreter in a process of its own, if the target is an
             `Operation`, or a function that needs no arguments and launches them with tensors on a CPU.
+        shape: The shape on which an `Operation` is run; None for a small one with odd extents.
+        jobs: The number of files of a folder that are read at a time; None for the CPUs that this process may use.
 
     Returns:
         Findings, what stays undecided and why, and what comments in the source have answered.
@@ -147,62 +163,124 @@ def lint(target: Any, *, rules: Sequence[str] | None = None, gpu: str | None = N
         DeviceError: The GPU is not known.
         MissingDependencyError: Triton is not installed.
 
-    Cost: 0.1 to 0.5 s for each kernel, and once the import of Triton; with `run` 2 s, and up to 5 s of a CPU for
-    launches. Another process reads files, which may end or hang it, and kernels that `TRITON_INTERPRET` has made to be
-    interpreted here; it takes 1 to 2 s to begin, and waits for the next lint for 15 s.
+    Cost: 0.1 to 0.3 s for each kernel, and once the import of Triton; 1 ms for a file that was read before, where
+    nothing that it uses has changed since; with `run` 2 s, and up to 5 s of a CPU for launches. Another process reads
+    files, which may end or hang it, and kernels that `TRITON_INTERPRET` has made to be interpreted here; it takes 0.5 s
+    to begin, and waits for the next lint for 15 s.
     """
-    _checked_rules(rules)
-    compile_target(gpu)  # what is asked for wrongly is said before another process begins
+    options = checked_options(rules, gpu, run, shape)  # what is asked for wrongly is said before a process begins
     if isinstance(target, (str, os.PathLike)):
-        return _lint_named(os.fspath(target), rules, gpu, run)
+        name = os.fspath(target)
+        return merge_reports(report.result() for _, report in lint_each([(name, name, options)], jobs))
     require("triton", "reading kernels")
     inner = target.operation if isinstance(target, HasOperation) else target
     if triton_interprets() or any(map(TritonProcess.is_interpreted, map(innermost_kernel, _kernels_of(inner)))):
-        return lint_apart(inner, rules, gpu, run)
-    return lint_here(target, rules=rules, gpu=gpu, run=run)
+        return lint_apart(inner, options)[0]
+    return lint_here(target, options)
 
 
-def _lint_named(target: str, rules: Sequence[str] | None, gpu: str | None, run: bool) -> LintReport:
-    """The lint of a file, or of every file of a folder, of which each that cannot be read is a row of its own."""
-    if not Path(target).is_dir():
-        return lint_apart(target, rules, gpu, run)
-    reports = []
-    for file in sorted(Path(target).rglob("*.py")):
-        if any(part.startswith(".") for part in file.parts) or file.is_dir():
-            continue  # links to folders, and what is hidden
-        try:
-            reports.append(lint_apart(str(file), rules, gpu, run))
-        except (TargetError, KernelTypeError) as error:  # the others are read
-            reports.append(LintReport(unread={str(file): error.message}))
-    return merge_reports(reports)
+def checked_options(
+    rules: Sequence[str] | None, gpu: str | None, run: bool, shape: Sequence[int] | None = None
+) -> LintOptions:
+    """The options of a lint; raises TargetError or DeviceError for a rule or a GPU that is not known."""
+    unknown = [name for name in rules or () if rule_named(name) is None]
+    if unknown:
+        raise TargetError(
+            f"there is no rule {', '.join(unknown)}", hint=f"rules are {', '.join(rule.id for rule in RULES)}"
+        )
+    compile_target(gpu)
+    return LintOptions(
+        rules=None if rules is None else tuple(rules), gpu=gpu, run=run, shape=None if shape is None else tuple(shape)
+    )
 
 
-def lint_here(target: Any, *, rules: Sequence[str] | None, gpu: str | None, run: bool) -> LintReport:
+def lint_each(
+    targets: Iterable[tuple[str, Any, LintOptions]], jobs: int | None = None
+) -> list[tuple[str, Future[LintReport]]]:
+    """The reports of targets with their names, while they come: of a folder one for each file, with the file's name.
+
+    So many are read at a time as there are `jobs`, or CPUs. A file of a folder that cannot be read is in `unread` of
+    its report; a target that was named raises as `lint` does.
+    """
+    kept = KeptReports()
+    reports: list[tuple[str, Future[LintReport]]] = []
+    waiting: SimpleQueue[tuple[Any, LintOptions, bool, Future[LintReport]]] = SimpleQueue()
+    for name, target, options in targets:
+        is_folder = isinstance(target, str) and Path(target).is_dir()
+        for file in _files_of(target) if is_folder else [target]:
+            reports.append((file if is_folder else name, Future()))
+            waiting.put((file, options, is_folder, reports[-1][1]))
+
+    def serve() -> None:
+        with contextlib.suppress(Empty):
+            while True:
+                target, options, is_one_of_many, future = waiting.get_nowait()
+                try:
+                    future.set_result(_report_of(target, options, kept, is_one_of_many))
+                except BaseException as error:  # noqa: BLE001 - it is raised where the report is asked for
+                    future.set_exception(error)
+
+    for _ in range(min(len(reports), jobs or Host.usable_cpus())):
+        Threads.begin(threading.Thread(target=serve, daemon=True))
+    return reports
+
+
+def _files_of(folder: str) -> list[str]:
+    """The files of Python below a folder, without what is hidden, and links to folders."""
+    files = (file for file in Path(folder).rglob("*.py") if not any(part.startswith(".") for part in file.parts))
+    return [str(file) for file in sorted(files) if not file.is_dir()]
+
+
+def _report_of(target: Any, options: LintOptions, kept: KeptReports, is_one_of_many: bool) -> LintReport:
+    """The report of a target, which is new unless it is a file that was read before."""
+    if not isinstance(target, str):
+        return lint_apart(target, options)[0]
+    before, colon, name = target.rpartition(":")
+    file = Path(before if colon and before.endswith(".py") and not Path(target).exists() else target)
+    try:
+        content = NamedFile(file).read() if file.is_file() else b"triton"
+        if options.run or not file.is_file() or b"triton" not in content:
+            return lint_apart(target, options, has_kernels=b"triton" in content or bool(name))[0]
+        file = file.resolve()
+        root = root_of(file)
+        place = kept.place(target, root, options)
+        report = kept.read(place, file, root)
+        if report is None:
+            report, sources = lint_apart(target, options)
+            if sources is not None:
+                kept.write(place, file, root, report, sources)
+        return report
+    except (TargetError, KernelTypeError, OSError) as error:
+        if not is_one_of_many:
+            raise
+        return LintReport(unread={target: getattr(error, "message", str(error))})  # the others are read
+
+
+def lint_here(target: Any, options: LintOptions) -> LintReport:
     """As `lint`, in this process, in which Triton's own functions are compiled."""
-    chosen_rules, gpu_target = _checked_rules(rules), compile_target(gpu)
+    chosen_rules = tuple(rule for rule in RULES if options.rules is None or rule.id in options.rules)
     all_readings, failures, files = readings_of(target)
     readings = [usable for one in all_readings if (usable := _from_file_if_interpreted(one)) is not None]
-    failures += [
-        (one.name, _INTERPRETED) for one in all_readings if one.name not in {usable.name for usable in readings}
-    ]
-    run_record = _run_record(target) if run and readings else None
+    usable_names = {usable.name for usable in readings}
+    failures += [(one.name, _INTERPRETED) for one in all_readings if one.name not in usable_names]
+    run_record = _run_record(target, options.shape) if options.run and readings else None
+    gpu_target = compile_target(options.gpu)
     findings: dict[tuple[str, str, int], Finding] = {}
     undecided: list[Undecided] = []
     for name, why in failures:
-        undecided += (rule.undecided(name, why) for rule in chosen_rules)
+        undecided += (replace(rule.undecided(name, why), file=files[0]) for rule in chosen_rules)
     for reading in (replace(one, target=gpu_target, run=run_record) for one in readings):
         for one in _statements(chosen_rules, reading):
             if isinstance(one, Finding):  # each once, where several kernels call the function that has it
                 findings.setdefault((one.rule, one.file, one.line), one)
             else:
-                undecided.append(one)
+                undecided.append(replace(one, file=reading.file))
     open_findings, answers = split_suppressed(findings.values())
     open_findings += [one for file in files for one in bad_comments(file)]
     return LintReport(
         findings=tuple(sorted(open_findings, key=lambda one: (one.file, one.line, one.rule))),
         undecided=tuple(undecided),
-        kernels={reading.name: reading.file for reading in readings}
-        | dict.fromkeys((name for name, _ in failures), ""),
+        kernels=(*((one.name, one.file) for one in readings), *((name, files[0]) for name, _ in failures)),
         suppressed=tuple(answers),
     )
 
@@ -217,10 +295,10 @@ def _from_file_if_interpreted(reading: KernelReading) -> KernelReading | None:
         return None
 
 
-def _run_record(target: Any) -> RunRecord:
+def _run_record(target: Any, shape: tuple[int, ...] | None) -> RunRecord:
     runs = target.operation if isinstance(target, HasOperation) else target
     if isinstance(runs, Operation):
-        return run_watched(runs)
+        return run_watched(runs, shape)
     parameters = inspect.signature(runs).parameters.values() if isinstance(runs, FunctionType) else ()
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     if isinstance(runs, FunctionType) and all(p.default is not p.empty or p.kind in variable for p in parameters):
@@ -232,17 +310,6 @@ def _run_record(target: Any) -> RunRecord:
 def compile_target(gpu: str | None) -> Target:
     """The target of an architecture or of a GPU's name; raises DeviceError if neither is known."""
     return Target.named(COMPILED_FOR if gpu is None else gpu)
-
-
-def _checked_rules(rules: Sequence[str] | None) -> tuple[Rule, ...]:
-    if rules is None:
-        return RULES
-    unknown = [name for name in rules if rule_named(name) is None]
-    if unknown:
-        raise TargetError(
-            f"there is no rule {', '.join(unknown)}", hint=f"rules are {', '.join(rule.id for rule in RULES)}"
-        )
-    return tuple(rule for rule in RULES if rule.id in rules)
 
 
 def _statements(rules: tuple[Rule, ...], reading: KernelReading) -> Iterator[Finding | Undecided]:
@@ -317,8 +384,11 @@ def _readings_in(file: Path, only: str = "") -> tuple[list[KernelReading], list[
         return [], [], [str(file.resolve())]
     island = island_of(file.resolve())
     defined = defined_kernels(island)
-    if only:
-        defined = [one for one in defined if one.name == only] or [_single(island, file, only)]
+    if only and not (defined := [one for one in defined if one.name == only]):
+        value = _value_in(island, file, only)
+        if innermost_kernel(value) is None and _kernels_of(value):
+            return readings_of(value)
+        defined = [_single(value, file, only)]
     readings = [
         _reading(one.kernel, one.decorated, str(island.path), island.tree, island.failures, one.name)
         for one in defined
@@ -327,14 +397,20 @@ def _readings_in(file: Path, only: str = "") -> tuple[list[KernelReading], list[
     return readings, [(one.name, one.why) for one in defined if one.kernel is None], [str(file.resolve())]
 
 
-def _single(island: Island, file: Path, name: str) -> DefinedKernel:
+def _value_in(island: Island, file: Path, name: str) -> Any:
     try:
-        decorated = island.value(name)
+        return island.value(name)
     except LookupError as error:
         raise TargetError(f"{file} has no {name}: {error}", hint="correct the name after the colon") from error
+
+
+def _single(decorated: Any, file: Path, name: str) -> DefinedKernel:
     inner = innermost_kernel(decorated)
     if inner is None:
-        raise TargetError(f"{name} in {file} is no Triton kernel", hint="name a function with @triton.jit")
+        raise TargetError(
+            f"{name} in {file} is no Triton kernel and holds none",
+            hint="name a function with @triton.jit, or an Operation",
+        )
     return DefinedKernel(name, KernelSource.read(inner), decorated)
 
 

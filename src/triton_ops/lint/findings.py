@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -36,6 +36,7 @@ class Undecided:
     rule: str
     kernel: str
     why: str
+    file: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,14 @@ class LintReport:
     Attributes:
         findings: In the order of files and lines.
         undecided: In the order of kernels.
-        kernels: Names of the kernels that were looked at, with the file of each.
+        kernels: Name and file of each kernel that was looked at.
         suppressed: Findings that a comment in the source answers, with the reason that it gives.
         unread: Files, among several, that could not be read, with the reason.
     """
 
     findings: tuple[Finding, ...] = ()
     undecided: tuple[Undecided, ...] = ()
-    kernels: Mapping[str, str] = field(default_factory=dict)
+    kernels: tuple[tuple[str, str], ...] = ()
     suppressed: tuple[tuple[Finding, str], ...] = ()
     unread: Mapping[str, str] = field(default_factory=dict)
 
@@ -65,13 +66,17 @@ class LintReport:
         }
 
 
-def merge_reports(several: Sequence[LintReport]) -> LintReport:
-    """Several reports as one; a finding that two targets have in common is in it once."""
-    findings = {(one.rule, one.file, one.line): one for report in reversed(several) for one in report.findings}
-    return LintReport(
-        tuple(sorted(findings.values(), key=lambda one: (one.file, one.line, one.rule))),
-        tuple(dict.fromkeys(one for report in several for one in report.undecided)),
-        {name: file for report in several for name, file in report.kernels.items()},
-        tuple(dict.fromkeys(one for report in several for one in report.suppressed)),
-        {file: why for report in several for file, why in report.unread.items()},
-    )
+def merge_reports(several: Iterable[LintReport]) -> LintReport:
+    """Several reports as one, in their order; what two of them have in common is in it once."""
+    findings: dict[tuple[str, str, int], Finding] = {}
+    others: list[dict[Any, None]] = [{}, {}, {}]
+    unread: dict[str, str] = {}
+    for report in several:
+        for one in report.findings:
+            findings.setdefault((one.rule, one.file, one.line), one)
+        for parts, own in zip(others, (report.undecided, report.kernels, report.suppressed), strict=True):
+            parts.update(dict.fromkeys(own))
+        unread.update(report.unread)
+    undecided, kernels, suppressed = map(tuple, others)
+    in_order = sorted(findings.values(), key=lambda one: (one.file, one.line, one.rule))
+    return LintReport(tuple(in_order), undecided, kernels, suppressed, unread)

@@ -136,10 +136,10 @@ def island_of(path: Path, depth: int = 0) -> Island:
 
 def package_of(path: Path) -> str:
     """The package that a file belongs to, with dots; empty for a file of its own."""
-    return ".".join(path.parent.relative_to(_root(path)).parts)
+    return ".".join(path.parent.relative_to(root_of(path)).parts)
 
 
-def _root(path: Path) -> Path:
+def root_of(path: Path) -> Path:
     """The folder beside whose packages, or in which, a file lies."""
     folder = path.parent
     while (folder / "__init__.py").is_file():
@@ -151,7 +151,7 @@ def module_file(path: Path, package: str, level: int, module: str) -> Path | Non
     """The file of a module that lies beside `path` or in its package; None for any other."""
     if not level and package and module.partition(".")[0] != package.partition(".")[0]:
         return None
-    root = path.parents[min(level, len(path.parents)) - 1] if level else _root(path)
+    root = path.parents[min(level, len(path.parents)) - 1] if level else root_of(path)
     parts = [part for part in module.split(".") if part]
     place = root.joinpath(*parts)
     for file in (place.with_suffix(".py") if parts else place / "__init__.py", place / "__init__.py"):
@@ -211,7 +211,7 @@ def used_names(node: ast.AST) -> list[str]:
 @contextlib.contextmanager
 def _importable_neighbours(path: Path) -> Iterator[None]:
     """Inside, modules that lie beside the file, or beside its package, are found, as Python finds them for a script."""
-    added, before = str(_root(path)), list(sys.path)
+    added, before = str(root_of(path)), list(sys.path)
     if added not in sys.path:
         sys.path.insert(0, added)
     try:

@@ -32,11 +32,15 @@ PATIENCE = 6
 
 @dataclass(frozen=True)
 class WatchRequest:
-    """A run that is asked for: an operation, or a function without parameters, packed, and its seconds of a CPU."""
+    """A run that is asked for: an operation, or a function without parameters, packed, and its seconds of a CPU.
+
+    On a shape of None an operation chooses a small one.
+    """
 
     packed: bytes
     surroundings: Surroundings
     limit_s: float
+    shape: tuple[int, ...] | None
 
 
 @dataclass(frozen=True, kw_only=True)

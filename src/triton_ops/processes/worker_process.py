@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ from triton_ops.processes.child import (
 _LINES = 20  # of a worker's output that are kept
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _EXIT_S = 2.0  # waited for a process that closed its pipe to end
+_LINES_S = 0.05  # until the last lines of a copy that has ended are read
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,15 @@ class StepStarted:
     step: str
 
 
+@dataclass(frozen=True)
+class CopyEnded:
+    """A worker's message that the copy of it that should have answered has ended with this code."""
+
+    code: int
+
+
 class WorkerLostError(Exception):
-    """The worker ended without an answer during the step that it announced last.
+    """The worker, or its copy that should have answered, ended without an answer during the step announced last.
 
     `hung` is whether it did not answer in time, and was killed; `outside`, whether a signal that people and systems
     send ended it, rather than a crash.
@@ -106,6 +115,24 @@ class Child:
         if os.getpid() != self._pid:
             os._exit(1)
         self._end.send(message)
+
+    def send_from_copy(self, answer: Callable[[], object]) -> None:
+        """Have a copy of this process make an answer and send it: what that runs changes and ends only the copy."""
+        parent, pid = os.getpid(), os.fork()
+        if not pid:
+            code = 1
+            try:
+                die_with(parent, expendable=True)
+                self._pid = os.getpid()
+                self.send(answer())
+                code = 0
+            except BaseException:  # noqa: BLE001 - whatever it is, the copy ends here and does not go on as its parent
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        if code := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+            self.send(CopyEnded(code))
 
     def serve(self, answer: Callable[[Any], object]) -> None:
         """Answer each question until the pipe is closed."""
@@ -231,9 +258,13 @@ class WorkerProcess:
             answer = self._answer(clock, since_s + limit_s, limit_s, whole_s)
             if isinstance(answer, StepStarted) and isinstance(answer.step, str):
                 self.step, since_s = answer.step, clock.now()
+            elif isinstance(answer, CopyEnded):
+                time.sleep(_LINES_S)
+                raise WorkerLostError(_ending(answer.code, self.step, self._last_line()), self.step)
             elif isinstance(answer, StepStarted) or not fits(answer):
                 raise self._garbled_error(GarbledError.other(answer), outside=False)
             else:
+                self._lines.clear()  # they say nothing of how the next question may end
                 return answer
 
     def kill(self) -> None:
@@ -283,8 +314,11 @@ class WorkerProcess:
         has_ended = self._await_end()
         self.kill()
         code = self._process.returncode if has_ended else None
-        last = next((line for line in reversed(self._lines) if line), "")
-        return WorkerLostError(_ending(code, step, last), step, outside=code is not None and -code in OUTSIDE)
+        ending = _ending(code, step, self._last_line())
+        return WorkerLostError(ending, step, outside=code is not None and -code in OUTSIDE)
+
+    def _last_line(self) -> str:
+        return next((line for line in reversed(self._lines) if line), "")
 
     def _await_end(self) -> bool:
         clock = AwakeClock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from triton_ops.records import Lockfile, LockPlan
 from triton_ops.request import TypedProblem
 from triton_ops.ship.formats import FORMATS, format_named
 from triton_ops.ship.table import Format, Names, Table, needed
+from triton_ops.space import Config
 from triton_ops.terminal import Facts, option, tell
 
 FormatName = Annotated[str, typer.Argument(metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")]
@@ -21,6 +23,7 @@ Kernel = Annotated[str, option("--kernel", "The kernel's name in records.", "NAM
 Rows = Annotated[list[str] | None, option("--row", "What names a row, such as M; repeat it.", "EXTENT")]
 TableFacts = Annotated[list[str] | None, option("--set", "What the engine looks a table up by.", "NAME=VALUE")]
 Renamed = Annotated[list[str] | None, option("--rename", "What the engine calls a tunable.", "OURS=THEIRS")]
+_CONSTANTS = {"True": True, "False": False, "None": None}
 LockOption = Annotated[Path, option("--lockfile", "The lockfile.", "FILE")]
 
 
@@ -100,7 +103,7 @@ def import_command(
     new = table.lockfile(kernel, names, arguments, f"{format_name}: {file.name}", plan)
     count, differs = new.add_to(lockfile, replaces=replaces)
     for was, now in differs:
-        after = now.config if now else "no longer in the table"
+        after = Config(dict(sorted(now.config.items()))) if now else "no longer in the table"  # in a lockfile's order
         tell(f"{'replaced' if replaces else 'differs'}: {was.label or was.kernel}: {was.config} | {after}")
     if differs and not replaces:
         tell(f"{len(differs)} entries of {lockfile} differ from the table, and stay (hint: --replace)")
@@ -118,7 +121,7 @@ def look_up_command(
     facts: TableFacts = None,
 ) -> Facts:
     """Print the config that the engine would take, by its own rule."""
-    form, key = format_named(format_name), [_value(text) for text in at or []]
+    form, key = format_named(format_name), [_key_value(text) for text in at or []]
     values = _facts(form, facts)
     if folder.is_file():
         table = form.read(folder)
@@ -130,7 +133,8 @@ def look_up_command(
         raise CacheError(f"{format_name} finds nothing in {folder}", hint="check the facts: --set NAME=VALUE")
     path, row = answer
     data = {"config": dict(row.config), "row": list(row.at), "file": str(path)}
-    return Facts("looked up", data).lines(str(row.config)).tell(f"the row for {row.name} of {path}")
+    which = f"for {row.name}" if row.at else "without a key"
+    return Facts("looked up", data).lines(str(row.config)).tell(f"the row {which} of {path}")
 
 
 def _names(form: Format, row: list[str] | None, rename: list[str] | None) -> Names:
@@ -147,6 +151,14 @@ def _facts(form: Format, texts: list[str] | None) -> dict[str, Any]:
 
 def _values(texts: list[str] | None, option: str) -> dict[str, Any]:
     return {name: _value(text) for name, text in TypedProblem.pairs(texts, option, "E=8").items()}
+
+
+def _key_value(text: str) -> Any:
+    """A value of a key as JSON or as Python prints it, else the text itself."""
+    try:
+        return _CONSTANTS[text] if text in _CONSTANTS else json.loads(text)
+    except ValueError:
+        return text
 
 
 def _value(text: str) -> Any:

@@ -16,7 +16,7 @@ from triton_ops.backend import Arguments, Compiler, Executable, Kernel, Operatio
 from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import KernelTypeError, SpaceError, TritonKernelError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
-from triton_ops.ship.targets import Targets, check_named, kernel_in
+from triton_ops.ship.targets import Targets, check_named, has_classes, kernel_in, specs_of
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import ITEM_BYTES, Key, Mapper, Problem, Range, TensorSpec, contiguous_stride
 
@@ -107,13 +107,14 @@ class BoundEntry:
         """The kernel."""
         return kernel_in(self.target)
 
+    def is_on(self, device: DeviceSpec | None) -> bool:
+        """True if the entry is of this device."""
+        return device is not None and self.device.why_not(Key.facts_of(device)) is None
+
     @cached_property
     def specs(self) -> dict[str, Any] | None:
         """The arguments with specs for tensors; None where the entry has only their classes."""
-        if any(name.endswith(":class") for name in self.entry.problem):
-            return None
-        plain = {name: value for name, value in self.entry.problem.items() if value != {"any": True}}
-        return {name: Problem.from_plain(value) for name, value in plain.items()}
+        return None if has_classes(self.entry.problem) else specs_of(self.entry.problem)
 
     @cached_property
     def space(self) -> ConfigSpace | None:

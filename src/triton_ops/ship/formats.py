@@ -16,27 +16,10 @@ sizes only. Experts: `configs/triton_X_Y_Z/E=…,N=…,device_name=…[,dtype=�
 that of the newest one is taken, and in place of a missing `_down`, which is for the second product, the other one.
 Linear layers, in the package alone: `N=…,K=…,device_name=…,dtype=fp8_w8a8,block_shape=[n, k].json`, of `int8_w8a8`
 too, and `dtype=fp8_w8a8_channelwise` without a block; a size whose config is null is left to another kernel.
-
-Facts used, of the schema T4 1.0.0: `results`, each with `configuration`, `times`, `invalidity` (`correct`, or how it
-failed), `correctness` and `measurements`, of which `time` is in milliseconds; `compilation_time` is in seconds.
-
-Facts used, of Triton 3.6 to 3.9 with `cache_results` or `TRITON_CACHE_AUTOTUNING=1`: the file stands in a folder of
-Triton's disk cache that is named by a hash of the compiler, the target, the kernel's source, the environment, the key
-and all configs; it holds `key` and `configs_timings`, pairs of a config's fields and of its times; the least pair of
-times wins. The name of the folder needs the kernel itself, and is given as `folder`: that of a file which Triton has
-written.
-
-Facts used, of flash-linear-attention 0.4 and 0.5: `GPU/kernel.json` below `FLA_CONFIG_DIR`; blanks, parentheses and
-hyphens of the device's name are underlines; an entry is found by the MD5 of its key as compact JSON with sorted names;
-a key holds the values of the decorator's key and then the tensors' dtypes, such as `torch.bfloat16`; a config has
-`kwargs`, `num_warps`, `num_stages` and more; `default_config` serves keys without an entry. Files of earlier versions
-are one config.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,17 +33,13 @@ from triton_ops.ship.table import (
     TableRow,
     check_values,
     config_in,
-    flat,
     kind_called,
-    milliseconds_in,
     needed,
-    nested,
     read_object,
-    triton_key,
     write_object,
 )
+from triton_ops.ship.tuner_files import FlaTables, T4Results, TritonCache
 from triton_ops.space import Config
-from triton_ops.values import Status
 
 _SIZE = re.compile(r"0|[1-9][0-9]{0,17}")  # 016 would be 16 once more
 _BETWEEN = re.compile(r",(?![^\[]*\])")  # the facts in a name
@@ -88,22 +67,23 @@ class ByBatch(Format):
     family: str = ""  # a word of devices that share one name
     whole_blocks: bool = False  # a narrower config is widened to a block, on CUDA devices where it does not divide it
 
+    def place(self, facts: Mapping[str, Any]) -> str:
+        """The path of the table below the engine's folder; SettingsError without a fact that is needed."""
+        needed(facts, *(name for name in self.facts if name not in self.optional))
+        texts = {name: self._text(name, facts.get(name)) for name in self.facts if name not in (_VERSION, _DOWN)}
+        folder = f"configs/triton_{str(facts[_VERSION]).replace('.', '_')}/" if _VERSION in self.facts else ""
+        ending = f"_{_DOWN}" if _true(facts.get(_DOWN)) else ""
+        return f"{folder}{','.join(f'{name}={text}' for name, text in texts.items() if text)}{ending}.json"
+
     def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
         """The own file, those of other versions of Triton, the newest first, and those of the first product."""
-        name = self._name(facts)
+        place = self.place(facts)
         if _VERSION not in self.facts:
-            return (folder / name,)
-        configs = folder / "configs"
-        own = configs / f"triton_{str(needed(facts, _VERSION)[0]).replace('.', '_')}"
-        others = sorted((path for path in configs.glob("triton_*") if _version(path)), key=_version, reverse=True)
+            return (folder / place,)
+        versions = (path for path in (folder / "configs").glob("triton_*") if _version(path))
+        others = [path / place.split("/", 2)[2] for path in sorted(versions, key=_version, reverse=True)]
         first = self.places(folder, {**facts, _DOWN: False}) if _true(facts.get(_DOWN)) else ()
-        return [*(path / name for path in (own, *others)), *first]
-
-    def _name(self, facts: Mapping[str, Any]) -> str:
-        needed(facts, *(name for name in self.facts if name not in (*self.optional, _VERSION)))
-        texts = {name: self._text(name, facts.get(name)) for name in self.facts if name not in (_VERSION, _DOWN)}
-        ending = f"_{_DOWN}" if _true(facts.get(_DOWN)) else ""
-        return ",".join(f"{name}={text}" for name, text in texts.items() if text) + f"{ending}.json"
+        return [folder / place, *others, *first]
 
     def _text(self, name: str, value: Any) -> str:
         """A fact as a name has it; empty if it is not there."""
@@ -123,19 +103,22 @@ class ByBatch(Format):
         check_values(table, *self.tunables)
         if any(len(row.at) != 1 or not isinstance(row.at[0], int) for row in table.rows):
             raise SettingsError("a table by batch size has one whole number for each row", hint="name it: --row M")
-        path, dtype = self.places(folder, table.facts)[0], table.facts.get("dtype")
+        place, dtype = self.place(table.facts), table.facts.get("dtype")
         if self.dtypes and dtype not in self.dtypes:
             raise SettingsError(f"{self.engine} looks for no table of {dtype}", hint=f"--set dtype={self.dtypes[0]}")
         rows = sorted(table.best(), key=lambda row: int(row.at[0]))
         content = {str(int(row.at[0])): dict(row.config) for row in rows}
-        return write_object(folder, str(path.relative_to(folder)), content)
+        return write_object(folder, folder / place, content)
 
     def read(self, path: Path) -> Table:
         """The table with the configs as they are launched; see `Format`."""
         content, facts = read_object(path), self.named(path)
         sizes = [name for name in content if _SIZE.fullmatch(name)]
-        if not sizes or content.keys() - {*sizes, *self.beside}:
-            raise CacheError(f"{path} is no table by batch size", hint="its names are whole numbers, such as 16")
+        if (strange := content.keys() - {*sizes, *self.beside}) or not sizes:
+            what = f"it has {min(strange)!r}" if strange else "it is empty"
+            raise CacheError(
+                f"{path} is no table by batch size: {what}", hint="its names are whole numbers, such as 16"
+            )
         rows = [self._row(int(size), content[size], path) for size in sizes]
         launched = [row if row.failure else replace(row, config=self._launched(row.config, facts)) for row in rows]
         remarks = []
@@ -245,180 +228,6 @@ SGLANG_LINEAR = ByBatch(
 SGLANG_CHANNELWISE = ByBatch(
     engine="SGLang", facts=_LINEAR[:-1], dtypes=("fp8_w8a8_channelwise",), tunables=_TILES, underlined=" "
 )
-
-
-_NAME = "results.json"
-_TIME = "time"
-
-
-class T4Results(Format):
-    """Files of results in the format T4."""
-
-    facts, row = ("file",), ()
-
-    def write(self, table: Table, folder: Path) -> Path:
-        """Write every config, failed ones included; see `Format`."""
-        content = {"schema_version": "1.0.0", "results": [_t4_result(row) for row in table.rows]}
-        return write_object(folder, str(table.facts.get("file", _NAME)), content)
-
-    def read(self, path: Path) -> Table:
-        """Every config of the file; see `Format`."""
-        results = read_object(path).get("results")
-        if not isinstance(results, list):
-            raise CacheError(f"{path} has no results in the format T4", hint="its results stand under `results`")
-        return Table({"file": path.name}, tuple(_t4_row(result, path) for result in results), tried=True)
-
-    def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
-        """The one file; see `Format`."""
-        return (folder / str(facts.get("file", _NAME)),)
-
-    def choose(self, table: Table, _facts: Mapping[str, Any], _at: Sequence[Any]) -> TableRow | None:
-        """The fastest config of the file; see `Format`."""
-        return next(iter(table.best()), None)
-
-
-def _t4_result(row: TableRow) -> dict[str, Any]:
-    correct = not row.failure
-    times = [] if row.median_ms is None else [row.median_ms]
-    return {
-        "configuration": dict(row.config),
-        "objectives": [_TIME],
-        "times": {"compilation_time": 0.0, "runtimes": times},
-        "invalidity": _t4_word(row.failure),
-        "correctness": int(correct),
-        "measurements": [{"name": _TIME, "value": each, "unit": "ms"} for each in times],
-    }
-
-
-def _t4_word(failure: str) -> str:
-    """The word for a row's status, which another engine may have named."""
-    return next((status.facts.t4 for status in Status if status.value == (failure or "ok")), "runtime")
-
-
-def _t4_row(result: Any, path: Path) -> TableRow:
-    if not isinstance(result, dict) or not isinstance(result.get("configuration"), dict):
-        raise CacheError(f"{path} has a result without a configuration", hint="name a file in the format T4")
-    word = str(result.get("invalidity", "correct"))
-    measurements = result.get("measurements")
-    values = [
-        each.get("value") for each in (measurements if isinstance(measurements, list) else [])
-        if isinstance(each, dict) and each.get("name") == _TIME and each.get("unit", "ms") in ("ms", "milliseconds")
-    ]  # fmt: skip
-    median = next((milliseconds_in(value, path) for value in values if isinstance(value, (int, float))), None)
-    failure = "" if word == "correct" else Status.of_t4(word)
-    return TableRow((), config_in(result["configuration"], path), median_ms=median, failure=failure)
-
-
-class FlaTables(Format):
-    """The tables of flash-linear-attention."""
-
-    facts, row = ("kernel_name", "device_name", "triton_version"), ()
-
-    def write(self, table: Table, folder: Path) -> Path:
-        """Write the fastest config of each key; see `Format`."""
-        kernel, device = needed(table.facts, "kernel_name", "device_name")
-        entries = {
-            _fla_digest(row.at): {"autotune_key": list(triton_key(row.at)), "config": nested(row.config)}
-            for row in table.best()
-            if row.at
-        }
-        default = next((nested(row.config) for row in table.best() if not row.at), None)
-        content = {
-            "kernel_name": kernel,
-            "triton_version": table.facts.get("triton_version"),
-            "autotune_entries": entries,
-            "default_config": default,
-        }
-        return write_object(folder, f"{_fla_device(str(device))}/{kernel}.json", content)
-
-    def read(self, path: Path) -> Table:
-        """The table; the default config has an empty `at`; see `Format`."""
-        content = read_object(path)
-        facts = {"kernel_name": content.get("kernel_name", path.stem), "device_name": path.parent.name}
-        if "kwargs" in content:  # earlier versions
-            return Table(facts, (TableRow((), config_in(flat(content), path)),))
-        rows = [_fla_row(entry, path) for entry in _fla_entries(content, path).values()]
-        if content.get("default_config"):
-            rows.append(TableRow((), config_in(flat(content["default_config"]), path)))
-        return Table({**facts, "triton_version": content.get("triton_version")}, tuple(rows))
-
-    def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
-        """The one file of the kernel; see `Format`."""
-        kernel, device = needed(facts, "kernel_name", "device_name")
-        return (folder / _fla_device(str(device)) / f"{kernel}.json",)
-
-    def choose(self, table: Table, _facts: Mapping[str, Any], at: Sequence[Any]) -> TableRow | None:
-        """The entry with the MD5 of the key, else the default config; see `Format`."""
-        rows = {_fla_digest(row.at): row for row in reversed(table.rows)}
-        return rows.get(_fla_digest(at)) or rows.get(_fla_digest(()))
-
-
-def _fla_entries(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    entries = content.get("autotune_entries")
-    if not isinstance(entries, dict):
-        raise CacheError(f"{path} has no autotune_entries", hint="name a file of flash-linear-attention")
-    return entries
-
-
-def _fla_row(entry: Any, path: Path) -> TableRow:
-    if not isinstance(entry, dict) or not isinstance(entry.get("autotune_key"), list):
-        raise CacheError(f"{path} has an entry without autotune_key", hint="name a file of flash-linear-attention")
-    return TableRow(tuple(entry["autotune_key"]), config_in(flat(entry.get("config")), path))
-
-
-def _fla_digest(key: Sequence[Any]) -> str:
-    text = json.dumps(list(triton_key(key)), sort_keys=True, separators=(",", ":"))
-    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
-
-
-def _fla_device(name: str) -> str:
-    return re.sub(r"[ ()-]", "_", name)
-
-
-_ENDING = ".autotune.json"
-_LONGEST = 150  # characters of the kernel's name
-
-
-class TritonCache(Format):
-    """The files of Triton's cache of autotuning."""
-
-    facts, row = ("kernel_name", "folder"), ()
-
-    def write(self, table: Table, folder: Path) -> Path:
-        """Write the configs of one key; one without a time counts as the fastest; see `Format`."""
-        kernel, hashed = needed(table.facts, "kernel_name", "folder")
-        if len({row.at for row in table.rows}) > 1:
-            raise CacheError("a file of Triton's cache is of one key", hint="export one problem at a time")
-        at = table.rows[0].at if table.rows else ()
-        timings = [[nested(row.config), [row.median_ms or 0.0] * 3] for row in table.rows if not row.failure]
-        content = {"key": list(triton_key(at)), "configs_timings": timings}
-        return write_object(folder, f"{hashed}/{str(kernel)[:_LONGEST]}{_ENDING}", content)
-
-    def read(self, path: Path) -> Table:
-        """The configs of one key with their times; see `Format`."""
-        content = read_object(path)
-        timings, key = content.get("configs_timings"), content.get("key")
-        if not path.name.endswith(_ENDING) or not isinstance(timings, list) or not isinstance(key, list):
-            raise CacheError(f"{path} is no file of Triton's cache of autotuning", hint=f"its name ends in {_ENDING}")
-        facts = {"kernel_name": path.name.removesuffix(_ENDING), "folder": path.parent.name}
-        return Table(facts, tuple(_triton_row(tuple(key), pair, path) for pair in timings), tried=True)
-
-    def places(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
-        """The one file of the kernel and key; see `Format`."""
-        kernel, hashed = needed(facts, "kernel_name", "folder")
-        return (folder / str(hashed) / f"{str(kernel)[:_LONGEST]}{_ENDING}",)
-
-    def choose(self, table: Table, _facts: Mapping[str, Any], at: Sequence[Any]) -> TableRow | None:
-        """The config with the least times in the file of the key; see `Format`."""
-        return next((row for row in table.best() if row.at == triton_key(at)), None)
-
-
-def _triton_row(at: tuple[Any, ...], pair: Any, path: Path) -> TableRow:
-    if not isinstance(pair, list) or len(pair) != 2:
-        raise CacheError(f"{path} has a config without times", hint="name a file that Triton has written")
-    config, times = pair
-    median = times[0] if isinstance(times, list) and times else times
-    return TableRow(at, config_in(flat(config), path), median_ms=milliseconds_in(median, path))
 
 
 FORMATS: dict[str, Format] = {

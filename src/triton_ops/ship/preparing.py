@@ -6,15 +6,15 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from triton_ops.backend import CandidateError, Compiler, CompilesAhead, Executable
 from triton_ops.base import Host
 from triton_ops.compilation import CompilePool
 from triton_ops.device import DeviceSpec, Target, TorchDevice, probe
-from triton_ops.exceptions import DeviceError, TritonKernelError
+from triton_ops.exceptions import DeviceError, NotLoadedError, TritonKernelError
 from triton_ops.records import LockEntry, Lockfile
-from triton_ops.ship.entries import BoundEntry, bound, target_for
+from triton_ops.ship.entries import UNREACHABLE, BoundEntry, bound, target_for
 from triton_ops.ship.targets import Targets
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Key
@@ -33,8 +33,21 @@ class EntryProgram:
     """Load a config on the current device, so that its first launch neither compiles nor loads."""
 
 
-def programs_of(entry: BoundEntry, here: DeviceSpec | None) -> list[EntryProgram]:
-    """The programs of every launch that an entry answers; none where there is nothing to compile."""
+def checked(
+    answer: BoundEntry | TritonKernelError, lock: Lockfile, here: DeviceSpec | None
+) -> tuple[Literal["ok", "unreachable", "invalid", "not loaded"], str, list[EntryProgram]]:
+    """The outcome of an entry that a launch may get or not, why not, and the programs of all launches that do."""
+    if isinstance(answer, TritonKernelError):
+        return "not loaded" if isinstance(answer, NotLoadedError) else "unreachable", str(answer), []
+    try:
+        if (reason := answer.why_invalid(lock)) is not None:
+            return "unreachable" if reason.startswith(UNREACHABLE) else "invalid", reason, []
+        return "ok", "", _programs_of(answer, here if answer.is_on(here) else None)
+    except TritonKernelError as error:
+        return "invalid", str(error), []
+
+
+def _programs_of(entry: BoundEntry, here: DeviceSpec | None) -> list[EntryProgram]:
     if entry.device.kind == "cpu" or not isinstance(entry.kernel, CompilesAhead):
         return []
     target = target_for(entry.device, here)
@@ -134,7 +147,13 @@ def prepare(
         raise DeviceError(f"the lockfile has no device {alias!r}; it has {aliases or 'none'}", aliases, alias)
     failures: list[tuple[LockEntry, str]] = []
     mine = _of_device(lock, here, alias)
-    plan = _plan(mine, Targets(targets), here, failures)
+    plan: list[list[EntryProgram]] = []  # of each entry that can be what a launch gets
+    for entry, answer in bound(mine, Targets(targets)):
+        outcome, reason, programs = checked(answer, mine, here)
+        if outcome == "ok":
+            plan.append(programs)
+        else:
+            failures.append((entry, reason))
     loadable: list[EntryProgram] = []
     for program, result in compiled((one for programs in plan for one in programs), jobs, timeout_s):
         if result.launchable:
@@ -159,24 +178,6 @@ def _of_device(lock: Lockfile, here: DeviceSpec | None, alias: str | None) -> Lo
         one.alias for one in lock.devices if (one.alias == alias if facts is None else one.why_not(facts) is None)
     }
     return Lockfile(lock.devices, tuple(entry for entry in lock.entries if entry.device in aliases))
-
-
-def _plan(
-    lock: Lockfile, targets: Targets, here: DeviceSpec | None, failures: list[tuple[LockEntry, str]]
-) -> list[list[EntryProgram]]:
-    """The programs of each entry that can be what a launch gets; none where there is nothing to compile."""
-    plan: list[list[EntryProgram]] = []
-    for entry, target in bound(lock, targets):
-        try:
-            if isinstance(target, TritonKernelError):
-                raise target
-            if (reason := target.why_invalid(lock)) is None:
-                plan.append(programs_of(target, here))
-            else:
-                failures.append((entry, reason))
-        except TritonKernelError as error:  # noqa: PERF203 - of each entry by itself
-            failures.append((entry, str(error)))
-    return plan
 
 
 def _load(program: EntryProgram, failures: list[tuple[LockEntry, str]]) -> bool:

@@ -21,34 +21,12 @@ OPTIONS = {"num_warps": 4, "num_ctas": 1, "num_stages": 3, "maxnreg": None, "pre
 """The fields of a `triton.Config` beside its tunables, with their defaults in Triton 3.6 to 3.9."""
 
 
-def flat(content: Any) -> Any:
-    """Such an object as one mapping, without options that are null and one thread block per cluster; else as it is."""
-    if not isinstance(content, Mapping) or not isinstance(content.get("kwargs"), Mapping):
-        return content
-    options = {name: content[name] for name in OPTIONS if content.get(name) is not None}
-    if options.get("num_ctas") == OPTIONS["num_ctas"]:
-        del options["num_ctas"]
-    return {**content["kwargs"], **options}
-
-
-def nested(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config as such an object."""
-    options = {name: config.get(name, default) for name, default in OPTIONS.items()}
-    return {"kwargs": {name: value for name, value in config.items() if name not in OPTIONS}, **options}
-
-
-def triton_key(at: Sequence[Any]) -> tuple[Any, ...]:
-    """A row's values as Triton's key has them: dtypes as `torch.bfloat16`."""
-    return tuple(f"torch.{value}" if isinstance(value, str) and value in ITEM_BYTES else value for value in at)
-
-
 _LARGEST_BYTES = 64 << 20
-_LONGEST_MS = 1e12  # 30 years
-_SHOWN = 60
 _OTHER_KINDS = {
-    "cuda": {"tesla", "titan", "quadro", "rtx"}, "xpu": {"intel", "arc"}, "npu": {"ascend"}, "musa": {"mtt"},
-    "cpu": {"cpu", "xeon", "epyc"},
+    "cpu": {"cpu", "xeon", "epyc"}, "cuda": {"tesla", "titan", "quadro", "rtx"}, "xpu": {"intel", "arc"},
+    "npu": {"ascend"}, "musa": {"mtt"},
 }  # fmt: skip
+_LAST = (math.inf,)
 _NOT_FINITE = re.compile(rb"-?\bInfinity\b|\bNaN\b")
 
 
@@ -60,8 +38,9 @@ class TableRow:
     config: Config
     _: KW_ONLY
     median_ms: float | None = None  # None if the table has none
-    cost: float | None = None  # by which configs of one row are compared, less is better; None is the median
-    failure: str = ""  # in the words of `Status`; empty if it did not fail
+    cost: tuple[float, ...] = ()  # by which the configs of one row are compared, the least is best; empty is the median
+    failure: str = ""  # in the words of `Status`, or why it has no cost; empty if it did not fail
+    filed: str = ""  # under which name the engine finds it, where that is not made of `at` each time
 
     def launches_as(self, entry: Mapping[str, Any] | None) -> bool:
         """True if a config that was looked up launches as the row's does: equal, save for options left to Triton."""
@@ -92,9 +71,8 @@ class Table:
         rows: dict[str, TableRow] = {}
         for row in self.rows:
             name = json.dumps(row.at)
-            if row.failure or (self.tried and _cost(row) == math.inf):
-                continue
-            if name not in rows or _cost(row) < _cost(rows[name]):
+            usable = not row.failure and (not self.tried or bool(_cost(row)))
+            if usable and (name not in rows or (_cost(row) or _LAST) < (_cost(rows[name]) or _LAST)):
                 rows[name] = row
         return tuple(rows.values())
 
@@ -166,6 +144,10 @@ class Table:
         if any(len(row.at) != count == len(at) for row, at in zip(rows, bare, strict=True)):
             dtypes = dict.fromkeys(_item(value) for row in rows for value in row.at if _item(value) in ITEM_BYTES)
             remarks.append(f"left out: the dtypes in the keys, {', '.join(dtypes)}")
+            if len({*map(json.dumps, bare)}) < len({json.dumps(row.at) for row in rows}):
+                raise SettingsError(
+                    f"rows differ in dtypes alone: {', '.join(dtypes)}", hint="name the dtypes: --row x"
+                )
             rows = tuple(replace(row, at=at) for row, at in zip(rows, bare, strict=True))
         return replace(self, rows=rows, remarks=tuple(remarks))
 
@@ -189,9 +171,6 @@ class Table:
             problem = {**dict(zip(names.rows, row.at, strict=True)), **arguments}
             config = names.inwards(row.config)
             entries.append(LockEntry.imported(kernel, device.alias, problem, config, row.median_ms, source))
-        labels = [entry.label for entry in entries]
-        if twice := next((label for label in labels if labels.count(label) > 1), None):
-            raise SettingsError(f"several rows are for {twice}", hint="name what tells them apart: --row EXTENT")
         return Lockfile((device,), tuple((plan or LockPlan()).with_ranges(entries)))
 
 
@@ -272,24 +251,16 @@ def read_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def write_object(folder: Path, place: str, content: Mapping[str, Any]) -> Path:
-    """Write a JSON object, indented, to a place below a folder, which is made of facts, and return the path."""
-    path = folder / place
-    if Path(place).is_absolute() or ".." in Path(place).parts:
-        raise SettingsError(f"the table would be written to {place}", hint="correct the facts that name it: --set")
+def write_object(folder: Path, path: Path, content: Mapping[str, Any]) -> Path:
+    """Write a JSON object, indented, to a path below a folder, which is made of facts, and return the path."""
+    if not path.is_relative_to(folder) or ".." in path.relative_to(folder).parts:
+        raise SettingsError(f"the table would be written to {path}", hint="correct the facts that name it: --set")
     try:
         Folder(path.parent).ensure()
         NamedFile(path).write(json.dumps(content, indent=4) + "\n")
     except OSError as error:
         raise CacheError(f"{path} cannot be written: {error.strerror or error}", hint="name another folder") from error
     return path
-
-
-def milliseconds_in(value: Any, path: Path) -> float:
-    """A time in decoded JSON; CacheError if it is none."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LONGEST_MS:
-        return float(value)
-    raise CacheError(f"{path} has the time {str(value)[:_SHOWN]}", hint="a time is in milliseconds, 0 or more")
 
 
 def config_in(value: Any, path: Path) -> Config:
@@ -304,9 +275,8 @@ def _item(value: Any) -> str:
     return str(value).removeprefix("torch.")
 
 
-def _cost(row: TableRow) -> float:
-    cost = row.median_ms if row.cost is None else row.cost
-    return math.inf if cost is None else cost
+def _cost(row: TableRow) -> tuple[float, ...]:
+    return row.cost if row.cost or row.median_ms is None else (row.median_ms,)
 
 
 @dataclass(frozen=True)
@@ -369,6 +339,6 @@ def _device(table: Table) -> LockedDevice:
 def kind_called(name: str) -> str | None:
     """The kind of a device by the words of its name, first those of processors, whose vendors make GPUs too."""
     words = set(re.findall(r"[a-z]+", name.lower()))
-    vendor = DeviceSpec.vendor_of_name(name.replace("_", " "))
+    vendor = DeviceSpec.vendor_of_name(" ".join(words))
     other = next((kind for kind, brands in _OTHER_KINDS.items() if words & brands), None)
     return vendor.kind if vendor and other != "cpu" else other

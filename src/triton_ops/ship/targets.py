@@ -100,9 +100,14 @@ def check_named(kernel: Kernel, stated: Iterable[str]) -> None:
         )
 
 
+def has_classes(problem: Mapping[str, Any]) -> bool:
+    """True if a problem has only what a compiler specialises on, for some arguments, as those of decorated kernels."""
+    return any(name.endswith(":class") for name in problem)
+
+
 def specs_of(problem: Mapping[str, Any]) -> dict[str, Any]:
     """A problem of a key as arguments by name, with a `TensorSpec` for each tensor; what is ignored is left out."""
-    if any(name.endswith(":class") for name in problem):
+    if has_classes(problem):
         raise KernelTypeError(
             "only the classes of its arguments are known: it is a decorated kernel, and its call could not be noted",
             hint="tune it where it is called, with on_miss='tune'",

@@ -17,7 +17,6 @@ from triton_ops.compilation import CompilePool
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import (
     KernelTypeError,
-    NotLoadedError,
     ShapeMismatchError,
     SpaceError,
     TargetError,
@@ -27,12 +26,12 @@ from triton_ops.exceptions import (
 )
 from triton_ops.records import LockEntry, Lockfile, NotedCall
 from triton_ops.request import Effort, TuneOptions, TuneProblem
-from triton_ops.ship.entries import UNREACHABLE, BoundEntry, bound
-from triton_ops.ship.preparing import EntryProgram, compiled, programs_of
+from triton_ops.ship.entries import BoundEntry, bound
+from triton_ops.ship.preparing import checked, compiled
 from triton_ops.ship.targets import Targets, made_on
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Listener, RequestedTune
-from triton_ops.values import Key, Mapper, Problem, TensorSpec, TuningResult
+from triton_ops.values import Mapper, Problem, TensorSpec, TuningResult
 
 _FRACTIONS = ("float", "bfloat", "complex")
 
@@ -125,8 +124,8 @@ def verify(
     many `held_out` values in each of its ranges as well. Further options are those of `tune`, such as `effort` and
     `seed`.
     """
-    entries = [(entry, _check(entry, answer, lock, here)) for entry, answer in bound(lock, targets, kernel)]
-    programs = [program for _, (_, own_programs) in entries for program in own_programs]
+    entries = [(entry, answer, checked(answer, lock, here)) for entry, answer in bound(lock, targets, kernel)]
+    programs = [program for *_, (_, _, own_programs) in entries for program in own_programs]
     refusals = {
         program: f"{result.status} for {program.target.arch}: {result.reason}"
         for program, result in compiled(programs, jobs, timeout_s)
@@ -136,12 +135,12 @@ def verify(
         targets=targets, device=device, most_neighbours=most_neighbours, options=TuneOptions(**options),
         listener=listener,
     )  # fmt: skip
-    for entry, (answer, own_programs) in entries:
-        reason = next((refusals[program] for program in own_programs if program in refusals), None)
-        if isinstance(answer, Verdict):
-            yield answer
-        elif reason is not None:
-            yield Verdict(entry=entry, outcome="invalid", reason=reason)
+    for entry, answer, (outcome, reason, own_programs) in entries:
+        refusal = next((refusals[program] for program in own_programs if program in refusals), None)
+        if isinstance(answer, TritonKernelError) or outcome != "ok":
+            yield Verdict(entry=entry, outcome=outcome, reason=reason)
+        elif refusal is not None:
+            yield Verdict(entry=entry, outcome="invalid", reason=refusal)
         elif (elsewhere := _why_not_measured(answer, here)) is not None:
             yield Verdict(entry=entry, outcome="not measured", reason=elsewhere)
         else:
@@ -161,29 +160,8 @@ def _held_out(case: BoundEntry, count: int) -> Iterator[BoundEntry]:
                 yield case.at(dict.fromkeys(each.extents, value))
 
 
-def _check(
-    entry: LockEntry, answer: BoundEntry | TritonKernelError, lock: Lockfile, here: DeviceSpec | None
-) -> tuple[BoundEntry | Verdict, list[EntryProgram]]:
-    """The verdict of an entry that cannot be right; else the entry with the programs that must compile."""
-    if isinstance(answer, TritonKernelError):
-        missing: Outcome = "not loaded" if isinstance(answer, NotLoadedError) else "unreachable"
-        return Verdict(entry=entry, outcome=missing, reason=str(answer)), []
-    reason = answer.why_invalid(lock)
-    if reason is not None:
-        outcome: Outcome = "unreachable" if reason.startswith(UNREACHABLE) else "invalid"
-        return Verdict(entry=entry, outcome=outcome, reason=reason), []
-    try:
-        return answer, programs_of(answer, here if _of_device(answer, here) else None)
-    except TritonKernelError as error:
-        return Verdict(entry=entry, outcome="invalid", reason=str(error)), []
-
-
-def _of_device(case: BoundEntry, here: DeviceSpec | None) -> bool:
-    return here is not None and case.device.why_not(Key.facts_of(here)) is None
-
-
 def _why_not_measured(case: BoundEntry, here: DeviceSpec | None) -> str | None:
-    if here is None or not _of_device(case, here):
+    if here is None or not case.is_on(here):
         return "nothing is measured" if here is None else f"its device is not here: {here.name} is"
     return why_not_again(case)
 

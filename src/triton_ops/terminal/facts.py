@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 import sys
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 import typer
 
 from triton_ops import settings
-from triton_ops.base import NamedFile, escaped
+from triton_ops.base import NamedFile, escaped, storable
 from triton_ops.exceptions import SettingsError
 from triton_ops.terminal.console import ExitCode, State, say, say_json, tell, tell_failures, unstyled
 
@@ -131,9 +132,11 @@ class Facts:
         tell(State.renamed)
         return ExitCode.DONE if self.code == ExitCode.NO_RECORD else self.code
 
-    def show_ahead(self) -> None:
-        """Write it while the command goes on, where lines and no JSON document are asked for."""
-        if not State.as_json:
+    def show_ahead(self, *, as_line: bool = False) -> None:
+        """Write it while the command goes on: as a line of JSON, or where lines and no JSON document are asked for."""
+        if as_line:
+            say(json.dumps(storable(self.document), allow_nan=False))
+        elif not State.as_json:
             say(*self.printed(width()))
             for message in self.messages:
                 tell(*message)

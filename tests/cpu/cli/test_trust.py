@@ -27,7 +27,7 @@ from triton_ops.records import Lockfile, LockPlan, Misses, Record, Timing, lock_
 from triton_ops.records.misses import Harvest
 from triton_ops.request import Effort, TuneOptions
 from triton_ops.ship import as_target, load_kernels, prepare
-from triton_ops.ship.from_misses import tune_misses
+from triton_ops.ship.command_loading import tune_misses
 from triton_ops.ship.targets import Targets, kernel_in
 from triton_ops.space import Config
 from triton_ops.space.config import members_named

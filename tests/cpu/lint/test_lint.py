@@ -16,9 +16,9 @@ from triton_ops import kernels
 from triton_ops.cli.app import main
 from triton_ops.exceptions import DeviceError, TargetError
 from triton_ops.lint import apart
-from triton_ops.lint.command_lint import as_sarif
 from triton_ops.lint.engine import RULES, lint, readings_of
 from triton_ops.lint.findings import LintReport
+from triton_ops.lint.sarif import as_sarif
 
 pytest_plugins = ["triton_ops.lint.pytest_plugin"]
 pytestmark = pytest.mark.triton
@@ -79,7 +79,7 @@ def test_a_key_without_the_only_extent_is_undecided():
 
 
 def test_sixty_kernels_are_tried_and_half_of_them_have_no_pitfall():
-    kernels = [kernel for name in FILES for kernel in linted(name).kernels]
+    kernels = [kernel for name in FILES for kernel, _ in linted(name).kernels]
     assert len(kernels) >= 60
     assert sum(kernel.endswith("_good") for kernel in kernels) >= 30
 
@@ -251,7 +251,7 @@ def test_json_has_the_documented_fields_and_findings_make_the_exit_code(tmp_path
     assert list(said) == ["kind", "schema_version", "findings", "undecided", "unread"]
     fields = ["rule", "kernel", "file", "line", "symptom", "evidence", "fix", "level"]
     assert [list(one) for one in said["findings"]] == [fields]
-    assert {tuple(one) for one in said["undecided"]} == {("rule", "kernel", "why")}
+    assert {tuple(one) for one in said["undecided"]} == {("rule", "kernel", "why", "file")}
     assert {one["kernel"] for one in said["undecided"]} == {"refused"}
     assert said["findings"][0]["line"] == 10
 
@@ -317,7 +317,7 @@ def found_where_kernels_are_interpreted(path: str) -> tuple[object, ...]:
     except TargetError as error:
         said = error.message
     own = lint(kernels.load("softmax"), rules=["missing-mask", "no-tensor-core"])
-    return [one.rule for one in lint(path).findings], (own.findings, list(own.kernels)), said
+    return [one.rule for one in lint(path).findings], (own.findings, [name for name, _ in own.kernels]), said
 
 
 def test_kernels_are_read_where_triton_interprets_them_too(tmp_path, interpreted):
@@ -361,7 +361,7 @@ def test_the_fixture_passes_without_findings_and_fails_with_each_of_them_in_word
     path = written(tmp_path)
     with pytest.raises(pytest.fail.Exception, match=r"copies.py:10: missing-mask in copy"):
         lint_kernels(path)
-    assert lint_kernels(path, rules=["wrong-mask"]).kernels == {"copy": str(path)}
+    assert lint_kernels(path, rules=["wrong-mask"]).kernels == (("copy", str(path)),)
 
 
 HELPER = """

@@ -29,7 +29,7 @@ from triton_ops.records import Misses, Run, store_in
 from triton_ops.records.misses import Harvest
 from triton_ops.records.run_log import FinishedTrial as Tried
 from triton_ops.request import TuneOptions
-from triton_ops.ship.from_misses import tune_misses
+from triton_ops.ship.command_loading import tune_misses
 from triton_ops.ship.targets import Targets
 from triton_ops.values import Key
 
