@@ -307,3 +307,32 @@ def highest(x, out, WIDTH: tl.constexpr):
     top, place = tl.max(values, 0, return_indices=True)
     tl.store(out + tl.arange(0, WIDTH), top + place)
     tl.store(out, tl.sum(tl.sum(values, 1), 0))
+
+
+@triton.jit
+def while_product(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """A product whose loop ends by a condition, which the compiler does not pipeline."""
+    rows, cols, inner = tl.arange(0, BM), tl.program_id(0) * BN + tl.arange(0, BN), tl.arange(0, BK)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    k = 0
+    while k < K:
+        left = tl.load(a + rows[:, None] * K + k + inner[None, :])
+        right = tl.load(b + cols[None, :] * K + k + inner[:, None])
+        total = tl.dot(left, right, total)
+        k += BK
+    tl.store(c + rows[:, None] * K + cols[None, :], total.to(tl.bfloat16))
+
+
+@triton.jit
+def quantised_attention(q, k, v, o, length, DIM: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """Attention whose scores are products of int8, and whose results are products of float16."""
+    rows, dims = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, DIM)
+    base = tl.program_id(1) * length * DIM
+    queries = tl.load(q + base + rows[:, None] * DIM + dims[None, :])
+    total = tl.zeros((BM, DIM), dtype=tl.float32)
+    for at in range(0, length, BN):
+        cols = at + tl.arange(0, BN)
+        scores = tl.dot(queries, tl.load(k + base + cols[None, :] * DIM + dims[:, None]))
+        chance = tl.exp2(scores.to(tl.float32) * 0.01).to(tl.float16)
+        total = tl.dot(chance, tl.load(v + base + cols[:, None] * DIM + dims[None, :]), total)
+    tl.store(o + base + rows[:, None] * DIM + dims[None, :], total.to(tl.float16))

@@ -36,7 +36,7 @@ import shutil
 import stat
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -349,7 +349,7 @@ class CacheContent:
         folder = (settings.inductor_cache_dir() if path is None else expanded(path)).absolute()
         if not os.path.lexists(folder):
             return cls(path=str(folder), exists=False)
-        return _content(folder, _visits(folder, older_s))
+        return _Walk(older_s, remove=False).content(folder)
 
     @classmethod
     def cleanable(cls, path: Path | None = None, older_s: float = 0.0) -> CacheContent:
@@ -383,75 +383,71 @@ class CacheContent:
         then may fail.
         """
         content = cls.cleanable(path, older_s)
-        if not content.exists:
-            return content
-        removed: list[_OpenFolder] = []
-        emptied: set[str] = set()
-        for visit in _visits(Path(content.path), older_s):
-            files = {name: state for name, state in visit.files.items() if _remove(os.unlink, name, visit)}
-            within = [name for name in visit.folders if visit.below(name) in emptied and _remove(os.rmdir, name, visit)]
-            if files or within:
-                emptied.add(visit.place)
-            removed.append(_OpenFolder(visit.place, -1, (), files, visit.strange))
-        return _content(Path(content.path), removed)
+        return _Walk(older_s, remove=True).content(Path(content.path)) if content.exists else content
 
 
-@dataclass(frozen=True)
-class _OpenFolder:
-    """An open folder of the cache: its path below the cache, its folders, Inductor's files, and what is strange."""
+class _Walk:
+    """A walk through the folders in which files of Inductor's can be, which lists or removes them; links stay shut."""
 
-    place: str
-    descriptor: int
-    folders: Sequence[str]
-    files: Mapping[str, os.stat_result]
-    strange: Sequence[str]
+    def __init__(self, older_s: float, *, remove: bool) -> None:
+        self._latest_s, self._remove = time.time() - older_s, remove
+        self._sizes: dict[str, list[int]] = defaultdict(list)
+        self._strange: list[str] = []
 
-    def below(self, name: str) -> str:
-        return f"{self.place}/{name}" if self.place else name
-
-
-def _visits(folder: Path, older_s: float) -> Iterator[_OpenFolder]:
-    """The folders in which files of Inductor's can be, each after those within it; no link is followed."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise CacheError(f"{folder} cannot be read: {error.strerror or error}", hint="name a folder") from error
-    try:
-        yield from _within(descriptor, "", time.time() - older_s)
-    finally:
-        os.close(descriptor)
-
-
-def _within(descriptor: int, place: str, latest_s: float) -> Iterator[_OpenFolder]:
-    folders: list[str] = []
-    files: dict[str, os.stat_result] = {}
-    strange: list[str] = []
-    visit = _OpenFolder(place, descriptor, folders, files, strange)
-    for name in os.listdir(descriptor):
+    def content(self, folder: Path) -> CacheContent:
+        """The files by kind, the largest first: those that were removed where that was asked for."""
         try:
-            state, above = os.lstat(name, dir_fd=descriptor), os.fstat(descriptor)
-            if (state.st_uid, state.st_dev) != (above.st_uid, above.st_dev):  # another owner, or file system
-                strange.append(visit.below(name))
-            elif stat.S_ISDIR(state.st_mode) and _can_hold(visit.below(name)):
-                with _open_file(name, visit, os.O_DIRECTORY) as below:
-                    yield from _within(below, visit.below(name), latest_s)
-                folders.append(name)
-            elif stat.S_ISREG(state.st_mode) and _is_made(name, visit):
-                files[name] = state
-            else:
-                strange.append(visit.below(name))
-        except OSError as error:  # noqa: PERF203 - the next entry may be there, and readable
-            if error.errno != errno.ENOENT:  # it was removed meanwhile
-                strange.append(visit.below(name))
-    if any(state.st_mtime > latest_s for state in files.values()):
-        files.clear()  # files of one folder belong together
-    yield visit
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise CacheError(f"{folder} cannot be read: {error.strerror or error}", hint="name a folder") from error
+        try:
+            self._visit(descriptor, "")
+        finally:
+            os.close(descriptor)
+        parts = [CachePart(name, _PARTS[name], len(each), sum(each)) for name, each in self._sizes.items()]
+        parts.sort(key=lambda part: -part.size_bytes)
+        strange = tuple(sorted(self._strange))
+        return CacheContent(path=str(folder), exists=True, parts=tuple(parts), strange=strange)
+
+    def _visit(self, descriptor: int, place: str) -> bool:
+        """Look at the entries of an open folder, and at those within; whether something was removed from it."""
+        files: dict[str, os.stat_result] = {}
+        removed = False
+        for name in os.listdir(descriptor):
+            path = f"{place}/{name}" if place else name
+            try:
+                state, above = os.lstat(name, dir_fd=descriptor), os.fstat(descriptor)
+                if (state.st_uid, state.st_dev) != (above.st_uid, above.st_dev):  # another owner, or file system
+                    self._strange.append(path)
+                elif stat.S_ISDIR(state.st_mode) and _can_hold(path):
+                    with _open_entry(name, descriptor, os.O_DIRECTORY) as below:
+                        emptied = self._visit(below, path)
+                    removed |= emptied and _done(os.rmdir, name, descriptor)
+                elif stat.S_ISREG(state.st_mode) and _is_made(name, path, descriptor):
+                    files[name] = state
+                else:
+                    self._strange.append(path)
+            except OSError as error:
+                if error.errno != errno.ENOENT:  # it was removed meanwhile
+                    self._strange.append(path)
+        return self._take(files, descriptor, place) or removed
+
+    def _take(self, files: dict[str, os.stat_result], descriptor: int, place: str) -> bool:
+        """Count the files of one folder, which belong together, unless one is young; whether any was removed."""
+        if any(state.st_mtime > self._latest_s for state in files.values()):
+            return False
+        part = _inner(place).partition("/")[0]
+        taken = [
+            state.st_size for name, state in files.items() if not self._remove or _done(os.unlink, name, descriptor)
+        ]
+        if taken:
+            self._sizes[part if part in _PARTS else _CODE] += taken
+        return self._remove and bool(taken)
 
 
 @contextlib.contextmanager
-def _open_file(name: str, visit: _OpenFolder, kind: int) -> Iterator[int]:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | kind
-    descriptor = os.open(name, flags, dir_fd=visit.descriptor)
+def _open_entry(name: str, folder: int, kind: int) -> Iterator[int]:
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | kind, dir_fd=folder)
     try:
         yield descriptor
     finally:
@@ -468,35 +464,18 @@ def _inner(path: str) -> str:
     return _WITHOUT_CACHES.sub("", path, count=1)
 
 
-def _is_made(name: str, visit: _OpenFolder) -> bool:
-    path = visit.below(name)
+def _is_made(name: str, path: str, folder: int) -> bool:
     needles = [needle for place, needle in _FILES if place.fullmatch(path) or place.fullmatch(_inner(path))]
     if not any(needles):
         return bool(needles)
-    with _open_file(name, visit, 0) as descriptor:
+    with _open_entry(name, folder, 0) as descriptor:
         return needles[0] in os.read(descriptor, _HEAD_BYTES)
 
 
-def _remove(remove: Callable[..., None], name: str, visit: _OpenFolder) -> bool:
-    """Remove an entry of a visited folder; whether that was possible."""
+def _done(remove: Callable[..., None], name: str, folder: int) -> bool:
+    """Remove an entry of an open folder; whether that was possible."""
     try:
-        remove(name, dir_fd=visit.descriptor)
+        remove(name, dir_fd=folder)
     except OSError:  # a folder in which something is left, or a file that is not this user's to remove
         return False
     return True
-
-
-def _content(folder: Path, visits: Iterable[_OpenFolder]) -> CacheContent:
-    sizes: dict[str, list[int]] = defaultdict(list)
-    strange: list[str] = []
-    for visit in visits:
-        part = _inner(visit.place).partition("/")[0]
-        sizes[part if part in _PARTS else _CODE] += [state.st_size for state in visit.files.values()]
-        strange += visit.strange
-    parts = [CachePart(name, _PARTS[name], len(each), sum(each)) for name, each in sizes.items() if each]
-    return CacheContent(
-        path=str(folder),
-        exists=True,
-        parts=tuple(sorted(parts, key=lambda part: -part.size_bytes)),
-        strange=tuple(sorted(strange)),
-    )

@@ -124,12 +124,12 @@ _PATTERNS = {
     "strides": r"\bstrides: \[",
     "dtypes": r"\bdtypes: (?P<names>torch\..*)$",
     "choice": (
-        r"(?<![\w.])(?P<name>[A-Za-z_][\w:.]*(?:\([^()]*\))?) (?P<time>[\d.]+|inf|nan) ?(?P<unit>ms|[uµn]?s) "
-        r"(?P<share>(?:[\d.]+|inf|nan)%|<[A-Z ]+>)(?:\s(?P<what>.*))?$"
+        r"(?<![\w.])(?P<name>[A-Za-z_][\w:.]*(?:\([^()]*\))?) (?P<time>\d+(?:\.\d+)?|inf|nan) ?(?P<unit>ms|[uµn]?s) "
+        r"(?P<share>(?:\d+(?:\.\d+)?|inf|nan)%|<[A-Z ]+>)(?:\s(?P<what>.*))?$"
     ),
     "end": (
-        r"\b\w+Process AUTOTUNE (?:benchmarking )?takes (?P<bench>[\d.]+) seconds"
-        r"(?: and (?P<compile>[\d.]+) seconds precompiling)?(?: for (?P<count>\d+) choices)?"
+        r"\b\w+Process AUTOTUNE (?:benchmarking )?takes (?P<bench>\d+(?:\.\d+)?) seconds"
+        r"(?: and (?P<compile>\d+(?:\.\d+)?) seconds precompiling)?(?: for (?P<count>\d+) choices)?"
     ),
     "hints": r"\[__perf_hints\]\s?(?:\[[^\]\s]*\]\s?)*(?P<hints_text>.*)$",
     "recordings": r"(?<!Re-)\bRecording function(?=[= ])(?P<recordings_text>)",
@@ -164,7 +164,8 @@ _SOURCE = re.compile(  # names of templates end with a number, those of calls of
     r"(?P<triton>triton)|(?P<cpp>cpp_)|(?P<subgraph>decompose_k|contiguous_)|(?P<nvgemm>nv_?(?:universal_)?gemm)"
     r"|(?P<cutedsl>\w*cutedsl)|(?P<cutlass>\w*cutlass)|(?P<ck>rocm|ck_?(?:tile)?\w*_)"
     r"|(?P<aten>(?:externkernelcaller\(extern_kernels\.)?"
-    r"(?:\w*(?:mm|linear)(?:_dtype|_v\d|_pointwise|_packed_weight_cpu)?|convolution\w*|conv1x1_via_mm|call_aten_\w+)\)?$)"
+    r"(?:\w*(?:mm|linear)(?:_dtype|_v\d|_pointwise|_packed_weight_cpu|_for_cpu|_with_\w+)?"
+    r"|\w*convolution\w*|conv1x1_via_mm|call_aten_\w+)\)?$)"
 )
 _PRODUCTS = ("mm", "addmm")
 _SHAPE = re.compile(r"\d+(?:x\d+)+")
@@ -318,16 +319,13 @@ class CompilerLog:
         reader = _LogReader()
         for line in read_lines(lines, _KINDS, _WORDS, "head", ("strides", "dtypes", "choice")):
             reader.read(line)
+        kinds = ("rerecorded", "skipped", "recompiled", "limits", "hints")
         return cls(
             tables=tuple(table.closed() for table in reader.tables),
             recordings=len(reader.events["recordings"]),
-            rerecorded=reader.texts("rerecorded"),
-            skipped=reader.texts("skipped"),
-            recompiled=reader.texts("recompiled"),
-            limits=reader.texts("limits"),
-            hints=reader.texts("hints"),
             lines=reader.lines,
             unread=tuple(reader.unread),
+            **{kind: reader.texts(kind) for kind in kinds},
         )
 
     @property
@@ -363,9 +361,10 @@ class _LogReader:
         elif kind in ("stats", "dtypes", "choice", "end"):
             self._add(line, match)
         elif about := _ABOUT.get(kind):
-            event = self._last.get((line.writer, about)) or ((not line.writer and self.events[about][-1:]) or [[]])[0]
-            if event and match[f"{kind}_text"].strip():
-                event.append(match[f"{kind}_text"].strip())
+            own = self._last.get((line.writer, about))
+            events = [own] if own or line.writer else self.events[about][-1:]  # without a prefix it may be anybody's
+            for event in filter(None, events):
+                event += filter(None, [match[f"{kind}_text"].strip()])
         elif kind not in ("title", "strides"):
             self._last[line.writer, kind] = [match[f"{kind}_text"].strip()]
             self.events[kind].append(self._last[line.writer, kind])
@@ -374,10 +373,9 @@ class _LogReader:
         """Tell whether more of it looks like a part of a table than was matched, as where two stand side by side."""
         match, rest = line.match, line.text
         if match is not None:
-            rest = line.text[: match.start()] + (match["what"] or line.text[match.end() :])
-        if _LIKE_A_TABLE.search(rest):
-            return True
-        return (match is not None or self._open != {}) and _LIKE_A_CHOICE.search(rest) is not None
+            rest = _CHANGING.sub(" ", rest[: match.start()]) + (match["what"] or rest[match.end() :])
+        like_a_choice = (match is not None or self._open != {}) and _LIKE_A_CHOICE.search(rest)
+        return bool(_LIKE_A_TABLE.search(rest) or like_a_choice)
 
     def texts(self, kind: str) -> tuple[str, ...]:
         """The events of a kind, each with the first of its details."""
@@ -424,7 +422,8 @@ class PrintedTune:
 
     Attributes:
         kernel: The kernel's name.
-        tried: The values of each config that was tried, in order, `None` as None.
+        tried: The values of each config that was tried, in order, `None` as None. Where tunes of one kernel are
+            mixed, the first one has those of all.
         best: Those of the winner; None if the text ends before it, or it does not tell whose winner it is.
         seconds: How long the tune took; None likewise.
         key: The key as it was printed; None where it was not, as in older versions of Triton.
@@ -447,9 +446,9 @@ _PRINTED = re.compile(
     rf"(?P<tried>Autotuning kernel (?P<tried_kernel>\S+) with config (?:\[\d+/\d+\] )?(?P<config>{_OWN}?)"
     r"(?: \(median = .*\))?\s*$)"
     rf"|(?P<whole>{_TUNE}(?P<whole_kernel>[^\s,()]+)\)?,?(?: with key as (?P<whole_key>.*?),)? "
-    rf"finished after (?P<whole_s>[\d.]+)s[;,] best config selected: (?P<whole_best>{_OWN});)"
+    rf"finished after (?P<whole_s>\d+(?:\.\d+)?)s[;,] best config selected: (?P<whole_best>{_OWN});)"
     rf"|(?P<kernel>{_TUNE}(?P<name>[^\s,()]+)\)?,\s*$)"
-    r"|(?P<key>with key as (?P<key_text>.*),\s*$)|(?P<seconds>finished after (?P<seconds_text>[\d.]+)s,\s*$)"
+    r"|(?P<key>with key as (?P<key_text>.*),\s*$)|(?P<seconds>finished after (?P<seconds_text>\d+(?:\.\d+)?)s,\s*$)"
     rf"|(?P<best>best config selected: (?P<best_text>{_OWN});)"
 )
 _PRINTED_WORDS = ("utotuning kernel", "for function", "with key as", "finished after", "config selected")
@@ -518,7 +517,8 @@ class _PrintedReader:
             understood = True
         else:
             text = match[f"{kind}_text"]
-            understood = self._add(self._open[writer], kind, _values(text) if kind == "best" else text)
+            value: Any = _values(text) if kind == "best" else float(text) if kind == "seconds" else text
+            understood = self._add(self._open[writer], kind, value)
         if not understood or (match and _LIKE_PRINTED.search(line.text[match.end() :])):
             self.unread.append(line.text.strip())
 
@@ -534,30 +534,24 @@ class _PrintedReader:
         return tune
 
     @staticmethod
-    def _join(others: list[dict[str, Any]], tune: dict[str, Any]) -> None:
-        """Add a tune to those that have not ended; of several at once nobody knows whose key and configs are whose."""
-        alike = [other for other in others if other["kernel"] == tune["kernel"]]
-        tried = (*(alike[0]["tried"] if alike else ()), *tune["tried"])
-        others.append(tune)
-        for each in others if len(others) > 1 else ():
+    def _join(tunes: list[dict[str, Any]], tune: dict[str, Any]) -> None:
+        """Add a tune to those that have no winner yet; of several at once nobody knows whose key is whose."""
+        tunes.append(tune)
+        for each in tunes if len(tunes) > 1 else ():
             each.update(mixed=True, key=None, seconds=None)
-        for each in alike:
-            each["tried"] = tune["tried"] = tried
 
     @staticmethod
     def _add(tunes: list[dict[str, Any]], kind: str, value: Any) -> bool:
         """Add a part to the tune that it belongs to; returns whether it is known which one that is."""
         if not tunes or value is None:
             return False
-        if len(tunes) == 1 or kind != "best":
-            known = True
-            tunes[0].update({kind: float(value) if kind == "seconds" else value} if len(tunes) == 1 else {})
-        else:
-            owners = [tune for tune in tunes if value in tune["tried"]] or tunes
-            rest = [tune for tune in owners if "best" not in tune]
-            known = bool(rest) and len({tune["kernel"] for tune in owners}) == 1
-            owner = rest[0] if rest else next(tune for tune in tunes if "best" not in tune)
-            owner["best"] = value if known else None
+        if kind != "best":
+            tunes[0].update({kind: value} if len(tunes) == 1 else {})
+            return True
+        owners = [tune for tune in tunes if value in tune["tried"]] or tunes
+        free = [tune for tune in owners if "best" not in tune]
+        known = bool(free) and len({tune["kernel"] for tune in owners}) == 1
+        (free or [tune for tune in tunes if "best" not in tune])[0]["best"] = value if known else None
         if all("best" in tune for tune in tunes):
             tunes.clear()
         return known

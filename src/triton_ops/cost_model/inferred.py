@@ -226,7 +226,7 @@ class InferredTiles:
     """The tiles into which a kernel cuts its work, by config."""
 
     work_of: Callable[[Mapping[str, Any]], KernelWork] = field(hash=False)  # its `silent` says why there is none
-    dtype: str = ""  # of the operands of products; empty if there are none
+    dtype: str = ""  # of the operands of products; empty if there are none, or of several
     _facts: dict[int, _LaunchFacts] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
@@ -237,12 +237,29 @@ class InferredTiles:
         plans = [_plan(self._of(launch), config, machine) for launch in work.launches]
         return plans[0] if len(plans) == 1 else _one_after_another(plans)
 
+    def least(self, config: Mapping[str, Any]) -> tuple[Mapping[str, float], float]:
+        """The operations of products by dtype, and the different bytes, of a config's launches."""
+        flops: Counter[str] = Counter()
+        moved = 0.0
+        for facts in map(self._of, self.work_of(config).launches):
+            flops.update(facts.flops)
+            moved += facts.least_bytes
+        return flops, moved
+
     def _of(self, launch: LaunchWork) -> _LaunchFacts:
         """The facts of a launch, which many configs of one work share."""
         facts = self._facts.get(id(launch))
         if facts is None or facts.launch is not launch:
             facts = self._facts[id(launch)] = _LaunchFacts(launch)
         return facts
+
+
+def flops_of(launch: LaunchWork) -> dict[str, float]:
+    """The operations of a launch's products, by the dtype of their operands."""
+    flops: Counter[str] = Counter()
+    for product in launch.products:
+        flops[product.dtype] += launch.programs * product.flops  # type: ignore[assignment]
+    return dict(flops)
 
 
 class _LaunchFacts:
@@ -255,6 +272,14 @@ class _LaunchFacts:
     @cached_property
     def why_not(self) -> str:
         return why_silent(self.launch)
+
+    @cached_property
+    def flops(self) -> dict[str, float]:
+        return flops_of(self.launch)
+
+    @cached_property
+    def least_bytes(self) -> float:
+        return least_bytes(self.launch)
 
     @cached_property
     def step(self) -> AverageStep:
@@ -475,7 +500,7 @@ class Readings:
         return dtypes.pop() if len(dtypes) == 1 else ""
 
     in_words = staticmethod(work_in_words)
-    least_bytes = staticmethod(least_bytes)
+    least_bytes, flops_of = staticmethod(least_bytes), staticmethod(flops_of)
 
     def differences(self, declared: Model, configs: Iterable[Config]) -> list[str]:
         """The differences between the declaration and the kernel over some configs, in words."""

@@ -47,7 +47,7 @@ class Forecast:
     """The expected time of one config, with the reasons."""
 
     expected_ms: float  # per launch, between two events; infinite if the block does not fit on the device
-    lower_bound_ms: float  # declared work over the datasheet's rates: no kernel can be faster
+    lower_bound_ms: float  # the config's work over the device's rates: no kernel that does it can be faster
     terms: tuple[ResourceTime, ...]  # longest first
     blocks_per_unit: int  # at a time on one multiprocessor
     waves: float  # how often the device is filled with blocks
@@ -82,14 +82,29 @@ class Model:
             return math.inf if self._refuses(config) else math.nan
         return forecast.expected_ms
 
-    @property
-    def lower_bound_ms(self) -> float:
-        """Declared work over the datasheet's rates, whatever the config; 0 if work or device is not known."""
+    def bound_ms(self, config: Mapping[str, Any]) -> float:
+        """The least time of a config's work at the device's rates; 0 if work or device is not known.
+
+        Work that is declared is that of any config. Operations of several dtypes follow each other.
+        """
         if self.machine is None:
             return 0.0
-        bytes_ms = self.work.bytes / (self.machine.peak_dram_gbps * 1e6)
-        rate = self.machine.mma_tflops(getattr(self.work.tiles, "dtype", ""))
-        return max(bytes_ms, self.work.flops / (rate * 1e9) if rate > 0 else 0.0)
+        least: Any = getattr(self.work.tiles, "least", None)
+        flops, moved = least(config) if least is not None else ({self.work.dtype: self.work.flops}, self.work.bytes)
+        rates = ((count, self.machine.mma_tflops(dtype)) for dtype, count in flops.items())
+        return max(moved / (self.machine.peak_dram_gbps * 1e6), sum(n / (rate * 1e9) for n, rate in rates if rate > 0))
+
+    def why_silent(self, config: Mapping[str, Any]) -> str:
+        """The reason why the model makes no forecast for a config; empty if it makes one."""
+        if self.machine is None:
+            return "the model does not know the device"
+        if self.work.tiles is None:
+            return "the work has no tiles"
+        try:
+            self.work.tiles.plan(config, self.machine)
+        except UnknownTileError as error:
+            return error.message
+        return "no block has so many warps" if self._refuses(config) else ""
 
     @staticmethod
     def spearman(first: Sequence[float], second: Sequence[float]) -> float:
@@ -119,11 +134,12 @@ class Model:
         schedule = plan.schedule(footprint)
         fits = footprint.shared_bytes <= self.machine.shared_bytes_per_block
         time_ms = _mean_ms(plan, footprint, schedule, self.machine) + self.machine.launch_us / 1e3
+        bound_ms = self.bound_ms(config)
         launch = ResourceTime("launch", self.machine.launch_us / 1e3)
         terms = [launch, *(ResourceTime(name, alone) for name, alone in schedule.alone_ms.items() if alone > 0)]
         return Forecast(
-            expected_ms=max(time_ms, self.lower_bound_ms) if fits else math.inf,
-            lower_bound_ms=self.lower_bound_ms,
+            expected_ms=max(time_ms, bound_ms) if fits else math.inf,
+            lower_bound_ms=bound_ms,
             terms=tuple(sorted(terms, key=lambda term: -term.alone_ms)),
             blocks_per_unit=self.machine.blocks_at_once(footprint.registers, footprint.shared_bytes, plan.warps),
             waves=schedule.waves,

@@ -2,7 +2,7 @@
 
 A datasheet matches a device whose name contains its model; the longest match wins, so `H100 PCIe` is not taken for
 `H100`. A device without one has no peaks. A figure that its vendor does not publish is left out, and no
-figure is assumed for it. Matrix rates are dense, with sums in float32; `tfloat32` is what Triton's products of
+figure is assumed for it. Matrix rates are dense, with sums in float32 or int32; `tfloat32` is what Triton's products of
 float32 take, and `float32` is the rate without matrix units.
 
 Multiprocessors and L2 are what drivers report of a device; compute units, wavefronts, LDS and caches of AMD's are in
@@ -214,6 +214,17 @@ class DeviceSpec:
             return limits
         return replace(limits, registers=self.registers_per_unit)
 
+    def rate_of(self, dtype: str) -> tuple[str, float | None]:
+        """The dtype as which matrix units take operands of a dtype, and their rate in 10^12 operations per second.
+
+        Operands without units of their own are widened to the next dtype that has some, which no kernel exceeds. The
+        rate is None if no rate of the device is known for the dtype.
+        """
+        name = next((known for known in _WIDENED if dtype.startswith(known)), dtype)
+        while name not in self.tflops and name in _WIDENED:
+            name = _WIDENED[name]
+        return (name, self.tflops[name]) if name in self.tflops else (dtype, None)
+
     @staticmethod
     def vendor_of_name(name: str) -> VendorFacts | None:
         """The vendor of a device by the name that its driver reports; None if no word there is one of a vendor."""
@@ -369,21 +380,25 @@ def _sheet(
     return Datasheet(name, arch, units, gbps, l2_mib << 20, tflops, source, aliases)
 
 
-def _rates(
-    half: float, *, tfloat32: float | None = None, float32: float | None = None, float8: float | None = None,
-    bfloat16: bool = True,
-) -> dict[str, float]:  # fmt: skip
+_WIDENED = {
+    "int4": "int8", "uint8": "int8", "int8": "float16", "float4": "float8_e4m3fn", "float8": "float8_e4m3fn",
+    "float8_e4m3fn": "float16", "bfloat16": "tfloat32", "tfloat32": "float32",
+}  # fmt: skip
+"""The dtype as which units take operands for which they have no rate of their own; beginnings stand for families."""
+
+
+def _rates(half: float, *, bfloat16: bool = True, float8: float | None = None, **others: float) -> dict[str, float]:
     rates = {
         "bfloat16": half if bfloat16 else None, "float16": half, "float8_e4m3fn": float8, "float8_e5m2": float8,
-        "tfloat32": tfloat32, "float32": float32,
+        **others,
     }  # fmt: skip
     return {dtype: rate for dtype, rate in rates.items() if rate is not None}
 
 
 _VOLTA = _rates(125.0, float32=15.7, bfloat16=False)
-_A100 = _rates(312.0, tfloat32=156.0, float32=19.5)
-_HOPPER = _rates(989.4, tfloat32=494.7, float32=66.9, float8=1978.9)
-_MI300 = _rates(1307.4, tfloat32=653.7, float32=163.4, float8=2614.9)
+_A100 = _rates(312.0, tfloat32=156.0, float32=19.5, int8=624.0, int4=1248.0)
+_HOPPER = _rates(989.4, tfloat32=494.7, float32=66.9, float8=1978.9, int8=1978.9)
+_MI300 = _rates(1307.4, tfloat32=653.7, float32=163.4, float8=2614.9, int8=2614.9)
 _A100_SHEET = "NVIDIA A100 datasheet"
 _ADA = "NVIDIA Ada GPU Architecture whitepaper, datasheet of the GPU in its appendix"
 _GA102 = "NVIDIA Ampere GA102 whitepaper, datasheet of the GPU in its appendix"
@@ -397,57 +412,68 @@ DATASHEETS = {
         "NVIDIA V100 datasheet, PCIe"),
     "V100-PCIE-16GB": _sheet("Tesla V100-PCIE-16GB", "sm_70", 80, 900.0, 6, _rates(112.0, float32=14.0, bfloat16=False),
         "NVIDIA V100 datasheet, PCIe"),
-    "T4": _sheet("Tesla T4", "sm_75", 40, 320.0, 4, _rates(65.0, float32=8.1, bfloat16=False), "NVIDIA T4 datasheet",
+    "T4": _sheet("Tesla T4", "sm_75", 40, 320.0, 4,
+        _rates(65.0, float32=8.1, int8=130.0, int4=260.0, bfloat16=False), "NVIDIA T4 datasheet",
         "NVIDIA T4"),
     "A100-SXM4-80GB": _sheet("NVIDIA A100-SXM4-80GB", "sm_80", 108, 2039.0, 40, _A100, _A100_SHEET, "A100",
         "NVIDIA A100", "A100 80GB", "A100 SXM"),
     "A100-SXM4-40GB": _sheet("NVIDIA A100-SXM4-40GB", "sm_80", 108, 1555.0, 40, _A100, _A100_SHEET, "A100 40GB"),
     "A100 80GB PCIe": _sheet("NVIDIA A100 80GB PCIe", "sm_80", 108, 1935.0, 40, _A100, _A100_SHEET, "A100 PCIe"),
     "A100-PCIE-40GB": _sheet("NVIDIA A100-PCIE-40GB", "sm_80", 108, 1555.0, 40, _A100, _A100_SHEET),
-    "A10": _sheet("NVIDIA A10", "sm_86", 72, 600.0, 6, _rates(125.0, tfloat32=62.5, float32=31.2),
+    "A10": _sheet("NVIDIA A10", "sm_86", 72, 600.0, 6,
+        _rates(125.0, tfloat32=62.5, float32=31.2, int8=250.0, int4=500.0),
         "NVIDIA A10 datasheet"),
-    "A40": _sheet("NVIDIA A40", "sm_86", 84, 696.0, 6, _rates(149.7, tfloat32=74.8, float32=37.4),
+    "A40": _sheet("NVIDIA A40", "sm_86", 84, 696.0, 6,
+        _rates(149.7, tfloat32=74.8, float32=37.4, int8=299.3, int4=598.7),
         "NVIDIA A40 datasheet"),
-    "RTX A6000": _sheet("NVIDIA RTX A6000", "sm_86", 84, 768.0, 6, _rates(154.8, tfloat32=77.4, float32=38.7), _GA102),
-    "RTX 3080": _sheet("NVIDIA GeForce RTX 3080", "sm_86", 68, 760.3, 5, _rates(59.5, tfloat32=29.8, float32=29.8),
+    "RTX A6000": _sheet("NVIDIA RTX A6000", "sm_86", 84, 768.0, 6,
+        _rates(154.8, tfloat32=77.4, float32=38.7, int8=309.7, int4=619.3), _GA102),
+    "RTX 3080": _sheet("NVIDIA GeForce RTX 3080", "sm_86", 68, 760.3, 5,
+        _rates(59.5, tfloat32=29.8, float32=29.8, int8=238.0, int4=476.0),
         _GA102),
-    "RTX 3090": _sheet("NVIDIA GeForce RTX 3090", "sm_86", 82, 936.2, 6, _rates(71.0, tfloat32=35.6, float32=35.6),
+    "RTX 3090": _sheet("NVIDIA GeForce RTX 3090", "sm_86", 82, 936.2, 6,
+        _rates(71.0, tfloat32=35.6, float32=35.6, int8=284.0, int4=568.0),
         _GA102),
     "RTX 3090 Ti": _sheet("NVIDIA GeForce RTX 3090 Ti", "sm_86", 84, 1008.0, 6,
-        _rates(80.0, tfloat32=40.0, float32=40.0), _ADA),
-    "L4": _sheet("NVIDIA L4", "sm_89", 58, 300.0, 48, _rates(121.0, tfloat32=60.0, float32=30.3, float8=242.5),
+        _rates(80.0, tfloat32=40.0, float32=40.0, int8=320.0, int4=640.0), _ADA),
+    "L4": _sheet("NVIDIA L4", "sm_89", 58, 300.0, 48,
+        _rates(121.0, tfloat32=60.0, float32=30.3, float8=242.5, int8=242.5, int4=485.0),
         "NVIDIA L4 datasheet"),
-    "L40": _sheet("NVIDIA L40", "sm_89", 142, 864.0, 96, _rates(181.05, tfloat32=90.5, float32=90.5, float8=362.0),
+    "L40": _sheet("NVIDIA L40", "sm_89", 142, 864.0, 96,
+        _rates(181.05, tfloat32=90.5, float32=90.5, float8=362.0, int8=362.0, int4=724.0),
         "NVIDIA L40 datasheet"),
-    "L40S": _sheet("NVIDIA L40S", "sm_89", 142, 864.0, 96, _rates(362.05, tfloat32=183.0, float32=91.6, float8=733.0),
+    "L40S": _sheet("NVIDIA L40S", "sm_89", 142, 864.0, 96,
+        _rates(362.05, tfloat32=183.0, float32=91.6, float8=733.0, int8=733.0, int4=733.0),
         "NVIDIA L40S datasheet"),
     "RTX 6000 Ada": _sheet("NVIDIA RTX 6000 Ada Generation", "sm_89", 142, 960.0, 96,
-        _rates(364.2, tfloat32=182.1, float32=91.1, float8=728.5), _ADA),
+        _rates(364.2, tfloat32=182.1, float32=91.1, float8=728.5, int8=728.5, int4=1457.0), _ADA),
     "RTX 4080": _sheet("NVIDIA GeForce RTX 4080", "sm_89", 76, 716.8, 64,
-        _rates(97.5, tfloat32=48.7, float32=48.7, float8=194.9), _ADA),
+        _rates(97.5, tfloat32=48.7, float32=48.7, float8=194.9, int8=389.9, int4=779.8), _ADA),
     "RTX 4090": _sheet("NVIDIA GeForce RTX 4090", "sm_89", 128, 1008.0, 72,
-        _rates(165.2, tfloat32=82.6, float32=82.6, float8=330.3), _ADA),
+        _rates(165.2, tfloat32=82.6, float32=82.6, float8=330.3, int8=660.6, int4=1321.2), _ADA),
     "H100": _sheet("NVIDIA H100 80GB HBM3", "sm_90", 132, 3350.0, 50, _HOPPER, "NVIDIA H100 datasheet, SXM", "H100 SXM",
         "H100 SXM5", "NVIDIA H100"),
     "H100 PCIe": _sheet("NVIDIA H100 PCIe", "sm_90", 114, 2039.0, 50,
-        _rates(756.0, tfloat32=378.0, float32=51.0, float8=1513.0), "NVIDIA H100 datasheet, PCIe"),
+        _rates(756.0, tfloat32=378.0, float32=51.0, float8=1513.0, int8=1513.0), "NVIDIA H100 datasheet, PCIe"),
     "H200": _sheet("NVIDIA H200", "sm_90", 132, 4800.0, 60, _HOPPER, "NVIDIA H200 datasheet, SXM"),
     "B200": _sheet("NVIDIA B200", "sm_100", 148, 8000.0, 126,
-        _rates(2250.0, tfloat32=1100.0, float32=80.0, float8=4500.0),
+        _rates(2250.0, tfloat32=1100.0, float32=80.0, float8=4500.0, float4=9000.0, int8=4500.0),
         "NVIDIA Blackwell Architecture Technical Brief, datasheet of HGX B200 at 1000 W"),
     "RTX 5080": _sheet("NVIDIA GeForce RTX 5080", "sm_120", 84, 960.0, 64,
-        _rates(112.6, tfloat32=56.3, float32=56.3, float8=225.1), _RTX50),
+        _rates(112.6, tfloat32=56.3, float32=56.3, float8=225.1, float4=900.4, int8=450.2), _RTX50),
     "RTX 5090": _sheet("NVIDIA GeForce RTX 5090", "sm_120", 170, 1792.0, 96,
-        _rates(209.5, tfloat32=104.8, float32=104.8, float8=419.0), _RTX50),
-    "MI210": _sheet("AMD Instinct MI210", "gfx90a", 104, 1638.4, 8, _rates(181.0, float32=22.6),
+        _rates(209.5, tfloat32=104.8, float32=104.8, float8=419.0, float4=1676.0, int8=838.0), _RTX50),
+    "MI210": _sheet("AMD Instinct MI210", "gfx90a", 104, 1638.4, 8, _rates(181.0, float32=22.6, int8=181.0, int4=181.0),
         "AMD Instinct MI210 datasheet"),
     # A driver shows each of the two dies of an MI250X as a device: the figures are halves of the datasheet's.
-    "MI250X": _sheet("AMD Instinct MI250X", "gfx90a", 110, 1638.4, 8, _rates(191.5, float32=23.95),
+    "MI250X": _sheet("AMD Instinct MI250X", "gfx90a", 110, 1638.4, 8,
+        _rates(191.5, float32=23.95, int8=191.5, int4=191.5),
         "AMD Instinct MI250X datasheet, half of it: one die"),
     # L2: `rocminfo` shows the 4 MiB of one of eight dies, which is what one compute unit can use.
     "MI300X": _sheet("AMD Instinct MI300X", "gfx942", 304, 5300.0, 4, _MI300, "AMD Instinct MI300X datasheet"),
     "MI325X": _sheet("AMD Instinct MI325X", "gfx942", 304, 6000.0, 4, _MI300, "AMD Instinct MI325X datasheet"),
-    "MI355X": _sheet("AMD Instinct MI355X", "gfx950", 256, 8000.0, 4, _rates(2516.6, float32=157.3, float8=5033.2),
+    "MI355X": _sheet("AMD Instinct MI355X", "gfx950", 256, 8000.0, 4,
+        _rates(2516.6, float32=157.3, float8=5033.2, float4=10066.3, int8=5033.2),
         "AMD Instinct MI355X datasheet"),
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -228,7 +228,8 @@ _AMPERE = Machine(
     units=108,
     clock_ghz=1.41,  # A100 datasheet
     # 312 TFLOP/s dense at 1.41 GHz and 108 multiprocessors are 2,048 per cycle.
-    mma_flops_per_cycle={"bfloat16": 2048, "float16": 2048, "int8": 4096, "float32": 1024},
+    # Triton widens float8_e5m2 to float16 there, and has no products of float8_e4m3fn.
+    mma_flops_per_cycle={"bfloat16": 2048, "float16": 2048, "float8_e5m2": 2048, "int8": 4096, "float32": 1024},
     peak_dram_gbps=0.0,
     dram_gbps=0.0,
     l2_gbps=0.0,
@@ -260,7 +261,6 @@ def _plausible_rate(rate: float | None, expected: float) -> float:
 
 
 MEMORY = "memory"
-_OF_PRODUCTS = {"float32": "tfloat32"}  # what Triton's products of a dtype take, where it has another name
 _CALIBRATED = {"tfloat32": "float32"}  # the dtype of the operands, by which a calibration names its products
 
 
@@ -311,29 +311,53 @@ class Placed:
 
 @dataclass(frozen=True, kw_only=True)
 class Roofline:
-    """The roofline of one kernel on one device; operations and bytes of a launch are 0 if they are not known."""
+    """The roofline of one kernel on one device; operations and bytes of a launch are 0 if they are not known.
+
+    Attributes:
+        units: The limit of the units for all operations: of several dtypes, the rate of their mixture.
+        parts: The limits of the units for each dtype, with its operations.
+        unknown: Dtypes of operations for which no rate of the device is known, so that they are in no limit.
+    """
 
     flops: float
     bytes: float
     memory: Ceiling | None
     units: Ceiling | None
+    parts: tuple[tuple[Ceiling, float], ...] = ()
+    unknown: tuple[str, ...] = ()
 
     @classmethod
     def of(
-        cls, spec: DeviceSpec, *, flops: float, bytes_: float, dtype: str, products: bool,
-        calibration: Calibration | None = None,
+        cls, spec: DeviceSpec, *, flops: float | Mapping[str, float], bytes_: float, dtype: str = "",
+        products: bool = True, calibration: Calibration | None = None,
     ) -> Roofline:  # fmt: skip
         """The roofline of a kernel on a device.
 
-        `bytes_` go through memory, each input and output once; `products` of tiles run on matrix units, others do not.
+        `flops` are of operands of `dtype`, or by dtype. `bytes_` go through memory, each input and output once;
+        `products` of tiles run on matrix units, others do not.
         """
-        name = _OF_PRODUCTS.get(dtype, dtype) if products else "float32"
-        peak = spec.tflops.get(name)
         memory = None
         if spec.bandwidth_gbps is not None:
             memory = Ceiling(MEMORY, spec.bandwidth_gbps, calibration.dram_gbps if calibration else None)
-        rate = calibration.mma_tflops.get(_CALIBRATED.get(name, name)) if calibration and products else None
-        return cls(flops=flops, bytes=bytes_, memory=memory, units=Ceiling(name, peak, rate) if peak else None)
+        by_dtype = flops if isinstance(flops, Mapping) else {dtype: flops}
+        counts: dict[str, float] = {}
+        ceilings: dict[str, Ceiling] = {}
+        unknown: list[str] = []
+        for name, count in by_dtype.items():
+            taken, peak = "float32", spec.tflops.get("float32")
+            if products:
+                taken, peak = spec.rate_of("tfloat32" if name == "float32" else name)
+            if peak is None:
+                unknown += [name] if count and name else []
+                continue
+            rate = calibration.mma_tflops.get(_CALIBRATED.get(taken, taken)) if calibration and products else None
+            counts[taken] = counts.get(taken, 0.0) + count
+            ceilings[taken] = Ceiling(taken, peak, rate)
+        parts = tuple((ceilings[name], count) for name, count in counts.items())
+        return cls(
+            flops=sum(by_dtype.values()), bytes=bytes_, memory=memory, units=_mixture(parts), parts=parts,
+            unknown=tuple(unknown),
+        )  # fmt: skip
 
     @property
     def intensity(self) -> float | None:
@@ -364,9 +388,10 @@ class Roofline:
         if limit is None or least is None:
             return None
         tflops, gbps = self.flops / (ms * 1e9), self.bytes / (ms * 1e6)
-        rate = gbps if limit.name == MEMORY else tflops
+        known_tflops = sum(count for _, count in self.parts) / (ms * 1e9)
+        rate = gbps if limit.name == MEMORY else known_tflops
         return Placed(
-            ms=ms, tflops=tflops, gbps=gbps, of_units=tflops / self.units.peak if self.units else None,
+            ms=ms, tflops=tflops, gbps=gbps, of_units=known_tflops / self.units.peak if self.units else None,
             of_memory=gbps / self.memory.peak if self.memory else None, limit=limit.name, of_limit=least / ms,
             of_measured=rate / limit.measured if limit.measured else None,
         )  # fmt: skip
@@ -374,7 +399,7 @@ class Roofline:
     @property
     def rows(self) -> dict[str, str]:
         """The ceilings, and the operations per byte beside the ridge, where they are known."""
-        ceilings = [one for one in (self.units, self.memory) if one is not None]
+        ceilings = [one for one, _ in self.parts] + ([self.memory] if self.memory else [])
         if not ceilings:
             return {"roof": "no peak of this device is known"}
         text = ", ".join(
@@ -383,6 +408,8 @@ class Roofline:
             for one in ceilings
         )
         rows = {"roof": text}
+        if self.unknown:
+            rows["but"] = f"no rate of this device is known for {' and '.join(self.unknown)}: the limit may be another"
         if self.ridge is not None and self.intensity is not None and self.limit is not None:
             rows["intensity"] = (
                 f"{self.intensity:.4g} FLOP/B, the ridge is at {self.ridge:.4g}: limited by {_limit(self.limit.name)}"
@@ -391,11 +418,26 @@ class Roofline:
 
     def _times(self) -> list[tuple[float, Ceiling]]:
         times = [(self.bytes / (self.memory.peak * 1e6), self.memory)] if self.memory else []
-        return times + ([(self.flops / (self.units.peak * 1e9), self.units)] if self.units else [])
+        known = sum(count for _, count in self.parts)
+        return times + ([(known / (self.units.peak * 1e9), self.units)] if self.units else [])
 
 
 roofline = Roofline.of
 """The documented name."""
+
+
+def _mixture(parts: Sequence[tuple[Ceiling, float]]) -> Ceiling | None:
+    """The limit of operations of several dtypes, one after another; None without a known rate."""
+    if len(parts) < 2:
+        return parts[0][0] if parts else None
+
+    def rate(rates: Sequence[float | None]) -> float | None:
+        took = sum(count / each for (_, count), each in zip(parts, rates, strict=True) if each)
+        return sum(count for _, count in parts) / took if took and all(rates) else None
+
+    peak = rate([one.peak for one, _ in parts])
+    name = " and ".join(one.name for one, _ in parts)
+    return None if peak is None else Ceiling(name, peak, rate([one.measured for one, _ in parts]))
 
 
 def _rate(value: float, unit: str, share: float | None) -> str:

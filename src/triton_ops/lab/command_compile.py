@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,13 +16,26 @@ from rich.progress import track
 
 from triton_ops.backend import Arguments, Compiler, Operation
 from triton_ops.compilation import CompilePool
-from triton_ops.device import Target, probe
+from triton_ops.device import Calibration, DeviceSpec, Machine, Target, probe
 from triton_ops.exceptions import EmptySpaceError, SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
+from triton_ops.lab.ranking import UNHURRIED, Expectation, Expecter, ModelQuestion, expected_of, ranked, same_programs
 from triton_ops.lab.spills import CureTrial, SpillEvidence, SpillReport, cure_spills
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.terminal import Dtype, ExitCode, Facts, Gpu, Shape, Space, only_data_on_stdout, option, stderr, tell
+from triton_ops.terminal import (
+    Dtype,
+    ExitCode,
+    Facts,
+    Gpu,
+    Shape,
+    Space,
+    folder_of,
+    only_data_on_stdout,
+    option,
+    stderr,
+    tell,
+)
 from triton_ops.values import Compiled, Problem, Resources, dtype_name
 
 _TIMEOUT_S = CompilePool.TIMEOUT_S
@@ -60,8 +74,8 @@ def tell_left_out(space: ConfigSpace, values: Mapping[str, Any] | None, configs:
                 tell(f"no valid config has {name}={value}: {reason or 'the rules of the space leave none'}")
 
 
-_COMPILE_HEADER = ("status", "registers", "spilled", "shared", "mma", "load", "s", "config")
-_COMPILE_NUMBERS = ("registers", "spilled", "shared", "load", "s")
+_COMPILE_HEADER = ("status", "registers", "spilled", "shared", "mma", "load", "expected", "s", "config")
+_COMPILE_NUMBERS = ("registers", "spilled", "shared", "load", "expected", "s")
 _SPILL_HEADER = ("change", "verdict", "registers", "spilled", "frame", "local", "shared", "ms", "config")
 _SPILL_NUMBERS = ("registers", "spilled", "frame", "local", "shared", "ms")
 
@@ -120,38 +134,40 @@ def compile_command(
     jobs: Annotated[int | None, option("--jobs", "Processes; default one for each CPU.", "N")] = None,
     timeout_s: Annotated[float, option("--timeout", "Most seconds for one config.", "S")] = _TIMEOUT_S,
 ) -> Facts:
-    """Compile every config of TARGET and show what it takes: registers, spills, shared memory.
+    """Compile every config of TARGET and show what it takes: registers, spills, shared memory, and the expected time.
 
     For several architectures it shows them side by side. Needs no GPU and no driver. What was compiled is in Triton's
     disk cache.
     """
     _check(jobs, timeout_s, dtype)
-    named = {goal.arch: goal for goal in map(Target.named, [*(gpus or []), *(archs or [])])}
-    goals = list(named.values()) or [Target.of(probe())]
+    named = {goal.arch: (goal, DeviceSpec.called(name)) for name in [*(gpus or []), *(archs or [])]
+             for goal in [Target.named(name)]}  # fmt: skip
+    here = None if named else probe()
+    goals = list(named.values()) if here is None else [(Target.of(here), here)]
     typed = TypedProblem.of(shape, dtype, space)
     with only_data_on_stdout():
-        operation = _operation(target, goals[0])
+        operation = _operation(target, goals[0][0])
         if shape is None:
             typed = TypedProblem(*_first_problem(operation, dtype), typed.space)
         operation, own_space, extents, element = typed.operation(operation)
         problem = operation.problem(extents, element)
         if shape is None:
             tell(f"no --shape: compiling for {problem.label}")
-        configs = own_space or operation.space_for(problem)
-        check_filled(configs, typed.space)
+        check_filled(own_space or operation.space_for(problem), typed.space)
+        question = expected_of(operation, space=own_space, shape=extents, dtype=element)
         start = time.perf_counter()
-        by_arch = {goal.arch: _compiled(operation, problem, configs, goal, jobs, timeout_s) for goal in goals}
+        expected = {goal.arch: _expectations(question, goal, spec, jobs, timeout_s) for goal, spec in goals}
         elapsed_s = time.perf_counter() - start
-    first = by_arch[goals[0].arch]
-    tell_left_out(configs, typed.space, [result.config for result in first])
-    results = [(arch, result) for arch, results in by_arch.items() for result in results]
-    facts = Facts("compile", [_compiled_json(result, arch) for arch, result in results])
+    by_arch = {arch: [one.compiled for one in several if one.compiled] for arch, several in expected.items()}
+    first = goals[0][0]
+    tell_left_out(question.space, typed.space, [result.config for result in by_arch[first.arch]])
+    facts = Facts("compile", [row for arch, several in expected.items() for row in _compiled_json(several, arch)])
     facts.failed += _failures(by_arch)
-    if not any(result.launchable for _, result in results):
+    if not any(result.launchable for results in by_arch.values() for result in results):
         facts.code = ExitCode.NONE_RAN
     if len(goals) > 1:
         return side_by_side(facts, str(problem), by_arch, elapsed_s)
-    return _add_compiled(facts, problem, goals[0], first, elapsed_s)
+    return _add_compiled(facts, problem, first, expected[first.arch], elapsed_s)
 
 
 def _failures(by_arch: Mapping[str, Sequence[Compiled]]) -> Iterator[tuple[str, str, str]]:
@@ -194,16 +210,22 @@ def _first_problem(operation: Operation, dtype: str | None) -> tuple[list[tuple[
     return [extents], dtype or its_dtype
 
 
-def _compiled(
-    operation: Operation, problem: Problem, space: ConfigSpace, target: Target, jobs: int | None, timeout_s: float
-) -> list[Compiled]:
-    arguments = Arguments(keyword=dict(problem.arguments))
-    operation.kernel.check(space.tunables, arguments)
-    compiler = Compiler.of(operation.kernel, arguments, target, space.members)
+def _expectations(
+    question: ModelQuestion, target: Target, spec: DeviceSpec | None, jobs: int | None, timeout_s: float
+) -> list[Expectation]:
+    """Every config, compiled, with what the model expects of it on a device that it knows."""
+    compiler = Compiler.of(question.kernel, question.arguments, target, question.space.members)
     assert compiler is not None  # of its kind, as `_operation` has seen
+    configs = list(question.space)
     with CompilePool(compiler, workers=jobs, timeout_s=timeout_s) as pool:
-        futures = [pool.submit(config, anyway=True) for config in space]
-        return [future.result() for future in _watched(futures)]
+        futures = [pool.submit(config, anyway=True) for config in configs]
+        results = {one.config: one for one in (future.result() for future in _watched(futures))}
+        machine = Machine.of(spec)
+        if spec is None or machine is None:
+            return [Expectation(config=config, forecast=None, compiled=one) for config, one in results.items()]
+        readings = None if question.declared else UNHURRIED.readings(configs, machine, pool)
+        calibration = Calibration.load(folder_of(None), spec.name)
+        return list(Expecter(question, spec, calibration, readings).all(configs, pool, results))
 
 
 def _watched(futures: list[Future[Compiled]]) -> Iterator[Future[Compiled]]:
@@ -213,28 +235,43 @@ def _watched(futures: list[Future[Compiled]]) -> Iterator[Future[Compiled]]:
     )
 
 
-def _compiled_json(result: Compiled, arch: str) -> dict[str, Any]:
-    resources = result.resources or Resources()
-    return {
-        "config": dict(result.config), "target": arch, "status": result.status.value, "reason": result.reason,
-        "trace": result.trace, "registers": resources.registers, "spill_bytes": resources.spill_bytes,
-        "shared_bytes": resources.shared_bytes, "mma": resources.mma, "serialised": resources.serialised,
-        "binary": resources.binary, "compile_s": result.compile_s,
-    }  # fmt: skip
+def _compiled_json(expectations: Sequence[Expectation], arch: str) -> Iterator[dict[str, Any]]:
+    by_config = {one.config: one for one in ranked(expectations)}
+    for result in filter(None, (one.compiled for one in expectations)):
+        resources, expected = result.resources or Resources(), by_config.get(result.config)
+        yield {
+            "config": dict(result.config), "target": arch, "status": result.status.value, "reason": result.reason,
+            "trace": result.trace, "registers": resources.registers, "spill_bytes": resources.spill_bytes,
+            "shared_bytes": resources.shared_bytes, "mma": resources.mma, "serialised": resources.serialised,
+            "binary": resources.binary, "compile_s": result.compile_s, "program": result.launch,
+            "expected_ms": expected.expected_ms if expected and math.isfinite(expected.expected_ms) else None,
+            "lower_bound_ms": expected.lower_bound_ms if expected else None,
+            "limited_by": expected.limited_by if expected else None,
+        }  # fmt: skip
 
 
-def _add_compiled(facts: Facts, problem: Problem, target: Target, results: list[Compiled], elapsed_s: float) -> Facts:
-    rows = [_compiled_row(result) for result in sorted(results, key=lambda result: result.status.facts.listed)]
+def _add_compiled(
+    facts: Facts, problem: Problem, target: Target, expectations: Sequence[Expectation], elapsed_s: float
+) -> Facts:
+    by_config = {one.config: one.compiled for one in expectations if one.compiled}
+    times = {one.config: one.expected_ms for one in ranked(expectations) if math.isfinite(one.expected_ms)}
+    results = sorted(by_config.values(), key=lambda result: result.status.facts.listed)
+    rows = [
+        _compiled_row(by_config[config], times.get(config), others)
+        for config, others in same_programs((one.config, one.launch or "") for one in results)
+    ]
     facts.lines(f"{problem} for {target.arch}: {target.shared_bytes_per_block:,} bytes of shared memory per block")
     return facts.table(_COMPILE_HEADER, rows, _COMPILE_NUMBERS).text(_summary(results, elapsed_s))
 
 
-def _compiled_row(result: Compiled) -> list[str]:
+def _compiled_row(result: Compiled, expected_ms: float | None, others: str) -> list[str]:
     resources = result.resources or Resources()
     figures = [_figure(number) for number in (resources.registers, resources.spill_bytes, resources.shared_bytes)]
-    what = f"{result.config}: {result.reason}" if result.reason else str(result.config)
+    what = f"{result.config}{others}: {result.reason}" if result.reason else f"{result.config}{others}"
     seconds = "-" if result.compile_s is None else f"{result.compile_s:.2f}"
-    return [result.status.value, *figures, resources.mma or "-", _figure(resources.load_bytes), seconds, what]
+    expected = "-" if expected_ms is None else f"{expected_ms:.4g} ms"
+    load = _figure(resources.load_bytes)
+    return [result.status.value, *figures, resources.mma or "-", load, expected, seconds, what]
 
 
 def _figure(number: int | None) -> str:

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 from triton_ops.backend import Operation
 from triton_ops.cost_model import Readings
-from triton_ops.device import Calibration, Ceiling, DeviceSpec, Machine, device_spec
+from triton_ops.device import Calibration, Ceiling, DeviceSpec, device_spec
 from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import ConfigValues, TargetName, check_filled, tell_left_out
-from triton_ops.lab.expectation import LEGEND, Explained, Portrait, drawn, explain, portrait
-from triton_ops.lab.ranking import RankedConfig, expected_of, rank
+from triton_ops.lab.expectation import LEGEND, Portrait, drawn, explain, portrait
+from triton_ops.lab.ranking import Expectation, RankedConfig, expected_of, rank, same_programs
 from triton_ops.lab.sensitivities import MOST_POINTS, ShapePoint, Sweep, sweep
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
@@ -30,12 +30,12 @@ _RANK_HEADER = ("expected", "lower bound", "limited by", "config")
 _CLIFF_HEADER = ("from", "waves", "used", "expected", "to", "waves", "used", "expected")
 
 
-def _explained_rows(spec: DeviceSpec, explained: Explained, image: Portrait) -> dict[str, str]:
+def _explained_rows(spec: DeviceSpec, explained: Expectation, image: Portrait) -> dict[str, str]:
     """The rows below problem, device and config: a name and a text each."""
     forecast = explained.forecast
     rows = {"expected": _expected(explained, image)}
     if forecast is not None:
-        rows["lower bound"] = f"{forecast.lower_bound_ms:.4g} ms"
+        rows |= {"lower bound": f"{explained.lower_bound_ms:.4g} ms", "limited by": explained.limited_by}
     if image.measured is not None:
         rows["measured"] = f"{image.measured.ms:.4g} ms{image.measured.reached}"
     rows |= _places(spec, explained, image) | _resources(explained, image) | image.roofline.rows
@@ -62,13 +62,15 @@ def _pipeline_lines(image: Portrait) -> list[str]:
     return lines
 
 
-def _explained_json(explained: Explained, image: Portrait) -> dict[str, Any]:
+def _explained_json(explained: Expectation, image: Portrait) -> dict[str, Any]:
     forecast = asdict(explained.forecast) if explained.forecast is not None else _no_forecast(image)
     if not math.isfinite(forecast["expected_ms"] or 0.0):
         forecast["expected_ms"] = None
     compiled, tile = explained.compiled, image.accumulator
     return {
         **forecast,
+        "limited_by": explained.limited_by,
+        "stages": explained.stages,
         "silent": explained.silent,
         "inferred": None if explained.work is None else asdict(explained.work),
         "differences": list(explained.differences),
@@ -130,7 +132,7 @@ def _roofline_json(image: Portrait) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _expected(explained: Explained, image: Portrait) -> str:
+def _expected(explained: Expectation, image: Portrait) -> str:
     forecast = explained.forecast
     if explained.refused:
         return f"cannot run: {explained.refused}"
@@ -142,7 +144,7 @@ def _expected(explained: Explained, image: Portrait) -> str:
     return f"{forecast.expected_ms:.4g} ms" + (image.expected.reached if image.expected else "")
 
 
-def _places(spec: DeviceSpec, explained: Explained, image: Portrait) -> dict[str, str]:
+def _places(spec: DeviceSpec, explained: Expectation, image: Portrait) -> dict[str, str]:
     residents, waves, forecast = image.residents, image.waves, explained.forecast
     if residents is None and explained.compiled is not None and explained.compiled.status is Status.RESOURCES:
         return {"occupancy": "0%: not even one block fits"}
@@ -169,7 +171,7 @@ def _places(spec: DeviceSpec, explained: Explained, image: Portrait) -> dict[str
     return rows
 
 
-def _resources(explained: Explained, image: Portrait) -> dict[str, str]:
+def _resources(explained: Expectation, image: Portrait) -> dict[str, str]:
     resources, compiled = image.resources, explained.compiled
     rows = {}
     if resources is not None and resources.registers is not None:
@@ -241,13 +243,13 @@ def explain_command(
         whole = _whole_config(operation, problem, values or {})
         expected = expected_of(operation, shape=extents, dtype=element)
         calibration = Calibration.load(folder_of(cache_dir), spec.name)
-        explained = explain(expected, whole, spec, Machine.of(spec, calibration))
+        explained = explain(expected, whole, spec, calibration)
     if not explained.told:
         raise TargetError(
             f"the model makes no forecast: {explained.silent}",
             hint="docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared",
         )
-    image = portrait(explained, expected.work, whole, spec, calibration=calibration, measured_ms=measured_ms)
+    image = portrait(explained, expected.work, spec, calibration=calibration, measured_ms=measured_ms)
     data = {
         "problem": str(problem), "device": spec.name, "config": dict(whole), "source": explained.source,
         "arch": spec.arch, "units": spec.units, **_explained_json(explained, image),
@@ -301,13 +303,19 @@ def rank_command(
     else:
         tell_left_out(configs, typed.space, [one.config for one in ranking])
     facts = Facts("explain rank", lambda: [{**vars(one), "config": dict(one.config)} for one in ranking[:top]])
-    rows = [_ranked_row(one) for one in ranking[: top or _CONFIGS_SHOWN]]
+    if guessed := sum(not one.compiled and math.isfinite(one.expected_ms) for one in ranking):
+        tell(f"{guessed} of {len(ranking)} configs are not compiled: their registers and times are guessed")
+    by_config = {one.config: one for one in ranking}
+    rows = [
+        _ranked_row(by_config[config], others)
+        for config, others in same_programs((one.config, one.program) for one in ranking)[: top or _CONFIGS_SHOWN]
+    ]
     return facts.table(_RANK_HEADER, rows, _RANK_HEADER[:2])
 
 
-def _ranked_row(one: RankedConfig) -> list[str]:
+def _ranked_row(one: RankedConfig, others: str) -> list[str]:
     expected = f"{one.expected_ms:.4g} ms" if math.isfinite(one.expected_ms) else "-"
-    return [expected, f"{one.lower_bound_ms:.4g} ms", one.limited_by, str(one.config)]
+    return [expected, f"{one.lower_bound_ms:.4g} ms", one.limited_by, f"{one.config}{others}"]
 
 
 def cliffs_command(

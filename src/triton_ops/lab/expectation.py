@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from triton_ops.compilation import CompilePool
-from triton_ops.cost_model import Forecast, Model, Readings
-from triton_ops.device import Calibration, DeviceSpec, Machine, Placed, Residents, Roofline, Target
+from triton_ops.cost_model import Forecast
+from triton_ops.device import Calibration, DeviceSpec, Placed, Residents, Roofline, Target
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
-from triton_ops.kernel_ir import KernelWork, LaunchWork
-from triton_ops.lab.ranking import DECLARED, INFERRED, ModelQuestion, ahead_of
+from triton_ops.kernel_ir import LaunchWork
+from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion, ahead_of, roof_of
 from triton_ops.space import Config
 from triton_ops.tuner import Survey
 from triton_ops.values import Compiled, Resources, Status, Work, warps_and_stages
@@ -49,10 +49,11 @@ class Habit:
         return self.low <= value <= self.high
 
 
+_ASYNCHRONOUS = "asynchronous copies hide the memory's latency with two to three tiles ahead"
 _STAGES = {
     "sm_70": (1, 2, "without asynchronous copies loads pass through registers, and further stages take registers"),
     "sm_75": (1, 2, "without asynchronous copies loads pass through registers, and further stages take registers"),
-    "sm_80": (3, 4, "asynchronous copies hide the memory's latency with two to three tiles ahead"),
+    "sm_80": (3, 4, _ASYNCHRONOUS),
     "sm_86": (2, 3, "99 KiB of shared memory per block hold few tiles"),
     "sm_89": (2, 3, "99 KiB of shared memory per block hold few tiles"),
     "sm_90": (3, 5, "warp-group products are fast, so that more tiles must be under way; 227 KiB hold them"),
@@ -64,17 +65,26 @@ _STAGES = {
 }
 
 
-def stages_habit(arch: str, kind: str) -> Habit | None:
-    """The range to begin with of `num_stages`, by `PRODUCTS` or `ROWS`; None for an architecture without a row."""
+_UNITS = {"sm_90": "wgmma", "sm_100": "tcgen05"}
+"""The matrix instructions for which the advice of an architecture holds; others run as on the one before."""
+
+
+def stages_habit(arch: str, kind: str, mma: str | None = None) -> Habit | None:
+    """The range to begin with of `num_stages`, by `PRODUCTS` or `ROWS`; None for an architecture without a row.
+
+    `mma` are the instructions of the products, or None if they are not known.
+    """
     if arch not in _STAGES:
         return None
     if kind == ROWS:
         return Habit("num_stages", 1, 2, "memory limits it, and blocks beside each other hide the latency already")
+    if mma not in (None, _UNITS.get(arch, mma)):
+        return Habit("num_stages", 3, 4, _ASYNCHRONOUS)
     return Habit("num_stages", *_STAGES[arch])
 
 
-def warps_habit(target: Target, kind: str, elements: int) -> Habit | None:
-    """The range to begin with of `num_warps`, by `PRODUCTS` or `ROWS`; None where a tile's `elements` are not known."""
+def warps_habit(target: Target, kind: str, elements: int, mma: str | None = None) -> Habit | None:
+    """The range to begin with of `num_warps`, as of `num_stages`; None where a tile's `elements` are not known."""
     if elements < 1:
         return None
     most = target.threads_per_block // target.warp_size
@@ -87,7 +97,7 @@ def warps_habit(target: Target, kind: str, elements: int) -> Habit | None:
     low = 4 if elements >= _MEDIUM else 2
     high = 16 if elements >= _LARGE else 8 if elements >= _MEDIUM else 4
     why = "more warps share the accumulator among more registers"
-    if target.arch == "sm_90" and low == 4:
+    if target.arch == "sm_90" and low == 4 and mma in (None, "wgmma"):
         why = "warp-group products take groups of four warps, which share the accumulator"
     return Habit("num_warps", low, min(high, most), why)
 
@@ -203,70 +213,31 @@ class Waves:
         return self.waves / max(ceil(self.waves), 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Explained:
-    """The model's answer for one config; `work` and `compiled` are of a kernel that Triton compiles."""
-
-    source: str  # `declared` or `inferred`
-    forecast: Forecast | None
-    silent: str  # why there is no forecast; empty if there is one
-    work: KernelWork | None
-    differences: tuple[str, ...] = ()  # between the declaration and the kernel, in words
-    compiled: Compiled | None = None
-    refused: str = ""  # by which limit of Triton or of the device it cannot run; empty if it can, as far as is known
-    fitting: Compiled | None = None  # the config with as many stages as fit, where it needs too much shared memory
-
-    @property
-    def told(self) -> bool:
-        """True if anything is known of the config: a forecast, its work, or the compiler's result."""
-        has_work = self.work is not None and not self.work.silent
-        has_resources = self.compiled is not None and self.compiled.resources is not None
-        return self.forecast is not None or has_work or has_resources
-
-
-def explain(expected: ModelQuestion, config: Config, spec: DeviceSpec, machine: Machine | None) -> Explained:
-    """The answers of model and compiler for a config, read even if work is declared; no machine, no forecast."""
-    readings, compiled, fitting, why_not = _read(expected, config, spec)
-    cannot_run = compiled is not None and compiled.status in (Status.CONSTRAINT, Status.RESOURCES)
-    refused = compiled.reason if compiled is not None and cannot_run else ""  # whatever its forecast
-    answer = Explained(
-        source=DECLARED if expected.declared else INFERRED, forecast=None,
-        silent=refused or f"the model does not know the architecture {spec.arch} of {spec.name}",
-        work=None if readings is None else readings.work_of(config), compiled=compiled, refused=refused,
-        fitting=fitting,
-    )  # fmt: skip
-    resources = compiled.resources if compiled is not None and compiled.launchable else None
-    if machine is None:
-        return answer
-    if not expected.declared or expected.work is None:
-        forecast = None if readings is None else readings.model(machine).explain(config, resources)
-        silent = why_not or (readings.silent if readings is not None else "")
-        silent = silent or "a product has a dtype without a known rate"
-    else:
-        model = Model(expected.work, machine)
-        forecast = model.explain(config, resources)
-        silent = "a tunable or a dtype that is declared is not one it can count"
-        if readings is not None and readings.known_works:
-            answer = replace(answer, differences=tuple(readings.differences(model, Survey.considered(expected.space))))
-    return answer if refused else replace(answer, forecast=forecast, silent="" if forecast is not None else silent)
-
-
-def _read(
-    expected: ModelQuestion, config: Config, spec: DeviceSpec
-) -> tuple[Readings | None, Compiled | None, Compiled | None, str]:
-    """Readings of a config and of some others, the compiled config, and one that fits; or why there are none."""
-    ahead = ahead_of(expected, spec)
-    if isinstance(ahead, str):
-        return None, None, None, ahead
-    others = Survey.considered(expected.space)
-    some = random.Random(0).sample(others, min(_COMPARED, len(others))) if expected.declared else []
+def explain(question: ModelQuestion, config: Config, spec: DeviceSpec, calibration: Calibration | None) -> Expectation:
+    """The expectation of one config, whose kernel is read even if work is declared."""
+    expecter = Expecter(question, spec, calibration)
+    compiler = ahead_of(question, spec)
+    if isinstance(compiler, str):
+        return _with_reason(expecter.of(config), compiler)
+    others = Survey.considered(question.space) if question.declared else []
+    some = random.Random(0).sample(others, min(_COMPARED, len(others)))
     try:
-        with CompilePool(ahead) as pool:
-            compiling = pool.submit(config, anyway=True)
+        with CompilePool(compiler) as pool:
             readings = _SURVEY.read(list(dict.fromkeys([config, *some])), pool.read)
-            return readings, compiling.result(), _with_fewer_stages(compiling.result(), pool), ""
+            expecter = Expecter(question, spec, calibration, readings)
+            (answer,) = expecter.all([config], pool)
+            assert answer.compiled is not None
+            answer = replace(answer, fitting=_with_fewer_stages(answer.compiled, pool))
     except (KernelTypeError, TargetError) as error:
-        return None, None, None, error.message
+        return _with_reason(expecter.of(config), error.message)
+    if question.declared and expecter.model is not None and readings.known_works:
+        return replace(answer, differences=tuple(readings.differences(expecter.model, others)))
+    return answer
+
+
+def _with_reason(answer: Expectation, reason: str) -> Expectation:
+    """An expectation without a forecast for another reason."""
+    return answer if answer.forecast is not None else replace(answer, silent=reason)
 
 
 def _with_fewer_stages(compiled: Compiled, pool: CompilePool) -> Compiled | None:
@@ -284,6 +255,7 @@ def _with_fewer_stages(compiled: Compiled, pool: CompilePool) -> Compiled | None
 
 _ASSUMED_LOAD = 2.0  # a load's wait in computed steps, where the model says nothing of it
 _LOADS = (0.25, 8.0)  # what is drawn of it
+_FLAT = "its loop has no pipeline: the program is the same with any num_stages"
 _FULL = 0.9  # share of the places that blocks fill from which a tail is not worth a word
 _FEW = 0.25  # occupancy below which a config that is not made for it hides too little latency
 
@@ -317,14 +289,14 @@ class Portrait:
 
 
 def portrait(
-    explained: Explained, work: Work | None, config: Config, spec: DeviceSpec, *,
+    explained: Expectation, work: Work | None, spec: DeviceSpec, *,
     calibration: Calibration | None = None, measured_ms: float | None = None,
 ) -> Portrait:  # fmt: skip
     """A config on a device; a declared work comes before what was read, and `measured_ms` is somebody's own time."""
     launches = explained.work.launches if explained.work is not None else ()
     sizes = [(launch.flops, launch.moved_bytes("load", "store", "atomic")) for launch in launches]
     launch = launches[sizes.index(max(sizes))] if launches else None  # with the most products, or bytes
-    warps, stages = warps_and_stages(config)
+    warps, stages = warps_and_stages(explained.config)
     resources, compiled = _resources(explained)
     limits, target = spec.limits, _target(spec)
     residents = None
@@ -333,21 +305,22 @@ def portrait(
     waves = None
     if launch is not None and residents is not None and residents.blocks:
         waves = Waves(launch.programs, residents.blocks * spec.units)
-    roof = _roofline(explained, work, spec, calibration)
+    roof = roof_of(work, launches, spec, calibration)
     accumulator = explained.work.accumulator if explained.work is not None else None
     load, is_forecast = load_steps(explained.forecast, stages)
-    depths = () if launch is None or accumulator is None else STAGES
+    pipelined = launch is not None and accumulator is not None and explained.pipelined is not False
     return Portrait(
         resources=resources, compiled=compiled, warps=warps, stages=stages,
         shared_limit=target.shared_bytes_per_block if target else None, residents=residents, waves=waves, roofline=roof,
-        expected=_place(roof, explained.forecast.expected_ms if explained.forecast else None),
-        measured=_place(roof, measured_ms), accumulator=accumulator,
-        habits=_habits(target, launch, accumulator, warps, stages),
+        expected=_place(roof, explained.expected_ms), measured=_place(roof, measured_ms), accumulator=accumulator,
+        habits=_habits(explained, target, launch, resources),
         warp_choices=warp_choices(target, ACCUMULATED_BYTES * prod(accumulator)) if target and accumulator else (),
-        timelines=tuple(timeline(depth, load=load) for depth in depths), load_steps=load, load_known=is_forecast,
+        timelines=tuple(timeline(depth, load=load) for depth in STAGES if pipelined), load_steps=load,
+        load_known=is_forecast,
         remarks=(
             *_fit_remarks(explained, spec, warps),
-            *_remarks(residents, waves, resources, stages if depths else 1, spec),
+            *_remarks(residents, waves, resources, stages if pipelined else 1, spec),
+            *([_FLAT] if explained.pipelined is False and launch is not None and launch.loops else []),
         ),
     )  # fmt: skip
 
@@ -359,7 +332,7 @@ def _target(spec: DeviceSpec) -> Target | None:
         return None
 
 
-def _resources(explained: Explained) -> tuple[Resources | None, bool]:
+def _resources(explained: Expectation) -> tuple[Resources | None, bool]:
     resources = explained.compiled.resources if explained.compiled is not None else None
     if resources is not None and resources.registers is not None:
         return resources, True
@@ -369,38 +342,21 @@ def _resources(explained: Explained) -> tuple[Resources | None, bool]:
     return Resources(guess.registers, round(guess.spill_bytes), guess.shared_bytes), guess.compiled
 
 
-def _roofline(explained: Explained, work: Work | None, spec: DeviceSpec, calibration: Calibration | None) -> Roofline:
-    launches = explained.work.launches if explained.work is not None else ()
-    products = [product for launch in launches for product in launch.products]
-    dtype = "" if work is None else work.dtype
-    dtype = dtype or (products[0].dtype if products else "float32")
-    flops, traffic = (work.flops, work.bytes) if work is not None else (0.0, 0.0)
-    operations = sum(launch.flops for launch in launches) or sum(map(_single, launches))
-    return Roofline.of(
-        spec, flops=flops or operations, bytes_=traffic or sum(map(Readings.least_bytes, launches)), dtype=dtype,
-        products=bool(products) or bool(flops), calibration=calibration,
-    )  # fmt: skip
-
-
-def _single(launch: LaunchWork) -> float:
-    """Operations of a launch on single elements."""
-    each = launch.plain + launch.special + sum(loop.plain + loop.special for loop in launch.loops)
-    return launch.programs * each
-
-
 def _place(roof: Roofline, ms: float | None) -> Placed | None:
     return roof.placed(ms) if ms is not None and math.isfinite(ms) and ms > 0 else None
 
 
 def _habits(
-    target: Target | None, launch: LaunchWork | None, accumulator: tuple[int, int] | None, warps: int, stages: int
+    explained: Expectation, target: Target | None, launch: LaunchWork | None, resources: Resources | None
 ) -> tuple[tuple[Habit, int], ...]:
-    if target is None or launch is None:
+    """Ranges to begin with, each with the config's own value; of stages only where they can change the program."""
+    if target is None or launch is None or explained.work is None:
         return ()
+    accumulator, mma = explained.work.accumulator, resources.mma if resources is not None else None
     kind = PRODUCTS if accumulator else ROWS
     elements = prod(accumulator) if accumulator else max((access.tile for access in launch.accesses), default=0)
-    pipelined = stages_habit(target.arch, kind) if launch.loops else None
-    pairs = ((warps_habit(target, kind, elements), warps), (pipelined, stages))
+    pipelined = stages_habit(target.arch, kind, mma) if launch.loops and explained.pipelined is not False else None
+    pairs = zip((warps_habit(target, kind, elements, mma), pipelined), warps_and_stages(explained.config), strict=True)
     return tuple((habit, value) for habit, value in pairs if habit is not None)
 
 
@@ -413,7 +369,7 @@ def load_steps(forecast: Forecast | None, stages: int) -> tuple[float, bool]:
     return min(max(alone["load latency"] * max(stages - 1, 1) / computed, _LOADS[0]), _LOADS[1]), True
 
 
-def _fit_remarks(explained: Explained, spec: DeviceSpec, warps: int) -> list[str]:
+def _fit_remarks(explained: Expectation, spec: DeviceSpec, warps: int) -> list[str]:
     compiled = explained.fitting
     if compiled is None or compiled.resources is None:
         return []

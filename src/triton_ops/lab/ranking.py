@@ -1,26 +1,32 @@
-"""`rank`: the configs of a space in the order of their expected times, without a GPU."""
+"""Expectations of configs by model and compiler, and `rank`: the configs of a space by them, without a GPU.
+
+One function makes every expectation. It compiles a config, and beside it the same with another number of stages: a
+config whose program is the same without a pipeline has none, and is expected to take what that program takes.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from triton_ops.backend import Arguments, Compiler, FunctionKernel, Kernel, Operation
 from triton_ops.compilation import CompilePool
-from triton_ops.cost_model import Model, Readings
-from triton_ops.device import Calibration, DeviceSpec, Machine, Target, device_spec
-from triton_ops.exceptions import DeviceError, KernelTypeError, SpaceError, TargetError
+from triton_ops.cost_model import Forecast, Model, Readings
+from triton_ops.device import Calibration, DeviceSpec, Machine, Roofline, Target, device_spec
+from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependencyError, SpaceError, TargetError
+from triton_ops.kernel_ir import KernelWork, LaunchWork
 from triton_ops.records import cache_folder
 from triton_ops.request import TuneProblem
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Survey
-from triton_ops.values import Work
+from triton_ops.values import Compiled, Status, Work, warps_and_stages
 
 DECLARED, INFERRED = "declared", "inferred"
 UNHURRIED = Survey(seconds=120.0)  # nobody waits for a GPU meanwhile
+_WHOLE, _FASTEST = 48, 20  # configs of a space that is compiled whole, and those of a larger one that are compiled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +36,11 @@ class RankedConfig:
     Attributes:
         config: The config.
         expected_ms: Time per launch; infinite if the config cannot run on the device.
-        lower_bound_ms: The least work of the problem over the device's rates; 0 if it is not known.
+        lower_bound_ms: The config's work over the device's peaks; 0 if it is not known.
         source: `declared` if the kernel's author has declared the work, `inferred` if it was read from the kernel.
         limited_by: The resource that would take longest alone; of a config that cannot run, the reason.
+        compiled: Whether registers and shared memory are the compiler's; otherwise they are guessed.
+        program: The fingerprint of what is launched, equal for configs of one program; empty if it is not known.
     """
 
     config: Config
@@ -40,6 +48,8 @@ class RankedConfig:
     lower_bound_ms: float
     source: str
     limited_by: str
+    compiled: bool = False
+    program: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +66,201 @@ class ModelQuestion:
     def declared(self) -> bool:
         """True if tiles are declared, which come before what is read."""
         return self.work is not None and self.work.tiles is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expectation:
+    """The answers of model and compiler for one config; `work` and `compiled` are of a kernel that is compiled ahead.
+
+    Attributes:
+        bound: The roofline by which no kernel that does the config's work is faster.
+        fitting: The config with as many stages as fit, where it needs too much shared memory.
+    """
+
+    config: Config
+    source: str = INFERRED  # or `declared`
+    forecast: Forecast | None
+    silent: str = ""  # why there is no forecast; empty if there is one
+    bound: Roofline | None = None
+    work: KernelWork | None = None
+    compiled: Compiled | None = None
+    refused: str = ""  # by which limit of Triton or of the device it cannot run; empty if it can, as far as is known
+    stages: int | None = None  # of its program: the fewest with which that is the same; None if it is not known
+    differences: tuple[str, ...] = ()  # between the declaration and the kernel, in words
+    fitting: Compiled | None = None
+
+    @property
+    def pipelined(self) -> bool | None:
+        """Whether the number of stages changes the program; None if that is not known."""
+        return None if self.stages is None else self.stages > 1
+
+    @property
+    def as_run(self) -> Config:
+        """The config as its program runs: with no more stages than that has."""
+        _, asked = warps_and_stages(self.config)
+        return self.config if (self.stages or asked) >= asked else _with_stages(self.config, self.stages or 1)
+
+    @property
+    def told(self) -> bool:
+        """True if anything is known of the config: a forecast, its work, or the compiler's result."""
+        has_work = self.work is not None and not self.work.silent
+        has_resources = self.compiled is not None and self.compiled.resources is not None
+        return self.forecast is not None or has_work or has_resources
+
+    @property
+    def expected_ms(self) -> float | None:
+        """The expected time per launch; infinite if it cannot run, None if nothing is known."""
+        if self.refused:
+            return math.inf
+        return None if self.forecast is None else self.forecast.expected_ms
+
+    @property
+    def lower_bound_ms(self) -> float:
+        """The least time; 0 if it is not known."""
+        return (self.bound.least_ms or 0.0) if self.bound is not None else 0.0
+
+    @property
+    def limited_by(self) -> str:
+        """The resource that would take longest alone; of a config that cannot run, the reason."""
+        if self.refused or self.forecast is None:
+            return self.refused or self.silent
+        return self.forecast.terms[0].name if math.isfinite(self.forecast.expected_ms) else "shared memory of a block"
+
+    @property
+    def program(self) -> str:
+        """The fingerprint of what is launched; empty if it is not known."""
+        return (self.compiled.launch or "") if self.compiled is not None and self.compiled.launchable else ""
+
+
+class Expecter:
+    """Makes the expectations of one problem's configs on one device, by declared work or by readings."""
+
+    def __init__(
+        self,
+        question: ModelQuestion,
+        spec: DeviceSpec,
+        calibration: Calibration | None,
+        readings: Readings | None = None,
+    ) -> None:
+        self._question, self._spec, self._calibration, self.readings = question, spec, calibration, readings
+        machine = Machine.of(spec, calibration)
+        self.model: Model | None = None
+        if machine is not None and question.declared and question.work is not None:
+            self.model = Model(question.work, machine)
+        elif machine is not None and readings is not None:
+            self.model = readings.model(machine)
+
+    def of(
+        self, config: Config, compiled: Compiled | None = None, by_stages: Mapping[int, Compiled] | None = None
+    ) -> Expectation:
+        """The expectation of a config by what is known of it: its result, and those with other numbers of stages."""
+        refused = compiled is not None and not compiled.launchable and compiled.status is not Status.TIMEOUT
+        reason = compiled.reason if compiled is not None and refused else ""
+        declared, spec = self._question.declared, self._spec
+        work = None if self.readings is None else self.readings.work_of(config)
+        launches = () if declared or work is None else work.launches
+        answer = Expectation(
+            config=config, source=DECLARED if declared else INFERRED, forecast=None, work=work, compiled=compiled,
+            bound=roof_of(self._question.work, launches, spec, self._calibration), refused=reason, silent=reason,
+            stages=_stages_of(config, by_stages or {}),
+        )  # fmt: skip
+        if refused:
+            return answer
+        if self.model is None:
+            return replace(answer, silent=f"the model does not know the architecture {spec.arch} of {spec.name}")
+        resources = compiled.resources if compiled is not None and compiled.launchable else None
+        forecast = self.model.explain(answer.as_run, resources)
+        if forecast is None:
+            return replace(answer, silent=self.model.why_silent(config))
+        least = answer.lower_bound_ms
+        forecast = replace(forecast, lower_bound_ms=least, expected_ms=max(forecast.expected_ms, least))
+        return replace(answer, forecast=forecast)
+
+    def all(
+        self, configs: Sequence[Config], pool: CompilePool, results: Mapping[Config, Compiled] | None = None
+    ) -> Iterator[Expectation]:
+        """The expectations of configs, which the pool compiles where their results are not known.
+
+        Each is compared with those of other stages among them, else with one stage less, and on as long as the program
+        stays the same.
+        """
+        known = dict(results or {})
+        wanted: Iterable[Config] = configs
+        compared = {config: 0 for config in configs if self._stages_matter(config)}
+        by_stages: dict[Config, dict[int, Compiled]] = {config: {} for config in configs}
+        while wanted:
+            futures = {config: pool.submit(config, anyway=True) for config in wanted if config not in known}
+            known.update((config, future.result()) for config, future in futures.items())
+            families: dict[Config, dict[int, Compiled]] = {}
+            for one in known.values():
+                families.setdefault(_with_stages(one.config, 1), {})[warps_and_stages(one.config)[1]] = one
+            for config in compared:
+                by_stages[config] = families[_with_stages(config, 1)]
+            compared = {config: at for config in compared if (at := _next_stages(config, by_stages[config]))}
+            wanted = dict.fromkeys(map(_with_stages, compared, compared.values()))
+        for config in configs:
+            yield self.of(config, known[config], by_stages[config])
+
+    def _stages_matter(self, config: Config) -> bool:
+        """Return True if the kernel has a loop, or the model expects something of the number of stages."""
+        launches = () if self.readings is None else self.readings.work_of(config).launches
+        if self.model is None or any(launch.loops for launch in launches):
+            return bool(launches)
+        return len(set(self.model.score([config, _with_stages(config, 1)]))) > 1
+
+
+def _next_stages(config: Config, by_stages: Mapping[int, Compiled]) -> int:
+    """The stages with which a config is compared next; 0 if what is known of others is enough."""
+    _, asked = warps_and_stages(config)
+    program = by_stages[asked].launch
+    if not program or any(one.launch and one.launch != program for one in by_stages.values()):
+        return 0
+    fewest = min(stages for stages, one in by_stages.items() if one.launch == program)
+    known = [at for at in by_stages if at < fewest]  # that cannot be launched
+    return 0 if known or (fewest == 1 and len(by_stages) > 1) else fewest - 1 or 2
+
+
+def _with_stages(config: Config, stages: int) -> Config:
+    return Config({**config, "num_stages": stages})
+
+
+def _stages_of(config: Config, by_stages: Mapping[int, Compiled]) -> int | None:
+    """The stages that a program has: the fewest with which it is the same; None if nothing was compared.
+
+    A program with one stage counts as one of two where a second one changes it, so that it could have a pipeline.
+    """
+    _, asked = warps_and_stages(config)
+    program = by_stages[asked].launch if asked in by_stages else None
+    launches = {stages: one.launch for stages, one in by_stages.items() if one.launch}
+    if not program or len(launches) < 2:
+        return None
+    if asked == 1:
+        return 1 if len(set(launches.values())) == 1 else 2
+    return min(stages for stages, launch in launches.items() if launch == program)
+
+
+def roof_of(
+    work: Work | None, launches: Sequence[LaunchWork], spec: DeviceSpec, calibration: Calibration | None
+) -> Roofline:
+    """The roofline of a config: declared operations and bytes come before those of its launches."""
+    flops: dict[str, float] = {}
+    for launch in launches:
+        for dtype, count in Readings.flops_of(launch).items():
+            flops[dtype] = flops.get(dtype, 0.0) + count
+    if work is not None and work.flops and (work.dtype or not flops):
+        flops = {work.dtype: work.flops}
+    products = any(flops.values())
+    moved = work.bytes if work is not None and work.bytes else sum(map(Readings.least_bytes, launches))
+    return Roofline.of(
+        spec, flops=flops if products else sum(map(_single, launches)), bytes_=moved, products=products,
+        calibration=calibration,
+    )  # fmt: skip
+
+
+def _single(launch: LaunchWork) -> float:
+    """Operations of a launch on single elements."""
+    each = launch.plain + launch.special + sum(loop.plain + loop.special for loop in launch.loops)
+    return launch.programs * each
 
 
 def rank(
@@ -96,25 +301,75 @@ def rank(
         SpaceError, KernelTypeError, ShapeMismatchError, UnsupportedDtypeError: An argument does not fit; of the first
             kind is a space without a valid config.
 
-    Cost: 0.1 ms for each config; if the kernel is read, a second or two to start, and 30 ms of one CPU for each of its
-    texts.
+    Cost: 0.1 ms for each config, half a second of one CPU for each that is compiled, with a second or two to start; if
+    the kernel is read, 30 ms for each of its texts.
     """
     spec = device_spec(gpu)
-    machine = Machine.of(spec, Calibration.load(Path(cache_folder(cache_dir)), spec.name))
+    calibration = Calibration.load(Path(cache_folder(cache_dir)), spec.name)
+    machine = Machine.of(spec, calibration)
     if machine is None:
         raise DeviceError(
             f"the model does not know the architecture {spec.arch} of {spec.name}",
             hint="name a GPU of an architecture that it knows: --gpu 'NVIDIA H200'",
         )
-    expected = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
-    expected.space.first_config()
-    configs = Survey.considered(expected.space)
-    refused = _refusals(expected, spec, configs)
-    if expected.declared:
-        assert expected.work is not None
-        return forecasts_of(Model(expected.work, machine), configs, DECLARED, refused)
-    readings = read(expected, spec, machine, configs, jobs)
-    return forecasts_of(readings.model(machine), configs, INFERRED, refused)
+    question = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
+    question.space.first_config()
+    configs = Survey.considered(question.space)
+    compiler = ahead_of(question, spec)
+    readings = None if question.declared else read(question, spec, machine, configs, jobs)
+    expecter = Expecter(question, spec, calibration, readings)
+    objections = {} if isinstance(compiler, str) else {config: compiler.objection(config) for config in configs}
+    refused = {config: it for config, it in objections.items() if it is not None and not it.deferred}
+    answers = {config: expecter.of(config, refused.get(config)) for config in configs}
+    able = [one for one in answers.values() if one.expected_ms is not None and math.isfinite(one.expected_ms)]
+    most = _WHOLE if len(configs) <= _WHOLE else _FASTEST
+    fastest = [one.config for one in sorted(able, key=lambda one: one.expected_ms or 0.0)[:most]]
+    if not isinstance(compiler, str):
+        try:
+            with CompilePool(compiler, workers=jobs) as pool:
+                answers.update((one.config, one) for one in expecter.all(fastest, pool))
+        except (KernelTypeError, TargetError, MissingDependencyError):
+            if not question.declared:  # what is declared needs no compiler
+                raise
+    if ranking := ranked(answers.values()):
+        return ranking
+    raise TargetError("the model makes no forecast for any config", hint=_HINT)
+
+
+def ranked(expectations: Iterable[Expectation]) -> list[RankedConfig]:
+    """The configs of which anything is expected, the shortest time first; those that cannot run are last.
+
+    Configs of one program have the shortest of its times.
+    """
+    expectations = list(expectations)
+    by_program: dict[str, float] = {}
+    for one in expectations:
+        if one.program and one.expected_ms is not None:
+            by_program[one.program] = min(one.expected_ms, by_program.get(one.program, math.inf))
+    configs = [
+        RankedConfig(
+            config=one.config, expected_ms=by_program.get(one.program, one.expected_ms), source=one.source,
+            lower_bound_ms=one.lower_bound_ms, limited_by=one.limited_by, program=one.program,
+            compiled=one.forecast is not None and one.forecast.compiled,
+        )
+        for one in expectations
+        if one.expected_ms is not None
+    ]  # fmt: skip
+    return sorted(configs, key=lambda one: one.expected_ms)
+
+
+def same_programs(programs: Iterable[tuple[Config, str]]) -> list[tuple[Config, str]]:
+    """The first config of each program, with what the others of that program change, in words; in their order."""
+    groups: dict[str, list[Config]] = {}
+    for config, program in programs:
+        groups.setdefault(program or f"of {config} alone", []).append(config)
+    return [(first, _others(first, others)) for first, *others in groups.values()]
+
+
+def _others(first: Config, others: Sequence[Config]) -> str:
+    """The values by which configs differ from one whose program they share; empty without any."""
+    changes = [" ".join(f"{name}={v}" for name, v in other.items() if first.get(name) != v) for other in others]
+    return f" (the same program with {', '.join(changes)})" if changes else ""
 
 
 def expected_of(
@@ -172,39 +427,6 @@ def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> Compiler | str:
     target = None if spec.is_cpu else Target.of(spec)
     compiler = Compiler.of(expected.kernel, expected.arguments, target, expected.space.members)
     return compiler or f"{expected.name} is no kernel that Triton compiles, and declares no tiles"
-
-
-def _refusals(expected: ModelQuestion, spec: DeviceSpec, configs: Iterable[Config]) -> dict[Config, str]:
-    ahead = ahead_of(expected, spec)
-    if isinstance(ahead, str):
-        return {}
-    verdicts = ((config, ahead.objection(config)) for config in configs)
-    return {config: it.reason for config, it in verdicts if it is not None and not it.deferred}
-
-
-def forecasts_of(
-    model: Model, configs: Iterable[Config], source: str, refused: Mapping[Config, str]
-) -> list[RankedConfig]:
-    """The configs that have a forecast, the shortest first; those that cannot run are last."""
-    forecasts: list[RankedConfig] = []
-    for config in configs:
-        forecast = model.explain(config)
-        if forecast is None and config not in refused:
-            continue
-        fits = forecast is not None and math.isfinite(forecast.expected_ms)
-        limit = forecast.terms[0].name if forecast is not None and fits else "shared memory of a block"
-        forecasts.append(
-            RankedConfig(
-                config=config,
-                expected_ms=forecast.expected_ms if forecast is not None and config not in refused else math.inf,
-                lower_bound_ms=model.lower_bound_ms,
-                source=source,
-                limited_by=refused.get(config, limit),
-            )
-        )
-    if not forecasts:
-        raise TargetError("the model makes no forecast for any config", hint=_HINT)
-    return sorted(forecasts, key=lambda one: one.expected_ms)
 
 
 _HINT = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared"

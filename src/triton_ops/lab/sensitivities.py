@@ -24,15 +24,14 @@ import numpy as np
 
 from triton_ops.backend import Operation
 from triton_ops.compilation import CompilePool
-from triton_ops.cost_model import Model
 from triton_ops.device import Calibration, DeviceSpec, Machine
 from triton_ops.exceptions import RecordingError, SettingsError, TargetError
 from triton_ops.lab.expectation import Waves, explain, portrait
-from triton_ops.lab.ranking import ModelQuestion, ahead_of, expected_of
+from triton_ops.lab.ranking import Expectation, Expecter, ModelQuestion, ahead_of, expected_of
 from triton_ops.lab.recording import Recording, recording_of
 from triton_ops.records import Run
 from triton_ops.space import Config, Value
-from triton_ops.values import Resources, Trial
+from triton_ops.values import Trial
 
 _LEAST_FALL = 0.1  # of the places used, to count as a cliff
 MOST_POINTS = 512
@@ -84,10 +83,9 @@ def sweep(
     Cost: two seconds, and where the grid must be read about a second for each shape.
     """
     shapes = _shapes(operation, shape, axis, extents)
-    machine = Machine.of(spec, calibration)
     first = expected_of(operation, shape=shapes[0], dtype=dtype)
-    explained = explain(first, config, spec, machine)
-    figures = portrait(explained, first.work, config, spec, calibration=calibration)
+    explained = explain(first, config, spec, calibration)
+    figures = portrait(explained, first.work, spec, calibration=calibration)
     if explained.refused:
         raise TargetError(
             f"config ({config}) cannot run on {spec.name}: {explained.refused}", hint="take another config"
@@ -95,7 +93,7 @@ def sweep(
     if figures.residents is None or not figures.residents.blocks or figures.resources is None:
         why = explained.compiled.reason if explained.compiled is not None else explained.silent
         raise TargetError(f"how many blocks fit cannot be told: {why}", hint="triton-ops explain says more")
-    is_declared = first.declared and machine is not None
+    is_declared = first.declared and Machine.of(spec, calibration) is not None
     if not is_declared and len(shapes) > MOST_READ:
         raise SettingsError(
             f"{len(shapes)} shapes are too many for a kernel whose grid must be read", hint=f"at most {MOST_READ}"
@@ -104,8 +102,9 @@ def sweep(
     points = []
     for extent, one in zip(extents, shapes, strict=True):
         expected = expected_of(operation, shape=one, dtype=dtype)
-        if is_declared and machine is not None:
-            points.append(_by_model(extent, expected, config, machine, figures.resources, at_once))
+        if is_declared:
+            expectation = Expecter(expected, spec, calibration).of(explained.as_run, explained.compiled)
+            points.append(_by_model(extent, expectation, spec, at_once))
         else:
             points.append(ShapePoint(extent, Waves(_programs(expected, config, spec), at_once)))
     return Sweep(
@@ -131,16 +130,13 @@ def _shapes(operation: Operation, shape: Sequence[int], axis: str, extents: Sequ
     return [(*whole[:place], extent, *whole[place + 1 :]) for extent in extents]
 
 
-def _by_model(
-    extent: int, expected: ModelQuestion, config: Config, machine: Machine, resources: Resources, at_once: int
-) -> ShapePoint:
-    assert expected.work is not None
-    forecast = Model(expected.work, machine).explain(config, resources)
+def _by_model(extent: int, expectation: Expectation, spec: DeviceSpec, at_once: int) -> ShapePoint:
+    forecast = expectation.forecast
     if forecast is None:
         raise TargetError(f"the model makes no forecast at {extent}", hint="triton-ops explain says more")
-    blocks = max(1, round(forecast.waves * forecast.blocks_per_unit * machine.units))
-    expected_ms = forecast.expected_ms
-    return ShapePoint(extent, Waves(blocks, at_once), expected_ms, forecast.lower_bound_ms / expected_ms)
+    blocks = max(1, round(forecast.waves * forecast.blocks_per_unit * spec.units))
+    of_limit = expectation.lower_bound_ms / forecast.expected_ms
+    return ShapePoint(extent, Waves(blocks, at_once), forecast.expected_ms, of_limit)
 
 
 def _programs(expected: ModelQuestion, config: Config, spec: DeviceSpec) -> int:

@@ -13,7 +13,7 @@ from triton_ops.device import DeviceSpec, Machine, Residents
 from triton_ops.exceptions import DeviceError
 from triton_ops.lab.expectation import STAGES as STAGE_COUNTS
 from triton_ops.lab.expectation import Timeline, load_steps, timeline
-from triton_ops.values import UnknownTileError, Work, is_power_of_two, warps_and_stages
+from triton_ops.values import Work, is_power_of_two, warps_and_stages
 
 WARPS, STAGES = warps_and_stages({})  # Triton's defaults
 
@@ -109,10 +109,10 @@ def ranking_of(
 
 def outcome_of(work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int]) -> PlacedConfig:
     """A config that has no place yet, with the arguments of `ranking_of`."""
-    forecast = None
+    forecast, model = None, Model(work, machine)
     if not (why_not := _ill_formed(config, sides)):
-        forecast = Model(work, machine).explain(config)
-        why_not = _silent(work, machine, config) if forecast is None else _too_large(forecast, machine)
+        forecast = model.explain(config)
+        why_not = model.why_silent(config) if forecast is None else _too_large(forecast, machine)
     stages = 0 if why_not else config.get("num_stages", STAGES)
     one = PlacedConfig(config=config, why_not=why_not, forecast=forecast, stages=stages)
     if forecast is None:
@@ -129,16 +129,6 @@ def _too_large(forecast: Forecast, machine: Machine) -> str:
     limit = machine.shared_bytes_per_block
     why_not = f"needs {forecast.shared_bytes:,} bytes of shared memory per block; the limit is {limit:,}"
     return "" if isfinite(forecast.expected_ms) else why_not
-
-
-def _silent(work: Work, machine: Machine, config: Mapping[str, Any]) -> str:
-    if work.tiles is None:
-        return "the work has no tiles"
-    try:
-        work.tiles.plan(config, machine)
-    except UnknownTileError as error:
-        return error.message
-    return "the model makes no forecast"
 
 
 def _ill_formed(config: Mapping[str, Any], sides: Mapping[str, int]) -> str:

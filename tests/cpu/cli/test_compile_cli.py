@@ -22,19 +22,9 @@ pytest.importorskip("triton")
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
 FIELDS = [
-    "config",
-    "target",
-    "status",
-    "reason",
-    "trace",
-    "registers",
-    "spill_bytes",
-    "shared_bytes",
-    "mma",
-    "serialised",
-    "binary",
-    "compile_s",
-]
+    "config", "target", "status", "reason", "trace", "registers", "spill_bytes", "shared_bytes", "mma",
+    "serialised", "binary", "compile_s", "program", "expected_ms", "lower_bound_ms", "limited_by",
+]  # fmt: skip
 AXES = ["BM=64,128", "BN=256", "BK=32", "num_warps=4", "num_stages=2,10"]
 SPACE = [*(word for axis in AXES for word in ("--space", axis)), "--jobs", "2"]
 PRODUCT = f"{Path(plain_product.__file__)}:operation"

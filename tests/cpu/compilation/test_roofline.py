@@ -49,8 +49,28 @@ def test_an_unknown_peak_is_no_limit():
     unknown = DeviceSpec("cuda", "Another", "sm_90", 100)
     roof = Roofline.of(unknown, **MATMUL)
     assert (roof.ridge, roof.limit, roof.least_ms, roof.placed(1.0)) == (None, None, None, None)
-    half = Roofline.of(H200, **{**MATMUL, "dtype": "float4"})
-    assert (half.units, half.limit.name, half.ridge) == (None, "memory", None)
+    half = Roofline.of(H200, **{**MATMUL, "dtype": "complex64"})
+    assert (half.units, half.limit.name, half.ridge, half.unknown) == (None, "memory", None, ("complex64",))
+    assert half.rows["but"].startswith("no rate of this device is known for complex64")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4", "uint8", "float8_e5m2", "float8_e4m3fnuz", "float32", "bfloat16"])
+def test_every_dtype_of_products_has_a_roof_on_every_device(dtype):
+    for name in DeviceSpec.names():
+        spec = DeviceSpec.called(name)
+        roof = Roofline.of(spec, **{**MATMUL, "dtype": dtype})
+        assert roof.unknown == (), name
+        assert roof.units.peak >= spec.tflops["float32"], name
+
+
+def test_products_of_two_dtypes_take_the_time_of_both():
+    both = Roofline.of(H200, flops={"int8": 1.5e11, "float16": 1.5e11}, bytes_=1e8)
+    assert both.least_ms == pytest.approx(1.5e11 / 1978.9e9 + 1.5e11 / 989.4e9)
+    assert (both.limit.name, both.flops) == ("int8 and float16", 3e11)
+    assert both.rows["roof"] == "1,978.9 TFLOP/s int8, 989.4 TFLOP/s float16, 4,800 GB/s of memory"
+    half_known = Roofline.of(H200, flops={"int8": 1.5e11, "complex64": 1.5e11}, bytes_=1e8)
+    assert half_known.least_ms == pytest.approx(1.5e11 / 1978.9e9)
+    assert half_known.unknown == ("complex64",)
 
 
 def test_one_stage_is_serial_and_three_run_two_loads_ahead():

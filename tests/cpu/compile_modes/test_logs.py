@@ -100,6 +100,15 @@ def test_tables_of_torch_2_0_have_milliseconds_with_the_sign_of_seconds():
     assert (table.benchmark_s, table.precompile_s, table.count) == (2.25, None, None)
 
 
+@pytest.mark.parametrize(
+    "line", ["  mm 1.2.3 ms 4.5.6%", "Steps 3  37%|███| 1/8 [00:01<00:09, 1.2s/it]", "  mm . ms .%"]
+)
+def test_odd_numbers_and_progress_do_no_harm(line):
+    (table,) = read([*TABLE[:6], line, *TABLE[6:]]).tables
+    assert content(table) == RIGHT
+    assert content(read([f"Steps 3  37%|███| 1/8 [00:01<00:09, 1.2s/it]{each}" for each in TABLE]).tables[0]) == RIGHT
+
+
 def test_choices_by_their_class_are_named_after_it():
     lines = ["AUTOTUNE mm(4x4, 4x4)", "  ExternKernelCaller(extern_kernels.mm) 0.2000 ms 100.0%"]
     (table,) = read([*lines, "  TritonTemplateCaller(/tmp/a/b.py, BLOCK_K=32, num_warps=8) 0.4000 ms 50.0%"]).tables
@@ -226,7 +235,7 @@ def test_a_path_of_windows_is_not_cut_where_it_has_the_sign_of_a_line_end():
         ("aten", "mm addmm bias_addmm bmm baddbmm mm_dtype bmm_dtype _int_mm _scaled_mm _scaled_mm_v2 _grouped_mm"),
         ("aten", "_scaled_grouped_mm _mm_plus_mm _sparse_semi_structured_mm _weight_int8pack_mm fallback_mixed_mm"),
         ("aten", "int4mm_packed_weight_cpu conv1x1_via_mm call_aten_dw _mkl_linear _linear_pointwise convolution"),
-        ("aten", "linear qlinear_pointwise ExternKernelCaller(extern_kernels.addmm)"),
+        ("aten", "cudnn_convolution _weight_int4pack_mm_for_cpu linear qlinear_pointwise ExternKernelCaller(extern_kernels.addmm)"),
         ("triton", "triton_mm_4 triton_convolution2d_3 triton_flex_attention_1 triton_scaled_grouped_mm_2"),
         ("cutlass", "cutlass_f6c25cf2 cuda_cutlass_gemm_812 cutlass3x_sm90_gemm_1"),
         ("ck", "ck_gemm_3 rocm_ck_gemm_template_12 rocm_ck_tile_gemm_4 CK_conv_1"),

@@ -83,7 +83,7 @@ def test_products_are_kept_with_recordings():
     )
     work = Work(1.0, 2.0, ProductTiles(product))
     assert work_of(work_json(work)) == work
-    assert Model(work, H200).lower_bound_ms > 0
+    assert Model(work, H200).bound_ms({}) > 0
 
 
 def test_two_sums_take_fewer_registers_than_one_that_is_promoted_whole():

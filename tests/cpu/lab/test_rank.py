@@ -23,7 +23,8 @@ from triton_ops.exceptions import (  # noqa: E402
     UnknownTunableError,
 )
 from triton_ops.kernels import load  # noqa: E402
-from triton_ops.lab.expectation import Explained, _fit_remarks, _remarks  # noqa: E402  # noqa: E402
+from triton_ops.lab.expectation import _fit_remarks, _remarks  # noqa: E402
+from triton_ops.lab.ranking import Expectation  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.tuner import Survey  # noqa: E402
 from triton_ops.values import (  # noqa: E402
@@ -71,6 +72,20 @@ wide = Operation("wide", KERNEL, WARPS, arguments, dtypes=("bfloat16",))
 told = Operation("told", KERNEL, SPACE, arguments, work=declared, dtypes=("bfloat16",))
 LOST = TritonKernel(kernels.chunked_norm, lambda _: (1 // 0,))
 lost = Operation("lost", LOST, SPACE, arguments, dtypes=("bfloat16",))
+
+def product(inner=1024, dtype="bfloat16"):
+    wide = TensorSpec((1024, inner), dtype)
+    return {"a": TensorSpec((16, inner), dtype), "b": wide, "c": TensorSpec((16, inner), dtype), "K": inner}
+
+STAGES = ConfigSpace({"BM": [16], "BN": [64], "BK": [64], "num_warps": [4], "num_stages": [2, 3]})
+turning = Operation("turning", TritonKernel(kernels.while_product, lambda _: (16,)), STAGES, product)
+
+def quantised(length=4096, dtype="float16"):
+    q, v = (TensorSpec((32, length, 128), each) for each in ("int8", dtype))
+    return {"q": q, "k": q, "v": v, "o": v, "length": length}
+
+TILES = ConfigSpace({"DIM": [128], "BM": [64], "BN": [64], "num_warps": [4], "num_stages": [2]})
+attended = Operation("attended", TritonKernel(kernels.quantised_attention, lambda _: (64, 32)), TILES, quantised)
 """
 
 
@@ -82,7 +97,8 @@ def target(tmp_path, monkeypatch):
     return "given.py"
 
 
-def test_declared_work_ranks_a_whole_space_in_order():
+def test_declared_work_ranks_a_whole_space_in_order(monkeypatch):
+    monkeypatch.setattr("triton_ops.lab.ranking._FASTEST", 2)
     operation = load("matmul")
     found = rank(operation, shape=(1024, 1024, 1024), gpu=H200)
     space = operation.space_for(operation.problem((1024, 1024, 1024), None))
@@ -162,7 +178,9 @@ def test_the_command_prints_a_list_as_json(cli, target):
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)["items"]
     assert len(found) == 9
-    assert set(found[0]) == {"config", "expected_ms", "lower_bound_ms", "source", "limited_by"}
+    assert set(found[0]) == {
+        "config", "expected_ms", "lower_bound_ms", "source", "limited_by", "compiled", "program",
+    }  # fmt: skip
     assert found[0]["source"] == "inferred"
 
 
@@ -286,7 +304,7 @@ def test_explain_of_a_block_with_too_much_shared_memory_counts_no_waves(cli):
 @pytest.mark.parametrize(("spilled", "end"), [(0, "limited by registers"), (657, ", but 657 spilled bytes per thread")])
 def test_stages_that_fit_are_told_with_what_they_spill(spilled, end):
     fitting = Compiled(Config({"num_stages": 3}), Status.DEFERRED, "", Resources(64, spilled, 1024))
-    explained = Explained(source="inferred", forecast=None, silent="", work=None, fitting=fitting)
+    explained = Expectation(config=fitting.config, source="inferred", forecast=None, fitting=fitting)
     (said,) = _fit_remarks(explained, device_spec(H200), 32)
     assert said.startswith("with num_stages=3 it fits: 1,024 bytes shared")
     assert said.endswith(end)
@@ -319,3 +337,40 @@ def test_a_space_of_listed_configs_is_ranked():
     listed = ConfigSpace.from_configs([{"BLOCK": 64, "num_warps": 4}, {"BLOCK": 1024, "num_warps": 4}])
     operation = Operation("listed", NORM, listed, lambda: {"x": X, "y": X, "columns": 1024, "eps": 1e-5})
     assert [one.config["BLOCK"] for one in rank(operation, gpu=H200, jobs=1)] == [1024, 64]
+
+
+def test_all_commands_tell_one_time_bound_and_limit_and_one_program_has_one(cli, target):
+    def items(*words):
+        return json.loads(cli(*words, "--gpu", H200, "--json").out)["items"]
+
+    found = [*items("rank", f"{target}:turning"), *items("compile", f"{target}:turning")]
+    assert [one["config"]["num_stages"] for one in found] == [2, 3, 2, 3]
+    explained = json.loads(cli("explain", f"{target}:turning", "--gpu", H200, "--config", "num_stages=3", "--json").out)
+    names = ("expected_ms", "lower_bound_ms", "limited_by")
+    assert {tuple(one[name] for name in names) for one in [*found, explained]} == {tuple(explained[n] for n in names)}
+    assert explained["expected_ms"] > explained["lower_bound_ms"] > 0
+    assert len({one["program"] for one in found}) == 1
+    assert explained["stages"] == 1
+    _, *rows = cli("rank", f"{target}:turning", "--gpu", H200, columns=200).out.splitlines()
+    assert len(rows) == 1
+    assert "num_stages=2 (the same program with num_stages=3)" in rows[0]
+
+
+def test_pipelines_and_warp_groups_are_spoken_of_only_where_the_program_has_them(cli, target):
+    flat = cli("explain", f"{target}:turning", "--gpu", H200, "--pipeline", columns=200).out
+    assert "products by mma.sync" in flat
+    assert "the program is the same with any num_stages" in flat
+    assert not re.search(r"begin with num_stages|warp-group|pipeline  |the units compute", flat)
+    deep = cli("explain", f"{target}:attended", "--gpu", H200, "--pipeline", columns=200).out
+    assert "products by wgmma" in deep
+    assert "begin with num_stages" in deep
+    assert "num_stages=2: the units compute" in deep
+
+
+def test_products_of_two_dtypes_have_the_roof_of_both(cli, target):
+    found = json.loads(cli("explain", f"{target}:attended", "--gpu", H200, "--json").out)
+    each = 2.0 * 32 * 4096 * 4096 * 128
+    assert found["roofline"]["flops"] == pytest.approx(2 * each)
+    assert found["lower_bound_ms"] == pytest.approx(each / 1978.9e9 + each / 989.4e9)
+    assert found["roofline"]["limit"] == "int8 and float16"
+    assert found["expected_ms"] >= found["lower_bound_ms"]

@@ -50,7 +50,7 @@ SHIPPED = {  # per format: the engine's tables, the file with its look-up, the f
     "sglang-moe": (
         f"{MOE}/configs/triton_*/E=*.json", f"{MOE}/fused_moe_triton_config.py",
         ("get_config_file_name", "get_moe_configs"),
-        lambda facts: (*experts(facts), "per_channel_quant" in facts, "down" in facts),
+        lambda facts: (*experts(facts), "per_channel_quant" in facts, facts["down"]),
     ),
     "sglang-linear": (
         f"{SGLANG}/configs/N=*dtype=fp8_w8a8,*.json", f"{SGLANG}/fp8_kernel.py",
@@ -121,9 +121,7 @@ def why_not(way, path):
 
 
 @pytest.mark.parametrize("way", SHIPPED)
-def test_every_table_that_an_engine_ships_is_found_by_it_after_a_round_trip(
-    way, tmp_path, monkeypatch, capsys, record_property
-):
+def test_every_table_that_an_engine_ships_is_found_by_it_after_a_round_trip(way, tmp_path, monkeypatch, capsys):
     glob, file, *_ = SHIPPED[way]
     name, root, counts = way.partition(" ")[0], installed(file).parents[file.count("/")], {}
     for index, path in enumerate(sorted(root.glob(glob))):

@@ -332,7 +332,7 @@ def test_the_least_work_is_that_of_the_config_with_the_least():
         readings.works[readings.key({"BLOCK": block})] = norm(block)
     model = readings.model(H200)
     assert model.work.bytes == pytest.approx(2 * 2.0 * 4096 * 1024)
-    assert 0 < model.lower_bound_ms < model.expected_ms({"BLOCK": 1024, **OPTIONS})
+    assert 0 < model.bound_ms({"BLOCK": 1024, **OPTIONS}) < model.expected_ms({"BLOCK": 1024, **OPTIONS})
 
 
 @for_all(
