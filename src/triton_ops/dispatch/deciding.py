@@ -270,11 +270,11 @@ class KernelCall:
         if self.options.outputs or not self.guesses:
             return self.options.outputs
         values = self.called.given.keyword
-        places = [tensor.untyped_storage().data_ptr() for tensor in self.called.given.tensors()]
+        places = list(map(_place, self.called.given.tensors()))
         source = KernelSource.of(self.function)
         written = source.written_only if source is not None else ()
         names = [name for name in written if Arguments.is_tensor(values.get(name))]
-        alone = [name for name in names if places.count(values[name].untyped_storage().data_ptr()) == 1]
+        alone = [name for name in names if places.count(_place(values[name])) == 1]
         return tuple(name for name in alone if name not in {*self.restore_value, *self.reset_to_zero})
 
     @property
@@ -521,6 +521,12 @@ def _why(call: KernelCall, policy: str) -> str:
             'on_miss="tune" or TRITON_OPS_ON_MISS=tune'
         )
     return f"no winner is known for this problem, and on_miss is {policy}"
+
+
+def _place(tensor: Any) -> int:
+    """The address of a tensor's storage; that of the object where the storage has no memory."""
+    storage = tensor.untyped_storage()
+    return int(storage.data_ptr() or storage._cdata)
 
 
 def _no_arguments() -> dict[str, TensorSpec]:

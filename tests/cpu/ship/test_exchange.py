@@ -268,6 +268,11 @@ def test_tables_of_one_kernel_go_through_one_lockfile_and_what_their_names_say_i
         arguments = ("--argument", "E", "--argument", "down")
         said = exchanged(capsys, "import", "sglang-moe", str(written[experts, down]), "--kernel", "moe", *arguments)
         assert "1 rows read, 1 added" in said.out
+    for experts, down in ((8, False), (16, False)):  # nothing tells their problems apart
+        said = exchanged(
+            capsys, "import", "sglang-moe", str(written[experts, down]), "--kernel", "moe", "--lockfile", "b"
+        )
+        assert ("1 rows are there already, from sglang-moe: E=8,N=128," in said.err) == (experts == 16)
     words = ["export", "sglang-moe", "mine", "--kernel", "moe", "--set", "triton_version=3.2.0"]
     assert main(["exchange", *words, "--set", "E=8"]) == 2
     assert "the entries are of several tables: sglang-moe: E=8,N=128," in capsys.readouterr().err
