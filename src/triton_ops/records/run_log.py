@@ -333,13 +333,9 @@ class RunLog:
     """
 
     def __init__(
-        self,
-        path: Path | None = None,
-        start: float | None = None,
-        before_s: float = 0.0,
-        clock: Callable[[], float] = time.monotonic,
-        root: Path | None = None,
-    ) -> None:
+        self, path: Path | None = None, start: float | None = None, before_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic, root: Path | None = None,
+    ) -> None:  # fmt: skip
         self._file = AppendedFile(path, "this run cannot be resumed", root)
         self._clock = clock
         self._zero = (clock() if start is None else start) - before_s
