@@ -90,7 +90,8 @@ class RoofFacts(msgspec.Struct, frozen=True, kw_only=True):
     def roofline(self) -> Roofline:
         """The roofline."""
         memory, units = (None if one is None else one.ceiling() for one in (self.memory, self.units))
-        return Roofline(flops=self.flops, bytes=self.bytes, memory=memory, units=units)
+        parts = () if units is None else ((units, self.flops),)
+        return Roofline(flops=self.flops, bytes=self.bytes, memory=memory, units=units, parts=parts)
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
