@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -100,7 +101,12 @@ def import_command(
     typed = [text for text in argument or [] if "=" in text]
     arguments = {text: needed(table.facts, text)[0] for text in argument or [] if "=" not in text}
     arguments |= _values(typed, "--argument")
-    new = table.lockfile(kernel, names, arguments, f"{format_name}: {file.name}", plan)
+    source = f"{format_name}: {file.name}"
+    new = table.lockfile(kernel, names, arguments, source, plan)
+    places = {entry.place for entry in new.entries}
+    there = [entry for entry in Lockfile.read(lockfile, or_empty=True).entries if entry.place in places]
+    for other, number in Counter(entry.origin.source for entry in there if entry.origin.source != source).items():
+        tell(f"{number} rows are there already, from {other}")
     count, differs = new.add_to(lockfile, replaces=replaces)
     for was, now in differs:
         after = Config(dict(sorted(now.config.items()))) if now else "no longer in the table"  # in a lockfile's order

@@ -268,6 +268,11 @@ def test_tables_of_one_kernel_go_through_one_lockfile_and_what_their_names_say_i
         arguments = ("--argument", "E", "--argument", "down")
         said = exchanged(capsys, "import", "sglang-moe", str(written[experts, down]), "--kernel", "moe", *arguments)
         assert "1 rows read, 1 added" in said.out
+    for experts, down in ((8, False), (16, False)):  # nothing tells their problems apart
+        said = exchanged(
+            capsys, "import", "sglang-moe", str(written[experts, down]), "--kernel", "moe", "--lockfile", "b"
+        )
+        assert ("1 rows are there already, from sglang-moe: E=8,N=128," in said.err) == (experts == 16)
     words = ["export", "sglang-moe", "mine", "--kernel", "moe", "--set", "triton_version=3.2.0"]
     assert main(["exchange", *words, "--set", "E=8"]) == 2
     assert "the entries are of several tables: sglang-moe: E=8,N=128," in capsys.readouterr().err
@@ -421,12 +426,16 @@ def test_a_damaged_table_is_read_or_refused_by_name(format_name, tmp_path):
     chosen, rows = format_named(format_name), rows_for(format_name)
     path = chosen.write(Table(FACTS[format_name], rows), tmp_path)
     found: list[object] = []
-    for content in damaged(path.read_bytes()):
-        path.write_bytes(content)
-        found += [
-            used(lambda: chosen.read(path)),
-            used(lambda: chosen.look_up(tmp_path, FACTS[format_name], rows[0].at)),
-        ]
+    with path.open("r+b") as file:  # to empty it each time waits for the disk
+        for content in damaged(path.read_bytes()):
+            file.seek(0)
+            file.write(content)
+            file.truncate()
+            file.flush()
+            found += [
+                used(lambda: chosen.read(path)),
+                used(lambda: chosen.look_up(tmp_path, FACTS[format_name], rows[0].at)),
+            ]
     refused = [str(each) for each in found if isinstance(each, CacheError)]
     assert len(refused) > 100
     assert all(path.name in said for said in refused)
