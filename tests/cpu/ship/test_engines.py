@@ -73,7 +73,7 @@ def installed(file):
     try:
         return Path(importlib.metadata.distribution(file.partition("/")[0]).locate_file(file))
     except importlib.metadata.PackageNotFoundError as error:
-        pytest.skip(f"{error} is not installed")
+        pytest.skip(f"{error.name} is not installed")
 
 
 class Silent:
