@@ -41,9 +41,10 @@ _REPEATED = re.compile(r" ?\[repeated \d+x across cluster\].*$")  # what Ray add
 _TEXTS = ("log", "message", "msg", "textPayload", "MESSAGE")  # of an object of JSON into which a line was put
 _CHANGING = re.compile(  # what stands before a line, and is another before the next one of the same process
     r"(?:[\w ()./-]+:)?\s*\d+%\|[^|]*\|[^\[]*(?:\[[^\]]*\])?"  # a progress bar
-    r"|(?:\b[VDIWEC]?(?:\d{4}[-/])?\d\d[-/]?\d\d[T ]+|\b[A-Z][a-z]{2} +\d+ +)?"
-    r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d)?"
-    r"|\b1\d{9}(?:\.?\d+)?\b|\[ *\d+\.\d+\]"  # seconds since 1970, and since the start
+    r"|(?:\b[VDIWEC]?(?:\d{4}[-/.])?\d\d[-/.]?\d\d(?:[-/.]\d{2,4})?[T ,]+|\b[A-Z][a-z]{2} +\d+ +"
+    r"|\b\d+/[A-Z][a-z]+/\d{4}:)?"
+    r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d| [AP]M)?"
+    r"|(?<![\w.=])(?:1\d{9}|\d+\.\d+s?|\d+ms)(?![\w.])"  # seconds since 1970, or since a start
     r"|\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|debug|info|warn(?:ing)?|error)\b"
     r"|\S+\.(?:py|cpp|cc|cu):\d+\]?|\[\d+/\d+\w*\]|\[?__\w+\b"
 )
@@ -101,8 +102,9 @@ def read_lines(
 ) -> list[LogLine]:
     """The lines of a log, each with its match of a pattern, wherever in it that begins, where it has one of the words.
 
-    A prefix that only one line has, such as the rest of a progress bar, names no writer. A log in which lines of the
-    kind `first` stand below those of the kinds `later` has the newest line first, and is turned round.
+    A prefix that only one line has, such as the rest of a progress bar, names no writer, and no number does where the
+    prefixes of the kind `first` are seldom those of the kinds `later`, which belong to it. Where these stand above it,
+    the log has the newest line first, and is turned round.
     """
     lines = []
     for text in clean_lines(texts):
@@ -111,6 +113,10 @@ def read_lines(
         lines.append(LogLine(" ".join(_NAME.findall(_CHANGING.sub(" ", before))) if before else "", text, match))
     number = Counter(line.writer for line in lines if line.match)
     lines = [line if number[line.writer] > 1 else line._replace(writer="") for line in lines]
+    owners = {line.writer for line in lines if line.kind == first}
+    parts = [line.writer in owners for line in lines if line.kind in later]
+    if owners and 2 * sum(parts) < len(parts):  # a number in the prefix counts something
+        lines = [line._replace(writer=re.sub(r"\d+", "", line.writer)) for line in lines]
     pairs = Counter(pairwise(line.kind for line in lines if line.match))
     newest_first = any(pairs[kind, first] for kind in later) and not any(pairs[first, kind] for kind in later)
     return lines[::-1] if newest_first else lines

@@ -268,9 +268,10 @@ def padded_lanes(facts: Facts) -> Iterator[tuple[Fact, Term | str, Harm]]:
         if _are_long(inputs):
             yield reduction, _TOO_LONG, _no_harm
             continue
-        for condition in _limits(inputs, axis, reduction.inputs[0].type.shape[reduction.axis]):
+        limits = _limits(inputs, axis, reduction.inputs[0].type.shape[reduction.axis])
+        for condition in limits:
             yield reduction, condition, partial(_harm_to_reduction, facts, reduction, axis, condition)
-        yield from _lanes_carried(facts, reduction, inputs, axis)
+        yield from (one for one in _lanes_carried(facts, reduction, inputs, axis) if one[1] not in limits)
     for product in facts.products:
         if _are_long(product.factors):
             yield product, _TOO_LONG, _no_harm
@@ -295,7 +296,8 @@ def _limits(terms: Sequence[Term], axis: Term, extent: int) -> list[Term]:
         for condition in load.operands[3].comparisons():
             sums = condition.operands[0].parts if condition.name == AT_LEAST_ZERO else {}
             whole = sums == {(axis,): -1, (): extent - 1}  # it lets the whole block pass, whatever its extent
-            if sums.get((axis,), 0) < 0 and not whole:
+            pairs = any(one.name == "bound" and one is not axis for monomial in sums for one in monomial)
+            if sums.get((axis,), 0) < 0 and not whole and not pairs:  # a causal mask pads no place
                 limits[condition] = None
     return [one for one in limits if not any(_is_looser(other, one) for other in limits)]
 

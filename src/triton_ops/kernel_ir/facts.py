@@ -7,7 +7,7 @@ one with a name is `loc("x"(#loc3))`; one inside of a function that was called i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -88,19 +88,13 @@ class Way:
 
 @dataclass(frozen=True)
 class TermValue:
-    """A value of the kernel.
-
-    Attributes:
-        source: The operation that loaded the elements, if they were only moved since.
-        strides: Of a descriptor: how far apart in memory neighbours along each axis are, in elements.
-        extents: Of a descriptor: the extents of the whole tensor.
-    """
+    """A value of the kernel."""
 
     term: Term
     type: Type
-    source: int | None = None
-    strides: tuple[Term, ...] = ()
-    extents: tuple[Term, ...] = ()
+    source: int | None = None  # the operation that loaded the elements, if they were only moved since
+    strides: tuple[Term, ...] = ()  # of a descriptor: how far apart neighbours along each axis are, in elements
+    extents: tuple[Term, ...] = ()  # of a descriptor: those of the whole tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,28 +117,19 @@ class Fact:
 
 @dataclass(frozen=True, eq=False)
 class AccessFact(Fact):
-    """A `load`, `store` or `atomic` operation.
-
-    Attributes:
-        root: What the pointer was made of: an argument, or an address that was loaded.
-        offset: How far from there, in elements.
-        type: The pointers' type, whose shape is that of the elements.
-        mask: Which elements are moved, without the path; true for all.
-        does: What an atomic operation does, such as `fadd`.
-        block: What a descriptor places, at these coordinates, None for several, in a tensor of these `extents`.
-    """
+    """A `load`, `store` or `atomic` operation."""
 
     _: KW_ONLY
     kind: str
-    root: Term
-    offset: Term
-    type: Type
-    mask: Term
+    root: Term  # what the pointer was made of: an argument, or an address that was loaded
+    offset: Term  # from there, in elements
+    type: Type  # of the pointers, whose shape is that of the elements
+    mask: Term  # which elements are moved, without the path; true for all
     value: TermValue | None = None
-    does: str = ""
-    block: Type | None = None
-    at: tuple[Term | None, ...] = ()
-    extents: tuple[Term, ...] = ()
+    does: str = ""  # of an atomic operation, such as `fadd`
+    block: Type | None = None  # that a descriptor places
+    at: tuple[Term | None, ...] = ()  # the coordinates of the block, None for several
+    extents: tuple[Term, ...] = ()  # of the tensor that it is placed in
 
     @property
     def locks(self) -> bool:
@@ -206,6 +191,21 @@ class LoopFact(Fact):
     moving: dict[int, tuple[Term, Term]] = field(default_factory=dict)
     ends: list[Term] = field(default_factory=list)
 
+    @property
+    def limits(self) -> set[str]:
+        """The arguments that it runs to: alone, the least of several, or as many blocks as cover one."""
+        return {name for name in (one.lone_argument[0] for one in _alone(self.upper)) if name}
+
+
+def _alone(term: Term) -> Iterator[Term]:
+    symbols = [monomial for monomial in term.parts if monomial]
+    if len(symbols) == 1 and len(symbols[0]) == 1 and symbols[0][0].name in ("least", "quotient"):
+        several = symbols[0][0].operands
+        for one in several if symbols[0][0].name == "least" else several[:1]:
+            yield from _alone(one)
+    else:
+        yield term
+
 
 @dataclass(frozen=True, eq=False)
 class Multiplication(Fact):
@@ -216,11 +216,11 @@ class Multiplication(Fact):
     one: Term
     other: Term
 
-    @property
-    def grows(self) -> bool:
-        """Check whether it is of a program's or a turn's number and an argument: a row and its stride."""
+    def grows(self, sizes: Collection[int]) -> bool:
+        """Check whether it is of a row, by a program, a turn or data, and its stride: an argument or one of `sizes`."""
         for a, b in ((self.one, self.other), (self.other, self.one)):
-            if a.named(*_GROWING) and any(inner.name == "argument" for m in b.parts for inner in m):
+            by_size = b.constant and any(b.constant % size == 0 for size in sizes)
+            if a.named(*_GROWING) and (by_size or any(inner.name == "argument" for m in b.parts for inner in m)):
                 return True
         return False
 
@@ -243,32 +243,22 @@ class Computation(NamedTuple):
 
 @dataclass
 class Facts:
-    """The facts of a kernel.
-
-    Attributes:
-        data: Whether terms say how data is made; else one term stands for all of it.
-        blocks: Accesses of blocks that descriptors place.
-        whiles: Loops that end by a condition.
-        widenings: Numbers that become 64 bits wide.
-        loads: The operation that loads what a term stands for.
-        notes: What is not known here, in words.
-        rearranges: Whether an operation multiplies tiles or moves elements in blocks.
-    """
+    """The facts of a kernel."""
 
     terms: Terms
-    data: bool = True
+    data: bool = True  # whether terms say how data is made; else one term stands for all of it
     accesses: list[AccessFact] = field(default_factory=list)
-    blocks: list[AccessFact] = field(default_factory=list)
+    blocks: list[AccessFact] = field(default_factory=list)  # those that descriptors place
     reductions: list[ReductionFact] = field(default_factory=list)
     products: list[ProductFact] = field(default_factory=list)
     loops: list[LoopFact] = field(default_factory=list)
-    whiles: list[LoopFact] = field(default_factory=list)
-    widenings: list[Term] = field(default_factory=list)
+    whiles: list[LoopFact] = field(default_factory=list)  # loops that end by a condition
+    widenings: list[Term] = field(default_factory=list)  # numbers that become 64 bits wide
     multiplications: list[Multiplication] = field(default_factory=list)
     computations: list[Computation] = field(default_factory=list)
-    loads: dict[Term, int] = field(default_factory=dict)
-    notes: dict[str, None] = field(default_factory=dict)
-    rearranges: bool = False
+    loads: dict[Term, int] = field(default_factory=dict)  # the operation that loads what a term stands for
+    notes: dict[str, None] = field(default_factory=dict)  # what is not known here, in words
+    rearranges: bool = False  # whether an operation multiplies tiles or moves elements in blocks
 
     def loop_of(self, turn: Term) -> LoopFact | None:
         """The loop whose turns a symbol counts."""

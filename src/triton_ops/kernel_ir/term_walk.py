@@ -83,6 +83,11 @@ class KernelFacts(Facts):
         """
         return padded_lanes(self)
 
+    def growing(self, bits: int, sizes: Collection[int]) -> list[tuple[Term, Fact]]:
+        """The products of so many bits of a place and its stride: an argument, or a multiple of a size."""
+        several = [one for one in self.multiplications if one.bits == bits and one.grows(sizes)]
+        return [(self.terms.multiply(one.one, one.other), one) for one in several]
+
     def waits(self, product: ProductFact) -> bool:
         """Check whether an operand of a product is made of another product of the same turn."""
         others = {one.number for one in self.products if one.loops == product.loops and one is not product}

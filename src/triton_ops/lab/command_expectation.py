@@ -18,7 +18,19 @@ from triton_ops.lab.ranking import Expectation, RankedConfig, expected_of, rank,
 from triton_ops.lab.sensitivities import MOST_POINTS, ShapePoint, Sweep, sweep
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config
-from triton_ops.terminal import CacheDir, Dtype, Facts, Gpu, Shape, Space, folder_of, only_data_on_stdout, option, tell
+from triton_ops.terminal import (
+    Arg,
+    CacheDir,
+    Dtype,
+    Facts,
+    Gpu,
+    Shape,
+    Space,
+    folder_of,
+    only_data_on_stdout,
+    option,
+    tell,
+)
 from triton_ops.values import Problem, Resources, Status
 
 _TERMS_SHOWN = 8
@@ -220,6 +232,7 @@ def explain_command(
     target: TargetName,
     shape: Shape = None,
     dtype: Dtype = None,
+    arg: Arg = None,
     config: ConfigValues = None,
     gpu: Gpu = None,
     measured_ms: Annotated[
@@ -235,10 +248,10 @@ def explain_command(
     """
     if measured_ms is not None and not 0 < measured_ms < math.inf:
         raise SettingsError(f"--measured is {measured_ms:g}; it must be milliseconds over 0", hint="such as 0.21")
-    typed, values = TypedProblem.of(shape, dtype), TypedProblem.config(config, "--config")
-    spec = device_spec(gpu)
+    asked = TypedTarget(target, cache_dir, TypedProblem.of(shape, dtype, arg=arg), gpu)
+    spec, values = device_spec(gpu), TypedProblem.config(config, "--config")
     with only_data_on_stdout():
-        operation, _, extents, element = typed.operation(TypedTarget(target, cache_dir).operation(_LACK))
+        operation, _, extents, element = asked.tuned(asked.operation(_LACK))
         problem = operation.problem(extents, element)
         whole = _whole_config(operation, problem, values or {})
         expected = expected_of(operation, shape=extents, dtype=element)
@@ -279,6 +292,7 @@ def rank_command(
     target: TargetName,
     shape: Shape = None,
     dtype: Dtype = None,
+    arg: Arg = None,
     space: Space = None,
     gpu: Gpu = None,
     top: Annotated[int | None, option("--top", "Configs to show; default 20, with --json all.", "N", min=1)] = None,
@@ -289,10 +303,11 @@ def rank_command(
 
     Nothing is run, and no GPU is needed with --gpu. Where the kernel declares no work, the work is read from it.
     """
-    typed = TypedProblem.of(shape, dtype, space)
+    typed = TypedProblem.of(shape, dtype, space, arg)
+    asked = TypedTarget(target, cache_dir, typed, gpu)
     with only_data_on_stdout():
-        whole = TypedTarget(target, cache_dir).operation("; its space and its problem are not known")
-        operation, own_space, extents, element = typed.operation(whole)
+        whole = asked.operation("; its space and its problem are not known")
+        operation, own_space, extents, element = asked.tuned(whole)
         configs = own_space or operation.space_for(operation.problem(extents, element))
         check_filled(configs, typed.space)
         ranking = rank(
@@ -323,6 +338,7 @@ def cliffs_command(
     vary: Annotated[str, option("--vary", "The extent to vary, and its values.", "NAME=LOW:HIGH[:STEP]")],
     shape: Annotated[str | None, option("--shape", "The other extents.", "MxN")] = None,
     dtype: Dtype = None,
+    arg: Arg = None,
     config: ConfigValues = None,
     gpu: Gpu = None,
     cache_dir: CacheDir = None,
@@ -332,10 +348,10 @@ def cliffs_command(
     Nothing is run, and no GPU is needed with --gpu.
     """
     axis, series = _series(vary)
-    typed, spec = TypedProblem.of(shape, dtype), device_spec(gpu)
-    values = TypedProblem.config(config, "--config")
+    asked = TypedTarget(target, cache_dir, TypedProblem.of(shape, dtype, arg=arg), gpu)
+    spec, values = device_spec(gpu), TypedProblem.config(config, "--config")
     with only_data_on_stdout():
-        operation, _, extents, element = typed.operation(TypedTarget(target, cache_dir).operation(_LACK))
+        operation, _, extents, element = asked.tuned(asked.operation(_LACK))
         whole = operation.full_shape(extents)
         tile = _whole_config(operation, operation.problem(whole, element), values or {})
         calibration = Calibration.load(folder_of(cache_dir), spec.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -79,7 +79,51 @@ class Index:
             last = self.facts.terms.add((1, condition.operands[0]), (factor, self.term))
             steps = {one for one in last.inner() if one.name in STEPPING or one is self.symbol}
             result.append(IndexBound(condition, last, fits=factor == 1 and not steps))
-        return result
+        return result + list(self._guards())
+
+    def _guards(self) -> Iterator[IndexBound]:
+        """The conditions that the whole block ends before an argument, in which the place along it has no part."""
+        terms = self.facts.terms
+        last = terms.change(self.term, {self.symbol: terms.number(self.extent - 1)})
+        for condition in self._conditions:
+            if condition.name != Term.AT_LEAST_ZERO or self.symbol.number in condition.inside or not self.stepping:
+                continue
+            sums = terms.add((1, condition.operands[0]), (1, last))
+            if sums.lone_argument[1] == 1 and sums.parts.get((), 0) < 0:
+                yield IndexBound(condition, sums, fits=True)
+
+    @property
+    def reach(self) -> int:
+        """The number of places along the axis that a mask by numbers lets pass; the extent where there is none."""
+        ends = (bound.condition.operands[0].parts for bound in self.bounds)
+        lasts = (one.get((), 0) for one in ends if set(one) <= {(), (self.symbol,)} and one.get((self.symbol,)) == -1)
+        return min((last + 1 for last in lasts), default=self.extent)
+
+    @property
+    def starts_by_data(self) -> bool:
+        """Check whether a condition lets only those blocks pass that begin before a number that was loaded."""
+        return any(
+            one.named("load") and any(step in one.direct() or step.number in one.inside for step in self.stepping)
+            for one in self._conditions
+            if self.symbol.number not in one.inside
+        )
+
+    def fits_row(self, counts: Mapping[int, set[str]]) -> bool:
+        """Check whether rows are at least as far apart as the index can reach.
+
+        It is one block, or that of one of so many heads as a row has: a remainder by their number, or a program's
+        number, of which `counts` has the arguments that launches give as the extents of the grid.
+        """
+        rest = [m for m in self.access.offset.parts if self.symbol not in m]
+        counters = self.tiled("remainder", "program_id")
+        whole = [m for m in rest if not any(one in m for one in counters)]
+        if self.stride.constant != 1 or any(self.access.offset.parts[m] % self.extent for m in rest) or not whole:
+            return False
+        if len(self.term.parts) == 1:
+            return True
+        (names, *others) = [_count_of(one, counts) for one in counters] or [set()]
+        heads = all({str(one.operands[0]) for one in m if one.name == "argument"} & names for m in whole)
+        return len(self.term.parts) == 2 and not others and heads
 
     @property
     def has_lower_bound(self) -> bool:
@@ -109,6 +153,13 @@ class Index:
         return self.facts.terms.both(self.access.mask, self.access.path).conjuncts
 
 
+def _count_of(counter: Term, counts: Mapping[int, set[str]]) -> set[str]:
+    """The arguments below which a counter of blocks stays."""
+    if counter.name == "program_id":
+        return counts.get(counter.operands[0], set())
+    return {counter.operands[1].lone_argument[0]} - {""}
+
+
 def all_indices(facts: KernelFacts) -> Iterator[Index]:
     """The indices of all accesses of a kernel."""
     return (index for access in facts.accesses for index in indices(facts, access))
@@ -125,12 +176,12 @@ def indices(facts: KernelFacts, access: AccessFact) -> list[Index]:
             strides[axis] = tuple(one for one in mine[0][0] if one is not symbol), mine[0][1]
     result, rest_of_sum = [], dict(sums)
     order = sorted(strides, key=lambda axis: (-len(strides[axis][0]), -abs(strides[axis][1])))
-    others = [terms.index(axis) for axis in range(len(shape))]
+    others = {terms.index(axis).number for axis in range(len(shape))}
     lower = [one.operands[0].parts for one in access.mask.named(Term.AT_LEAST_ZERO)]
     from_below = [axis for axis in strides if any(one.get((terms.index(axis),), 0) > 0 for one in lower)]
     for axis in order:
         rest, factor = strides[axis]
-        along = _along(rest_of_sum, rest, factor, [one for one in others if one is not terms.index(axis)])
+        along = _along(rest_of_sum, rest, factor, others - {terms.index(axis).number})
         if from_below and axis not in from_below:
             along.pop(rest, None)  # the number by which an index is moved: the mask says which
         for monomial in along:
@@ -141,14 +192,14 @@ def indices(facts: KernelFacts, access: AccessFact) -> list[Index]:
     return result
 
 
-def _along(sums: Mapping[Monomial, int], rest: Monomial, factor: int, others: Iterable[Term]) -> dict[Monomial, int]:
+def _along(sums: Mapping[Monomial, int], rest: Monomial, factor: int, others: set[int]) -> dict[Monomial, int]:
     """The parts of an address that are multiples of a stride, and no offset of another kind."""
     multiples = {}
     for monomial, coefficient in sums.items():
         if coefficient % factor or any(monomial.count(one) < rest.count(one) for one in rest):
             continue
         factors = _without(monomial, rest)
-        if any(one.name not in _PLACES for one in factors) or any(one in factors for one in others):
+        if any(one.name not in _PLACES for one in factors) or any(one.inside & others for one in factors):
             continue
         multiples[monomial] = coefficient
     return multiples

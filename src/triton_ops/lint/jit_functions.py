@@ -6,7 +6,7 @@ Names are followed to what they were last given within the launching function; n
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -36,8 +36,10 @@ def _is_bare(layer: Any) -> bool:
     return Layers.is_jit(layer) and not hasattr(layer, "configs") and not hasattr(layer, "values")
 
 
-def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.arg]:
-    """The parameters of a function, but for `*args` and `**kwargs`."""
+def parameters_of(function: ast.AST) -> list[ast.arg]:
+    """The parameters of a function, but for `*args` and `**kwargs`; none of a class."""
+    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        return []
     return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
 
 
@@ -216,31 +218,184 @@ class SourceLaunch:
         value = self.resolved(node)
         return value.value if isinstance(value, ast.Constant) else None
 
+    @property
+    def inner_strides(self) -> frozenset[str]:
+        """The parameters that are given the stride of a tensor's last axis."""
+        strides = {name: one for name in self.arguments if (one := stride_of(self, name)) is not None}
+        last: dict[str, int] = {}
+        for one in strides.values():
+            last[one.tensor] = max(one.axis, last.get(one.tensor, 0))
+        return frozenset(
+            name
+            for name, one in strides.items()
+            if one.axis == -1 or (0 < one.axis == last[one.tensor] and (rank_of(self, one.tensor) or 0) <= one.axis + 1)
+        )
+
+    def is_single(self, axis: int, constants: Mapping[str, Any]) -> bool:
+        """Check whether the grid has one program along an axis, where the kernel's constants are these."""
+        return axis < len(self._extents) and self._is_one(self._extents[axis], constants)
+
+    def counted_by(self, axis: int) -> set[str]:
+        """The parameters that are given what is the extent of the grid along an axis."""
+        text = ast.unparse(self.resolved(self._extents[axis])) if axis < len(self._extents) else ""
+        return {name for name, value in self.arguments.items() if ast.unparse(self.resolved(value)) == text}
+
+    @property
+    def _extents(self) -> list[ast.expr]:
+        """The extents of the grid, where it is a tuple; else empty."""
+        grid = self.grid.body if isinstance(self.grid, ast.Lambda) else self.grid
+        extents = grid.elts if isinstance(grid, (ast.Tuple, ast.List)) else []
+        return [] if any(isinstance(one, ast.Starred) for one in extents) else extents
+
+    def _is_one(self, extent: ast.expr, constants: Mapping[str, Any]) -> bool:
+        """Check whether an extent is 1: asserted, a constant of the kernel, or one block for all of a size."""
+        node = self.resolved(extent)
+        if not isinstance(node, ast.Call) or last_name(node) != "cdiv" or len(node.args) != 2:
+            text = ast.unparse(node)
+            alike = [name for name, value in self.arguments.items() if ast.unparse(self.resolved(value)) == text]
+            ones = [constants.get(name) == 1 for name in (_config_key(node), *alike)]
+            return text == "1" or any(ones) or self._is_asserted_one(extent)
+        size, block = (self.resolved(one) for one in node.args)
+        block = self.resolved(self.arguments.get(_config_key(block), block))
+        if not isinstance(block, ast.Call) or last_name(block) != "next_power_of_2":
+            return False
+        return ast.unparse(self.resolved(block.args[0])) == ast.unparse(size)
+
+    def _is_asserted_one(self, node: ast.expr) -> bool:
+        """Check whether the launching function asserts that an expression is 1."""
+        tests = (one.test for one in ast.walk(self.around) if isinstance(one, ast.Assert))
+        sides = ([one.left, *one.comparators] for one in tests if isinstance(one, ast.Compare))
+        return any({ast.unparse(one) for one in pair} == {ast.unparse(node), "1"} for pair in sides)
+
+
+def _config_key(node: ast.expr) -> str:
+    """The name in `META["NAME"]`; empty for any other expression."""
+    key = node.slice if isinstance(node, ast.Subscript) else None
+    return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_BRANCHING = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.Match)
+
 
 class _FunctionScope(NamedTuple):
+    """A function, or the module, with what its names may hold at one place of it."""
+
     node: ast.AST
     names: dict[str, list[ast.expr]]
+
+    def branched(self) -> _FunctionScope:
+        """A copy, for a way that not every run takes."""
+        return _FunctionScope(self.node, {name: list(values) for name, values in self.names.items()})
+
+    def assign(self, target: ast.expr, value: ast.expr | None) -> None:
+        """Give a target a value, None for one that is not seen, in place of what it had."""
+        if isinstance(target, ast.Name):
+            self.names[target.id] = [] if value is None else [value]
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for at, inner in enumerate(target.elts):
+                self.assign(inner, None if value is None else _part(value, at, len(target.elts)))
+
+    def define(self, node: ast.stmt) -> None:
+        """Give the name of a function what it returns."""
+        if isinstance(node, _FUNCTIONS):
+            returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None]
+            self.names[node.name] = [ast.Lambda(node.args, value) for value in returned]
+
+    def run(self, node: ast.stmt) -> None:
+        """Give names what a simple statement assigns."""
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            self.names.setdefault(node.target.id, []).append(node.value)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                self.assign(target, node.value)
+
+    def join(self, others: Iterable[_FunctionScope]) -> None:
+        """Hold what names may hold after any of several ways."""
+        ways = list(others)
+        names = {name: [one for way in ways for one in way.names.get(name, ())] for way in ways for name in way.names}
+        self.names.clear()
+        self.names.update({name: list(dict.fromkeys(values)) for name, values in names.items()})
 
 
 def launches(tree: ast.Module, kernel: str, parameters: tuple[str, ...]) -> tuple[SourceLaunch, ...]:
     """The launches `kernel[grid](…)` in a file, and those by `kernel.run(…, grid=…)` and `kernel.warmup`."""
-    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    names = _names_in((one for one in tree.body if not isinstance(one, definitions)), {})
-    return tuple(_launches_in(tree, _FunctionScope(tree, names), kernel, parameters))
+    return tuple(_LaunchReader(kernel, parameters).function(tree, _FunctionScope(tree, {})))
 
 
-def _launches_in(
-    node: ast.AST, scope: _FunctionScope, kernel: str, parameters: tuple[str, ...]
-) -> Iterator[SourceLaunch]:
+class _LaunchReader:
+    """A walk in the order of execution, so that a launch sees what its names hold there."""
+
+    def __init__(self, kernel: str, parameters: tuple[str, ...]) -> None:
+        self._kernel, self._parameters = kernel, parameters
+
+    def function(self, node: Any, scope: _FunctionScope) -> Iterator[SourceLaunch]:
+        """The launches of a function, or of a module, and of the functions in it, which run after it."""
+        yield from self._block(node.body, scope)
+        for inner in _functions_in(node):
+            own: dict[str, list[ast.expr]] = {one.arg: [] for one in parameters_of(inner)}
+            yield from self.function(inner, _FunctionScope(inner, {**scope.names, **own}))
+
+    def _block(self, statements: Iterable[ast.stmt], scope: _FunctionScope) -> Iterator[SourceLaunch]:
+        for statement in statements:
+            yield from self._statement(statement, scope)
+
+    def _statement(self, node: ast.stmt, scope: _FunctionScope) -> Iterator[SourceLaunch]:
+        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+            scope.define(node)
+            return
+        for inner in ast.iter_child_nodes(node):
+            if isinstance(inner, (ast.expr, ast.withitem)):
+                yield from self._in_expression(inner, scope)
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            yield from self._block(node.body, scope)
+        elif isinstance(node, _BRANCHING):
+            yield from self._branches(node, scope)
+        else:
+            scope.run(node)
+
+    def _branches(self, node: ast.stmt, scope: _FunctionScope) -> Iterator[SourceLaunch]:
+        """Each way through a statement by itself; what names hold after any of those that go on is joined."""
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
+            if not isinstance(node, ast.While):
+                scope.assign(node.target, None)
+            turn = scope.branched()
+            for _ in self._block(node.body, turn):
+                pass  # another turn begins with what the one before has assigned
+            scope.join([scope.branched(), turn])
+            blocks = [node.body, node.orelse]
+        elif isinstance(node, ast.Match):
+            blocks = [case.body for case in node.cases]
+        elif isinstance(node, ast.Try):
+            blocks = [[*node.body, *node.orelse], *(handler.body for handler in node.handlers)]
+        else:
+            assert isinstance(node, ast.If)
+            blocks = [node.body, node.orelse]
+        ways = []
+        for block in blocks:
+            ways.append(scope.branched())
+            yield from self._block(block, ways[-1])
+        scope.join([way for way, block in zip(ways, blocks, strict=True) if not _leaves(block)] or ways)
+        if isinstance(node, ast.Try):
+            yield from self._block(node.finalbody, scope)
+
+    def _in_expression(self, node: ast.AST, scope: _FunctionScope) -> Iterator[SourceLaunch]:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Call) and (grid := _launch_grid(inner, self._kernel, scope)) is not None:
+                yield _launch(inner, grid[0], scope.branched(), self._parameters)
+
+
+def _leaves(block: list[ast.stmt]) -> bool:
+    return bool(block) and isinstance(block[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))
+
+
+def _functions_in(node: ast.AST) -> Iterator[Any]:
+    """The functions and classes of a body, without those that are inside of others."""
     for inner in ast.iter_child_nodes(node):
-        if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            own: dict[str, list[ast.expr]] = {one.arg: [] for one in parameters_of(inner)}  # they hide the module's
-            names = {**scope.names, **_names_in(inner.body, own)}
-            yield from _launches_in(inner, _FunctionScope(inner, names), kernel, parameters)
-            continue
-        if isinstance(inner, ast.Call) and (grid := _launch_grid(inner, kernel, scope)) is not None:
-            yield _launch(inner, grid[0], scope, parameters)
-        yield from _launches_in(inner, scope, kernel, parameters)
+        if isinstance(inner, (*_FUNCTIONS, ast.ClassDef)):
+            yield inner
+        elif not isinstance(inner, ast.expr):
+            yield from _functions_in(inner)
 
 
 def _launch_grid(call: ast.Call, kernel: str, scope: _FunctionScope) -> tuple[ast.expr | None] | None:
@@ -248,18 +403,30 @@ def _launch_grid(call: ast.Call, kernel: str, scope: _FunctionScope) -> tuple[as
     if isinstance(func, ast.Name):  # launcher = kernel[grid]; launcher(...)
         values = scope.names.get(func.id, [])
         func = values[0] if len(values) == 1 and isinstance(values[0], ast.Subscript) else func
-    if isinstance(func, ast.Subscript) and _names_kernel(func.value, kernel, scope):
+    if isinstance(func, ast.Subscript) and kernel in _named_by(func.value, scope):
         return (func.slice,)
-    if isinstance(func, ast.Attribute) and func.attr in ("run", "warmup") and _names_kernel(func.value, kernel, scope):
+    if isinstance(func, ast.Attribute) and func.attr in ("run", "warmup") and kernel in _named_by(func.value, scope):
         return (next((k.value for k in call.keywords if k.arg == "grid"), None),)
     return None
 
 
-def _names_kernel(node: ast.expr, kernel: str, scope: _FunctionScope) -> bool:
-    if dotted_name(node).rpartition(".")[2] == kernel:
-        return True
-    values = scope.names.get(node.id, []) if isinstance(node, ast.Name) else []
-    return any(dotted_name(one).rpartition(".")[2] == kernel for one in values)
+def _named_by(node: ast.expr | None, scope: _FunctionScope, depth: int = _DEEPEST) -> set[str]:
+    """The names that an expression may stand for: through other names, choices, and tables by their values."""
+    if node is None or not depth:
+        return set()
+    if isinstance(node, ast.Name):
+        inner: Iterable[ast.expr | None] = scope.names.get(node.id, [])
+    elif isinstance(node, ast.IfExp):
+        inner = (node.body, node.orelse)
+    elif isinstance(node, ast.Dict):
+        inner = node.values
+    elif isinstance(node, ast.Subscript):
+        inner = (node.value,)
+    elif isinstance(node, ast.Call) and last_name(node) == "get" and isinstance(node.func, ast.Attribute):
+        inner = (node.func.value, *node.args[1:])
+    else:
+        inner = ()
+    return {dotted_name(node).rpartition(".")[2]}.union(*(_named_by(one, scope, depth - 1) for one in inner))
 
 
 def _launch(call: ast.Call, grid: ast.expr | None, scope: _FunctionScope, parameters: tuple[str, ...]) -> SourceLaunch:
@@ -275,52 +442,34 @@ def _launch(call: ast.Call, grid: ast.expr | None, scope: _FunctionScope, parame
         elif place < len(parameters):
             arguments[parameters[place]] = one
             place += 1
-    arguments.update({k.arg: k.value for k in call.keywords if k.arg is not None})
+    for keyword in call.keywords:
+        arguments.update(_spread(keyword.value, scope) if keyword.arg is None else {keyword.arg: keyword.value})
     launch = SourceLaunch(line=call.lineno, grid=None, arguments=arguments, names=scope.names, around=scope.node)
     return launch if grid is None else replace(launch, grid=launch.resolved(grid))
+
+
+def _spread(node: ast.expr, scope: _FunctionScope) -> dict[str, ast.expr]:
+    """The arguments that `**x` spreads: those of a dict that is seen."""
+    if isinstance(node, ast.Name) and len(values := scope.names.get(node.id, [])) == 1:
+        node = values[0]
+    if isinstance(node, ast.Call) and last_name(node) == "dict":
+        return {one.arg: one.value for one in node.keywords if one.arg is not None}
+    pairs = zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
+    return {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
 
 
 def _starred_parts(node: ast.expr, scope: _FunctionScope) -> list[ast.expr] | None:
     """The arguments that a starred one spreads: parts of a tuple that is seen; of `x.stride()` the strides in order."""
     if isinstance(node, ast.Name) and len(values := scope.names.get(node.id, [])) == 1:
         node = values[0]
+    if isinstance(node, ast.IfExp):
+        node = node.body
     if isinstance(node, (ast.Tuple, ast.List)):
         return list(node.elts)
     if isinstance(node, ast.Call) and last_name(node) == "stride" and not node.args:
         is_method = isinstance(node.func, ast.Attribute)
         return [ast.Call(node.func, [ast.Constant(axis)], []) for axis in range(2)] if is_method else None
     return None
-
-
-def _names_in(statements: Iterable[ast.stmt], names: dict[str, list[ast.expr]]) -> dict[str, list[ast.expr]]:
-    for statement in statements:
-        _collect(statement, names)
-    return names
-
-
-def _collect(node: ast.AST, names: dict[str, list[ast.expr]]) -> None:
-    if isinstance(node, ast.Assign):
-        for target in node.targets:
-            _assign(target, node.value, names)
-    elif isinstance(node, ast.AnnAssign) and node.value is not None:
-        _assign(node.target, node.value, names)
-    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        names.setdefault(node.target.id, []).append(node.value)
-    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None]
-        names.setdefault(node.name, []).extend(ast.Lambda(node.args, value) for value in returned)
-        return
-    for inner in ast.iter_child_nodes(node):
-        if not isinstance(inner, (ast.Lambda, ast.ClassDef)):
-            _collect(inner, names)
-
-
-def _assign(target: ast.expr, value: ast.expr, names: dict[str, list[ast.expr]]) -> None:
-    if isinstance(target, ast.Name):
-        names.setdefault(target.id, []).append(value)
-    elif isinstance(target, (ast.Tuple, ast.List)):
-        for at, inner in enumerate(target.elts):
-            _assign(inner, _part(value, at, len(target.elts)), names)
 
 
 def _part(value: ast.expr, at: int, count: int) -> ast.expr:

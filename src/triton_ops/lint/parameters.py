@@ -12,6 +12,7 @@ import ast
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from triton_ops.backend import KernelSource, last_name
@@ -33,27 +34,17 @@ _AXES = 2  # of a descriptor whose coordinates are not written as a list
 
 @dataclass(kw_only=True)
 class Uses:
-    """The use of the parameters of a function.
-
-    Attributes:
-        pointers: What an access begins from, or may begin from, with the element type that is needed: `float` or
-            `int`, or `atomic`.
-        numbers: Whole numbers: in addresses, masks, ranges and whole divisions.
-        tiles: Extents of blocks, which must be known when the kernel is compiled, with a line that has them.
-        ranges: Ends of loops that are unrolled.
-        switches: What is asked for its truth, or compared with a text or None.
-        texts: Texts and numbers that a parameter is compared with.
-        descriptors: Tensor descriptors made on the host, with the number of their axes.
-    """
+    """The use of the parameters of a function."""
 
     pointers: dict[str, str] = field(default_factory=dict)
-    numbers: set[str] = field(default_factory=set)
-    tiles: dict[str, int] = field(default_factory=dict)
-    ranges: set[str] = field(default_factory=set)
-    switches: set[str] = field(default_factory=set)
+    """What an access begins from, with what it must hold: `float`, `int`, `atomic` for sums, `address` for pointers."""
+    numbers: set[str] = field(default_factory=set)  # whole ones: in addresses, masks, ranges and whole divisions
+    tiles: dict[str, int] = field(default_factory=dict)  # extents of blocks, which must be constants, with a line
+    ranges: set[str] = field(default_factory=set)  # ends of loops that are unrolled
+    switches: set[str] = field(default_factory=set)  # asked for their truth, or compared with a text or None
     types: set[str] = field(default_factory=set)
-    texts: dict[str, list[object]] = field(default_factory=dict)
-    descriptors: dict[str, int] = field(default_factory=dict)
+    texts: dict[str, list[object]] = field(default_factory=dict)  # texts and numbers that it is compared with
+    descriptors: dict[str, int] = field(default_factory=dict)  # made on the host, with the number of their axes
     callables: set[str] = field(default_factory=set)
     optional: set[str] = field(default_factory=set)
 
@@ -112,7 +103,21 @@ class _UsageReader:
         elif name in _SEEDED and self._function.is_language(node):
             self._number(KernelSource.argument(node, 0, "seed"))
         self._shape(node, name)
+        if name == "to" and any(self._is_pointer_type(one) for one in node.args):
+            self._address(node.func)
         return pointers
+
+    def _is_pointer_type(self, node: ast.expr) -> bool:
+        """Check whether a type is that of pointers: `tl.pointer_type(…)`, or the `dtype` of a parameter."""
+        if isinstance(node, ast.Call):
+            return last_name(node) == "pointer_type"
+        return isinstance(node, ast.Attribute) and node.attr == "dtype" and bool(self._names(node.value))
+
+    def _address(self, node: ast.expr) -> None:
+        """Take what an expression loads for addresses."""
+        for one in (part for inner in self._expressions(node) for part in ast.walk(inner)):
+            if isinstance(one, ast.Call) and last_name(one) == "load":
+                self._loaded(one, "address")
 
     def _access(self, node: ast.Call, name: str) -> list[tuple[ast.expr, str]]:
         block = _BLOCKS.get(name)
@@ -230,9 +235,14 @@ class _UsageReader:
                 if isinstance(one, ast.Name) and one.id in self._parameters:
                     self._uses.numbers.add(one.id)
                 elif isinstance(one, ast.Call) and last_name(one) == "load":
-                    pointer = KernelSource.argument(one, 0, "pointer", "ptr")
-                    for base in self._function.pointers(pointer) if pointer is not None else ():
-                        self._uses.pointers[base] = "int"
+                    self._loaded(one, "int")
+
+    def _loaded(self, load: ast.Call, kind: str) -> None:
+        """Take what a load begins from for a pointer to numbers of a kind; an `address` stays one."""
+        pointer = KernelSource.argument(load, 0, "pointer", "ptr")
+        for base in self._function.pointers(pointer) if pointer is not None else ():
+            if self._uses.pointers.get(base) != "address":
+                self._uses.pointers[base] = kind
 
     def _settle(self, accesses: Iterable[tuple[ast.expr, str]]) -> None:
         """Choose the pointer of each access: what is used as a number elsewhere is none."""
@@ -242,7 +252,7 @@ class _UsageReader:
         for pointer, kind in pairs:
             bases = self._function.pointers(pointer)
             for base in ([one for one in bases if one not in self._uses.numbers] or bases)[:1]:
-                if self._uses.pointers.get(base) not in ("int", "atomic"):
+                if self._uses.pointers.get(base) not in ("int", "atomic", "address"):
                     self._uses.pointers[base] = kind
         self._uses.numbers -= set(self._uses.pointers)
 
@@ -299,29 +309,19 @@ def _summands(node: ast.expr) -> Iterator[ast.expr]:
 _TILES = (64, 32, 16)
 _EXTENT, _APART = 104, 8  # of what is no tile: no power of two, so that nothing falls away for fitting a tile
 _UNROLLED = 2
-_ANNOTATED = {"int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float32": "fp32", "float64": "fp64",
-              "uint32": "u32", "uint64": "u64", "float16": "fp16", "bfloat16": "bf16", "int1": "i1"}  # fmt: skip
 FLOATS = ("fp16", "fp32", "bf16")
 
 
 @dataclass(frozen=True)
 class Guess:
-    """Types and values with which a kernel is lowered.
-
-    Attributes:
-        types: The type of each parameter, in order.
-        constants: The values of those whose type is `constexpr`.
-        known_names: The parameters whose values the source says.
-        element: What tensors of floating point hold.
-        ones: Plain numbers that launches are known to give 1, which Triton then takes as a constant.
-    """
+    """Types, in the order of parameters, and values with which a kernel is lowered."""
 
     types: Mapping[str, str]
-    constants: Mapping[str, Any]
-    known_names: frozenset[str] = frozenset()
-    element: str = "fp16"
+    constants: Mapping[str, Any]  # of those whose type is `constexpr`
+    known_names: frozenset[str] = frozenset()  # those whose values the source says
+    element: str = "fp16"  # what tensors of floating point hold
     options: Mapping[str, int] = field(default_factory=dict)
-    ones: frozenset[str] = frozenset()
+    ones: frozenset[str] = frozenset()  # numbers that launches give 1, which Triton then takes as a constant
 
     @property
     def specialised(self) -> tuple[dict[str, str], dict[str, Any]]:
@@ -337,6 +337,12 @@ class SourceValues:
     configs: Sequence[Mapping[str, Any]] = ()
     heuristics: Mapping[str, Any] = field(default_factory=dict)
     launches: Sequence[SourceLaunch] = ()
+
+    @cached_property
+    def ones(self) -> frozenset[str]:
+        """The parameters that all launches give the stride of a tensor's last axis, which is 1 for contiguous ones."""
+        several = [launch.inner_strides for launch in self.launches]
+        return frozenset.intersection(*several) if several else frozenset()
 
 
 def guesses(kernel: KernelSource, source: SourceValues, extra: frozenset[str] = frozenset()) -> Iterator[Guess]:
@@ -360,7 +366,8 @@ def guesses(kernel: KernelSource, source: SourceValues, extra: frozenset[str] = 
             name: "constexpr" if name in constant else _type(name, kernel, uses, (element, block), whole)
             for name in kernel.parameters
         }
-        yield Guess(types, constants, frozenset(values), element)
+        ones = frozenset(name for name in source.ones if types.get(name) in ("i32", "i64"))
+        yield Guess(types, constants, frozenset(values), element, ones=ones)
 
 
 def switches(kernel: KernelSource, guess: Guess) -> Iterator[Guess]:
@@ -395,17 +402,17 @@ def _rounded_up(
     return blocks
 
 
-def _power_of_two(launch: SourceLaunch, node: ast.expr, sizes: Mapping[str, int]) -> int | None:
+def _power_of_two(launch: SourceLaunch, node: ast.expr, sizes: Mapping[str, int], depth: int = 8) -> int | None:
     """The number that an expression of `next_power_of_2`, `max` and `min` is for these sizes; None for any other."""
     call = launch.resolved(node)
     if isinstance(call, ast.Constant):
         return call.value if type(call.value) is int else None
-    if not isinstance(call, ast.Call) or not call.args:
+    if not isinstance(call, ast.Call) or not call.args or not depth:
         return None
     if last_name(call) == "next_power_of_2":
         size = sizes.get(ast.unparse(launch.resolved(call.args[0])), 0)
         return 1 << (size - 1).bit_length() if size > 0 else None
-    parts = [_power_of_two(launch, one, sizes) for one in call.args]
+    parts = [_power_of_two(launch, one, sizes, depth - 1) for one in call.args]
     numbers = [one for one in parts if one is not None]
     if last_name(call) not in ("max", "min") or len(numbers) < len(parts):
         return None
@@ -478,13 +485,13 @@ def _constant(name: str, uses: Uses, tiles: Mapping[str, int], sizes: tuple[str,
 
 def _type(name: str, kernel: KernelSource, uses: Uses, sizes: tuple[str, int], whole: Mapping[str, str]) -> str:
     element, block = sizes
-    annotated = next((p.annotation for p in kernel.function.params if p.name == name), "")
-    if isinstance(annotated, str) and annotated.rpartition(".")[2] in _ANNOTATED:
-        return _ANNOTATED[annotated.rpartition(".")[2]]
+    annotated = next((one.annotation_type for one in kernel.function.params if one.name == name), "")
+    if annotated:
+        return str(annotated)
     if name in uses.descriptors:
         return f"tensordesc<{element}[{', '.join([str(block)] * uses.descriptors[name])}]>"
     if name in uses.pointers:
-        return {"int": "*i64", "atomic": "*fp32"}.get(uses.pointers[name], f"*{element}")
+        return {"int": "*i32", "address": "*i64", "atomic": "*fp32"}.get(uses.pointers[name], f"*{element}")
     if name in whole:
         return whole[name]
     if name in uses.optional and name not in uses.numbers:

@@ -175,30 +175,20 @@ class Variant:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KernelReading:
-    """A kernel with all that can be read of it.
-
-    Attributes:
-        configs: Tunables and launch options of each config of a decorator.
-        key: What `triton.autotune` is keyed on; None if the kernel is not tuned.
-        target: What is compiled for, where a rule compiles.
-        guesses: Types and values with which an operation launches it, the default config's first; empty for a kernel of
-            which only the source is known.
-        run: What a run of it has shown; None if none was asked for.
-        failures: Names of the file that it uses and that could not be had, with the reasons; empty if there are none.
-    """
+    """A kernel with all that can be read of it."""
 
     name: str
     file: str
     function: KernelSource
     tree: ast.Module
     launches: tuple[SourceLaunch, ...] = ()
-    configs: tuple[Mapping[str, Any], ...] = ()
+    configs: tuple[Mapping[str, Any], ...] = ()  # tunables and launch options of each config of a decorator
     heuristics: Mapping[str, Any] = field(default_factory=dict)
-    key: tuple[str, ...] | None = None
+    key: tuple[str, ...] | None = None  # of `triton.autotune`; None if the kernel is not tuned
     target: Target = field(default_factory=lambda: Target.named(COMPILED_FOR))
-    guesses: tuple[Guess, ...] = ()
-    run: RunRecord | None = None
-    failures: str = ""
+    guesses: tuple[Guess, ...] = ()  # with which an operation launches it, the default config's first
+    run: RunRecord | None = None  # None if no run was asked for
+    failures: str = ""  # names of the file that it uses and that could not be had, with the reasons
 
     @property
     def line(self) -> int:
@@ -232,13 +222,26 @@ class KernelReading:
         for guess in guesses(self.function, self.source_values, extra):
             variant = self._variant(guess)
             if isinstance(variant, Variant):
-                others = [self._read(one) for one in switches(self.function, guess)][:most]
+                variant = self._with_counts(variant)
+                others = [self._read(one) for one in switches(self.function, variant.guess)][:most]
                 return (variant, *filter(None, others)), ""
             why = why or variant
             unreadable += variant.startswith(_UNREADABLE)
             if unreadable == _MOST_UNREADABLE:
                 break  # other sizes and types change little of what a kernel does
         return (), "; ".join(filter(None, [why, self.failures]))
+
+    def _with_counts(self, variant: Variant) -> Variant:
+        """A variant whose tensors hold whole numbers, where all that it stores there are such."""
+        stores = [one for one in variant.facts.accesses if one.kind == "store" and one.root.name == "argument"]
+        values = {one.root.operands[0]: set[bool]() for one in stores}
+        for one in stores:
+            counts = one.value is not None and KernelFacts.does(one.value.term) == "counts"
+            values[one.root.operands[0]].add(counts)
+        names = [name for name, counts in values.items() if counts == {True}]
+        guess = variant.guess
+        types = {**guess.types, **dict.fromkeys(names, "*i32")}
+        return (self._read(replace(guess, types=types)) if names else None) or variant
 
     def _variant(self, guess: Guess) -> Variant | str:
         try:
@@ -288,6 +291,14 @@ class KernelReading:
         return self._by_element[element]
 
     @cached_property
+    def with_wide_types(self) -> Variant | None:
+        """The first variant with float32 for the types that only launches choose; None if they choose none."""
+        known = self.variants[0].guess.known_names if self.variants else frozenset[str]()
+        names = (self.uses.types & self.function.constants) - known
+        wide = require("triton", "reading kernels").language.float32
+        return self.with_values(dict.fromkeys(names, wide)) if names else None
+
+    @cached_property
     def tuned(self) -> tuple[Variant | None, dict[int, str]]:
         """A variant in which every tuned extent is another number, and the parameter of each number.
 
@@ -300,6 +311,10 @@ class KernelReading:
         sizes_in_use = {value for name, value in constants.items() if name not in names and type(value) is int}
         extents = dict(zip((size for size in _TUNED if size not in sizes_in_use), names, strict=False))
         return self.with_values({name: size for size, name in extents.items()}), extents
+
+    def is_single(self, variant: Variant, axis: int) -> bool:
+        """Check whether every launch of the file has one program along an axis, with the constants of a variant."""
+        return bool(self.launches) and all(one.is_single(axis, variant.guess.constants) for one in self.launches)
 
     def place(self, where: Fact | SourcePlace | int) -> SourcePlace:
         """A place in the user's source: of a fact the innermost line that is not Triton's own."""

@@ -257,7 +257,7 @@ class _MissTune:
         if miss.call is not None:
             each = options.each if place.cache_dir is None else replace(options.each, cache_dir=place.cache_dir)
             # Its name imports Triton, as the kernel's own module has.
-            call = dispatch.made_again(self.target, miss.call, device)
+            call = dispatch.NotedOperation.made_again(self.target, miss.call, device)
             return call.tuned(each, listener=place.listener, gate=place.gate, shared_cpus=place.shared_cpus)
         problem = TuneProblem(
             target=self.target, kwargs=made_on(specs_of(Mapper.unkeyed(miss.key.problem)[0]), device),

@@ -6,11 +6,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.terminal.completion import completion_command as completion_command
     from triton_ops.terminal.console import ExitCode as ExitCode
+    from triton_ops.terminal.console import stderr as stderr
     from triton_ops.terminal.console import tell as tell
     from triton_ops.terminal.facts import Facts as Facts
     from triton_ops.terminal.guards import folder_of as folder_of
     from triton_ops.terminal.guards import only_data_on_stdout as only_data_on_stdout
     from triton_ops.terminal.interrupts import end_at_once_when_interrupted as end_at_once_when_interrupted
+    from triton_ops.terminal.option_types import Arg as Arg
     from triton_ops.terminal.option_types import CacheDir as CacheDir
     from triton_ops.terminal.option_types import Device as Device
     from triton_ops.terminal.option_types import Dtype as Dtype
@@ -22,6 +24,5 @@ if TYPE_CHECKING:
     from triton_ops.terminal.option_types import with_options as with_options
     from triton_ops.terminal.page_server import PageServer as PageServer
     from triton_ops.terminal.program import Program as Program
-    from triton_ops.terminal.stderr_console import stderr as stderr
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

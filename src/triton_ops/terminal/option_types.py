@@ -47,6 +47,10 @@ Dtype = Annotated[str | None, option("--dtype", "Such as bf16, fp16, fp32, fp8."
 Space = Annotated[
     list[str] | None, option("--space", "Values of a tunable; repeat it, or give a JSON file.", "NAME=V,V")
 ]
+Arg = Annotated[
+    list[str] | None,
+    option("--arg", "An argument: 64x32:bf16, [0,9]:int32, FILE.npy, PLACE:NAME, 1e-5; repeat it.", "NAME=VALUE"),
+]
 Gpu = Annotated[str | None, option("--gpu", "A GPU that need not be here: 'NVIDIA H200', H200, or sm_90.", "NAME")]
 Device = Annotated[str | None, option("--device", "cpu, cuda or cuda:N.", "DEVICE")]
 CacheDir = Annotated[str | None, option("--cache-dir", HELP_OF_CACHE_DIR, "DIR")]

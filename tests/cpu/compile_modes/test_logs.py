@@ -44,13 +44,14 @@ PREFIXES = (
     "INFO 01-02 03:04:0{} [backends.py:12{}] ", "2026-01-02 03:04:0{},120 - root - INFO - ", "[ 1{}.520012] app: ",
     "2026-01-02 03:04:0{}.214 | INFO     | __main__:write:12 - ", "[2026-01-02 03:04:0{} DP1 TP0] ", "176734{}010.2 ",
     "Steps:  1{}%|█▏   | 1/8 [00:0{}<00:09, 1.2s/it]", "worker:", "\ufeff", "[pod/train-0/main] ", "step {}{}{} ",
+    "22/Nov/2026:10:11:1{} +0000 ", "#12 34.5{} ", "11/22/2026 10:11:1{} PM ", "22.11.2026, 10:11:1{}: ", "[{}12ms] ",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\\n\n"])
 def test_a_table_is_read_whatever_stands_before_its_lines_and_ends_them(prefix, end):
-    lines = [prefix.replace("{}", str(number)) + line for number, line in enumerate(TABLE)]
+    lines = [prefix.replace("{}", str(number // 2)) + line for number, line in enumerate(TABLE)]
     log = CompilerLog.read([end.join(lines)])
     assert [content(table) for table in log.tables] == [RIGHT]
     assert (log.unread, log.lines) == ((), 3)
@@ -235,7 +236,7 @@ def test_a_path_of_windows_is_not_cut_where_it_has_the_sign_of_a_line_end():
         ("aten", "mm addmm bias_addmm bmm baddbmm mm_dtype bmm_dtype _int_mm _scaled_mm _scaled_mm_v2 _grouped_mm"),
         ("aten", "_scaled_grouped_mm _mm_plus_mm _sparse_semi_structured_mm _weight_int8pack_mm fallback_mixed_mm"),
         ("aten", "int4mm_packed_weight_cpu conv1x1_via_mm call_aten_dw _mkl_linear _linear_pointwise convolution"),
-        ("aten", "cudnn_convolution _weight_int4pack_mm_for_cpu linear qlinear_pointwise ExternKernelCaller(extern_kernels.addmm)"),
+        ("aten", "cudnn_convolution _weight_int4pack_mm_for_cpu linear qlinear_pointwise"),
         ("triton", "triton_mm_4 triton_convolution2d_3 triton_flex_attention_1 triton_scaled_grouped_mm_2"),
         ("cutlass", "cutlass_f6c25cf2 cuda_cutlass_gemm_812 cutlass3x_sm90_gemm_1"),
         ("ck", "ck_gemm_3 rocm_ck_gemm_template_12 rocm_ck_tile_gemm_4 CK_conv_1"),

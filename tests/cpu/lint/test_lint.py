@@ -62,6 +62,17 @@ def test_every_rule_is_documented_and_planted():
     assert [rule.id for rule in RULES if rule.id not in marked and rule.level != "run"] == []
 
 
+def test_what_only_callers_decide_is_undecided_where_the_launch_does_not_show_it():
+    said = {(one.kernel, one.rule): one.why for one in linted("launched").undecided}
+    assert "neighbours lie stride apart" in said["down_a_column", "narrow-access"]
+    assert "1000·program_id(0) is multiplied in 32 bits" in said["folded_rows", "offset-overflow"]
+    assert ("rows_of_a_number", "offset-overflow") not in said
+    assert "a number that is loaded" in said["ended_by_data", "missing-mask"]
+    assert "where a launch chooses such a type" in said["sum_in_a_type_of_the_caller", "low-precision-sum"]
+    assert ("heads_of_a_wide_token", "offset-overflow") not in said
+    assert ("annotated_wide", "offset-overflow") not in said
+
+
 def test_evidence_has_the_digits_of_the_type_and_what_a_parameter_decides():
     said = {(one.kernel, one.rule): one.evidence for name in ("rows", "sharing") for one in linted(name).findings}
     assert "as bf16, so that every turn loses what is below 1/256 of it" in said["half_sum_bad", "low-precision-sum"]

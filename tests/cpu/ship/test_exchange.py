@@ -435,12 +435,16 @@ def test_a_damaged_table_is_read_or_refused_by_name(format_name, tmp_path):
     chosen, rows = format_named(format_name), rows_for(format_name)
     path = chosen.write(Table(FACTS[format_name], rows), tmp_path)
     found: list[object] = []
-    for content in damaged(path.read_bytes()):
-        path.write_bytes(content)
-        found += [
-            used(lambda: chosen.read(path)),
-            used(lambda: chosen.look_up(tmp_path, FACTS[format_name], rows[0].at)),
-        ]
+    with path.open("r+b") as file:  # to empty it each time waits for the disk
+        for content in damaged(path.read_bytes()):
+            file.seek(0)
+            file.write(content)
+            file.truncate()
+            file.flush()
+            found += [
+                used(lambda: chosen.read(path)),
+                used(lambda: chosen.look_up(tmp_path, FACTS[format_name], rows[0].at)),
+            ]
     refused = [str(each) for each in found if isinstance(each, CacheError)]
     assert len(refused) > 100
     assert all(path.name in said for said in refused)

@@ -252,7 +252,7 @@ def test_an_import_from_tritons_cache_names_its_extents_and_leaves_the_dtypes_ou
     cached(tmp_path, timed([INF] * 3, B=1), timed([3.0, 2.0, 4.0], B=2), key=[4096, 512, "torch.bfloat16"])
     words = ["exchange", "import", "triton-cache", "ABC/mm.autotune.json", "--kernel", "mm", "--row", "M", "--row", "N"]
     assert main([*words, "--set", "device_name=NVIDIA H100"]) == 0
-    assert "left out: the dtypes in the keys, bfloat16" in capsys.readouterr().err
+    assert "left out: the dtypes in the keys, torch.bfloat16" in capsys.readouterr().err
     (entry,) = Lockfile.read("triton-ops.lock.json").entries
     assert (entry.problem, entry.config["B"]) == ({"M": 4096, "N": 512}, 2)
 
@@ -374,7 +374,7 @@ def test_entries_are_imported_without_the_default_and_dtypes_tell_rows_apart(tmp
     assert main(words) == 0
     said = capsys.readouterr().err
     assert "k.json: left out: the default config, which is for no extents" in said
-    assert "k.json: left out: the dtypes in the keys, bfloat16" in said
+    assert "k.json: left out: the dtypes in the keys, torch.bfloat16" in said
     lock = Lockfile.read("triton-ops.lock.json")
     assert [dict(entry.problem) for entry in lock.entries] == [{"T": t, "VARLEN": True} for t in (128, 256)]
     assert lock.devices[0].why_not({"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132}) is None
@@ -382,7 +382,7 @@ def test_entries_are_imported_without_the_default_and_dtypes_tell_rows_apart(tmp
     same = (keyed((128, True, "bfloat16"), 16), keyed((128, True, "float16"), 32))
     FLA.write(Table(KERNEL, same), tmp_path / "NVIDIA_H200")
     assert main(words) == 2
-    assert "rows differ in dtypes alone: bfloat16, float16" in capsys.readouterr().err
+    assert "rows differ in dtypes alone: torch.bfloat16, torch.float16" in capsys.readouterr().err
     assert main([*words, "--row", "dtype", "--lockfile", "both.json"]) == 0
     assert len(Lockfile.read("both.json").entries) == 2
 
@@ -432,3 +432,20 @@ def test_what_differs_from_a_lockfile_is_told_and_replaced_where_that_is_asked(t
     assert "replaced: T=128" in capsys.readouterr().err
     assert main(words) == 0
     assert "differ" not in capsys.readouterr().err
+
+
+def test_what_is_not_known_in_a_file_is_named(tmp_path):
+    table = T4.read(written(tmp_path / "r.json", {"results": [], "notes": 1, "schema_version": "2.0.0"}))
+    assert table.remarks == ("not known, and not used: notes", "its schema is 2.0.0; what is read is that of 1.0.0")
+    entry = {"autotune_key": [1, "torch.int8"], "config": nested({"BT": 8}), "score": 1}
+    digest = hashlib.md5(b'[1,"torch.int8"]').hexdigest()
+    table = FLA.read(written(tmp_path / "k.json", {"autotune_entries": {digest: entry}, "gpu": "x"}))
+    assert table.remarks == ("not known, and not used: gpu", "not known, and not used: score")
+    content = {"key": [1], "configs_timings": [timed([1.0], B=1)], "timestamp": 3}
+    table = CACHE.read(written(tmp_path / "k.autotune.json", content))
+    assert table.remarks == ("not known, and not used: timestamp",)
+
+
+def test_a_key_without_a_dtype_is_not_written_for_kernels_that_have_tensors(tmp_path):
+    with pytest.raises(SettingsError, match="the key 128 has no dtype"):
+        FLA.write(Table(KERNEL, (keyed((128,), 16),)), tmp_path)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from triton_ops.kernel_ir import AccessFact, KernelFacts, SourcePlace, Term
+from triton_ops.kernel_ir import AccessFact, Fact, KernelFacts, SourcePlace, Term
 from triton_ops.lint.indices import Index, indices, root_name
 from triton_ops.lint.jit_functions import AxisOf, extents_of, rank_of, stride_of, tensor_of
 from triton_ops.lint.memory_watch import CONFLICT, OUTSIDE, UNWRITTEN
@@ -14,6 +15,7 @@ from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, rule
 
 _AXES = "xyz"
+_WIDE_ROW = 64  # elements, from which on rows may be as many as make 2^31
 
 
 @rule(
@@ -23,13 +25,13 @@ _AXES = "xyz"
     fix="two passes: each program stores its partial result, and a second kernel adds them up in a fixed order",
 )
 @in_each_variant
-def cross_program_atomic(_: KernelReading, variant: Variant) -> Iterator[Statement]:
+def cross_program_atomic(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Sums of floating point, whose order differs from run to run, where two programs can add to one element."""
     facts = variant.facts
     for access in facts.accesses:
         if access.kind != "atomic" or "fadd" not in access.does or _counts(access):
             continue
-        shared = _sharing(facts, access)
+        shared = _sharing(kernel, variant, access)
         if shared:
             yield Seen(access, f"tl.atomic_add on {access.type.element}: {shared}")
 
@@ -42,10 +44,11 @@ def _counts(access: AccessFact) -> bool:
     return KernelFacts.does(term) == "counts" or (term.name == "number" and float(term.operands[0]).is_integer())
 
 
-def _sharing(facts: KernelFacts, access: AccessFact) -> str:
+def _sharing(kernel: KernelReading, variant: Variant, access: AccessFact) -> str:
     """Words for how several programs add to one element; empty if each has elements of its own."""
+    facts = variant.facts
     for program in _programs(facts):
-        if _only_one(access, program):
+        if _only_one(access, program) or kernel.is_single(variant, program.operands[0]):
             continue
         if program.number not in access.offset.inside:
             return (
@@ -57,10 +60,19 @@ def _sharing(facts: KernelFacts, access: AccessFact) -> str:
             return f"the address does not depend on {part}, so that programs that differ in it add to the same elements"
     axes = {facts.terms.index(axis).number for axis in range(len(access.type.shape))}
     loads = access.offset.named("load")
-    one_element = bool(loads) and not access.offset.inside & axes  # a block that begins where data says is its own
+    alone = bool(loads) and not access.offset.inside & axes  # a block that begins where data says is its own
+    one_element = alone and not all(_is_bound(facts, one) for one in loads)
     if access.root.name != "argument" or one_element or any(one.inside & axes for one in loads):
         return "the address is data, so that any program may add to any element"
     return ""
+
+
+def _is_bound(facts: KernelFacts, load: Term) -> bool:
+    """Check whether a number is the begin of a program's part: the one after it is loaded too, as the end."""
+    programs = {one.number for one in load.named("program_id")}
+    others = (one for one in facts.loads if one is not load and one.operands[:2] == load.operands[:2])
+    apart = (facts.terms.add((1, one.operands[2]), (-1, load.operands[2])) for one in others)
+    return bool(programs) and any(not one.inside & programs for one in apart)
 
 
 def _programs(facts: KernelFacts) -> list[Term]:
@@ -83,7 +95,7 @@ def _unused_part(facts: KernelFacts, access: AccessFact, program: Term) -> str:
         return ""
     deciding = [access.offset for access in facts.accesses if access.kind == "load"]
     deciding += [term for loop in facts.loops for term in (loop.lower, loop.upper)]
-    all_quotients = (one for term in deciding for one in term.named("quotient", "remainder"))
+    all_quotients = (one for term in deciding for one in term.named("quotient", "remainder") if not one.named("load"))
     others = list(dict.fromkeys(one for one in all_quotients if program.number in one.inside))
     quotients = [one for one in mine if one.name in ("quotient", "remainder")]
     if quotients and all(one in mine or any(one in set(two.inner()) for two in quotients) for one in others):
@@ -101,6 +113,8 @@ def _overlaps_of(kernel: KernelReading, variant: Variant) -> Iterator[Statement]
             value = access.value.term if access.value else access.offset
             places = (access.offset, access.mask, access.path, access.root)
             if any(_depends(facts, term, program) for term in places) or not _depends(facts, value, program):
+                continue
+            if kernel.is_single(variant, program.operands[0]):
                 continue
             place = f"the store to {root_name(access)} goes to the same place for every {program.words}"
             what = f"{place}, and what it stores differs"
@@ -150,8 +164,8 @@ def _narrow_step(kernel: KernelReading, variant: Variant, access: AccessFact) ->
         for program in (one for one in index.stepping if one.name == "program_id"):
             step = index.term.parts.get((program,), 0)
             inside = program.number in access.mask.inside
-            if 0 < step < index.extent and not inside and index.stride.constant == 1:
-                blocks = f"programs step by {step} and store blocks of {index.extent}"
+            if 0 < step < index.reach and not inside and index.stride.constant == 1:
+                blocks = f"programs step by {step} and store blocks of {index.reach}"
                 return f"{blocks}, so that neighbours write the same elements"
     return None
 
@@ -166,7 +180,7 @@ def _others_stores(kernel: KernelReading, variant: Variant) -> Iterator[Statemen
                 continue
             apart = terms.add((1, load.offset), (-1, store.offset)).constant
             near = any(
-                one.stepping and abs(apart or 0) < one.extent and one.stride.constant == 1
+                one.stepping and abs(apart or 0) < one.reach and one.stride.constant == 1
                 for one in indices(facts, store)
             )
             if apart and near:
@@ -244,7 +258,7 @@ def stride_order(kernel: KernelReading, variant: Variant) -> Iterator[Statement]
         root = root_name(access)
         yield from _pitch(access, uses)
         for use in strided:
-            verdict = _by_launch(kernel, root, use)
+            verdict = _by_launch(kernel, root, use, strided)
             if verdict:
                 yield Seen(access, verdict)
             elif verdict is None and len(strided) > 1:
@@ -259,12 +273,11 @@ def _use(variant: Variant, index: Index) -> _Use:
     ends = {bound.last.lone_argument[0] for bound in index.bounds if bound.fits} - {""}
     for turn in (one for one in index.stepping if one.name == "turn"):
         loop = variant.facts.loop_of(turn)
-        if loop is not None and loop.upper.name == "sum" and len(loop.upper.operands) == 1:
-            ends |= loop.upper.arguments
+        ends |= set() if loop is None else loop.limits
     return _Use(index, index.stride.lone_argument[0] or None, frozenset(ends))
 
 
-def _by_launch(kernel: KernelReading, root: str, use: _Use) -> str | None:
+def _by_launch(kernel: KernelReading, root: str, use: _Use, others: list[_Use]) -> str | None:
     """Words for what a launch shows to be wrong; empty if it shows that all is right, and None if it shows nothing."""
     verdict: str | None = None
     for launch in kernel.launches:
@@ -275,7 +288,8 @@ def _by_launch(kernel: KernelReading, root: str, use: _Use) -> str | None:
         for end in sorted(use.ends):
             extents = [one for one in extents_of(launch, end) if one.tensor == tensor]
             rank = rank_of(launch, tensor)
-            if extents and all(_different(stride, one, rank) for one in extents):
+            alike = {stride_of(launch, one.stride or "") for one in others if end in one.ends}
+            if extents and all(_different(stride, one, rank) and one not in alike for one in extents):
                 where = " or ".join(str(one.axis) for one in extents)
                 return (
                     f"line {launch.line} gives {use.stride} the stride of axis {stride.axis} of {tensor}; the index "
@@ -314,23 +328,49 @@ def _pitch(access: AccessFact, uses: list[_Use]) -> Iterator[Statement]:
 def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """A product of 32 bits that is made 64 bits wide only afterwards, or that is 64 bits wide elsewhere."""
     facts = variant.facts
-    wide = [one for one in facts.multiplications if one.bits == 64 and one.grows]
-    for one in (one for one in facts.multiplications if one.bits == 32 and one.grows):
-        product = facts.terms.multiply(one.one, one.other)
-        if not any(_has(access.offset, product) for access in facts.accesses):
-            continue
+    wide = dict(_growing(variant, 64))
+    chosen = {(kernel.place(one), term.words) for other in kernel.variants for term, one in _growing(other, 64)}
+    own = {(kernel.place(one), term.words) for term, one in wide.items()}
+    for product, one in _growing(variant, 32):
+        accesses = [access for access in facts.accesses if _has(access.offset, product)]
+        if not accesses or (kernel.place(one), product.words) in chosen - own:
+            continue  # a switch of the kernel decides how wide it is, or no address needs it
         what = f"{product.words} is multiplied in 32 bits"
-        same = next((w for w in wide if facts.terms.multiply(w.one, w.other) is product), None)
-        if any(_has(term, product) for term in facts.widenings):
+        beside = {term for term in wide for access in accesses if _has(access.offset, term)} - {product}
+        orders = {_is_outer(kernel, product, term) for term in beside}
+        widened = any(_has(term, product) for term in facts.widenings)
+        if product in wide:
+            yield Seen(one, f"{what}; line {kernel.place(wide[product]).line} multiplies by the same in 64 bits")
+        elif product.named("load"):
+            continue  # as wide as what the tensor holds
+        elif widened and product.arguments and (not beside or (True in orders and False not in orders)):
             yield Seen(
                 one, f"{what} and made 64 bits wide afterwards: it has overflowed by then",
                 fix="widen a factor before the product: pid.to(tl.int64) * stride",
             )  # fmt: skip
-        elif same is not None:
-            yield Seen(one, f"{what}; line {kernel.place(same).line} multiplies by the same in 64 bits")
-        else:
+        elif (widened or product.arguments) and (not beside or False not in orders):
             why = "which overflows for tensors of 2^31 elements and more; how large they are is not in the file"
             yield f"{what}, {why}"
+
+
+def _growing(variant: Variant, bits: int) -> list[tuple[Term, Fact]]:
+    """The products of so many bits of a row and its stride, which is an argument or a size that is a constant."""
+    guess = variant.guess
+    sizes = {value for name, value in guess.constants.items() if type(value) is int and value >= _WIDE_ROW}
+    return variant.facts.growing(bits, sizes - {extent for one in variant.facts.accesses for extent in one.type.shape})
+
+
+def _is_outer(kernel: KernelReading, product: Term, wide: Term) -> bool | None:
+    """Check whether launches give a product the stride of an axis outside of that of a wide one; None if unseen.
+
+    The stride of an inner axis stays within one element of the outer one.
+    """
+    for launch in kernel.launches:
+        mine, other = ([stride_of(launch, name) for name in sorted(one.arguments)] for one in (product, wide))
+        for one, beside in itertools.product(filter(None, mine), filter(None, other)):
+            if one.tensor == beside.tensor and (one.axis < 0) == (beside.axis < 0):
+                return one.axis < beside.axis
+    return None
 
 
 def _has(term: Term, product: Term) -> bool:

@@ -134,6 +134,15 @@ _EVEN = 16  # arguments are taken as multiples of this
 _SECTOR_BYTES = 32
 
 
+def _down_columns(kernel: KernelReading, variant: Variant, access: AccessFact) -> str | None:
+    """The stride by which a block of one axis goes down a column, which programs or turns choose one by one."""
+    along = indices(variant.facts, access)
+    stride = along[0].stride.lone_argument[0] if len(along) == 1 else ""
+    steps = [m[0] for m, c in access.offset.parts.items() if len(m) == 1 and abs(c) == 1]
+    chosen = any(one.name in ("program_id", "turn", "quotient", "remainder") for one in steps)
+    return stride if stride and chosen and stride not in kernel.source_values.ones else None
+
+
 class _Suspect(NamedTuple):
     """An access that may be narrow; its neighbours lie `gap` elements apart."""
 
@@ -152,6 +161,10 @@ class _Suspect(NamedTuple):
 @in_first_variant
 def narrow_access(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Compile what the address or the mask makes narrow, to see whether it is; nothing else is compiled."""
+    for access in variant.facts.accesses:
+        if (stride := _down_columns(kernel, variant, access)) is not None:
+            where = f"line {kernel.place(access).line}: neighbours lie {stride} apart, and programs side by side"
+            yield f"{where}; whether rows could be read instead is not in the file"
     suspects = list(_suspects(variant))
     if not suspects:
         return

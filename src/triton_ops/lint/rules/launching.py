@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 
 from triton_ops.backend import last_name
-from triton_ops.lint.indices import all_indices
-from triton_ops.lint.jit_functions import SourceLaunch, parameters_of
+from triton_ops.lint.indices import all_indices, root_name
+from triton_ops.lint.jit_functions import SourceLaunch, parameters_of, tensor_of
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, once, rule
 
@@ -62,7 +62,9 @@ def over_specialised(kernel: KernelReading) -> Iterable[Statement]:
             size = launch.resolved(launch.arguments[name])
             if not sizes or _is_rounded(size) or _is_one_block(kernel, launch, name):
                 continue
-            if kernel.lowered[0] and _is_needless(kernel, name):
+            if kernel.variants and all(_is_table(kernel, launch, one) for one in sizes):
+                continue
+            if kernel.variants and _is_needless(kernel, name):
                 lines = (one.lineno for one in parameters_of(kernel.function.node) if one.arg == name)
                 yield Seen(
                     next(lines, kernel.line),
@@ -89,6 +91,14 @@ def _is_needless(kernel: KernelReading, name: str) -> bool:
         for bound in index.bounds
     )
     return not (is_pitch and ends)
+
+
+def _is_table(kernel: KernelReading, launch: SourceLaunch, size: ast.expr) -> bool:
+    """Check whether a size is that of a tensor which every program reads alike, such as a table or a weight."""
+    owner = size.value if isinstance(size, ast.Subscript) else size.func if isinstance(size, ast.Call) else size
+    tensor = ast.unparse(owner.value) if isinstance(owner, ast.Attribute) else ""
+    accesses = [one for one in kernel.variants[0].facts.accesses if tensor_of(launch, root_name(one)) == tensor]
+    return bool(accesses) and not any(one.offset.named("program_id") for one in accesses)
 
 
 def _is_one_block(kernel: KernelReading, launch: SourceLaunch, name: str) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from triton_ops.backend import last_name
 from triton_ops.kernel_ir import Term
 from triton_ops.lint.indices import Index, IndexBound, all_indices, root_name
-from triton_ops.lint.jit_functions import SourceLaunch
+from triton_ops.lint.jit_functions import SourceLaunch, extents_of
 from triton_ops.lint.reading import KernelReading, Variant
 from triton_ops.lint.rules.base import Seen, Statement, in_each_variant, once, rule
 
@@ -17,6 +17,7 @@ _UNSEEN = "whether the extents are multiples of the block is decided by callers,
 _CHECKED = (
     "the caller tests a remainder, so the extents may be multiples of the block; the test itself is not understood"
 )
+_BY_DATA = "blocks go on to a number that is loaded; whether it is a multiple of the block is up to callers"
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,13 +55,22 @@ def _switches(variant: Variant) -> str:
 def _judge(
     kernel: KernelReading, free: list[_UnmaskedIndex], closed: set[tuple[tuple[str, str, str], str]]
 ) -> Iterator[Statement]:
+    counts = {axis: _grid_counts(kernel, axis) for axis in range(3)}
     for one in free:
         elsewhere = [switched for key, switched in closed if key == one.key]
         if any(switched != _switches(one.variant) for switched in elsewhere):
             continue  # a switch of the kernel promises that the mask is not needed
-        if _before_its_own(one):
+        if (
+            _before_its_own(one)
+            or one.index.fits_row(counts)
+            or _is_whole(kernel, one)
+            or _is_padded(kernel, one.index)
+        ):
             continue
         evidence = _evidence_of_other_access(kernel, one) or _evidence_of_loop(kernel, one)
+        if not evidence and one.index.starts_by_data:
+            yield _BY_DATA
+            continue
         if not evidence and not kernel.checks_divisibility():
             evidence = _evidence_of_launch(kernel, one) or _unused_extent(kernel)
         if evidence:
@@ -79,6 +89,31 @@ def _before_its_own(one: _UnmaskedIndex) -> bool:
     upper = loop.upper.parts
     whole = all(len(m) == 1 and m[0].name == "program_id" and c % one.index.extent == 0 for m, c in upper.items())
     return bool(upper) and whole and one.index.term.parts.get((), 0) == 0
+
+
+def _grid_counts(kernel: KernelReading, axis: int) -> set[str]:
+    """The arguments that every launch gives as the extent of the grid along an axis."""
+    several = [launch.counted_by(axis) for launch in kernel.launches]
+    return set.intersection(*several) if several else set()
+
+
+def _is_padded(kernel: KernelReading, index: Index) -> bool:
+    """Check whether launches round the rows of the tensor up, or pad it: by what it is made of, or by its pitch."""
+    names = [root_name(index.access), *sorted(index.access.offset.arguments)]
+    pairs = [(launch, launch.arguments.get(name)) for launch in kernel.launches for name in names]
+    return any(_pads(launch, one) for launch, node in pairs if node is not None for one in launch.inner(node))
+
+
+def _pads(launch: SourceLaunch, node: ast.expr) -> bool:
+    """`cdiv(n, b) * b`, `n + (b - n % b) % b`, or `F.pad(...)`."""
+    if isinstance(node, ast.Call):
+        return last_name(node) == "pad"
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, (ast.Mult, ast.Add)):
+        return False
+    sides = [launch.resolved(one) for one in (node.left, node.right)]
+    if isinstance(node.op, ast.Mult):
+        return any(_rounds_up(one) for one in sides)
+    return any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) for one in sides)
 
 
 def _describe_index(index: Index) -> str:
@@ -162,12 +197,22 @@ def _extents_of_grid(launch: SourceLaunch, index: Index) -> Iterator[ast.expr]:
     grid = launch.grid.body if isinstance(launch.grid, ast.Lambda) else launch.grid
     if axes and isinstance(grid, ast.Tuple) and axes[0] < len(grid.elts):
         yield from launch.inner(grid.elts[axes[0]])
-    elif axes or any(one.operands[1].constant is None for one in index.tiled("quotient", "remainder")):
+    elif axes or any(one.operands[1].named("quotient", "least") for one in index.tiled("quotient", "remainder")):
         yield from launch.inner(launch.grid)
 
 
+def _tiles_of(kernel: KernelReading, one: _UnmaskedIndex) -> list[str]:
+    return [n for n, v in one.variant.guess.constants.items() if v == one.index.extent and n in kernel.uses.tiles]
+
+
+def _is_whole(kernel: KernelReading, one: _UnmaskedIndex) -> bool:
+    """Check whether the only block is the whole axis: every launch makes it of a tensor's shape, as it is."""
+    names = _tiles_of(kernel, one) if kernel.launches and not one.index.stepping else []
+    return bool(names) and all(extents_of(launch, name) for launch in kernel.launches for name in names)
+
+
 def _rounded_block(kernel: KernelReading, launch: SourceLaunch, one: _UnmaskedIndex) -> str:
-    alike = [n for n, v in one.variant.guess.constants.items() if v == one.index.extent and n in kernel.uses.tiles]
+    alike = _tiles_of(kernel, one)
     if len(alike) == 1 and alike[0] in launch.arguments:
         node = launch.resolved(launch.arguments[alike[0]])
         if isinstance(node, ast.Call) and last_name(node) == "next_power_of_2":
@@ -194,7 +239,7 @@ def _unused_extent(kernel: KernelReading) -> str:
         return ""
     names = {node.id for node in ast.walk(kernel.function.node) if isinstance(node, ast.Name)}
     spare = [name for name in kernel.function.parameters if name not in names and name not in kernel.function.constants]
-    return f"the kernel is given {spare[0]}, and uses it nowhere" if spare else ""
+    return f"the kernel is given {spare[0]}, and uses it nowhere" if len(spare) == 1 else ""
 
 
 @rule(
@@ -212,7 +257,7 @@ def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
             (name, factor), far = bound.last.lone_argument, bound.last.parts.get((), 0)
             name = name if factor == 1 and far >= 0 else ""  # the last index that passes is n, n + 1 and so on
             ends = access.kind == "store" or name in exclusive or bool(index.tiled("program_id"))
-            if bound.fits and index.plain and name and ends:
+            if bound.fits and index.plain and name and ends and not _one_more(kernel, variant, index, name):
                 yield Seen(
                     access,
                     f"the mask lets index {name}{f' + {far}' if far else ''} pass, and {name} "
@@ -228,6 +273,18 @@ def wrong_mask(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
                 "and no mask asks for 0 <= index",
                 fix="add `index >= 0` to the mask",
             )  # fmt: skip
+
+
+def _one_more(kernel: KernelReading, variant: Variant, index: Index, name: str) -> bool:
+    """Check whether a tensor has one element more than `name` says: the ends of parts, after the first one's begin."""
+    if index.term.parts.get((), 0) != 1:
+        return False
+    given = (launch.resolved(launch.arguments[name]) for launch in kernel.launches if name in launch.arguments)
+    if any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Sub) for one in given):
+        return True
+    offsets = (one.offset for one in variant.facts.accesses if one.root is index.access.root)
+    befores = [one for one in offsets if variant.facts.terms.add((1, index.access.offset), (-1, one)).constant == 1]
+    return bool(befores) and variant.guess.types.get(root_name(index.access)) == "*i32"
 
 
 def _from_start(index: Index) -> bool:
@@ -246,8 +303,7 @@ def _exclusive(variant: Variant) -> set[str]:
         if bound.fits and len(names) == 1 and len(names[0]) == 1 and sums.get((), 0) == -1:
             ends |= bound.last.arguments
     for loop in variant.facts.loops:
-        if loop.upper.name == "sum" and len(loop.upper.operands) == 1:
-            ends |= loop.upper.arguments
+        ends |= loop.limits
     return ends
 
 

@@ -25,6 +25,17 @@ _FEW = 16  # terms of a sum, below which 16 bits lose little
 @in_each_variant
 def low_precision_sum(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Products, loops and reductions that add up in 16 bits or fewer."""
+    wide = kernel.with_wide_types
+    others = [] if wide is None else list(_low_sums(kernel, wide))
+    places = {kernel.place(one.where) for one in others if isinstance(one, Seen)}
+    for one in _low_sums(kernel, variant):
+        if isinstance(one, str) or wide is None or kernel.place(one.where) in places:
+            yield one
+        else:
+            yield f"line {kernel.place(one.where).line}: {one.evidence}, where a launch chooses such a type"
+
+
+def _low_sums(kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     facts = variant.facts
     for product in facts.products:
         if product.type.element in _LOW:
