@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -47,9 +48,10 @@ def _counts(access: AccessFact) -> bool:
 def _sharing(kernel: KernelReading, variant: Variant, access: AccessFact) -> str:
     """Words for how several programs add to one element; empty if each has elements of its own."""
     facts = variant.facts
-    for program in _programs(facts):
-        if _only_one(access, program) or kernel.is_single(variant, program.operands[0]):
-            continue
+    programs = [
+        one for one in _programs(facts) if not (_only_one(access, one) or kernel.is_single(variant, one.operands[0]))
+    ]
+    for program in sorted(programs, key=lambda one: one.number in access.offset.inside):
         if program.number not in access.offset.inside:
             return (
                 f"the address does not depend on program_id({program.operands[0]}), so that all "
@@ -98,6 +100,7 @@ def _unused_part(facts: KernelFacts, access: AccessFact, program: Term) -> str:
     all_quotients = (one for term in deciding for one in term.named("quotient", "remainder") if not one.named("load"))
     others = list(dict.fromkeys(one for one in all_quotients if program.number in one.inside))
     quotients = [one for one in mine if one.name in ("quotient", "remainder")]
+    others = [one for one in others if not any(part in mine for part in one.operands[0].named("quotient", "remainder"))]
     if quotients and all(one in mine or any(one in set(two.inner()) for two in quotients) for one in others):
         return ""
     return next((one.words for one in others if one not in mine), "")
@@ -111,14 +114,16 @@ def _overlaps_of(kernel: KernelReading, variant: Variant) -> Iterator[Statement]
             continue
         for program in _programs(facts):
             value = access.value.term if access.value else access.offset
-            places = (access.offset, access.mask, access.path, access.root)
+            around = (loop for loop in facts.loops if loop.number in access.loops)
+            turns = (term for loop in around for term in (loop.lower, loop.upper))
+            places = (access.offset, access.mask, access.path, access.root, *turns)
             if any(_depends(facts, term, program) for term in places) or not _depends(facts, value, program):
                 continue
             if kernel.is_single(variant, program.operands[0]):
                 continue
             place = f"the store to {root_name(access)} goes to the same place for every {program.words}"
             what = f"{place}, and what it stores differs"
-            why = "the kernel has a lock, whose order is not followed" if locked else _promise(kernel, variant, access)
+            why = "the kernel has a lock, whose order is not followed" if locked else _promise(kernel, access)
             if why:
                 yield f"line {kernel.place(access).line}: {what}; {why}"
             else:
@@ -129,14 +134,15 @@ def _overlaps_of(kernel: KernelReading, variant: Variant) -> Iterator[Statement]
         yield from _others_stores(kernel, variant)
 
 
-def _promise(kernel: KernelReading, variant: Variant, access: AccessFact) -> str:
+def _promise(kernel: KernelReading, access: AccessFact) -> str:
     """A switch without which the store is not there: whoever sets it may launch one program along that axis."""
-    line = kernel.place(access).line
-    for other in kernel.variants:
-        turned = [name for name, value in variant.guess.constants.items() if other.guess.constants[name] is not value]
-        lines = {kernel.place(one).line for one in other.facts.accesses if one.kind == "store"}
-        if len(turned) == 1 and isinstance(variant.guess.constants[turned[0]], bool) and line not in lines:
-            return f"{turned[0]} decides whether it is there, and may say that there is one such program"
+    place = kernel.place(access)
+    for node in ast.walk(kernel.function.node):
+        inside = isinstance(node, ast.If) and node.lineno < place.line <= (node.end_lineno or 0)
+        if isinstance(node, ast.If) and inside and place.file == kernel.file:
+            names = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)} & kernel.function.constants
+            if names:
+                return f"{min(names)} decides whether it is there, and may say that there is one such program"
     return ""
 
 
