@@ -391,30 +391,18 @@ def _assembled_row(one: Assembled) -> list[str]:
 
 
 def command_command(
-    program: Program,
-    metrics: Metrics = "roofline",
-    kernel: Kernel = "",
-    skip: Skip = 0,
-    launches: Launches = None,
+    program: Program, metrics: Metrics = "roofline", kernel: Kernel = "", skip: Skip = 0, launches: Launches = None,
     out: Out = "profile.csv",
-) -> Facts:
+) -> Facts:  # fmt: skip
     """Print the command that profiles a program, for a machine that has Nsight Compute."""
     words = _request(program, metrics, kernel, skip, launches, out).command()
     return Facts("explain profile command", {"command": words}).lines(shlex.join(words))
 
 
 def run_command(
-    program: Program,
-    metrics: Metrics = "roofline",
-    kernel: Kernel = "",
-    skip: Skip = 0,
-    launches: Launches = None,
-    out: Out = "profile.csv",
-    gpu: Gpu = None,
-    flops: Flops = 0.0,
-    dtype: FlopsDtype = None,
-    tried: Tried = None,
-) -> Facts:
+    program: Program, metrics: Metrics = "roofline", kernel: Kernel = "", skip: Skip = 0, launches: Launches = None,
+    out: Out = "profile.csv", gpu: Gpu = None, flops: Flops = 0.0, dtype: FlopsDtype = None, tried: Tried = None,
+) -> Facts:  # fmt: skip
     """Profile a program here, and say what limits its kernels."""
     path = _request(program, metrics, kernel, skip, launches, out).run()
     tell(f"the profile is in {path}")

@@ -204,12 +204,9 @@ def _simulation(fields: Mapping[str, str]) -> Simulation:
     if source != "lesson":
         configs = whole_space(workload.space) if source == "space" else parse_configs(fields.get("own", ""), workload)
     return simulate(
-        workload.name,
-        shape=_extents(workload, fields.get("extents", "").split(",")),
-        dtype=fields.get("dtype"),
-        gpu=fields.get("device", ""),
-        configs=configs,
-    )
+        workload.name, shape=_extents(workload, fields.get("extents", "").split(",")), dtype=fields.get("dtype"),
+        gpu=fields.get("device", ""), configs=configs,
+    )  # fmt: skip
 
 
 def _extents(workload: TextbookWorkload, texts: Sequence[str]) -> list[int]:
