@@ -131,7 +131,8 @@ _PATTERNS = {
     "dtypes": r"\bdtypes: (?P<names>torch\..*)$",
     "choice": (
         r"(?<![\w.])(?P<name>[A-Za-z_]\w*(?:(?:::|\.)\w+)*(?:\([^()]*\))?) "
-        r"(?P<time>\d+(?:\.\d+)?|inf|nan) ?(?P<unit>ms|[uµn]?s) (?P<share>(?:\d+(?:\.\d+)?|inf|nan)%|<[A-Z ]+>)(?:\s(?P<what>.*))?$"
+        r"(?P<time>\d+(?:\.\d+)?|inf|nan) ?(?P<unit>ms|[uµn]?s) "
+        r"(?P<share>(?:\d+(?:\.\d+)?|inf|nan)%|<[A-Z ]+>)(?:\s(?P<what>.*))?$"
     ),
     "end": (
         r"\b\w+Process AUTOTUNE (?:benchmarking )?takes (?P<bench>\d+(?:\.\d+)?) seconds"
