@@ -57,7 +57,7 @@ class _Driver(TargetDriver):
 
     def get_device_properties(self, _device: Any) -> dict[str, int]:
         """What a kernel may take."""
-        return {"max_shared_mem": _SHARED_BYTES, "multiprocessor_count": self.units or 1, "warpSize": 32}
+        return {"max_shared_mem": _SHARED_BYTES, "multiprocessor_count": self.target.units or 1, "warpSize": 32}
 
     def load_binary(self, name: str, *_: Any) -> tuple[str, str, int, int, int]:
         """The kernel, loaded."""

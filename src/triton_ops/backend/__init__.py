@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.kernel_source import KernelSource as KernelSource
     from triton_ops.backend.kernel_source import last_name as last_name
     from triton_ops.backend.launcher import LauncherKernel as LauncherKernel
+    from triton_ops.backend.launcher import standing_in as standing_in
     from triton_ops.backend.offline import LaunchedKernel as LaunchedKernel
     from triton_ops.backend.operations import HasOperation as HasOperation
     from triton_ops.backend.operations import Operation as Operation

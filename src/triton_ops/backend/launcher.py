@@ -21,8 +21,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import importlib.util
 import inspect
 import logging
+import sys
 import threading
 import time
 from collections import deque
@@ -33,13 +35,15 @@ from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 from triton_ops.backend.callables import FunctionKernel
+from triton_ops.backend.offline import pretending
 from triton_ops.backend.origins import Layers, function_layers, is_triton, is_users
 from triton_ops.backend.portable import settled
 from triton_ops.backend.reader import used_values
 from triton_ops.backend.roles import Arguments, CandidateError, CompiledByTriton, Executable
+from triton_ops.backend.triton_compiler import Built
 from triton_ops.backend.triton_process import ScratchAllocator, TritonProcess, loaded, resources_of, traits_of
 from triton_ops.base import ForkSafeLock, fingerprint, require
-from triton_ops.device import gpu_missing
+from triton_ops.device import Target, gpu_missing
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
 from triton_ops.space import Config
 from triton_ops.values import Resources, Status
@@ -120,6 +124,8 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
     kernels: list[Any] = []
 
     def compiled(run: Take, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("warmup"):
+            return run(*args, **kwargs)
         try:
             settled(args[0])
             kernels.append(run(*args, **{**kwargs, "warmup": True}))
@@ -127,7 +133,7 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
             raise NotCompiledError(error) from error
         return kernels[-1]
 
-    with launches_taken(compiled), _on_meta(), _device_facts():
+    with launches_taken(compiled), _as_on_gpu("meta"), _device_facts():
         try:
             function(*arguments.positional, **arguments.keyword)
         except NotCompiledError as error:
@@ -144,74 +150,93 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
 def launches_taken(take: Take) -> Iterator[None]:
     """Call `take` for each launch on this thread, inside of the block, with what would launch it and its arguments."""
     jit = importlib.import_module("triton.runtime.jit").JITFunction
-    with _lock:
-        original = jit.run
-
-        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-            now = None if kwargs.get("warmup") else _taking.get()
-            return original(self, *args, **kwargs) if now is None else now(original, self, *args, **kwargs)
-
+    interpreter = sys.modules.get("triton.runtime.interpreter")  # imported where kernels run as Python
+    with _lock, contextlib.ExitStack() as stack:
+        for kind in filter(None, (jit, getattr(interpreter, "InterpretedFunction", None))):
+            stack.enter_context(_replaced(kind, {"run": _taken(kind.run)}))
         token = _taking.set(take)
-        jit.run = run
         try:
             yield
         finally:
-            jit.run = original
             _taking.reset(token)
 
 
-def _on_meta() -> contextlib.AbstractContextManager[Any]:
-    """A mode in which tensors without memory say that they are on the GPU, and new ones there have no memory either."""
+def _taken(original: Take) -> Take:
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        now = _taking.get()
+        return original(self, *args, **kwargs) if now is None else now(original, self, *args, **kwargs)
+
+    return run
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
+    """Have other attributes in an object, inside of the block."""
+    before = {name: getattr(owner, name) for name in values}
+    for name, value in values.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
+
+
+def _as_on_gpu(memory: str) -> contextlib.AbstractContextManager[Any]:
+    """A mode in which tensors on the device `memory`, `meta` or `cpu`, say that they are on the GPU.
+
+    New ones on the GPU are made there.
+    """
     torch = require("torch", "running a launcher without a device")
-    gpu, meta = torch.device("cuda", 0), torch.device("meta")
+    gpu, own = torch.device("cuda", 0), torch.device(memory)
     device_of, is_cuda = torch.Tensor.device.__get__, torch.Tensor.is_cuda.__get__
 
     def moved(value: Any) -> Any:
         if isinstance(value, torch.device):
-            return meta if value.type == "cuda" else value
-        return meta if isinstance(value, str) and value.partition(":")[0] == "cuda" else value
+            return own if value.type == "cuda" else value
+        return own if isinstance(value, str) and value.partition(":")[0] == "cuda" else value
 
-    class OnMeta(torch.overrides.TorchFunctionMode):  # type: ignore[misc,name-defined]
+    class OnGpu(torch.overrides.TorchFunctionMode):  # type: ignore[misc,name-defined]
         def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func == torch.device:
+                return func(*args, **(kwargs or {}))
             if func == device_of:
                 found = func(*args)
-                return gpu if found == meta else found
+                return gpu if found == own else found
             if func == is_cuda:
-                return func(*args) or args[0].is_meta
+                return func(*args) or device_of(args[0]) == own
             if func == torch.Tensor.get_device:
-                return 0 if args[0].is_meta else func(*args)
+                return 0 if device_of(args[0]) == own else func(*args)
             if func == torch.Tensor.cuda:
-                return args[0].to(meta)
+                return args[0].to(own)
             named = {name: moved(value) for name, value in (kwargs or {}).items()}
             found = light(torch, func, args, named)
             return func(*map(moved, args), **named) if found is NotImplemented else found
 
-    return OnMeta()
+    return OnGpu()
 
 
 @contextlib.contextmanager
-def _device_facts() -> Iterator[None]:
-    """Have torch answer what launching functions commonly ask of a GPU, inside of the block, where there is none."""
+def _device_facts(target: Target | None = None) -> Iterator[None]:
+    """Have torch answer what launching functions commonly ask of a GPU, inside of the block, where there is none.
+
+    A `target` is answered for in any case.
+    """
     cuda = require("torch", "running a launcher without a device").cuda
-    if cuda.is_available():
+    if target is None and cuda.is_available():
         yield
         return
-    driver = importlib.import_module("triton.runtime.driver").driver.active
-    arch = driver.get_current_target().arch
-    capability = divmod(arch, 10) if isinstance(arch, int) else (9, 4)
+    target = target or importlib.import_module("triton.runtime.driver").driver.active.target
+    facts = _Properties(target)
     answers: dict[str, Any] = {
-        "is_available": True, "device_count": 1, "current_device": 0, "get_device_capability": capability,
-        "get_device_properties": _Properties(getattr(driver, "units", None), capability), "synchronize": None,
-        "current_stream": SimpleNamespace(cuda_stream=0), "device": contextlib.nullcontext(),
+        "is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0,
+        "get_device_capability": (facts.major, facts.minor), "get_device_properties": facts,
+        "get_device_name": facts.name, "synchronize": None, "current_stream": SimpleNamespace(cuda_stream=0),
+        "device": contextlib.nullcontext(), "device_of": contextlib.nullcontext(), "_lazy_init": None,
+        "set_device": None, "is_current_stream_capturing": False, "is_bf16_supported": True,
     }  # fmt: skip
-    before = {name: getattr(cuda, name) for name in answers}
-    for name, answer in answers.items():
-        setattr(cuda, name, _always(answer))
-    try:
+    with _replaced(cuda, {name: _always(answer) for name, answer in answers.items()}):
         yield
-    finally:
-        for name, own in before.items():
-            setattr(cuda, name, own)
 
 
 def _always(answer: Any) -> Callable[..., Any]:
@@ -221,13 +246,101 @@ def _always(answer: Any) -> Callable[..., Any]:
 class _Properties:
     """Properties of the device that is compiled for, as far as they are known."""
 
-    def __init__(self, units: int | None, capability: tuple[int, int]) -> None:
-        self.major, self.minor = capability
-        if units is not None:
-            self.multi_processor_count = units
+    def __init__(self, target: Target) -> None:
+        limits, capability = target.limits, target.capability
+        self.major, self.minor = divmod(capability, 10) if capability else (9, 4)
+        self.name, self.gcnArchName, self.warp_size = f"stand-in of {target.arch}", target.arch, target.warp_size
+        self.shared_memory_per_block_optin = target.shared_bytes_per_block
+        if target.units is not None:
+            self.multi_processor_count = target.units
+        if limits is not None:
+            self.regs_per_multiprocessor, self.shared_memory_per_multiprocessor = limits.registers, limits.shared_bytes
+            self.max_threads_per_multi_processor = limits.warps * limits.warp_size
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the device's {name} is not known to a process that compiles; pass it as an argument")
+
+
+Launched = Callable[[Any, Any, Sequence[Any], Mapping[str, Any]], Any]
+"""Told of each launch, with the JIT function, the grid, and the arguments."""
+
+
+@contextlib.contextmanager
+def standing_in(target: Target, launched: Launched, memory: str = "meta") -> Iterator[None]:
+    """Have Triton and torch answer for a GPU of `target` in the whole process, inside of the block.
+
+    Nothing is launched: `launched` is told of it. Tensors on the GPU are on the device `memory`, where `meta` has none.
+    Torch is not imported for that, and answers from its own import on.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def ready() -> None:
+            stack.enter_context(_device_facts(target))
+            stack.enter_context(_as_on_gpu(memory))
+
+        def take(run: Take, kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+            if not warmup:
+                return launched(kernel, grid, args, kwargs)
+            compiled = run(kernel, *args, grid=grid, warmup=True, **kwargs)
+            return compiled if compiled is None else _Warmed(kernel, compiled, kwargs, target, launched)
+
+        stack.enter_context(pretending(target, f"{target.arch}, stood in for", "cuda:0"))
+        stack.enter_context(launches_taken(take))
+        if "torch" in sys.modules:
+            ready()
+        else:
+            stack.enter_context(_when_imported("torch", ready))
+        yield
+
+
+@contextlib.contextmanager
+def _when_imported(name: str, act: Callable[[], None]) -> Iterator[None]:
+    """Call `act` once a module was imported, inside of the block."""
+
+    def find_spec(wanted: str, path: Any = None, _target: Any = None) -> Any:
+        if wanted != name:
+            return None
+        sys.meta_path.remove(finder)
+        spec = importlib.util.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                run(module)
+                act()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+    finder: Any = SimpleNamespace(find_spec=find_spec)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
+
+
+class _Warmed:
+    """A kernel that was compiled and not launched, with its resources, as Triton gives it after `warmup`."""
+
+    def __init__(
+        self, kernel: Any, compiled: Any, options: Mapping[str, Any], target: Target, launched: Launched
+    ) -> None:
+        self._compiled = compiled.result() if hasattr(compiled, "result") else compiled
+        self._kernel, self._launched = kernel, launched
+        self._options = {name: value for name, value in options.items() if name not in kernel.arg_names}
+        resources = Built.of(self._compiled, target).resources(target)
+        self.n_regs, self.n_spills = resources.registers, (resources.spill_bytes or 0) // 4
+
+    def _init_handles(self) -> None:
+        """Load nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compiled, name)
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return lambda *args, **_stream: self._launched(self._kernel, grid, args, self._options)
 
 
 _log = logging.getLogger("triton_ops")
@@ -387,7 +500,7 @@ class LauncherKernel(CompiledByTriton):
 
         def counted(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             nonlocal launches
-            launches += 1
+            launches += not kwargs.get("warmup")
             return run(*args, **kwargs)
 
         with launches_taken(counted):

@@ -40,12 +40,12 @@ Judge = Callable[[int, str], None]
 
 
 class TargetDriver:
-    """A driver that knows its target, and has no device."""
+    """A driver that knows its target, and has no device; torch's device of it is `place`."""
 
-    def __init__(self, target: Target, name: str) -> None:
+    def __init__(self, target: Target, name: str, place: str = "meta") -> None:
         compiler = importlib.import_module("triton.backends.compiler")
         self._target = compiler.GPUTarget(target.kind, target.vendor.triton_arch(target.arch), target.warp_size)
-        self._name, self._units = name, target.units
+        self._name, self._place, self.target, self.utils = name, place, target, self
 
     def get_current_target(self) -> Any:
         """The target to compile for."""
@@ -59,14 +59,18 @@ class TargetDriver:
         """Nothing is launched, so that any number serves."""
         return 0
 
-    @property
-    def units(self) -> int | None:
-        """The number of multiprocessors; None if the target does not tell."""
-        return self._units
+    def get_device_properties(self, _device: Any = 0) -> dict[str, int]:
+        """The limits of the target, by the names that they have in Triton's utilities."""
+        limits = self.target.limits
+        known = {
+            "multiprocessor_count": self.target.units, "max_shared_mem": self.target.shared_bytes_per_block,
+            "max_num_regs": None if limits is None else limits.registers, "warpSize": self.target.warp_size,
+        }  # fmt: skip
+        return {name: number for name, number in known.items() if number is not None}
 
     def get_active_torch_device(self) -> Any:
-        """Triton allocates no memory on the device `meta`."""
-        return require("torch", "naming a device").device("meta")
+        """The device of new tensors; on `meta` they have no memory."""
+        return require("torch", "naming a device").device(self._place)
 
     def map_python_to_cpp_type(self, ty: str) -> str:
         """Triton's launcher asks for C's name of a type; no launcher is used."""
@@ -74,14 +78,15 @@ class TargetDriver:
 
 
 @contextlib.contextmanager
-def pretending(target: Target, name: str = "") -> Iterator[None]:
+def pretending(target: Target, name: str = "", place: str = "meta") -> Iterator[None]:
     """Have Triton compile for `target` in the whole process, inside of the block, where nothing can be launched.
 
     What was compiled under another `name`, by default the target's, is not found again in this process's memory.
+    The GPU is `place` to torch.
     """
     driver = require("triton", "compiling for a target").runtime.driver
     before = driver._active  # None until something asked for it: asking looks for a device, and fails where is none
-    driver.set_active(TargetDriver(target, name or target.arch))
+    driver.set_active(TargetDriver(target, name or target.arch, place))
     try:
         yield
     finally:

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from triton_ops.base.host import import_in_order as import_in_order
     from triton_ops.base.host import require as require
     from triton_ops.base.page import Page as Page
+    from triton_ops.base.plain import Count as Count
     from triton_ops.base.plain import DamagedError as DamagedError
+    from triton_ops.base.plain import Extent as Extent
+    from triton_ops.base.plain import Nested as Nested
+    from triton_ops.base.plain import NotNegative as NotNegative
+    from triton_ops.base.plain import Plain as Plain
     from triton_ops.base.plain import Sealed as Sealed
     from triton_ops.base.plain import canonical_json as canonical_json
     from triton_ops.base.plain import fingerprint as fingerprint
     from triton_ops.base.plain import is_positive as is_positive
-    from triton_ops.base.ranges import Count as Count
-    from triton_ops.base.ranges import Extent as Extent
-    from triton_ops.base.ranges import Nested as Nested
-    from triton_ops.base.ranges import NotNegative as NotNegative
-    from triton_ops.base.ranges import Plain as Plain
     from triton_ops.base.texts import counted as counted
     from triton_ops.base.texts import escaped as escaped
     from triton_ops.base.texts import gain_text as gain_text

@@ -1,4 +1,8 @@
-"""Canonical JSON, whose digest is a fingerprint."""
+"""Plain values as files hold them: canonical JSON, whose digest is a fingerprint, and their types.
+
+The types of numbers have the range in which they are believed, which is checked when a file is read. JSON has no
+infinite numbers, so that a float that was read is finite.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,18 @@ import json
 import math
 from collections.abc import Mapping
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeAlias
+
+from msgspec import Meta
+
+NotNegative: TypeAlias = Annotated[float, Meta(ge=0)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**53)]  # every JSON reader has these
+Extent: TypeAlias = Annotated[int, Meta(ge=0, le=2**62)]
+
+Plain: TypeAlias = bool | int | float | str | None
+Flat: TypeAlias = bool | int | float | str | list[Plain] | dict[str, Plain] | None
+Nested: TypeAlias = bool | int | float | str | list[Flat] | dict[str, Flat] | None
+"""A fact in clear, nested two deep at most: what is nested without limit could not be walked."""
 
 _ENCODER = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), allow_nan=False

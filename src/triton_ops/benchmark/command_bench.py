@@ -24,6 +24,7 @@ from triton_ops.records import RECORDS, DirectoryStore, Record, matching
 from triton_ops.request import TuneOptions, TuneProblem, TypedProblem
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal import (
+    Arg,
     Device,
     Dtype,
     Facts,
@@ -51,8 +52,7 @@ _WithOrigin: TypeAlias = tuple[Mapping[str, Any], str]  # a config, and where it
 class BenchRequest:
     """The options that hold for both contestants, as they were typed; None if they were not."""
 
-    shapes: list[tuple[int, ...]]
-    dtype: str | None
+    problem: TypedProblem
     device: str | None
     cold: bool
     options: TuneOptions
@@ -117,11 +117,11 @@ def bench_contestants(
 
     The winner of an operation is what a call would run with; that of a function is that of its record.
     """
-    target, (config_a, config_b) = TypedTarget(texts[0], request.options.cache_dir).load(), configs
+    target, (config_a, config_b) = TypedTarget(texts[0], request.options.cache_dir, request.problem).load(), configs
     if texts[1] is None:
         bound = _bound(texts[0], target, [*{**(config_a or {}), **(config_b or {})}], request)
         return bound.contestant("a", config_a, (_WINNER,)), bound.contestant("b", config_b, (_DEFAULT,))
-    other = TypedTarget(texts[1], request.options.cache_dir).load()
+    other = TypedTarget(texts[1], request.options.cache_dir, request.problem).load()
     first = _bound(texts[0], target, [*(config_a or {})], request, beside=other)
     second = _bound(texts[1], other, [*(config_b or {})], request, beside=target)
     same_making = target is other or not any(isinstance(each, Operation) for each in (target, other))
@@ -142,7 +142,7 @@ def _bound(
 
 
 def _of_operation(text: str, operation: Operation, request: BenchRequest) -> _BoundTarget:
-    operation, _, shape, dtype = TypedProblem(request.shapes, request.dtype).operation(operation)
+    operation, _, shape, dtype = TypedTarget(text, problem=request.problem).tuned(operation)
     problem = operation.problem(shape, dtype)
     device = TuneProblem.device_for(request.device, operation.device, operation.name)
     space = operation.space_for(problem)
@@ -180,7 +180,7 @@ def _of_function(text: str, function: Callable[..., Any], tunables: list[str], r
 
 def _as_operation(kernel: FunctionKernel, tunables: list[str], request: BenchRequest) -> Operation:
     """An operation that gives the problem and the inputs; its config space is a placeholder that nobody reads."""
-    specs = TypedProblem(request.shapes, request.dtype).tensors(kernel, tunables)
+    specs = request.problem.tensors(kernel, tunables)
     return Operation(kernel.name, kernel, ConfigSpace.from_user({"-": [0]}), lambda: specs)
 
 
@@ -226,11 +226,9 @@ def _argument_names(kernel: FunctionKernel, tunables: list[str], problem: Proble
 def _record(kernel: Kernel, problem: Problem, device: str, request: BenchRequest) -> Record | None:
     """The winner stored for this problem of this kernel on this device; None if there is none."""
     key = Key.of(problem, kernel.identity, probe(device), cold=request.cold)
-    return (
-        None
-        if key.unknown
-        else DirectoryStore(folder_of(request.options.cache_dir), RECORDS, read_only=True).get(key.id)
-    )
+    if key.unknown:
+        return None
+    return DirectoryStore(folder_of(request.options.cache_dir), RECORDS, read_only=True).get(key.id)
 
 
 @with_options(TuneOptions, "seed", "wait", "cache_dir")
@@ -244,6 +242,7 @@ def bench_command(
     ] = None,
     shape: Shape = None,
     dtype: Dtype = None,
+    arg: Arg = None,
     config: Annotated[
         list[str] | None,
         option("--config", "Config of A, repeated or NAME=V,NAME=V; default its winner.", "NAME=V"),
@@ -265,17 +264,17 @@ def bench_command(
     library, eager PyTorch and torch.compile at its named problems.
     """
     if target == _ALL_KERNELS:
-        one = {"B": other, "--shape": shape, "--dtype": dtype, "--config": config, "--config-b": config_b}
+        one = {"B": other, "--shape": shape, "--dtype": dtype, "--arg": arg, "--config": config, "--config-b": config_b}
         run = KernelRun(seconds=seconds, device=device or "cuda", cold=not warm, cache_dir=options.cache_dir)
         with only_data_on_stdout():
             return _bench_kernels(run, {name: bool(v) for name, v in one.items()})
     policy = duel_policy(None, seconds)  # bad options are refused before the target's code runs
     configs = TypedProblem.config(config, "--config"), TypedProblem.config(config_b, "--config-b")
     request = BenchRequest(
-        shapes=TypedProblem.of(shape).shapes, dtype=dtype, device=device, cold=not warm, options=options
+        problem=TypedProblem.of(shape, dtype, arg=arg), device=device, cold=not warm, options=options
     )
-    if request.dtype is not None:
-        dtype_name(request.dtype)
+    if dtype is not None:
+        dtype_name(dtype)
     if request.device is not None:
         probe(request.device)
     folder_of(options.cache_dir)

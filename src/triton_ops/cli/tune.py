@@ -26,6 +26,7 @@ from triton_ops.request import Effort, TuneOptions, TuneProblem, TypedProblem, n
 from triton_ops.ship import load_kernels, tune_from_misses
 from triton_ops.space import Config
 from triton_ops.terminal import (
+    Arg,
     Device,
     Dtype,
     ExitCode,
@@ -47,7 +48,7 @@ _LISTS_OF = {
     "--most": "--from-misses", "--kernels": "--problems and --from-misses", "--each-s": _LISTS, "--engine": _LISTS,
     "--gpus": _LISTS,
 }  # fmt: skip
-_NOT_FOR_LISTS = ("--shape", "--dtype", "--space", "--check")
+_NOT_FOR_LISTS = ("--shape", "--dtype", "--arg", "--space", "--check")
 _NOT_FOR = {
     "--problems": ("--most", "TARGET"), "--all": ("--most", "--kernels"), "--from-misses": ("--device", "--warm"),
 }  # fmt: skip
@@ -68,6 +69,7 @@ def tune_command(
     ] = None,
     shape: Shape = None,
     dtype: Dtype = None,
+    arg: Arg = None,
     space: Space = None,
     *,
     options: TuneOptions,
@@ -109,7 +111,8 @@ def tune_command(
     Effort.of(shared)  # refused before the code of the target runs
     _check_watch(watch, watch_port, lists)
     typed: dict[str, Any] = {
-        "TARGET": targets or None, "--shape": shape, "--dtype": dtype, "--space": space or None, "--check": check,
+        "TARGET": targets or None, "--shape": shape, "--dtype": dtype, "--arg": arg or None,
+        "--space": space or None, "--check": check,
         "--most": most, "--kernels": kernels or None, "--device": device, "--warm": warm or None, "--each-s": each_s,
         "--engine": engine, "--gpus": gpus,
     }  # fmt: skip
@@ -124,13 +127,12 @@ def tune_command(
             among = None if problems is None else load_kernels(kernels or ())
         return run.tune(problems, targets or shipped.names(), lambda text: TypedTarget(text).load(among))
     target = _one_target(targets, typed)
-    typed_problem = TypedProblem.of(shape, dtype, space)
+    asked = TypedTarget(target, options.cache_dir, TypedProblem.of(shape, dtype, space, arg))
     _check(dtype, device, options.cache_dir)
     Tolerance.of(tolerance)
     try:
         with only_data_on_stdout(), _listener(watch, watch_port) as listener:
-            whole = TypedTarget(target, options.cache_dir).load()
-            operation, own_space, extents, element = typed_problem.operation(whole)
+            operation, own_space, extents, element = asked.tuned(asked.load())
             problem = TuneProblem(
                 target=operation, space=own_space, shape=extents, dtype=element, device=device, cold=not warm,
                 tolerance=tolerance, check=None if check is None else _comparison(check),

@@ -12,7 +12,7 @@ from triton_ops.dispatch import AtNotedCall, Decision, LaunchedConfig, would_run
 from triton_ops.kernels import TypedTarget
 from triton_ops.records import Lockfile
 from triton_ops.request import TypedProblem
-from triton_ops.terminal import CacheDir, Device, Dtype, Facts, Shape, only_data_on_stdout, option
+from triton_ops.terminal import Arg, CacheDir, Device, Dtype, Facts, Shape, only_data_on_stdout, option
 
 _REPORT = ".json"
 
@@ -23,6 +23,7 @@ def why_command(
     ],
     shape: Shape = None,
     dtype: Dtype = None,
+    arg: Arg = None,
     device: Device = None,
     lockfile: Annotated[Path | None, option("--lockfile", "The lockfile that is asked first.", "FILE")] = None,
     cache_dir: CacheDir = None,
@@ -33,10 +34,9 @@ def why_command(
     """
     if target.endswith(_REPORT):
         return _report_facts(target)
-    typed = TypedProblem.of(shape, dtype)
+    asked = TypedTarget(target, cache_dir, TypedProblem.of(shape, dtype, arg=arg))
     with only_data_on_stdout():
-        target_operation = TypedTarget(target, cache_dir).operation(", whose calls nothing decides")
-        operation, _, extents, element = typed.operation(target_operation)
+        operation, _, extents, element = asked.tuned(asked.operation(", whose calls nothing decides"))
     decision = operation.why(device) if isinstance(operation, AtNotedCall) else would_run(
         operation, shape=extents, dtype=element, device=device, cache_dir=cache_dir,
         lockfile=None if lockfile is None else Lockfile.read(lockfile),
@@ -55,12 +55,9 @@ def _document(decision: Decision) -> dict[str, Any]:
 def _facts(decision: Decision) -> dict[str, str]:
     answer = decision.found
     facts = {
-        "kernel": f"{decision.kernel} {decision.problem}".rstrip(),
-        "device": decision.device,
-        "config": str(answer.config),
-        "from": answer.rung,
-        "why": answer.why,
-    }
+        "kernel": f"{decision.kernel} {decision.problem}".rstrip(), "device": decision.device,
+        "config": str(answer.config), "from": answer.rung, "why": answer.why,
+    }  # fmt: skip
     rungs = [text.partition(": ") for text in decision.passed]
     return {**facts, **{f"not from {rung}": why for rung, _, why in rungs}}
 

@@ -10,10 +10,7 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.decision import Decision as Decision
     from triton_ops.dispatch.decision import LaunchedConfig as LaunchedConfig
     from triton_ops.dispatch.decision import launches as launches
-    from triton_ops.dispatch.decorator import NotedOperation as NotedOperation
     from triton_ops.dispatch.decorator import autotune as autotune
-    from triton_ops.dispatch.decorator import made_again as made_again
-    from triton_ops.dispatch.decorator import operation_of as operation_of
     from triton_ops.dispatch.implementation import Implementation as Implementation
     from triton_ops.dispatch.installing import install as install
     from triton_ops.dispatch.installing import uninstall as uninstall
@@ -21,6 +18,8 @@ if TYPE_CHECKING:
     from triton_ops.dispatch.ladder import on_miss as on_miss
     from triton_ops.dispatch.ladder import replaying as replaying
     from triton_ops.dispatch.ladder import use_lockfile as use_lockfile
+    from triton_ops.dispatch.noted import NotedOperation as NotedOperation
+    from triton_ops.dispatch.noted import operation_of as operation_of
     from triton_ops.dispatch.operations import AtNotedCall as AtNotedCall
     from triton_ops.dispatch.operations import config_for as config_for
     from triton_ops.dispatch.operations import tuning as tuning

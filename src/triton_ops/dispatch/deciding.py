@@ -39,7 +39,6 @@ from triton_ops.dispatch.ladder import (
     ERROR,
     QUEUE,
     TUNE,
-    Answer,
     LadderQuestion,
     capturing,
     ladder_of,
@@ -77,13 +76,9 @@ class Meeting:
     rank: int
 
     def agreed(
-        self,
-        key_id: str,
-        alone: Callable[[], Decision],
-        why_not: Callable[[Config], str | None],
-        default: Callable[[str], Decision],
-        wait_s: float,
-    ) -> Decision:
+        self, key_id: str, alone: Callable[[], Decision], why_not: Callable[[Config], str | None],
+        default: Callable[[str], Decision], wait_s: float,
+    ) -> Decision:  # fmt: skip
         """The decision of the job for a key, whose id is equal in every process.
 
         The first process that asks decides by `alone`; if that raises, the others run `default`, given the reason why.
@@ -270,11 +265,11 @@ class KernelCall:
         if self.options.outputs or not self.guesses:
             return self.options.outputs
         values = self.called.given.keyword
-        places = [tensor.untyped_storage().data_ptr() for tensor in self.called.given.tensors()]
+        places = list(map(_place, self.called.given.tensors()))
         source = KernelSource.of(self.function)
         written = source.written_only if source is not None else ()
         names = [name for name in written if Arguments.is_tensor(values.get(name))]
-        alone = [name for name in names if places.count(values[name].untyped_storage().data_ptr()) == 1]
+        alone = [name for name in names if places.count(_place(values[name])) == 1]
         return tuple(name for name in alone if name not in {*self.restore_value, *self.reset_to_zero})
 
     @property
@@ -416,7 +411,7 @@ def known(call: KernelCall) -> Decision:
 def _without_a_launch(call: KernelCall, policy: str, will: str) -> Decision:
     try:
         question = call.question(policy)
-        decision = _decision(call, ladder_of(call.options.tune.cache_dir).ask(question), question.key)
+        decision = _decision(call, question.key, *ladder_of(call.options.tune.cache_dir).ask(question))
     except TritonKernelError as error:
         return _by_first(call, error, policy)
     if not decision.missed:
@@ -427,8 +422,7 @@ def _without_a_launch(call: KernelCall, policy: str, will: str) -> Decision:
 def _alone(
     call: KernelCall, question: LadderQuestion, asked: str, policy: str, triton_tunes: Callable[[], Any]
 ) -> Decision:
-    answer = ladder_of(call.options.tune.cache_dir).ask(question)
-    decision = _decision(call, answer, question.key)
+    decision = _decision(call, question.key, *ladder_of(call.options.tune.cache_dir).ask(question))
     if not decision.missed:
         return decision
     decision = replace(
@@ -441,14 +435,12 @@ def _alone(
 
 def _by_default(call: KernelCall, question: LadderQuestion, asked: str, why: str) -> Decision:
     answer = Found(config=question.default, rung=FALLBACK, why=why)
-    return replace(_decision(call, Answer(answer, ()), question.key), policy=asked, within=within())
+    return replace(_decision(call, question.key, answer), policy=asked, within=within())
 
 
-def _decision(call: KernelCall, answer: Answer, key: Key) -> Decision:
-    return Decision(
-        found=answer.found, kernel=key.kernel, problem=call.called.label, device=str(key.device.get("name", "")),
-        passed=answer.passed, key=key,
-    )  # fmt: skip
+def _decision(call: KernelCall, key: Key, found: Found, passed: tuple[str, ...] = ()) -> Decision:
+    device = str(key.device.get("name", ""))
+    return Decision(found=found, kernel=key.kernel, problem=call.called.label, device=device, passed=passed, key=key)
 
 
 def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
@@ -521,6 +513,12 @@ def _why(call: KernelCall, policy: str) -> str:
             'on_miss="tune" or TRITON_OPS_ON_MISS=tune'
         )
     return f"no winner is known for this problem, and on_miss is {policy}"
+
+
+def _place(tensor: Any) -> int:
+    """The address of a tensor's storage; that of the object where the storage has no memory."""
+    storage = tensor.untyped_storage()
+    return int(storage.data_ptr() or storage._cdata)
 
 
 def _no_arguments() -> dict[str, TensorSpec]:

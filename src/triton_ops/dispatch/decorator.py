@@ -12,24 +12,27 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import Layers, Operation, TritonKernel, TritonProcess
-from triton_ops.dispatch.calls import Calls, GridByConfig
+from triton_ops.backend import Layers, TritonKernel, TritonProcess
+from triton_ops.dispatch.calls import Calls
 from triton_ops.dispatch.deciding import KernelCall, Options
 from triton_ops.dispatch.decision import Decision, register
 from triton_ops.dispatch.fast_launch import Entrance
 from triton_ops.dispatch.in_compile import KernelInCompile
 from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.triton_autotuner import AUTOTUNER, Expected, Winners, to_triton
-from triton_ops.exceptions import KernelTypeError, SettingsError, SpaceError, TargetError, UnknownTunableError
-from triton_ops.records import Misses, NotedCall, cache_folder, matching
-from triton_ops.request import Effort, TuneOptions, TuneProblem
+from triton_ops.exceptions import (
+    KernelTypeError,
+    SettingsError,
+    SpaceError,
+    UnknownTunableError,
+)
+from triton_ops.request import Effort, TuneOptions
 from triton_ops.space import ConfigSpace
-from triton_ops.values import BucketRule, Mapper, Problem, TensorSpec, Tolerance
+from triton_ops.values import BucketRule, Mapper, Tolerance
 
 
 def named(module: str, name: str) -> Any:
@@ -383,92 +386,3 @@ def _mapper_of(
             hint="add the argument to the key, or leave its bucket out",
         )
     return mapper
-
-
-def made_again(decorated: Any, noted: NotedCall, device: str) -> KernelCall:
-    """The call that was noted, with new tensors of the noted shapes, uniform in [-1, 1], integers 0 to 127.
-
-    Raises TargetError if `decorated` is no decorated kernel of `triton_ops.autotune` or of Triton's, with or without
-    heuristics around it, and KernelTypeError if the kernel has other parameters now.
-    """
-    kernel = launches_of(decorated)
-    specs = {name: Problem.from_plain(value) for name, value in noted.arguments.items()}
-    if strange := [name for name in specs if name not in kernel.autotuner.arg_names]:
-        raise KernelTypeError(
-            f"{kernel.autotuner.base_fn.__name__} has no parameter {', '.join(strange)} any more",
-            hint="call the kernel as it is now, so that its call is noted anew",
-        )
-    values = {
-        name: spec.create_tensor(device, place) if isinstance(spec, TensorSpec) else spec
-        for place, (name, spec) in enumerate(specs.items())
-    }
-    return kernel.call_of(_grid(noted), (), values)
-
-
-def _grid(noted: NotedCall) -> GridByConfig:
-    names = tuple(noted.configs[0])
-    pairs = zip(noted.configs, noted.grids, strict=False)
-    extents = {tuple(config[name] for name in names): grid for config, grid in pairs if config.keys() == {*names}}
-    return GridByConfig(names, {at: grid if isinstance(grid, str) else tuple(grid) for at, grid in extents.items()})
-
-
-def operation_of(target: Any) -> Operation | None:
-    """The operation of a decorated kernel, of Triton's too, without grid and problems; None for other things."""
-    kernel = _decorated_in(target)
-    return None if kernel is None else launches_of(kernel).operation
-
-
-@dataclass(frozen=True, kw_only=True)
-class NotedOperation(Operation):
-    """A decorated kernel at one call that a program has noted: its list is the space, and its grids are the call's."""
-
-    decorated: Any
-    noted: NotedCall
-
-    @classmethod
-    def of(cls, decorated: Any, cache_dir: str | Path | None) -> NotedOperation | None:
-        """The operation at the call that costs most among misses, else at that of the newest record.
-
-        None where no call is noted in the folder, and for what is no decorated kernel.
-        """
-        whole = operation_of(decorated)
-        if whole is None:
-            return None
-        folder = cache_folder(cache_dir)
-        misses = [miss.call for miss in Misses(Path(folder)).read() if miss.key.kernel == whole.name]
-        noted = [*misses, *(record.call for record in matching(whole.name, folder))]
-        call = next((each for each in noted if isinstance(each, NotedCall)), None)
-        if call is None:
-            return None
-        specs = {name: Problem.from_plain(value) for name, value in call.arguments.items()}
-        kernel = replace(whole.kernel, grid=_grid(call))  # type: ignore[type-var]  # it is a TritonKernel
-        return cls(whole.name, kernel, whole.space, lambda: specs, decorated=decorated, noted=call)
-
-    def at_call(self, device: str | None) -> KernelCall:
-        """The call, with new tensors on a device; None takes what the kernel needs, else a GPU where there is one."""
-        return made_again(self.decorated, self.noted, TuneProblem.device_for(device, self.device, self.name))
-
-    def why(self, device: str | None) -> Decision:
-        """The decision that a launch of the call would take; what is not known is not tuned."""
-        call = self.at_call(device)
-        return launches_of(self.decorated).why(call.grid, (), call.called.given.keyword)
-
-
-def launches_of(decorated: Any) -> Launches:
-    """Object that decides the calls of a decorated kernel, of Triton's own decorator too; raises TargetError."""
-    kernel = _decorated_in(decorated)
-    if kernel is None:
-        raise TargetError(
-            f"{decorated!r} is no decorated kernel, and was one when the call was noted",
-            hint="name the object that the program launches, in the module that it is defined in",
-        )
-    return kernel.launches if isinstance(kernel, Tuned) else Launches(kernel, Options(strict=False))
-
-
-def _decorated_in(target: Any) -> Any:
-    """Kernel that a decorator of this package or of Triton has made, below heuristics; None if there is none."""
-    while hasattr(target, "fn"):
-        if hasattr(target, "configs") and hasattr(target, "prune_configs"):
-            return target
-        target = target.fn
-    return None

@@ -571,7 +571,10 @@ def _refilled(problem: Problem, fills: Sequence[str], new: Any) -> Problem | Non
     drawn = {
         name: replace(argument, fill=new)
         for name, argument in problem.arguments
-        if isinstance(argument, TensorSpec) and argument.fill in fills and "float" in argument.dtype
+        if isinstance(argument, TensorSpec)
+        and isinstance(argument.fill, str)
+        and argument.fill in fills
+        and "float" in argument.dtype
     }
     return replace(problem, arguments=tuple({**dict(problem.arguments), **drawn}.items())) if drawn else None
 

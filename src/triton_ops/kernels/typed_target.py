@@ -1,29 +1,45 @@
 """TARGET: from what stands on the command line to an operation or a function.
 
 A shipped kernel's name, `package.module:object`, or `path/file.py:object`, where the object is an `Operation` or a
-plain callable, or a Triton kernel under a decorator, which is taken at a call that a program has noted.
+plain callable. It may be a Triton kernel: then `@FUNCTION` names a function that launches it, which is run up to that
+launch without a device. Without a function one in the kernel's own file is looked for, or a call that a program noted.
 """
 
 from __future__ import annotations
+import __future__
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import ast
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from triton_ops import dispatch
-from triton_ops.backend import HasOperation, Operation
-from triton_ops.exceptions import NotLoadedError, TargetError
+from triton_ops.backend import FunctionKernel, HasOperation, Operation, standing_in
+from triton_ops.device import DeviceSpec, Target
+from triton_ops.exceptions import DeviceError, NotLoadedError, TargetError
 from triton_ops.kernels import load, names
-from triton_ops.request import named_object
+from triton_ops.request import TypedProblem, named_object
+
+_STAND_IN = "sm_90"  # where no GPU is named
 
 
 @dataclass(frozen=True)
 class TypedTarget:
-    """A TARGET as somebody typed it, or as a file holds it; `cache_dir` has the calls of decorated kernels."""
+    """A TARGET as somebody typed it, or as a file holds it, with the problem and the GPU that were typed beside it.
+
+    `cache_dir` has the calls of decorated kernels that programs noted. While a TARGET is imported for a `gpu`, this
+    stands in, so that code at the top of a file finds a driver.
+    """
 
     text: str
     cache_dir: str | Path | None = None
+    problem: TypedProblem = field(default_factory=TypedProblem)
+    gpu: str | None = None
 
     def load(self, among: Mapping[str, Any] | None = None) -> Operation | Callable[..., Any]:
         """The operation or callable that is named.
@@ -35,21 +51,20 @@ class TypedTarget:
             NotLoadedError: It is not among these objects.
             TargetError: It does not exist, cannot be imported, or is neither an operation nor callable.
         """
-        _, colon, name = self.text.rpartition(":")
-        if not colon:
+        if ":" not in self.text:
             return _shipped(self.text)
         if among is None:
-            return _usable(self.text, name, named_object(self.text), self.cache_dir)
+            return self._usable(self.object())
         if self.text not in among:
             raise NotLoadedError(
                 f"{self.text} is not loaded; loaded are {', '.join(among) or 'shipped kernels alone'}",
                 hint="a file loads no code: name it, if you trust it, with --kernels as well",
             )
-        return _usable(self.text, name, among[self.text], self.cache_dir)
+        return self._usable(among[self.text])
 
     def object(self) -> Any:
         """The object that is named, whatever it is: an operation, a function, a kernel with or without a decorator."""
-        return named_object(self.text) if ":" in self.text else _shipped(self.text)
+        return self._named(self._parts[0]) if ":" in self.text else _shipped(self.text)
 
     def operation(self, lack: str) -> Operation:
         """The operation that is named; `lack` is what a function is, and lacks, in the words of the error."""
@@ -58,39 +73,196 @@ class TypedTarget:
             raise TargetError(f"{self.text} is a function{lack}", hint="name an Operation")
         return target
 
+    def tuned(
+        self, target: Operation | Callable[..., Any]
+    ) -> tuple[Operation, Any, tuple[int, ...] | None, str | None]:
+        """The arguments of `tune` for what was loaded: as `TypedProblem.operation`; a launch has its problem."""
+        if not (isinstance(target, dispatch.NotedOperation) and target.launched):
+            return self.problem.operation(target)
+        return TypedProblem(space=self.problem.space if target.has_list else None).operation(target)
 
-def _usable(text: str, name: str, target: Any, cache_dir: str | Path | None) -> Operation | Callable[..., Any]:
-    if hasattr(target, "fn") and (noted := dispatch.NotedOperation.of(target, cache_dir)) is not None:
-        return noted
-    if hasattr(target, "fn") and hasattr(target, "configs"):
-        raise _without_call(text, name, target)
-    if hasattr(target, "arg_names") or hasattr(target, "grid"):  # `@triton.jit`, a TritonKernel
+    @property
+    def _parts(self) -> tuple[str, str]:
+        """What stands before the `@`, and after it."""
+        place, colon, rest = self.text.partition(":")
+        name, _, function = rest.partition("@")
+        return f"{place}{colon}{name}", function
+
+    @property
+    def _typed(self) -> bool:
+        """Tell whether a function is named, or arguments for one."""
+        return bool(self._parts[1] or self.problem.shapes or self.problem.arguments)
+
+    @property
+    def _stand_in(self) -> Target | None:
+        """The GPU that was typed; None where none was, or one without limits, which the command itself refuses."""
+        if self.gpu is None:
+            return None
+        with contextlib.suppress(DeviceError):
+            spec = DeviceSpec.called(self.gpu)
+            return Target.named(self.gpu) if spec is None else Target.of(spec)
+        return None
+
+    def _named(self, text: str) -> Any:
+        target = self._stand_in
+        with contextlib.nullcontext() if target is None else standing_in(target, _not_launched):
+            return named_object(text)
+
+    def _usable(self, target: Any) -> Operation | Callable[..., Any]:
+        text, function = self._parts
+        name = text.rpartition(":")[2]
+        if hasattr(target, "fn") and hasattr(target, "arg_names"):
+            noted = None if self._typed else dispatch.NotedOperation.of(target, self.cache_dir)
+            return noted or self._launched(target, name, function)
+        if hasattr(target, "grid"):  # a TritonKernel
+            raise TargetError(
+                f"{text} is a Triton kernel, and neither its arguments nor its reference are known",
+                hint=f"make an Operation of it, name = Operation(..., TritonKernel({name}, grid), ...), and tune that",
+            )
+        if isinstance(target, HasOperation):  # a chooser
+            return target.operation
+        if isinstance(target, Operation) or (callable(target) and not isinstance(target, type)):
+            return target
+        kind = "class" if isinstance(target, type) else f"value of type {type(target).__name__}"
         raise TargetError(
-            f"{text} is a Triton kernel, and neither its arguments nor its reference are known",
-            hint=f"make an Operation of it, name = Operation(..., TritonKernel({name}, grid), ...), and tune that",
+            f"{text} is a {kind}, neither an Operation nor a function",
+            hint="name an Operation, or a function that takes config values as keywords",
         )
-    if isinstance(target, HasOperation):  # a chooser
-        return target.operation
-    if isinstance(target, Operation) or (callable(target) and not isinstance(target, type)):
-        return target
-    kind = "class" if isinstance(target, type) else f"value of type {type(target).__name__}"
-    raise TargetError(
-        f"{text} is a {kind}, neither an Operation nor a function",
-        hint="name an Operation, or a function that takes config values as keywords",
-    )
+
+    def _launched(self, kernel: Any, name: str, function: str) -> Operation:
+        """The operation of a kernel at its launch by a function, with the example arguments that were typed."""
+        launcher = self._launcher(kernel, name, function)
+        specs = self.problem.tensors(FunctionKernel(launcher), ())
+        target = self._stand_in or Target.named(_STAND_IN)
+        return dispatch.NotedOperation.launched_by(launcher, kernel, specs, self.problem.space, target)
+
+    def _launcher(self, kernel: Any, name: str, function: str) -> Callable[..., Any]:
+        """The function after the `@`, else the one that launches the kernel in its own file or the TARGET's."""
+        place, modules = self._parts[0].rpartition(":")[0], [sys.modules[_module_of(kernel)]]
+        path = str(Path(place).resolve())
+        modules += [one for one in list(sys.modules.values()) if place == one.__name__ or _file_of(one) == path]
+        if function:
+            beside = (_attribute(one, function) for one in modules)
+            launcher = self._named(function) if ":" in function else next(filter(None, beside), None)
+            if not callable(launcher):
+                raise TargetError(f"{place} has no function {function!r} that launches {name}", hint=TargetError.FORMS)
+            if inspect.isbuiltin(launcher):  # `apply` of a class with a gradient
+                return _of_class(launcher.__self__)
+            nodes = ((one, node) for one in modules for node in _statements(one) if _name(node) == function)
+            return next((_plain(launcher, *place) for place in nodes), launcher)
+        launchers = dict(each for module in modules for each in _launchers(module, kernel))
+        if len(launchers) == 1:
+            return next(iter(launchers.values()))
+        several = f"{', '.join(launchers)} launch it" if launchers else "no function of its file launches it"
+        raise TargetError(
+            f"{self.text} is a Triton kernel, and {several}, so that its arguments and its grid are not known",
+            hint=f"name the function that launches it, {self.text}@FUNCTION or {self.text}@PLACE:FUNCTION, with "
+            "--shape and --arg for its arguments; or have its program note calls, with TRITON_OPS_ON_MISS=queue",
+        )
 
 
-def _without_call(text: str, name: str, decorated: Any) -> TargetError:
-    """The error of a kernel under a decorator without a noted call, with what to run, or to write and to type."""
-    tunables = {each for config in decorated.configs for each in getattr(config, "kwargs", ())}
-    arguments = ", ".join(f'"{each}": ...' for each in getattr(decorated, "arg_names", ()) if each not in tunables)
-    installed = "" if type(decorated).__module__.startswith("triton_ops.") else " under triton_ops.install()"
-    return TargetError(
-        f"{text} is a kernel under a decorator, and no call of it is noted that would tell its arguments and its grid",
-        hint=f"its program notes calls{installed} with TRITON_OPS_ON_MISS=queue; or write {name}_op = "
-        f'Operation("{name}", TritonKernel({name}.fn, lambda meta: (...,)), {name}.configs, '
-        f"lambda n=1024: {{{arguments}}}), a TensorSpec for each tensor, and type {text}_op --shape 1024",
+def _not_launched(*_launch: Any) -> None:
+    """Leave a launch at the top of a file out."""
+
+
+def _module_of(kernel: Any) -> str:
+    while not isinstance(kernel, type) and hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return str(kernel.__module__)
+
+
+def _file_of(module: Any) -> str | None:
+    return getattr(module, "__file__", None)
+
+
+def _attribute(module: Any, path: str) -> Any:
+    """What stands under a dotted name in a module; None if nothing does."""
+    for part in path.split("."):
+        module = getattr(module, part, None)
+    return module
+
+
+def _launchers(module: Any, kernel: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The functions of a module that name a kernel and are none, by their names; of a class of torch's its `apply`.
+
+    Where there are none, the first statement at the top of the file that launches it.
+    """
+    mine = {name for name, value in vars(module).items() if value is kernel}
+    functions: dict[str, Callable[..., Any]] = {}
+    for node in _statements(module):
+        value = vars(module).get(_name(node))
+        if isinstance(node, ast.FunctionDef) and callable(value) and not hasattr(value, "arg_names"):
+            functions |= {node.name: _plain(value, module, node)} if _names(node) & mine else {}
+        elif isinstance(node, ast.ClassDef) and hasattr(value, "apply") and hasattr(value, "forward"):
+            ways = [each.name for each in node.body if isinstance(each, ast.FunctionDef) and _names(each) & mine]
+            functions |= {f"{node.name}.{way}": _of_class(value, backward=way == "backward") for way in ways}
+    others = (node for node in _statements(module) if not isinstance(node, (ast.FunctionDef, ast.ClassDef)))
+    statement = next((node for node in others if _launched_in(node) & mine), None)
+    if statement is not None and not functions:
+        functions = {f"line {statement.lineno}": _of_statement(module, statement)}
+    yield from functions.items()
+
+
+def _statements(module: Any) -> list[ast.stmt]:
+    """The statements at the top of a module; none where its source is not there, as in a notebook."""
+    try:
+        return ast.parse(inspect.getsource(module)).body
+    except (OSError, TypeError):
+        return []
+
+
+def _name(node: ast.stmt) -> str:
+    return str(getattr(node, "name", ""))
+
+
+def _plain(function: Callable[..., Any], module: Any, node: ast.stmt) -> Callable[..., Any]:
+    """A function of a module as it was before it became an operator of torch, which launches on its own devices alone.
+
+    What torch is to compile is run as it is.
+    """
+    if isinstance(function, (FunctionType, type)) or not isinstance(node, ast.FunctionDef):
+        plain: Callable[..., Any] = getattr(function, "_torchdynamo_orig_callable", function)
+        return plain
+    node.decorator_list, own = [], dict[str, Any]()
+    flags = __future__.annotations.compiler_flag  # which need not be known here
+    exec(compile(ast.Module([node], []), module.__file__, "exec", flags, dont_inherit=True), vars(module), own)
+    return own[node.name]  # type: ignore[no-any-return]
+
+
+def _launched_in(tree: ast.AST) -> set[str]:
+    return {name for node in ast.walk(tree) if isinstance(node, ast.Subscript) for name in _names(node.value)}
+
+
+def _of_statement(module: Any, statement: ast.stmt) -> Callable[..., Any]:
+    """A statement at the top of a file as a function without arguments."""
+    code = compile(ast.Module([statement], []), module.__file__, "exec", dont_inherit=True)
+
+    def launch() -> None:
+        exec(code, vars(module))
+
+    return launch
+
+
+def _names(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def _of_class(kind: Any, *, backward: bool = False) -> Callable[..., Any]:
+    """A function of torch's with a gradient as a plain one, with the parameters of its `forward`."""
+    _, *parameters = inspect.signature(kind.forward).parameters.values()
+
+    def launch(**values: Any) -> None:
+        output = kind.apply(*(values.get(each.name, each.default) for each in parameters))
+        if backward:
+            (output[0] if isinstance(output, tuple) else output).sum().backward()
+
+    launch.__name__ = launch.__qualname__ = kind.__name__
+    launch.__module__ = kind.__module__
+    launch.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [each.replace(kind=each.KEYWORD_ONLY) for each in parameters]
     )
+    launch.needs_gradients = backward  # type: ignore[attr-defined]
+    return launch
 
 
 def _shipped(name: str) -> Operation:

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import permutations
 from typing import Annotated, Any
 
@@ -24,6 +24,7 @@ from triton_ops.lab.spills import CureTrial, SpillEvidence, SpillReport, cure_sp
 from triton_ops.request import TypedProblem
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.terminal import (
+    Arg,
     Dtype,
     ExitCode,
     Facts,
@@ -130,6 +131,7 @@ def compile_command(
     archs: Annotated[list[str] | None, option("--target", "As --gpu.", "ARCH", hidden=True)] = None,
     shape: Annotated[str | None, option("--shape", "The problem; default the operation's first.", "MxN")] = None,
     dtype: Dtype = None,
+    arg: Arg = None,
     space: Space = None,
     jobs: Annotated[int | None, option("--jobs", "Processes; default one for each CPU.", "N")] = None,
     timeout_s: Annotated[float, option("--timeout", "Most seconds for one config.", "S")] = _TIMEOUT_S,
@@ -140,16 +142,18 @@ def compile_command(
     disk cache.
     """
     _check(jobs, timeout_s, dtype)
-    named = {goal.arch: (goal, DeviceSpec.called(name)) for name in [*(gpus or []), *(archs or [])]
-             for goal in [Target.named(name)]}  # fmt: skip
+    typed_gpus = [*(gpus or []), *(archs or [])]
+    named = {goal.arch: (goal, DeviceSpec.called(name)) for name in typed_gpus for goal in [Target.named(name)]}
     here = None if named else probe()
     goals = list(named.values()) if here is None else [(Target.of(here), here)]
-    typed = TypedProblem.of(shape, dtype, space)
+    typed = TypedProblem.of(shape, dtype, space, arg)
+    asked = TypedTarget(target, problem=typed, gpu=next(iter(typed_gpus), None))
     with only_data_on_stdout():
-        operation = _operation(target, goals[0][0])
+        operation = _operation(asked, goals[0][0])
         if shape is None:
-            typed = TypedProblem(*_first_problem(operation, dtype), typed.space)
-        operation, own_space, extents, element = typed.operation(operation)
+            shapes, element = _first_problem(operation, dtype)
+            asked = replace(asked, problem=replace(typed, shapes=shapes, dtype=element))
+        operation, own_space, extents, element = asked.tuned(operation)
         problem = operation.problem(extents, element)
         if shape is None:
             tell(f"no --shape: compiling for {problem.label}")
@@ -190,11 +194,11 @@ def _check(jobs: int | None, timeout_s: float, dtype: str | None) -> None:
         dtype_name(dtype)
 
 
-def _operation(text: str, goal: Target) -> Operation:
-    target = TypedTarget(text).load()
+def _operation(asked: TypedTarget, goal: Target) -> Operation:
+    target = asked.load()
     if not isinstance(target, Operation) or Compiler.of(target.kernel, Arguments(), goal, {}) is None:
         raise TargetError(
-            f"{text} is no operation with a Triton kernel, so there is nothing to compile",
+            f"{asked.text} is no operation with a Triton kernel, so there is nothing to compile",
             hint="name an Operation that holds a TritonKernel",
         )
     return target
@@ -289,6 +293,7 @@ def spills_command(
     target: TargetName,
     shape: Shape = None,
     dtype: Dtype = None,
+    arg: Arg = None,
     config: ConfigValues = None,
     gpu: Gpu = None,
     measure: Annotated[
@@ -300,10 +305,10 @@ def spills_command(
 
     Each change is compiled, and kept only if it helps. No GPU is needed with --gpu.
     """
-    typed, values = TypedProblem.of(shape, dtype), TypedProblem.config(config, "--config")
-    target_operation = TypedTarget(target).operation("; its problem is not known")
+    values = TypedProblem.config(config, "--config")
+    asked = TypedTarget(target, problem=TypedProblem.of(shape, dtype, arg=arg), gpu=gpu or arch)
     with only_data_on_stdout():
-        operation, _, extents, element = typed.operation(target_operation)
+        operation, _, extents, element = asked.tuned(asked.operation("; its problem is not known"))
         report = cure_spills(operation, config=values, shape=extents, dtype=element, arch=gpu or arch, measure=measure)
     problem = str(operation.problem(extents, element))
     facts = Facts("explain spills", _spills_json(problem, report)).listing(spill_facts(problem, report))

@@ -27,7 +27,19 @@ from triton_ops.lab.replayed_search import (
 from triton_ops.lab.sensitivities import Cliff, Knob, Sensitivity, cliffs, sensitivity
 from triton_ops.request import Effort, TypedProblem
 from triton_ops.search import Search
-from triton_ops.terminal import Device, Dtype, ExitCode, Facts, Shape, Space, only_data_on_stdout, option, stderr, tell
+from triton_ops.terminal import (
+    Arg,
+    Device,
+    Dtype,
+    ExitCode,
+    Facts,
+    Shape,
+    Space,
+    only_data_on_stdout,
+    option,
+    stderr,
+    tell,
+)
 from triton_ops.tuner import ProgressBar
 
 _MANY = "--records"
@@ -190,6 +202,7 @@ def record_command(
     out: Annotated[Path, option("--out", "Where to write it: FILE.json.gz.", "FILE")],
     shape: Shape = None,
     dtype: Dtype = None,
+    arg: Arg = None,
     space: Space = None,
     passes: Annotated[int, option("--passes", "How often the whole space is measured.", "N", min=1)] = 2,
     device: Device = None,
@@ -200,11 +213,11 @@ def record_command(
         raise SettingsError(f"--out is {out}; a recording's name ends in .json.gz", hint=f"write {out}.json.gz")
     if not Folder(out.absolute().parent).exists:
         raise SettingsError(f"{out.absolute().parent} is no folder", hint="make it first")
-    typed = TypedProblem.of(shape, dtype, space)
+    asked = TypedTarget(target, problem=TypedProblem.of(shape, dtype, space, arg))
     try:
         with only_data_on_stdout():
             content = record(
-                *typed.operation(TypedTarget(target).load()),
+                *asked.tuned(asked.load()),
                 passes=passes, device=device, cold=not warm, listener=ProgressBar(stderr()),
             )  # fmt: skip
     except KeyboardInterrupt:

@@ -1,26 +1,32 @@
-"""Texts of the command line as what is tuned: TARGETs, spaces, configs, shapes, dtypes.
+"""Texts of the command line as what is tuned: TARGETs, spaces, configs, shapes, dtypes, example arguments.
 
-Looking up a TARGET, `package.module:object` or `path/file.py:object`, imports the module, as Python would.
+Looking up a TARGET, `package.module:object` or `path/file.py:object`, imports the module. A file is run statement by
+statement: one that fails is told and left out, so that it hides nothing but what needs it.
 """
 
 from __future__ import annotations
+import __future__
 
+import ast
 import contextlib
+import functools
 import importlib
 import importlib.util
 import inspect
 import json
+import re
 import sys
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 from triton_ops import settings
-from triton_ops.backend import FunctionKernel, Operation
-from triton_ops.base import NamedFile, fingerprint
+from triton_ops.backend import Arguments, FunctionKernel, Operation
+from triton_ops.base import NamedFile, fingerprint, require
 from triton_ops.exceptions import (
+    KernelTypeError,
     SettingsError,
     ShapeMismatchError,
     SpaceError,
@@ -30,6 +36,7 @@ from triton_ops.exceptions import (
     UnsupportedDtypeError,
 )
 from triton_ops.space import Config, ConfigSpace
+from triton_ops.terminal import tell
 from triton_ops.values import TensorSpec, dtype_name
 
 T = TypeVar("T")
@@ -39,6 +46,11 @@ _SPACE_HINT = "for example --space BM=64,128"
 _LARGEST_BYTES = 64 << 20
 _LONGEST_SHOWN = 200  # characters of a text that was typed
 _JSON_HINT = 'write {"BM": [64, 128]}'
+_ARG = "--arg"
+_ARG_HINT = "such as x=4096x1024:bf16, ends=[0,16,64]:int32, table=pages.npy, eps=1e-5, or mask=FILE.py:function"
+_EXTENTS = re.compile(r"\d+(?:x\d+)*")
+_FUTURE = __future__.annotations.compiler_flag
+_DTYPES = {"torch": "torch", "tl": "triton.language"}
 
 
 def parse_space(texts: list[str] | None) -> dict[str, Any] | None:
@@ -106,18 +118,66 @@ def parse_shapes(text: str | None) -> list[tuple[int, ...]]:
     return shapes
 
 
+def parse_arguments(texts: list[str] | None, dtype: str | None) -> dict[str, Any]:
+    """The example arguments typed, `NAME=VALUE`; tensors without a dtype have `dtype`, or float32 for None."""
+    pairs = parse_pairs(texts, _ARG, "x=4096x1024:bf16")
+    return {name: _argument(f"{_ARG} {name}={text}", text, dtype) for name, text in pairs.items()}
+
+
+def _argument(typed: str, text: str, dtype: str | None) -> Any:
+    """A tensor's shape and dtype, numbers in brackets, a file of numbers, a dtype, a function's result, or a scalar."""
+    if text.startswith("["):
+        numbers, _, element = text.rpartition(":") if not text.endswith("]") else (text, "", "")
+        try:
+            return TensorSpec.from_values(json.loads(numbers), element or None)
+        except ValueError as error:
+            raise SettingsError(f"{typed} is no list of numbers: {error}", hint=_ARG_HINT) from error
+    form, _, rest = text.partition(":")
+    if Path(form).suffix in (".npy", ".pt", ".pth", ".json"):
+        return TensorSpec.from_values(Path(form), rest or None)
+    if _EXTENTS.fullmatch(form) and (rest or "x" in form):
+        return _shaped(typed, form, rest, dtype)
+    if rest:
+        value = named_object(text)
+        value = value() if callable(value) and not isinstance(value, type) else value
+        return replace(TensorSpec.of(value), fill=value) if Arguments.is_tensor(value) else value
+    owner, _, name = text.partition(".")
+    if owner in _DTYPES and name:
+        value = getattr(require(_DTYPES[owner], typed), name, None)
+        if value is None:
+            raise SettingsError(f"{typed}: {_DTYPES[owner]} has no {name}", hint=_ARG_HINT)
+        return value
+    return _value(text)
+
+
+def _shaped(typed: str, extents: str, rest: str, dtype: str | None) -> TensorSpec:
+    """The spec of `4096x1024:DTYPE:FILL:TOTAL`, of which what follows the extents may be missing."""
+    element, _, fill = rest.partition(":")
+    word, _, total = fill.partition(":")
+    if total and not total.isdecimal():
+        raise SettingsError(f"{typed}: the total {total!r} is no whole number", hint="ends=9:int32:offsets:4096")
+    shape = tuple(map(int, extents.split("x")))
+    return TensorSpec(shape, element or dtype or "float32", fill=word or "uniform", total=int(total or 0))
+
+
 @dataclass(frozen=True)
 class TypedProblem:
-    """A problem as it is typed for a TARGET: its shapes, one for each argument of a function, dtype, and space."""
+    """A problem as it is typed for a TARGET: its shapes, one for each argument of a function, dtype, space, arguments.
+
+    `arguments` are those of `--arg` by name: specs of tensors, and any other values.
+    """
 
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     dtype: str | None = None
     space: Mapping[str, Any] | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, shape: str | None, dtype: str | None = None, space: list[str] | None = None) -> TypedProblem:
-        """The problem of `--shape`, `--dtype` and `--space`; None where one is not given."""
-        return cls(parse_shapes(shape), dtype, parse_space(space))
+    def of(
+        cls, shape: str | None, dtype: str | None = None, space: list[str] | None = None, arg: list[str] | None = None
+    ) -> TypedProblem:
+        """The problem of `--shape`, `--dtype`, `--space` and `--arg`; None where one is not given."""
+        return cls(parse_shapes(shape), dtype, parse_space(space), parse_arguments(arg, dtype))
 
     config = staticmethod(parse_config)
     pairs = staticmethod(parse_pairs)
@@ -133,6 +193,7 @@ class TypedProblem:
         """The arguments of `tune`: operation, the space that replaces its own if any, shape and dtype."""
         if not isinstance(target, Operation):
             return self._of_function(target), None, None, None
+        target = self._with_arguments(target)
         if len(self.shapes) > 1:
             raise ShapeMismatchError(
                 f"{target.name} takes one shape, {'x'.join(target.extents)}, not {len(self.shapes)}",
@@ -145,6 +206,19 @@ class TypedProblem:
         space = None if self.space is None else _narrowed(target.name, whole, self.space)
         return target, space, self.shape, self.dtype
 
+    def _with_arguments(self, operation: Operation) -> Operation:
+        """The operation with the typed arguments in the place of its own."""
+        if not self.arguments:
+            return operation
+
+        @functools.wraps(operation.arguments)
+        def arguments(*extents: int, **keywords: Any) -> Mapping[str, Any]:
+            own = operation.arguments(*extents, **keywords)
+            _check_typed(operation.name, self.arguments, own)
+            return {**own, **self.arguments}
+
+        return replace(operation, arguments=arguments)
+
     def _of_function(self, function: Callable[..., Any]) -> Operation:
         kernel = FunctionKernel(function)
         if self.space is None:
@@ -155,17 +229,19 @@ class TypedProblem:
         specs = self.tensors(kernel, self.space)
         return Operation(kernel.name, kernel, ConfigSpace.from_user(dict(self.space)), lambda: specs)
 
-    def tensors(self, kernel: FunctionKernel, tunables: Collection[str]) -> dict[str, TensorSpec]:
-        """A function's tensors by name: its parameters without a default that are no tunables, in their order."""
-        names = [name for name in _required(kernel) if name not in tunables]
+    def tensors(self, kernel: FunctionKernel, tunables: Collection[str]) -> dict[str, Any]:
+        """A function's arguments by name: a tensor for each parameter without a default, and those that were typed."""
+        _check_typed(kernel.name, self.arguments, _parameters(kernel))
+        names = [name for name in _required(kernel) if name not in tunables and name not in self.arguments]
         if len(names) != len(self.shapes):
             raise _wrong_number(kernel.name, names, self.shapes)
-        if self.dtype is not None and not names:
+        if self.dtype is not None and not names and not self.arguments:
             raise UnsupportedDtypeError(
                 f"{kernel.name} has no tensor argument to be of {self.dtype}", self.dtype, [], hint="leave --dtype out"
             )
         element = dtype_name(self.dtype or "float32")
-        return {name: TensorSpec(shape, element) for name, shape in zip(names, self.shapes, strict=True)}
+        shaped = {name: TensorSpec(shape, element) for name, shape in zip(names, self.shapes, strict=True)}
+        return {**shaped, **self.arguments}
 
 
 def _own_result(name: str, what: str, ask: Callable[[], T]) -> T:
@@ -190,13 +266,25 @@ def _narrowed(name: str, space: ConfigSpace, values: Mapping[str, Any]) -> Confi
     return space.with_values(values)
 
 
-def _required(kernel: FunctionKernel) -> list[str]:
+def _check_typed(name: str, arguments: Collection[str], known_names: Collection[str]) -> None:
+    if unknown := [argument for argument in arguments if argument not in known_names]:
+        raise KernelTypeError(
+            f"{name} has no argument {', '.join(unknown)}; it has {', '.join(known_names) or 'none'}",
+            hint=f"correct the name in {_ARG}",
+        )
+
+
+def _parameters(kernel: FunctionKernel) -> Mapping[str, inspect.Parameter]:
     try:
-        parameters = inspect.signature(kernel.function).parameters.values()
+        return inspect.signature(kernel.function).parameters
     except (TypeError, ValueError) as error:
         raise TargetError(
             f"{kernel.name} does not tell its parameters", hint="write a Python function around it, and tune that"
         ) from error
+
+
+def _required(kernel: FunctionKernel) -> list[str]:
+    parameters = _parameters(kernel).values()
     required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if positional := [p.name for p in required if p.kind is p.POSITIONAL_ONLY]:
         raise TargetError(
@@ -280,33 +368,106 @@ def named_object(text: str) -> Any:
             f"{name} was defined in the script or notebook that a program began with, and is not found by that name",
             hint="define it in a module that the program imports",
         )
-    module = module_at(place)
+    module, failures = _loaded(place)
     value: Any = module
     for part in name.split("."):
         if not hasattr(value, part):
+            if failures:
+                failure = _first_cause(name.split(".")[0], failures)
+                raise failure.error from failure.cause
             raise TargetError(
                 f"{place} has no {name!r}; it has {_offers(module)}", hint="correct the name after the colon"
             )
         value = getattr(value, part)
+    _tell(failures)
     return value
 
 
 def module_at(place: str) -> ModuleType:
-    """The imported module of a name, or of a file whose name ends in `.py`; a `TargetError` if it cannot be."""
-    return _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
+    """The imported module of a name, or of a file whose name ends in `.py`; a `TargetError` if it cannot be.
+
+    Statements of a file that fail are told and left out.
+    """
+    module, failures = _loaded(place)
+    _tell(failures)
+    return module
 
 
-def _from_file(path: Path) -> ModuleType:
+@dataclass(frozen=True)
+class _Failure:
+    """A statement of a file that failed: its line, the names that it would have bound, and the error of a TARGET."""
+
+    file: str
+    line: int
+    names: frozenset[str]
+    cause: BaseException
+
+    @property
+    def error(self) -> TritonKernelError:
+        return self.cause if isinstance(self.cause, TritonKernelError) else _import_error(self.file, self.cause)
+
+
+def _first_cause(name: str, failures: list[_Failure]) -> _Failure:
+    """The failure that left a name out; where that lacked a name itself, the one that had left out this one."""
+    failure = next((one for one in failures if name in one.names), failures[0])
+    lacked = str(failure.cause.name) if isinstance(failure.cause, NameError) else ""
+    before = failures[: failures.index(failure)]
+    return _first_cause(lacked, before) if any(lacked in one.names for one in before) else failure
+
+
+def _tell(failures: list[_Failure]) -> None:
+    for one in failures:
+        what = ", ".join(sorted(one.names)) or "a statement"
+        reason = next(iter(str(one.cause).splitlines()), "")
+        tell(f"{one.file}, line {one.line}: {what} is left out: {type(one.cause).__name__}: {reason}", "note", "yellow")
+
+
+def _loaded(place: str) -> tuple[ModuleType, list[_Failure]]:
+    return _from_file(Path(place)) if place.endswith(".py") else (_from_module(place), [])
+
+
+def _from_file(path: Path) -> tuple[ModuleType, list[_Failure]]:
     if not path.is_file():
         raise TargetError(f"there is no file {path}", hint=TargetError.FORMS)
     _importable_from(path.resolve().parent)
     name = _free_name(path.resolve())
     spec = importlib.util.spec_from_file_location(name, path.resolve())
-    if spec is None or spec.loader is None:
+    if spec is None or not hasattr(spec.loader, "get_source"):
         raise TargetError(f"{path} cannot be loaded as Python", hint=TargetError.FORMS)
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    _imported(str(path), lambda: spec.loader.exec_module(module))  # type: ignore[union-attr]
-    return module
+    module = importlib.util.module_from_spec(spec)
+    try:
+        source = spec.loader.get_source(name)  # type: ignore[union-attr]
+        tree = ast.parse(source or "", str(path.resolve()))
+    except (ImportError, SyntaxError, ValueError) as error:
+        raise _import_error(str(path), error) from error
+    sys.modules[name] = module
+    return module, list(_run(module, tree.body, path))
+
+
+def _run(module: ModuleType, statements: list[ast.stmt], path: Path) -> Iterator[_Failure]:
+    """Run a file's statements in its module; what they raise becomes failures, and an exit ends the file."""
+    flags = 0  # of `from __future__`, which counts for all that follows
+    for statement in statements:
+        try:
+            code = compile(ast.Module([statement], []), str(path.resolve()), "exec", flags, dont_inherit=True)
+            flags |= code.co_flags & _FUTURE
+            exec(code, vars(module))
+        except (Exception, SystemExit) as error:  # noqa: BLE001, PERF203 - whatever the user's code raises
+            yield _Failure(str(path), statement.lineno, frozenset(_bound(statement)), error)
+            if isinstance(error, SystemExit):
+                return
+
+
+def _bound(statement: ast.stmt) -> Iterator[str]:
+    """The names that a statement would have bound at the top of its module."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield statement.name
+        return
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.alias):
+            yield (node.asname or node.name).partition(".")[0]
 
 
 def _free_name(path: Path) -> str:
@@ -320,8 +481,12 @@ def _free_name(path: Path) -> str:
 def _from_module(name: str) -> ModuleType:
     if (folder := settings.current_folder()) is not None:
         _importable_from(Path(folder))
-    module: ModuleType = _imported(name, lambda: importlib.import_module(name))
-    return module
+    try:
+        return importlib.import_module(name)
+    except TritonKernelError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise _import_error(name, error) from error
 
 
 def _importable_from(folder: Path) -> None:
@@ -329,24 +494,20 @@ def _importable_from(folder: Path) -> None:
         sys.path.insert(0, str(folder))  # as Python does for a script, so that its own imports work
 
 
-def _imported(name: str, load: Callable[[], Any]) -> Any:
-    try:
-        return load()
-    except TritonKernelError:
-        raise
-    except ModuleNotFoundError as error:
+def _import_error(name: str, error: BaseException) -> TargetError:
+    """The error of a module or file whose code has raised `error`."""
+    if isinstance(error, ModuleNotFoundError):
         missing = error.name or ""
         if name == missing or name.startswith(f"{missing}."):
-            raise TargetError(f"there is no module {missing}", hint=TargetError.FORMS) from error
-        raise TargetError(f"{name} needs {missing}, which is not installed", hint=f"install {missing}") from error
-    except (Exception, SystemExit) as error:
-        package = _in_package(Path(name)) if "no known parent package" in str(error) else None
-        raise TargetError(
-            f"{name} cannot be imported: {type(error).__name__}: {error}",
-            hint=f"name it as a part of its package: {package}"
-            if package
-            else "import it in Python to try; -v shows the trace",
-        ) from error
+            return TargetError(f"there is no module {missing}", hint=TargetError.FORMS)
+        return TargetError(f"{name} needs {missing}, which is not installed", hint=f"install {missing}")
+    package = _in_package(Path(name)) if "no known parent package" in str(error) else None
+    return TargetError(
+        f"{name} cannot be imported: {type(error).__name__}: {error}",
+        hint=f"name it as a part of its package: {package}"
+        if package
+        else "import it in Python to try; -v shows the trace",
+    )
 
 
 def _in_package(path: Path) -> str:

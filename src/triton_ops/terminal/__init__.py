@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from triton_ops.terminal.guards import folder_of as folder_of
     from triton_ops.terminal.guards import only_data_on_stdout as only_data_on_stdout
     from triton_ops.terminal.interrupts import end_at_once_when_interrupted as end_at_once_when_interrupted
+    from triton_ops.terminal.option_types import Arg as Arg
     from triton_ops.terminal.option_types import CacheDir as CacheDir
     from triton_ops.terminal.option_types import Device as Device
     from triton_ops.terminal.option_types import Dtype as Dtype

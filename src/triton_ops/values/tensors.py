@@ -6,6 +6,8 @@ is imported only when a spec makes or checks a real tensor.
 
 from __future__ import annotations
 
+import io
+import json
 import math
 import operator
 import re
@@ -13,12 +15,17 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, field, fields
 from numbers import Real
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
 
-from triton_ops.base import Host, require
+from triton_ops.base import Host, NamedFile, require
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 
-Fill = Literal["uniform", "positive", "outliers", "whole", "zeros", "empty", "arange", "ends"]
+Fill = Literal[
+    "uniform", "positive", "outliers", "whole", "bits", "zeros", "empty", "arange", "shuffled", "ends", "offsets"
+]
+Values: TypeAlias = Any
+"""Numbers in lists, an array, a tensor, the `Path` of a .npy, .pt or .json file, or a function of the shape."""
 
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
@@ -78,13 +85,17 @@ class TensorSpec:
         fill: The values of a tensor made from this spec: `uniform` in [-1, 1] (integers: 0 to 127; complex numbers:
             both parts), `positive` in [0.5, 1.5], for what results are divided by, `outliers` (as uniform, but one
             float in a thousand is ten times as large, to find sums and maxima that do not reach so far), `whole`
-            (floats: -1, 0 and 1, whose products add up without rounding; else as uniform), `zeros`, `empty`, `arange`,
-            `ends` (rising whole numbers, where runs of random lengths end that fill `total`, some of them empty).
-            Zeros draw less power and can run faster than real data, so they are never the default. Specs of different
-            fills are equal: what a caller's tensors hold is not known, and a record answers for them all.
+            (floats: -1, 0 and 1, whose products add up without rounding; else as uniform), `bits` (integers: any that
+            the dtype has, so that int8 has both signs and a uint8 any pair of fp4; else as uniform), `zeros`, `empty`,
+            `arange`, `shuffled` (the numbers of `arange` in a random order, such as pages of a cache), `ends` (rising
+            whole numbers, where runs of random lengths end that fill `total`, some of them empty), `offsets` (0, and
+            then as `ends`). Zeros draw less power and can run faster than real data, so they are never the default.
+            Values of one's own are numbers in lists, an array, a tensor, the `Path` of a .npy, .pt or .json file, or a
+            function that is given the shape. Specs of different fills are equal: what a caller's tensors hold is not
+            known, and a record answers for them all.
         aligned: Whether the data starts at a multiple of 16 bytes, as elements of 16 bytes always do; if not, compilers
             emit narrower loads.
-        total: For the fill `ends` the last number, 0 or more.
+        total: For the fills `ends` and `offsets` the last number, 0 or more.
 
     Raises:
         ShapeMismatchError: An extent, a stride or the total is negative, or their numbers differ.
@@ -95,7 +106,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: str
     stride: tuple[int, ...] | None = None
-    fill: Fill = field(default="uniform", compare=False)
+    fill: Fill | Values = field(default="uniform", compare=False)
     _: KW_ONLY
     aligned: bool = True
     total: int = field(default=0, compare=False)
@@ -104,8 +115,11 @@ class TensorSpec:
         shape = tuple(operator.index(extent) for extent in self.shape)
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
-        if self.fill not in get_args(Fill):
-            raise SettingsError(f"fill is {self.fill!r}; it must be one of {', '.join(get_args(Fill))}")
+        if isinstance(self.fill, str) and self.fill not in get_args(Fill):
+            raise SettingsError(
+                f"fill is {self.fill!r}; it must be one of {', '.join(get_args(Fill))}",
+                hint="or values: numbers in lists, a tensor, a Path, or a function of the shape",
+            )
         object.__setattr__(self, "aligned", self.aligned or ITEM_BYTES[self.dtype] >= ALIGNMENT_BYTES)
         if self.total < 0:
             raise ShapeMismatchError(f"total is {self.total}; it must be 0 or more", "0 or more", self.total)
@@ -133,6 +147,22 @@ class TensorSpec:
             tuple(tensor.stride()),
             aligned=is_fake(tensor) or tensor.data_ptr() % ALIGNMENT_BYTES == 0,
         )
+
+    @classmethod
+    def from_values(cls, values: Values, dtype: Any = None) -> TensorSpec:
+        """The spec of a contiguous tensor with these values, as of `fill`, in their own shape.
+
+        Args:
+            values: Numbers in lists, an array, a tensor, or a `Path`.
+            dtype: None takes that of the values, of whole numbers in lists int64.
+
+        Raises:
+            SettingsError: They are no numbers, a file cannot be read, or the dtype cannot hold them.
+        """
+        tensor = _read_values(require("torch", "reading values"), values, None)
+        spec = cls(tuple(tensor.shape), dtype or str(tensor.dtype), fill=tensor)
+        spec.own_values(tensor.device)
+        return spec
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -205,9 +235,8 @@ class TensorSpec:
     def _check_room(self, device: str) -> None:
         """Raise MemoryError if the host has less memory: it would give more than it has, and end processes later."""
         available = Host.available_bytes() if device == "cpu" else None
-        element_bytes = (
-            0 if self.fill in ("zeros", "empty") else max(4, ITEM_BYTES[self.dtype])
-        )  # of an element, meanwhile
+        plain = isinstance(self.fill, str) and self.fill in ("zeros", "empty")
+        element_bytes = 0 if plain else max(4, ITEM_BYTES[self.dtype])  # of an element, meanwhile
         needed = self._span * ITEM_BYTES[self.dtype] + self.numel * element_bytes
         if available is not None and needed > available:
             raise MemoryError(f"it takes {needed >> 20} MiB, and {available >> 20} MiB are free")
@@ -219,15 +248,31 @@ class TensorSpec:
         target = room if self._overlaps() else tensor
         if fill_value is not None:
             target.copy_(torch.full((), fill_value, dtype=torch.float64, device=device))
+        elif not isinstance(self.fill, str):
+            tensor.copy_(self.own_values(device))
         elif self.fill in _DRAWN:
             target.copy_(_DRAWN[self.fill](torch, target.shape, dtype, device, seed))
-        elif self.fill == "ends":
-            target.copy_(_ends(torch, target.shape, self.total, device, seed))
+        elif self.fill in ("ends", "offsets"):
+            target.copy_(_ends(torch, target.shape, self.total, device, seed, begins=self.fill == "offsets"))
         elif self.fill == "zeros":
             target.zero_()
         elif self.fill == "arange":
             target.copy_(torch.arange(target.numel(), device=device).reshape(target.shape))
         return tensor
+
+    def own_values(self, device: Any) -> Any:
+        """The values that `fill` has, of this shape and dtype, on a device."""
+        torch = require("torch", "making tensors")
+        values, dtype = _read_values(torch, self.fill, self.shape), getattr(torch, self.dtype)
+        if tuple(values.shape) != self.shape:
+            raise ShapeMismatchError(
+                f"the values of a tensor of {self} have the shape {'x'.join(map(str, values.shape)) or 'of a scalar'}",
+                self.shape, tuple(values.shape), hint="give as many values as the shape has elements",
+            )  # fmt: skip
+        converted = values.to(dtype)
+        if not dtype.is_floating_point and not dtype.is_complex and not bool((converted == values).all()):
+            raise SettingsError(f"{self.dtype} cannot hold all values of a tensor of {self}", hint="take another dtype")
+        return converted.to(device)
 
     def _empty(self, torch: Any, dtype: Any, device: str) -> tuple[Any, Any]:
         """The memory as a tensor of one axis, and the tensor with this spec's shape and strides over it."""
@@ -300,12 +345,28 @@ def _with_outliers(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, 
     return torch.where(far, _OUTLIER * values, values)
 
 
-def _ends(torch: Any, shape: tuple[int, ...], total: int, device: str, seed: int) -> Any:
-    """Shares of `total` that vary by chance, and of which one in eight is nothing."""
+def _ends(torch: Any, shape: tuple[int, ...], total: int, device: str, seed: int, *, begins: bool) -> Any:
+    """Shares of `total` that vary by chance, and of which one in eight is nothing; if it `begins`, the first is 0."""
     generator = torch.Generator(device=device).manual_seed(seed)
     shares = (torch.rand(shape, generator=generator, device=device, dtype=torch.float64) - 0.125).clamp_(min=0.0)
-    upto = (shares.flatten() + 1e-9).cumsum(0)
-    return (upto / upto[-1:] * total).round_().reshape(shape)
+    shares = shares.flatten() + 1e-9
+    if begins:
+        shares[:1] = 0
+    upto = shares.cumsum(0)
+    return (upto / upto[-1:].clamp(min=1e-9) * total).round_().reshape(shape)
+
+
+def _shuffled(torch: Any, shape: tuple[int, ...], _dtype: Any, device: str, seed: int) -> Any:
+    generator = torch.Generator(device=device).manual_seed(seed)
+    return torch.randperm(math.prod(shape), generator=generator, device=device).reshape(shape)
+
+
+def _bits(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:
+    if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
+        return _uniform(torch, shape, dtype, device, seed)
+    generator, info = torch.Generator(device=device).manual_seed(seed), torch.iinfo(dtype)
+    highest = min(info.max, (1 << 63) - 2)  # the largest bound of torch's own numbers
+    return torch.randint(info.min, highest + 1, shape, generator=generator, device=device)
 
 
 def _whole(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:
@@ -331,7 +392,43 @@ def _positive(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed:
     return _uniform(torch, shape, dtype, device, seed) / 2 + 1
 
 
-_DRAWN = {"uniform": _uniform, "positive": _positive, "outliers": _with_outliers, "whole": _whole}
+_DRAWN = {
+    "uniform": _uniform, "positive": _positive, "outliers": _with_outliers, "whole": _whole, "bits": _bits,
+    "shuffled": _shuffled,
+}  # fmt: skip
+_LARGEST_FILE = 1 << 30
+
+
+def _read_values(torch: Any, source: Values, shape: tuple[int, ...] | None) -> Any:
+    """Values as a tensor; a function among them is given the shape."""
+    if callable(source):
+        if shape is None:
+            raise SettingsError(
+                "the shape of a function's values is not known", hint="TensorSpec(shape, fill=function)"
+            )
+        source = source(shape)
+    try:
+        return torch.as_tensor(_content(torch, source) if isinstance(source, Path) else source)
+    except OSError as error:
+        raise SettingsError(f"{source} cannot be read: {error.strerror or error}", hint="check the path") from error
+    except Exception as error:  # whatever a reader of torch or NumPy raises for a file, or torch for a text
+        what = f"{source} holds" if isinstance(source, Path) else f"{str(source)[:80]} is"
+        reason = str(error).partition("\n")[0]
+        raise SettingsError(
+            f"{what} no values of a tensor: {reason}", hint="give numbers in lists of equal length, or a tensor"
+        ) from error
+
+
+def _content(torch: Any, path: Path) -> Any:
+    """The content of a file of values, by the ending of its name."""
+    content = NamedFile(path).read(_LARGEST_FILE)
+    if path.suffix == ".npy":
+        return require("numpy", "reading .npy").load(io.BytesIO(content), allow_pickle=False)
+    if path.suffix in (".pt", ".pth"):
+        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    if path.suffix == ".json":
+        return json.loads(content)
+    raise ValueError("the name of a file of values ends in .npy, .pt or .json")
 
 
 @dataclass(frozen=True, kw_only=True)

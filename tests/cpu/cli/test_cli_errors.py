@@ -268,33 +268,12 @@ def test_a_triton_kernel_alone_is_not_enough(cli, tmp_path, name):
         "wrapped = TritonKernel(kernel, grid=lambda meta: (1,))\n"
     )
     ran = cli("tune", f"{path}:{name}", "--space", "N=1,2", "--shape", "4")
-    if name != "tuned":
-        lack = "is a Triton kernel, and neither its arguments nor its reference are known"
-        assert_refused(ran, 2, f"{path}:{name} {lack}")
-        return
-    assert_refused(ran, 2, f"{path}:tuned is a kernel under a decorator, and no call of it is noted")
-    assert "its program notes calls under triton_ops.install() with TRITON_OPS_ON_MISS=queue" in ran.err
-    assert f'{{"x": ..., "N": ...}}), a TensorSpec for each tensor, and type {path}:tuned_op --shape 1024' in ran.err
-
-
-@pytest.mark.triton
-def test_what_the_error_of_a_kernel_under_a_decorator_says_to_write_is_a_target(cli, tmp_path):
-    pytest.importorskip("triton")
-    path = tmp_path / "decorated_alone.py"
-    path.write_text(
-        "import triton\nimport triton.language as tl\nfrom triton_ops import Operation, TensorSpec, TritonKernel\n"
-        "@triton.autotune([triton.Config({'BLOCK': n}) for n in (64, 128)], key=['n'])\n@triton.jit\n"
-        "def fill(out, n, BLOCK: tl.constexpr):\n"
-        "    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n    tl.store(out + at, 1.0, mask=at < n)\n"
-    )
-    refused = cli("explain", "rank", f"{path}:fill", "--gpu", "H200")
-    hint = refused.err[refused.err.index("fill_op = ") : refused.err.index("), a TensorSpec") + 1]
-    written = hint.replace('"out": ..., "n": ...', '"out": TensorSpec((n,), "float32"), "n": n').replace(
-        "(...,)", '(triton.cdiv(meta["n"], meta["BLOCK"]),)'
-    )
-    path.write_text(f"{path.read_text()}\n{written}\n")
-    ran = cli("explain", "rank", f"{path}:fill_op", "--shape", "1024", "--gpu", "H200", "--json")
-    assert (ran.code, {each["config"]["BLOCK"] for each in json.loads(ran.out)["items"]}) == (0, {64, 128})
+    lack = "is a Triton kernel, and neither its arguments nor its reference are known"
+    if name != "wrapped":
+        lack = "is a Triton kernel, and no function of its file launches it, so that its arguments and its grid are not"
+        assert f"name the function that launches it, {path}:{name}@FUNCTION or {path}:{name}@PLACE:FUNCTION" in ran.err
+        assert "or have its program note calls, with TRITON_OPS_ON_MISS=queue" in ran.err
+    assert_refused(ran, 2, f"{path}:{name} {lack}")
 
 
 def test_a_kernel_of_a_script_is_not_looked_for_in_this_program(cli):

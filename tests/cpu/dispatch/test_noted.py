@@ -69,7 +69,7 @@ def steady():
 def tuned_from_its_miss(name, folder):
     """Note the miss of a call, and tune from the file; tells what became of it, and what was noted."""
     from triton_ops import install
-    from triton_ops.dispatch.decorator import launches_of
+    from triton_ops.dispatch.noted import launches_of
 
     kernel, given, grid = called(name, 100)
     with install(on_miss="default"):
@@ -111,7 +111,7 @@ def test_a_call_that_missed_is_made_again_and_tuned(name, configs, interpreted, 
 def as_target(name, folder):
     """Note the miss of a call, and name the kernel on the command line; tells what each command says."""
     from triton_ops import install
-    from triton_ops.dispatch.decorator import launches_of
+    from triton_ops.dispatch.noted import launches_of
 
     kernel, given, grid = called(name, 100)
     with install(on_miss="default"):
@@ -174,7 +174,7 @@ def test_a_config_that_joined_since_has_no_grid_and_says_so(interpreted, tmp_pat
 
 def locked(name, folder, n=100, **changes):
     """The lockfile of a record of one call, as it is read again."""
-    from triton_ops.dispatch.decorator import launches_of
+    from triton_ops.dispatch.noted import launches_of
 
     kernel, given, grid = called(name, n)
     call = launches_of(kernel).call_of(grid, (), {**given, **changes})
@@ -190,7 +190,7 @@ def verdicts(lock, **options):
 def verified(name, folder):
     """The verdicts on the entry of one call, on places in its ranges, and on other calls; and what a launch takes."""
     import triton_ops
-    from triton_ops.dispatch.decorator import launches_of
+    from triton_ops.dispatch.noted import launches_of
 
     lock = locked(name, folder)
     own, *there = verdicts(lock, held_out=2)
@@ -304,7 +304,7 @@ def test_a_launch_notes_its_call_once_and_a_file_of_before_is_read(tmp_path, mon
 def test_a_call_that_does_not_fit_any_more_is_told(change, said, tmp_path):
     import msgspec
 
-    from triton_ops.dispatch.decorator import made_again
+    from triton_ops.dispatch.noted import made_again
 
     _, noted_call = noted(tmp_path)
     changed = msgspec.structs.replace(noted_call, **change(noted_call))
@@ -313,7 +313,7 @@ def test_a_call_that_does_not_fit_any_more_is_told(change, said, tmp_path):
 
 
 def test_what_is_no_decorated_kernel_any_more_is_told(tmp_path):
-    from triton_ops.dispatch.decorator import made_again
+    from triton_ops.dispatch.noted import made_again
 
     _, call = noted(tmp_path)
     with pytest.raises(TritonKernelError, match="is no decorated kernel"):

@@ -26,7 +26,7 @@ from triton_ops.kernels import tiles
 from triton_ops.records import FollowedLockfile, Lockfile, LockPlan, Record, Timing, lock_of
 from triton_ops.records.record import Verified
 from triton_ops.records.store import open_store
-from triton_ops.request import TuneOptions, TuneProblem, request
+from triton_ops.request import TuneOptions, TuneProblem, TypedProblem, request
 from triton_ops.space import Config
 from triton_ops.values import Key, dtype_name
 
@@ -95,7 +95,7 @@ def test_a_package_winner_is_what_bench_compares_with_the_default(tmp_path):
     known = record()
     share(tmp_path / "lock.json", known)
     sources._sources.ladders.clear()
-    of = BenchRequest(shapes=[SHAPE], dtype="bfloat16", device=None, cold=False, options=TuneOptions())
+    of = BenchRequest(problem=TypedProblem([SHAPE], "bfloat16"), device=None, cold=False, options=TuneOptions())
     a, b = bench_contestants(("triton_ops.kernels.softmax:operation", None), (None, None), of)
     assert (a.origin, a.config) == ("shipped winner", known.winner)
     assert (b.origin, b.config) == ("default config", known.default)
@@ -137,11 +137,11 @@ def test_only_a_winner_of_these_versions_spares_a_tune_that_is_asked_for(tmp_pat
     strict = LadderQuestion(
         key=there, asked=there, loose=frozenset(), default=space.default_config, why_not=space.why_not, near=False
     )
-    answer = ladder.ask(strict)
-    assert answer.found.rung == "default"
-    assert any("but of other versions: triton: 3.0.0" in each for each in answer.passed)
+    answer, passed = ladder.ask(strict)
+    assert answer.rung == "default"
+    assert any("but of other versions: triton: 3.0.0" in each for each in passed)
     share(tmp_path / "these.json", record())
-    assert ladder.ask(strict).found.rung == "shipped"
+    assert ladder.ask(strict)[0].rung == "shipped"
     assert lock.entries[0].config == record().winner
 
 

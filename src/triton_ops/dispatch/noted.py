@@ -1,0 +1,292 @@
+"""Kernels at one call: one that a program has noted, or the launch of a function that is run without a device."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from triton_ops.backend import Arguments, CandidateError, Layers, Operation, TritonKernel, standing_in
+from triton_ops.device import Target
+from triton_ops.dispatch.calls import Calls, GridByConfig, GridWatch, grid_of_call, taken_apart
+from triton_ops.dispatch.deciding import KernelCall, Options
+from triton_ops.dispatch.decision import Decision
+from triton_ops.dispatch.decorator import Tuned, autotune
+from triton_ops.dispatch.launching import Launches
+from triton_ops.dispatch.triton_autotuner import AUTOTUNER
+from triton_ops.exceptions import KernelTypeError, TargetError, TritonKernelError, UnknownTunableError
+from triton_ops.records import Misses, NotedCall, cache_folder, matching
+from triton_ops.request import TuneProblem
+from triton_ops.space import ConfigSpace
+from triton_ops.values import Mapper, Problem, TensorSpec
+
+
+def made_again(decorated: Any, noted: NotedCall, device: str) -> KernelCall:
+    """The call that was noted, with new tensors of the noted shapes, uniform in [-1, 1], integers 0 to 127.
+
+    Raises TargetError if `decorated` is no decorated kernel of `triton_ops.autotune` or of Triton's, with or without
+    heuristics around it, and KernelTypeError if the kernel has other parameters now.
+    """
+    kernel = launches_of(decorated)
+    if strange := [name for name in noted.arguments if name not in kernel.autotuner.arg_names]:
+        raise KernelTypeError(
+            f"{kernel.autotuner.base_fn.__name__} has no parameter {', '.join(strange)} any more",
+            hint="call the kernel as it is now, so that its call is noted anew",
+        )
+    return kernel.call_of(_grid(noted), (), _new_values(_values_of(noted), device))
+
+
+def _values_of(noted: NotedCall) -> dict[str, Any]:
+    return {name: Problem.from_plain(value) for name, value in noted.arguments.items()}
+
+
+def _new_values(values: Mapping[str, Any], device: str) -> dict[str, Any]:
+    """Arguments with new tensors in the place of specs."""
+    return {
+        name: value.create_tensor(device, place) if isinstance(value, TensorSpec) else value
+        for place, (name, value) in enumerate(values.items())
+    }
+
+
+def _grid(noted: NotedCall) -> GridByConfig:
+    names = tuple(noted.configs[0])
+    pairs = zip(noted.configs, noted.grids, strict=False)
+    extents = {tuple(config[name] for name in names): grid for config, grid in pairs if config.keys() == {*names}}
+    return GridByConfig(names, {at: grid if isinstance(grid, str) else tuple(grid) for at, grid in extents.items()})
+
+
+def operation_of(target: Any) -> Operation | None:
+    """The operation of a decorated kernel, of Triton's too, without grid and problems; None for other things."""
+    kernel = _decorated_in(target)
+    return None if kernel is None else launches_of(kernel).operation
+
+
+_WITH_GRADIENTS = ("float64", "float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotedOperation(Operation):
+    """A kernel at one call, that a program has noted or a function makes: its list is the space, its grids the call's.
+
+    `values` are the arguments by name, with specs of tensors. Of a kernel without a decorator, `decorated` has one.
+    `launched` tells that a function made the call.
+    """
+
+    decorated: Any
+    values: Mapping[str, Any]
+    launched: bool = False
+
+    made_again = staticmethod(made_again)
+
+    @classmethod
+    def of(cls, decorated: Any, cache_dir: str | Path | None) -> NotedOperation | None:
+        """The operation at the call that costs most among misses, else at that of the newest record.
+
+        None where no call is noted in the folder, and for what is no decorated kernel.
+        """
+        whole = operation_of(decorated)
+        if whole is None:
+            return None
+        folder = cache_folder(cache_dir)
+        misses = [miss.call for miss in Misses(Path(folder)).read() if miss.key.kernel == whole.name]
+        noted = [*misses, *(record.call for record in matching(whole.name, folder))]
+        call = next((each for each in noted if isinstance(each, NotedCall)), None)
+        return None if call is None else cls._at(whole, _grid(call), _values_of(call), decorated)
+
+    @classmethod
+    def _at(
+        cls, whole: Operation, grid: Any, values: Mapping[str, Any], decorated: Any, *, launched: bool = False
+    ) -> NotedOperation:
+        kernel = replace(whole.kernel, grid=grid)  # type: ignore[type-var]  # it is a TritonKernel
+        return cls(
+            whole.name, kernel, whole.space, lambda: values, decorated=decorated, values=values, launched=launched
+        )
+
+    @classmethod
+    def launched_by(
+        cls, function: Callable[..., Any], kernel: Any, specs: Mapping[str, Any], space: Mapping[str, Any] | None,
+        target: Target,
+    ) -> NotedOperation:  # fmt: skip
+        """The operation of a kernel at its first launch by a function, which is run without a device.
+
+        Nothing is launched, and the function goes no further than to that launch. `specs` are the function's arguments
+        by name; `space` has values of tunables of a kernel without a decorator, and `target` is the GPU that stands in.
+        Tensors have memory only where one of them has values of its own, or the function reads some. Raises TargetError
+        if the function cannot be run so, or does not launch the kernel.
+        """
+        tuners = [layer for layer in Layers.of(kernel) if hasattr(layer, "configs")]
+        if len(tuners) > 1:
+            raise TargetError(
+                f"{Layers.unwrap(kernel).__name__} has {len(tuners)} decorators that tune, one around the other: "
+                f"{' around '.join(_in_words(one) for one in tuners)}",
+                hint="leave one of them, with the configs of both",
+            )
+        asked = tuners[0] if tuners else Layers.of(kernel)[-1]
+
+        def told(launched: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+            if launched is asked:
+                raise _Reached(cls._of_launch(kernel, tuners, space, grid, args, kwargs))
+
+        with_values = [spec for spec in specs.values() if isinstance(spec, TensorSpec) and not _is_plain(spec)]
+        with_values += Arguments.tensors_in(specs.values())
+        error: Exception | None = None
+        for memory in ["cpu"] if with_values else ["meta", "cpu"]:
+            try:
+                with _tuners_told(told, tuners), standing_in(target, told, memory):
+                    function(**_examples(specs, memory, with_gradients=getattr(function, "needs_gradients", False)))
+            except _Reached as reached:  # noqa: PERF203 - two runs at most
+                return reached.operation
+            except TritonKernelError:
+                raise
+            except Exception as raised:  # noqa: BLE001 - whatever the user's function raises
+                error = raised
+        raise _not_reached(function, kernel, error) from error
+
+    @classmethod
+    def _of_launch(
+        cls, kernel: Any, tuners: list[Any], space: Mapping[str, Any] | None, grid: Any, args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> NotedOperation:  # fmt: skip
+        if not tuners:
+            kernel, args, kwargs = _decorated_at(kernel, space or {}, args, kwargs)
+        call = launches_of(kernel).call_of(grid, args, kwargs)
+        given, whole = call.called.given.keyword, call.operation
+        if call.space.size.total > 1:
+            GridWatch().look(grid, call.function, given, call.first, whole.name, tuple(call.space.tunables))
+        grids = grid_of_call(grid, call.function, given, call.space)
+        values = {name: _example(value) for name, value in given.items()}
+        return cls._at(whole, grids, values, kernel, launched=True)
+
+    @property
+    def has_list(self) -> bool:
+        """Tell whether its space is a list of configs."""
+        return isinstance(self.space, ConfigSpace) and self.space.listed is not None
+
+    def at_call(self, device: str | None) -> KernelCall:
+        """The call, with new tensors on a device; None takes what the kernel needs, else a GPU where there is one."""
+        values = _new_values(self.values, TuneProblem.device_for(device, self.device, self.name))
+        return launches_of(self.decorated).call_of(self.kernel.grid, (), values)  # type: ignore[attr-defined]
+
+    def why(self, device: str | None) -> Decision:
+        """The decision that a launch of the call would take; what is not known is not tuned."""
+        call = self.at_call(device)
+        return launches_of(self.decorated).why(call.grid, (), call.called.given.keyword)
+
+
+def _not_reached(function: Callable[..., Any], kernel: Any, error: Exception | None) -> TargetError:
+    name = getattr(function, "__qualname__", str(function))
+    if error is None:
+        return TargetError(
+            f"{name} does not launch {Layers.unwrap(kernel).__name__} with these arguments",
+            hint="name another function, KERNEL@FUNCTION, or give other arguments",
+        )
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return TargetError(
+        f"{name} cannot be run without a device up to its launch: {CandidateError.one_line(error)}, "
+        f"raised in {frame.filename}, line {frame.lineno}",
+        hint="give what it needs by --arg, such as values that it reads, or name another function",
+    )
+
+
+def _is_plain(spec: TensorSpec) -> bool:
+    return isinstance(spec.fill, str) and spec.fill == "uniform"
+
+
+def _examples(specs: Mapping[str, Any], memory: str, *, with_gradients: bool) -> dict[str, Any]:
+    """New tensors in the place of specs; floats of no further meaning are zeros, which take no time."""
+    values = dict(specs)
+    for place, (name, spec) in enumerate(specs.items()):
+        if isinstance(spec, TensorSpec):
+            is_float = spec.dtype in _WITH_GRADIENTS
+            plain = _is_plain(spec) and (memory == "meta" or is_float)
+            tensor = (replace(spec, fill="zeros") if plain else spec).create_tensor(memory, place)
+            values[name] = tensor.requires_grad_() if with_gradients and is_float else tensor
+    return values
+
+
+class _Reached(BaseException):  # no code of the user's takes it for an error
+    """Ends a function at the launch that was asked for."""
+
+    def __init__(self, operation: NotedOperation) -> None:
+        super().__init__("the launch is reached")
+        self.operation = operation
+
+
+def _in_words(tuner: Any) -> str:
+    names = dict.fromkeys(name for config in tuner.configs for name in config.kwargs)
+    return f"one of {', '.join(names) or 'launch options'}"
+
+
+@contextmanager
+def _tuners_told(told: Callable[..., Any], tuners: Sequence[Any]) -> Iterator[None]:
+    """Have `told` take each launch of a kernel under a decorator, inside of the block."""
+
+    def run(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        return None if warmup else told(self, grid, args, kwargs)
+
+    kinds = {AUTOTUNER, Tuned, *map(type, tuners)}
+    before = {kind: kind.run for kind in kinds}
+    for kind in kinds:
+        kind.run = run
+    try:
+        yield
+    finally:
+        for kind, own in before.items():
+            kind.run = own
+
+
+def _decorated_at(
+    kernel: Any, space: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Tuned, tuple[Any, ...], dict[str, Any]]:
+    """A kernel with a decorator whose one config is what its launch brings, or `space` in part, and the rest of a call.
+
+    Tunable are launch options and whole numbers that are constexpr; any other argument decides the config.
+    """
+    names, computed = list(kernel.arg_names), taken_apart(kernel)[1]
+    values = {**dict(zip(names, args, strict=False)), **kwargs}
+    constexprs = Calls.of(kernel, (), Mapper()).constexprs - computed.keys()
+    options = {
+        name: value for name, value in values.items() if name in TritonKernel.LAUNCH_OPTIONS and value is not None
+    }
+    brings = {name: value for name, value in values.items() if name in constexprs and type(value) is int}
+    brings = {**brings, "num_warps": 4, **options}
+    if strange := [name for name in space if name not in {*names, *TritonKernel.LAUNCH_OPTIONS} - computed.keys()]:
+        raise UnknownTunableError(
+            f"{Layers.unwrap(kernel).__name__} has no tunable {', '.join(strange)}; it has {', '.join(brings)}",
+            hint="correct the name in --space",
+        )
+    tunables = {**{name: [value] for name, value in brings.items()}, **space}
+    rest = {name: values[name] for name in names if name in values.keys() - tunables.keys() - computed.keys()}
+    return autotune(ConfigSpace(tunables), key=list(rest))(kernel), (), rest
+
+
+def _example(value: Any) -> Any:
+    """The spec of a tensor, with the values of whole numbers that are known; any other argument as it is."""
+    if not Arguments.is_tensor(value):
+        return value
+    spec = TensorSpec.of(value)
+    known_values = not (value.is_meta or value.dtype.is_floating_point or value.dtype.is_complex)
+    return replace(spec, fill=value.detach().clone()) if known_values else spec
+
+
+def launches_of(decorated: Any) -> Launches:
+    """Object that decides the calls of a decorated kernel, of Triton's own decorator too; raises TargetError."""
+    kernel = _decorated_in(decorated)
+    if kernel is None:
+        raise TargetError(
+            f"{decorated!r} is no decorated kernel, and was one when the call was noted",
+            hint="name the object that the program launches, in the module that it is defined in",
+        )
+    return kernel.launches if isinstance(kernel, Tuned) else Launches(kernel, Options(strict=False))
+
+
+def _decorated_in(target: Any) -> Any:
+    """Kernel that a decorator of this package or of Triton has made, below heuristics; None if there is none."""
+    while hasattr(target, "fn"):
+        if hasattr(target, "configs") and hasattr(target, "prune_configs"):
+            return target
+        target = target.fn
+    return None
