@@ -378,10 +378,7 @@ def cure_rows(cure: CureTrial) -> list[list[str]]:
 def _spills_json(problem: str, report: SpillReport) -> dict[str, Any]:
     best = None if report.cure is None else report.cure.best
     return {
-        "problem": problem,
-        "target": report.target,
-        "spills": report.spills,
-        "before": _evidence_json(report.before),
+        "problem": problem, "target": report.target, "spills": report.spills, "before": _evidence_json(report.before),
         "cures": [
             {
                 "change": cure.name,
@@ -393,10 +390,8 @@ def _spills_json(problem: str, report: SpillReport) -> dict[str, Any]:
             }
             for cure in report.tried
         ],
-        "cure": None if best is None else dict(best.config),
-        "advice": report.advice,
-        "notes": list(report.notes),
-    }
+        "cure": None if best is None else dict(best.config), "advice": report.advice, "notes": list(report.notes),
+    }  # fmt: skip
 
 
 def _evidence_json(step: SpillEvidence) -> dict[str, Any]:
