@@ -148,7 +148,7 @@ class ByBatch(Format):
 
     def named(self, path: Path) -> dict[str, Any]:
         """The facts in the names of a file and its folder; see `Format`."""
-        name, folder = path.name.removesuffix(".json"), path.parent
+        name, folder = path.name.removesuffix(".gz").removesuffix(".json"), path.parent
         if folder.name.startswith(f"{self.facts[0]}="):  # a device's name with a slash
             name, folder = f"{folder.name}/{name}", folder.parent
         if "=" not in name:
