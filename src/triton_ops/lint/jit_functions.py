@@ -224,11 +224,12 @@ class SourceLaunch:
         strides = {name: one for name in self.arguments if (one := stride_of(self, name)) is not None}
         last: dict[str, int] = {}
         for one in strides.values():
-            last[one.tensor] = max(one.axis, last.get(one.tensor, 0))
+            axes = one.axis, last.get(one.tensor, 0)
+            last[one.tensor] = -1 if -1 in axes else max(axes)
         return frozenset(
             name
             for name, one in strides.items()
-            if one.axis == -1 or (0 < one.axis == last[one.tensor] and (rank_of(self, one.tensor) or 0) <= one.axis + 1)
+            if one.axis == last[one.tensor] != 0 and (one.axis < 0 or (rank_of(self, one.tensor) or 0) <= one.axis + 1)
         )
 
     def is_single(self, axis: int, constants: Mapping[str, Any]) -> bool:
@@ -271,9 +272,8 @@ class SourceLaunch:
 
     def _is_asserted_one(self, node: ast.expr) -> bool:
         """Check whether the launching function asserts that an expression is 1."""
-        tests = (one.test for one in ast.walk(self.around) if isinstance(one, ast.Assert))
-        sides = ([one.left, *one.comparators] for one in tests if isinstance(one, ast.Compare))
-        return any({ast.unparse(one) for one in pair} == {ast.unparse(node), "1"} for pair in sides)
+        tests = [ast.unparse(one.test) for one in ast.walk(self.around) if isinstance(one, ast.Assert)]
+        return f"{ast.unparse(node)} == 1" in tests
 
 
 def _config_key(node: ast.expr) -> str:
@@ -418,7 +418,7 @@ def _launch_grid(call: ast.Call, kernel: str, scope: _FunctionScope) -> tuple[as
     return None
 
 
-def _named_by(node: ast.expr | None, scope: _FunctionScope, depth: int = _DEEPEST) -> set[str]:
+def _named_by(node: ast.expr | None, scope: _FunctionScope, depth: int = 2 * _DEEPEST) -> set[str]:
     """The names that an expression may stand for: through other names, choices, and tables by their values."""
     if node is None or not depth:
         return set()

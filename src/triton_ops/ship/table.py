@@ -329,8 +329,9 @@ def _device(table: Table) -> LockedDevice:
         raise SettingsError("the table names no device", hint='--set "device_name=NVIDIA H200"')
     words = str(name).replace("_", " ")
     kind = table.facts.get("kind") or kind_called(words)
-    if kind is None:
-        raise SettingsError(f"nothing says of what kind {words} is", hint="--set kind=cuda, or hip, xpu, cpu")
+    if kind not in ("hip", *_OTHER_KINDS):
+        said = f"nothing says of what kind {words} is" if kind is None else f"there is no kind {kind}"
+        raise SettingsError(said, hint="--set kind=cuda, or hip, xpu, npu, musa, cpu")
     return LockedDevice(alias=str(name).lower().replace("_", "-").replace(" ", "-"), kind=kind, name=words)
 
 

@@ -203,13 +203,15 @@ def _objective(results: Sequence[Mapping[str, Any]]) -> tuple[str, int, list[str
     lists = [each.get("objectives") for each in results]
     names = dict.fromkeys(str(each[0]) if isinstance(each, list) and each else "time" for each in lists)
     name = " or ".join(names) or "time"
+    further = dict.fromkeys(str(other) for each in lists if isinstance(each, list) for other in each[1:])
+    beside = [f"its further objectives are not compared: {', '.join(further)}"] if further else []
     if name == "time":
-        return name, 1, []
+        return name, 1, beside
     if name in ("energy", "cost", "loss"):
-        return name, 1, [f"its objective is {name}: the least is the best"]
+        return name, 1, [f"its objective is {name}: the least is the best", *beside]
     if name == "fitness" or _RATE.fullmatch(name.lower()):
-        return name, -1, [f"its objective is {name}: the most is the best"]
-    return "time", 1, [f"its objective is {name}, and it does not say if more of it is better: times decide"]
+        return name, -1, [f"its objective is {name}: the most is the best", *beside]
+    return "time", 1, [f"its objective is {name}, and it does not say if more of it is better: times decide", *beside]
 
 
 def _factors(units: Set[str], name: str) -> tuple[dict[str, float], list[str]]:

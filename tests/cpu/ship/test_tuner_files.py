@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from triton_ops.cli.app import main
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import Lockfile
+from triton_ops.records import LockedDevice, LockEntry, Lockfile
 from triton_ops.ship.formats import FORMATS
 from triton_ops.ship.table import Table
 from triton_ops.ship.table import TableRow as Row
@@ -100,6 +100,8 @@ def test_results_in_several_units_are_compared(tmp_path):
          ["1 results ended as 'lost', which T4 has not"]),
         ([result(1, 3.0, measurements=[]), result(2, 4.0, measurements=[], times={"runtimes": [0.1, 2.0, 3.0]})], "us",
          [1], []),
+        ([result(1, 3.0, objectives=["time", "energy"])], "ms", [1],
+         ["its further objectives are not compared: energy"]),
         ([], "ms", [], []),
     ],
 )  # fmt: skip
@@ -132,6 +134,9 @@ def test_a_compressed_file_is_imported_and_one_without_a_best_is_refused(tmp_pat
     assert "score.json: its objective is score" in said
     assert "score.json has no config that can be called the best" in said
     assert FORMATS["t4"].look_up(tmp_path, {"file": "score.json"}, ()) is None
+    for kind, told in (([], "nothing says of what kind A100 is"), (["--set", "kind=gpu"], "there is no kind gpu")):
+        assert main([*words[:-2], *kind, "A100_T4.json.gz"]) == 2
+        assert told in capsys.readouterr().err
 
 
 def test_a_file_has_the_times_of_one_problem_and_is_not_compressed(tmp_path):
@@ -449,3 +454,21 @@ def test_what_is_not_known_in_a_file_is_named(tmp_path):
 def test_a_key_without_a_dtype_is_not_written_for_kernels_that_have_tensors(tmp_path):
     with pytest.raises(SettingsError, match="the key 128 has no dtype"):
         FLA.write(Table(KERNEL, (keyed((128,), 16),)), tmp_path)
+
+
+def test_a_winner_of_ones_own_stays_where_a_table_differs_from_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    device = LockedDevice(alias="nvidia-h200", kind="cuda", name="NVIDIA H200")
+    own = LockEntry(
+        kernel="k", device=device.alias, config=Config(BT=64), problem={"T": 128}, identity={"source": "abc"}
+    )
+    Lockfile((device,), (own,)).write("triton-ops.lock.json")
+    FLA.write(Table(KERNEL, (keyed((128, "bfloat16"), 16), keyed((256, "bfloat16"), 32))), tmp_path / "NVIDIA_H200")
+    words = ["exchange", "import", "fla", "NVIDIA_H200/k.json", "--kernel", "k", "--row", "T"]
+    assert main(words) == 0
+    told = capsys.readouterr()
+    assert "2 rows read, 1 added" in told.out
+    assert "differs: k: BT=64 | BT=16 num_stages=3 num_warps=4" in told.err
+    assert [entry.config["BT"] for entry in Lockfile.read("triton-ops.lock.json").entries] == [64, 32]
+    assert main([*words, "--replace"]) == 0
+    assert [entry.config["BT"] for entry in Lockfile.read("triton-ops.lock.json").entries] == [16, 32]
