@@ -20,7 +20,7 @@ import typer
 from triton_ops.base import Page
 from triton_ops.device import Machine
 from triton_ops.exceptions import SettingsError, ShapeMismatchError, TritonKernelError
-from triton_ops.lab.expectation import LEGEND, drawn
+from triton_ops.lab.expectation import LEGEND, drawn, pipeline_lines
 from triton_ops.lab.simulated_ranking import (
     LESSON,
     WORKLOADS,
@@ -286,11 +286,7 @@ def _add_dials(facts: Facts, dials: Sequence[Dial]) -> None:
 
 def _pipeline_lines(winner: PlacedConfig) -> list[str]:
     """The pipeline of the winner's loop by stages; nothing for a kernel without one."""
-    lines = []
-    for timeline in winner.timelines:
-        mark = "  <- the winner" if timeline.stages == winner.stages else ""
-        lines.append(f"  num_stages={timeline.stages}: the units compute in {timeline.busy:.0%} of the time{mark}")
-        lines += [f"    {line}" for line in drawn(timeline)]
+    lines = pipeline_lines(winner.timelines, winner.stages, "the winner", "  ")
     return ["", f"One block's loop by stages, a line for each buffer: {LEGEND}", *lines] if lines else []
 
 
