@@ -130,7 +130,8 @@ _PATTERNS = {
     "strides": r"\bstrides: \[",
     "dtypes": r"\bdtypes: (?P<names>torch\..*)$",
     "choice": (
-        r"(?<![\w.])(?P<name>[A-Za-z_][\w:.]*(?:\([^()]*\))?) (?P<time>\d+(?:\.\d+)?|inf|nan) ?(?P<unit>ms|[uµn]?s) "
+        r"(?<![\w.])(?P<name>[A-Za-z_]\w*(?:(?:::|\.)\w+)*(?:\([^()]*\))?) "
+        r"(?P<time>\d+(?:\.\d+)?|inf|nan) ?(?P<unit>ms|[uµn]?s) "
         r"(?P<share>(?:\d+(?:\.\d+)?|inf|nan)%|<[A-Z ]+>)(?:\s(?P<what>.*))?$"
     ),
     "end": (
@@ -165,7 +166,7 @@ _TORCHS = re.compile(  # any line of torch's own log
 _LIKE_A_CHOICE = re.compile(r"(?:[\d.]|inf|nan) ?\w*\s+(?:[\d.]+|inf|nan) ?%")
 _LIKE_A_TABLE = re.compile(r"\bAUTOTUNE\b|\bAUTOTUNING\] ")
 _NEAR = 16  # lines of other programs between two of a table
-_MOST_DETAILS = 3  # guards of an event that are told
+_MOST_DETAILS = 3  # guards of an event that are named
 
 _SOURCE = re.compile(  # names of templates end with a number, those of calls of a library do not
     r"(?P<triton>triton)|(?P<cpp>cpp_)|(?P<subgraph>decompose_k|contiguous_)|(?P<nvgemm>nv_?(?:universal_)?gemm)"
@@ -336,9 +337,9 @@ class CompilerLog:
     @property
     def useful(self) -> bool:
         """Tell whether something was read, or torch had nothing to say; a table without a choice says nothing."""
-        told = self.recordings or self.rerecorded or self.skipped or self.recompiled or self.limits or self.hints
-        quiet = self.lines and not self.tables and not self.unread
-        return bool(told or quiet) or any(table.choices for table in self.tables)
+        events = self.recordings or self.rerecorded or self.skipped or self.recompiled or self.limits or self.hints
+        silence = self.lines and not self.tables and not self.unread
+        return bool(events or silence) or any(table.choices for table in self.tables)
 
 
 class _LogReader:
@@ -389,9 +390,9 @@ class _LogReader:
         """The events of a kind, each with the first of its details."""
         texts = []
         for text, *details in (event for event in self.events[kind] if event[0]):
-            told = "; ".join(details[:_MOST_DETAILS])
-            told += f"; and {len(details) - _MOST_DETAILS} more" if len(details) > _MOST_DETAILS else ""
-            texts.append(f"{text}: {told}" if told else text)
+            reasons = "; ".join(details[:_MOST_DETAILS])
+            reasons += f"; and {len(details) - _MOST_DETAILS} more" if len(details) > _MOST_DETAILS else ""
+            texts.append(f"{text}: {reasons}" if reasons else text)
         return tuple(texts)
 
     def _begin(self, line: LogLine, head: re.Match[str]) -> None:
@@ -557,12 +558,12 @@ class _PrintedReader:
             tunes[0].update({kind: value} if len(tunes) == 1 else {})
             return True
         owners = [tune for tune in tunes if value in tune["tried"]] or tunes
-        free = [tune for tune in owners if "best" not in tune]
-        known = bool(free) and len({tune["kernel"] for tune in owners}) == 1
-        (free or [tune for tune in tunes if "best" not in tune])[0]["best"] = value if known else None
+        candidates = [tune for tune in owners if "best" not in tune]
+        is_known = bool(candidates) and len({tune["kernel"] for tune in owners}) == 1
+        (candidates or [tune for tune in tunes if "best" not in tune])[0]["best"] = value if is_known else None
         if all("best" in tune for tune in tunes):
             tunes.clear()
-        return known
+        return is_known
 
 
 def _values(text: str) -> dict[str, Any] | None:

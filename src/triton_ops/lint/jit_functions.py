@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from triton_ops.backend import KernelSource, Layers, last_name
@@ -105,7 +106,7 @@ def _makes_kernel(island: Island, value: ast.expr) -> bool:
 def _kernels_of_triton(island: Island, node: ast.AST, depth: int) -> bool:
     """Check whether an expression uses what comes from a package of Triton's name, through other names of the file."""
     names = set(used_names(node))
-    for statement in island.tree.body:
+    for statement in island.statements_of(names):
         mine = names.intersection(bound_names(statement))
         if isinstance(statement, ast.Import):
             sources = [one.name for one in statement.names if (one.asname or one.name.partition(".")[0]) in mine]
@@ -224,11 +225,12 @@ class SourceLaunch:
         strides = {name: one for name in self.arguments if (one := stride_of(self, name)) is not None}
         last: dict[str, int] = {}
         for one in strides.values():
-            last[one.tensor] = max(one.axis, last.get(one.tensor, 0))
+            axes = one.axis, last.get(one.tensor, 0)
+            last[one.tensor] = -1 if -1 in axes else max(axes)
         return frozenset(
             name
             for name, one in strides.items()
-            if one.axis == -1 or (0 < one.axis == last[one.tensor] and (rank_of(self, one.tensor) or 0) <= one.axis + 1)
+            if one.axis == last[one.tensor] != 0 and (one.axis < 0 or (rank_of(self, one.tensor) or 0) <= one.axis + 1)
         )
 
     def is_single(self, axis: int, constants: Mapping[str, Any]) -> bool:
@@ -339,7 +341,10 @@ class _LaunchReader:
     def function(self, node: Any, scope: _FunctionScope) -> Iterator[SourceLaunch]:
         """The launches of a function, or of a module, and of the functions in it, which run after it."""
         yield from self._block(node.body, scope)
+        aliases = {name for name, values in scope.names.items() if any(self._kernel in _words(one) for one in values)}
         for inner in _functions_in(node):
+            if _words(inner).isdisjoint((self._kernel, *aliases)):
+                continue
             own: dict[str, list[ast.expr]] = {one.arg: [] for one in parameters_of(inner)}
             yield from self.function(inner, _FunctionScope(inner, {**scope.names, **own}))
 
@@ -392,6 +397,13 @@ class _LaunchReader:
                 yield _launch(inner, grid[0], scope.branched(), self._parameters)
 
 
+@lru_cache(maxsize=4096)
+def _words(node: ast.AST) -> frozenset[str]:
+    """The names and attributes in a part of a file."""
+    parts = [one for one in ast.walk(node) if isinstance(one, (ast.Name, ast.Attribute))]
+    return frozenset(one.id if isinstance(one, ast.Name) else one.attr for one in parts)
+
+
 def _leaves(block: list[ast.stmt]) -> bool:
     return bool(block) and isinstance(block[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))
 
@@ -417,7 +429,7 @@ def _launch_grid(call: ast.Call, kernel: str, scope: _FunctionScope) -> tuple[as
     return None
 
 
-def _named_by(node: ast.expr | None, scope: _FunctionScope, depth: int = _DEEPEST) -> set[str]:
+def _named_by(node: ast.expr | None, scope: _FunctionScope, depth: int = 2 * _DEEPEST) -> set[str]:
     """The names that an expression may stand for: through other names, choices, and tables by their values."""
     if node is None or not depth:
         return set()

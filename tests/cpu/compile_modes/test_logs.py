@@ -110,6 +110,11 @@ def test_odd_numbers_and_progress_do_no_harm(line):
     assert content(read([f"Steps 3  37%|███| 1/8 [00:01<00:09, 1.2s/it]{each}" for each in TABLE]).tables[0]) == RIGHT
 
 
+@pytest.mark.parametrize("prefix", ["worker:", "[1,0]<stderr>:", "[rank0]:", "[1,mpirank:0,a-1]<stderr>:", "train-0 "])
+def test_rows_without_their_indentation_are_read(prefix):
+    assert content(read([prefix + line.strip() for line in TABLE]).tables[0]) == RIGHT
+
+
 def test_what_a_program_says_long_after_a_table_that_was_cut_is_no_part_of_it():
     log = read([*TABLE[:7], *["step"] * 20, "memory 31.5 GiB 45%"])
     assert (len(log.tables[0].choices), log.unread) == (2, ())

@@ -82,7 +82,7 @@ def _programs(facts: KernelFacts) -> list[Term]:
     terms = [term for loop in facts.loops for term in (loop.lower, loop.upper)]
     for access in facts.accesses:
         terms += [access.offset, access.mask, access.path, *([access.value.term] if access.value else ())]
-    return sorted({one for term in terms for one in term.named("program_id")})
+    return sorted(facts.terms.symbols("program_id", terms))
 
 
 def _only_one(access: AccessFact, program: Term) -> bool:
@@ -100,7 +100,6 @@ def _unused_part(facts: KernelFacts, access: AccessFact, program: Term) -> str:
     all_quotients = (one for term in deciding for one in term.named("quotient", "remainder") if not one.named("load"))
     others = list(dict.fromkeys(one for one in all_quotients if program.number in one.inside))
     quotients = [one for one in mine if one.name in ("quotient", "remainder")]
-    others = [one for one in others if not any(part in mine for part in one.operands[0].named("quotient", "remainder"))]
     if quotients and all(one in mine or any(one in set(two.inner()) for two in quotients) for one in others):
         return ""
     return next((one.words for one in others if one not in mine), "")
@@ -345,16 +344,17 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
         beside = {term for term in wide for access in accesses if _has(access.offset, term)} - {product}
         orders = {_is_outer(kernel, product, term) for term in beside}
         widened = any(_has(term, product) for term in facts.widenings)
+        counts = any(_has(factor, product) for factor in facts.factors(64))  # of rows, which have many elements each
         if product in wide:
             yield Seen(one, f"{what}; line {kernel.place(wide[product]).line} multiplies by the same in 64 bits")
         elif product.named("load"):
             continue  # as wide as what the tensor holds
-        elif widened and product.arguments and (not beside or (True in orders and False not in orders)):
+        elif widened and product.arguments and not counts and (not beside or (True in orders and False not in orders)):
             yield Seen(
                 one, f"{what} and made 64 bits wide afterwards: it has overflowed by then",
                 fix="widen a factor before the product: pid.to(tl.int64) * stride",
             )  # fmt: skip
-        elif (widened or product.arguments) and (not beside or False not in orders):
+        elif not counts and (widened or product.arguments) and (not beside or False not in orders):
             why = "which overflows for tensors of 2^31 elements and more; how large they are is not in the file"
             yield f"{what}, {why}"
 
