@@ -387,7 +387,7 @@ class CacheContent:
 
 
 class _Walk:
-    """A walk through the folders in which files of Inductor's can be, which lists or removes them; no link is followed."""
+    """A walk through the folders where files of Inductor's can be; it lists or removes them, and follows no link."""
 
     def __init__(self, older_s: float, *, remove: bool) -> None:
         self._latest_s, self._remove = time.time() - older_s, remove
