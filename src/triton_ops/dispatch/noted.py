@@ -161,6 +161,11 @@ class NotedOperation(Operation):
         return cls._at(whole, grids, values, kernel, launched=True)
 
     @property
+    def undecorated(self) -> Operation:
+        """The operation without its decorator, as another process is sent it."""
+        return Operation(self.name, self.kernel, self.space, self.arguments, device=self.device)
+
+    @property
     def has_list(self) -> bool:
         """Tell whether its space is a list of configs."""
         return isinstance(self.space, ConfigSpace) and self.space.listed is not None
