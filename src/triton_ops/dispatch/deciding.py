@@ -32,7 +32,7 @@ from triton_ops.backend import (
     TritonProcess,
 )
 from triton_ops.base import canonical_json, require
-from triton_ops.dispatch.calls import CalledWith, grid_of_call, grids_by_config
+from triton_ops.dispatch.calls import CalledWith, extents_of, grid_of_call, grids_by_config
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
 from triton_ops.dispatch.ladder import (
     DEFAULT,
@@ -285,6 +285,12 @@ class KernelCall:
         return dict(self.space.default_config.with_members(self.space.members))
 
     @property
+    def is_empty(self) -> bool:
+        """Tell whether a launch with the first config has no program, as for tensors without elements."""
+        extents = extents_of(self.grid, self.function, self.called.given.keyword, self.first)
+        return isinstance(extents, tuple) and 0 in extents
+
+    @property
     def operation(self) -> Operation:
         """Kernel and configs as an operation without a grid and without problems."""
         kernel, space = self.parts
@@ -431,6 +437,8 @@ def _alone(
     decision = _decision(call, answer, question.key)
     if not decision.missed:
         return decision
+    if call.is_empty:  # another call of the same key may launch something: that one is decided
+        return replace(decision.because("the call launches no program", DEFAULT, within()), kept=False)
     decision = replace(
         decision, policy=asked, within=within(), kept=asked == policy or TritonProcess.is_interpreted(call.function)
     )
