@@ -149,4 +149,6 @@ else:
     from triton_ops._faces import lazy_face, register
 
     register("call an operation", "triton_ops.dispatch.operations", "called")
+    register("time a call", "triton_ops.benchmark.timing", "time_ms")
+    register("time a product", "triton_ops.benchmark.timing", "own_ms")
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -86,9 +86,7 @@ class ShapeMismatchError(TritonKernelError, ValueError):
         self, message: str, expected: Any = None, actual: Any = None, tensor_name: str | None = None, *, hint: str = ""
     ) -> None:
         super().__init__(message, hint=hint)
-        self.expected = expected
-        self.actual = actual
-        self.tensor_name = tensor_name
+        self.expected, self.actual, self.tensor_name = expected, actual, tensor_name
 
 
 class UnsupportedDtypeError(TritonKernelError):
@@ -101,18 +99,11 @@ class UnsupportedDtypeError(TritonKernelError):
     """
 
     def __init__(
-        self,
-        message: str,
-        dtype: Any = None,
-        supported_dtypes: Any = None,
-        tensor_name: str | None = None,
-        *,
+        self, message: str, dtype: Any = None, supported_dtypes: Any = None, tensor_name: str | None = None, *,
         hint: str = "",
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(message, hint=hint)
-        self.dtype = dtype
-        self.supported_dtypes = supported_dtypes
-        self.tensor_name = tensor_name
+        self.dtype, self.supported_dtypes, self.tensor_name = dtype, supported_dtypes, tensor_name
 
 
 class NumericalOverflowError(TritonKernelError):
@@ -125,18 +116,11 @@ class NumericalOverflowError(TritonKernelError):
     """
 
     def __init__(
-        self,
-        message: str,
-        max_value: float | None = None,
-        scale: float | None = None,
-        attempts: int | None = None,
-        *,
+        self, message: str, max_value: float | None = None, scale: float | None = None, attempts: int | None = None, *,
         hint: str = "",
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(message, hint=hint)
-        self.max_value = max_value
-        self.scale = scale
-        self.attempts = attempts
+        self.max_value, self.scale, self.attempts = max_value, scale, attempts
 
 
 class DeviceError(TritonKernelError):
@@ -149,18 +133,11 @@ class DeviceError(TritonKernelError):
     """
 
     def __init__(
-        self,
-        message: str,
-        expected_device: str | None = None,
-        actual_device: str | None = None,
-        tensor_name: str | None = None,
-        *,
-        hint: str = "",
-    ) -> None:
+        self, message: str, expected_device: str | None = None, actual_device: str | None = None,
+        tensor_name: str | None = None, *, hint: str = "",
+    ) -> None:  # fmt: skip
         super().__init__(message, hint=hint)
-        self.expected_device = expected_device
-        self.actual_device = actual_device
-        self.tensor_name = tensor_name
+        self.expected_device, self.actual_device, self.tensor_name = expected_device, actual_device, tensor_name
 
 
 class SpaceError(TritonKernelError):
@@ -239,8 +216,7 @@ class UntunedError(TritonKernelError):
 
     def __init__(self, message: str, kernel: str = "", problem: str = "", *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
-        self.kernel = kernel
-        self.problem = problem
+        self.kernel, self.problem = kernel, problem
 
 
 class TuningFailedError(TritonKernelError):
@@ -256,20 +232,11 @@ class TuningFailedError(TritonKernelError):
     """
 
     def __init__(
-        self,
-        message: str,
-        problem_size: Any = None,
-        configs_tried: int | None = None,
-        last_error: Any = None,
-        failures: list[tuple[dict[str, Any], str]] | None = None,
-        *,
-        traces: list[str] | None = None,
-        hint: str = "",
-    ) -> None:
+        self, message: str, problem_size: Any = None, configs_tried: int | None = None, last_error: Any = None,
+        failures: list[tuple[dict[str, Any], str]] | None = None, *, traces: list[str] | None = None, hint: str = "",
+    ) -> None:  # fmt: skip
         super().__init__(message, hint=hint)
-        self.problem_size = problem_size
-        self.configs_tried = configs_tried
-        self.last_error = last_error
+        self.problem_size, self.configs_tried, self.last_error = problem_size, configs_tried, last_error
         self.failures = list(failures or [])
         self.traces = list(traces or [""] * len(self.failures))
 

@@ -419,13 +419,9 @@ class Folder:
 
     @contextlib.contextmanager
     def locked(
-        self,
-        name: str | None = "lock",
-        *,
-        wait_s: float | None = None,
-        poll_s: float = 0.05,
+        self, name: str | None = "lock", *, wait_s: float | None = None, poll_s: float = 0.05,
         waiting: Callable[[], None] = lambda: None,
-    ) -> Iterator[bool]:
+    ) -> Iterator[bool]:  # fmt: skip
         """Hold a lock of the folder, which exists, inside the block; gives whether it is held.
 
         It is not held where it cannot be: no locks on that file system, no permission, no space for its file, or a wait

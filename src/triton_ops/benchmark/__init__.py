@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from triton_ops.benchmark.suite import ComparisonResult as ComparisonResult
     from triton_ops.benchmark.suite import PerformanceReport as PerformanceReport
     from triton_ops.benchmark.timing import Times as Times
-    from triton_ops.benchmark.timing import own_ms as own_ms
     from triton_ops.benchmark.timing import time_ms as time_ms
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -226,11 +226,9 @@ def _argument_names(kernel: FunctionKernel, tunables: list[str], problem: Proble
 def _record(kernel: Kernel, problem: Problem, device: str, request: BenchRequest) -> Record | None:
     """The winner stored for this problem of this kernel on this device; None if there is none."""
     key = Key.of(problem, kernel.identity, probe(device), cold=request.cold)
-    return (
-        None
-        if key.unknown
-        else DirectoryStore(folder_of(request.options.cache_dir), RECORDS, read_only=True).get(key.id)
-    )
+    if key.unknown:
+        return None
+    return DirectoryStore(folder_of(request.options.cache_dir), RECORDS, read_only=True).get(key.id)
 
 
 @with_options(TuneOptions, "seed", "wait", "cache_dir")

@@ -250,15 +250,6 @@ def _text(name: Any, where: str) -> str:
     return name
 
 
-__all__ = [
-    "FP8_GEMM_CONFIGS",
-    "GATED_MLP_CONFIGS",
-    "RMSNORM_ROPE_CONFIGS",
-    "filter_valid_configs",
-    "generate_configs",
-    "get_default_config",
-]
-
 #: The documented space of `fused_rmsnorm_rope`: 45 configs, from the name of a parameter to its values.
 RMSNORM_ROPE_CONFIGS: dict[str, list[Any]] = {
     "BLOCK_SIZE": [64, 128, 256, 512, 1024],

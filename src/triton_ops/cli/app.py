@@ -30,7 +30,7 @@ _SECTIONS = {
         "torch options": ("compile_modes", "options_command", "List what torch's compiler can be told."),
         "torch backends": ("compile_modes", "backends_command", "Say which backends tune a product, and why not all."),
         "torch cache": ("compile_modes", "inductor_cache_command", "Show the compiler's cache folder, or clean it."),
-        "torch log": ("cli.clocked", "log_command", "Read what the compiler wrote."),
+        "torch log": ("compile_modes", "log_command", "Read what the compiler wrote."),
         "torch draw": ("compile_modes", "draw_command", "Draw captured graphs, and say how two differ."),
     },
     "Look": {
@@ -49,7 +49,7 @@ _SECTIONS = {
         "explain sensitivity": ("lab", "sensitivity_command", "Say which tunables matter, from a recording."),
         "explain profile": ("lab", "read_command", "Say what limits kernels, from a profile."),
         "explain profile run": ("lab", "run_command", "Profile a program here, and say what limits it."),
-        "explain profile flow": ("cli.clocked", "flow_command", "Time TARGET, and say what limits its kernels."),
+        "explain profile flow": ("lab", "flow_command", "Time TARGET, and say what limits its kernels."),
         "explain profile command": ("lab", "command_command", "Print the command that profiles a program."),
         "explain profile ptxas": ("lab", "ptxas_command", "Say which kernels spill, from the assembler's words."),
         "explain profile call": ("lab", "call_command", "Call TARGET some times, for a profiler."),

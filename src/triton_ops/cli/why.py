@@ -55,12 +55,9 @@ def _document(decision: Decision) -> dict[str, Any]:
 def _facts(decision: Decision) -> dict[str, str]:
     answer = decision.found
     facts = {
-        "kernel": f"{decision.kernel} {decision.problem}".rstrip(),
-        "device": decision.device,
-        "config": str(answer.config),
-        "from": answer.rung,
-        "why": answer.why,
-    }
+        "kernel": f"{decision.kernel} {decision.problem}".rstrip(), "device": decision.device,
+        "config": str(answer.config), "from": answer.rung, "why": answer.why,
+    }  # fmt: skip
     rungs = [text.partition(": ") for text in decision.passed]
     return {**facts, **{f"not from {rung}": why for rung, _, why in rungs}}
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from triton_ops.compile_modes.command_inductor import backends_command as backends_command
     from triton_ops.compile_modes.command_inductor import draw_command as draw_command
     from triton_ops.compile_modes.command_inductor import inductor_cache_command as inductor_cache_command
-    from triton_ops.compile_modes.command_inductor import log_command_with as log_command_with
+    from triton_ops.compile_modes.command_inductor import log_command as log_command
     from triton_ops.compile_modes.command_inductor import options_command as options_command
     from triton_ops.compile_modes.command_model import advise_command as advise_command
     from triton_ops.compile_modes.command_model import compile_modes_command as compile_modes_command

@@ -93,17 +93,17 @@ def open_gate() -> None:
 
 def gate_here(device_name: str) -> TemplateGate:
     """The gate for a device of this machine, by its torch name; a `DeviceError` if there is no such device."""
-    torch = require("torch", "asking the GPU")
     if device_name.startswith("xpu"):
+        torch = require("torch", "asking the GPU")
         if not torch.xpu.is_available():
             raise DeviceError(f"{device_name} cannot be used: torch finds no XPU", hint="use cpu or cuda")
         properties = torch.xpu.get_device_properties(device_name)
         return gate_of("xpu", int(properties.gpu_subslice_count))
-    if probe(device_name).is_cpu:
-        return gate_of("cpu", 0)
-    properties = torch.cuda.get_device_properties(device_name)
-    kind = "hip" if getattr(torch.version, "hip", None) else "cuda"
-    return gate_of(kind, int(properties.multi_processor_count), int(properties.major))
+    return _gate_of(probe(device_name))
+
+
+def _gate_of(device: DeviceSpec) -> TemplateGate:
+    return gate_of(device.kind, device.units, None if device.vendor is None else device.vendor.generation(device.arch))
 
 
 LISTS: Mapping[str, str] = {"mm": "max_autotune_gemm_backends", "conv": "max_autotune_conv_backends"}
@@ -288,9 +288,7 @@ def _dtype(site: Site, dtypes: Sequence[str]) -> tuple[bool, str]:
 
 
 def _gate(site: Site) -> tuple[bool, str]:
-    digits = site.device.arch.split(":")[0].removeprefix("gfx")[:-2]
-    major = int(digits) if site.device.kind == "hip" and digits.isdigit() else None
-    gate = gate_of(site.device.kind, site.device.units, major)
+    gate = _gate_of(site.device)
     return gate.open, gate.reason
 
 

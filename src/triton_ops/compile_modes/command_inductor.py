@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from triton_ops._faces import REGISTERED
 from triton_ops.base import counted, escaped
 from triton_ops.compile_modes.backends import Site, gate_here
 from triton_ops.compile_modes.compile_mode import autotune_options, wrong_variables
@@ -54,29 +55,24 @@ def backends_command(
     return facts.lines(head).table(("backend", "listed", "takes part", "why"), cells)
 
 
-def log_command_with(own_ms: Callable[[int, int, int, str], float]) -> Callable[..., Facts]:
-    """The command that reads a log; `own_ms` times this package's matmul."""
-
-    def log(
-        file: Annotated[Path, typer.Argument(metavar="FILE", help="What a program that compiles wrote to stderr.")],
-        own: Annotated[bool, option("--own", "Time this package's matmul on this GPU as one more candidate.")] = False,
-    ) -> Facts:
-        """Read a log: autotune tables, CUDA graphs recorded again or skipped, recompilations, hints."""
-        content = CompilerLog.read([text_of(file)])
-        if not content.useful:
-            tables, lines = counted(len(content.tables), "table"), counted(len(content.unread), "line")
-            raise TargetError(
-                f"of {tables} in {file} no choice can be read; {lines} may be a part of one"
-                if content.tables or content.unread
-                else f"no line of torch's log is in {file}: it is another file, or torch logged nothing",
-                hint="name what a program that compiles wrote to stderr, with its whole lines",
-            )
-        if own:
-            _tell_of_no_product(content.tables)
-            content = replace(content, tables=tuple(beside_own(content.tables, own_ms)))
-        return _log_facts(content)
-
-    return log
+def log_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What a program that compiles wrote to stderr.")],
+    own: Annotated[bool, option("--own", "Time this package's matmul on this GPU as one more candidate.")] = False,
+) -> Facts:
+    """Read a log: autotune tables, CUDA graphs recorded again or skipped, recompilations, hints."""
+    content = CompilerLog.read([text_of(file)])
+    if not content.useful:
+        tables, lines = counted(len(content.tables), "table"), counted(len(content.unread), "line")
+        raise TargetError(
+            f"of {tables} in {file} no choice can be read; {lines} may be a part of one"
+            if content.tables or content.unread
+            else f"no line of torch's log is in {file}: it is another file, or torch logged nothing",
+            hint="name what a program that compiles wrote to stderr, with its whole lines",
+        )
+    if own:
+        _tell_of_no_product(content.tables)
+        content = replace(content, tables=tuple(beside_own(content.tables, REGISTERED["time a product"])))
+    return _log_facts(content)
 
 
 def options_command(

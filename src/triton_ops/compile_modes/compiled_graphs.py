@@ -31,19 +31,18 @@ from triton_ops.exceptions import TargetError
 
 POST_FUSION = "ir_post_fusion.txt"
 _HEAD = re.compile(
-    r"^(?:[^\S\n]*(?P<above>\w+)\.snodes\[\d+\] =\n)?[^\S\n]*(?P<name>\w+\d): (?P<kind>[A-Z]\w*)\((?P<of>.*)\)\s*$",
-    re.MULTILINE,
+    r"^(?: *(?P<above>\w+)\.snodes\[\d+\] = *\n)? *(?P<name>\w+\d): (?P<kind>[A-Z]\w*)\((?P<of>.*)\)\s*$", re.MULTILINE
 )
-_FIELD = re.compile(r"^[^\S\n]*(?P<name>\w+)\.(?P<field>[\w.]+)(?:\[\d+\])? ?= ?(?P<first>.*)$", re.MULTILINE)
+_FIELD = re.compile(r"^ *(?P<name>\w+)\.(?P<field>[\w.]+)(?:\[\d+\])? ?= ?(?P<first>.*)$", re.MULTILINE)
 _DEPENDENCY = re.compile(r"\w*Dep\((?:name=)?'(\w+)'")
 _LOGGED = re.compile(r"(?P<line>__ir_post_fusion(?:\]|: \[\w+\]) ?)")
 _NUMBER = re.compile(r"\d+$")
 _NOTHING, _GROUP = "NopKernelSchedulerNode", "GroupedSchedulerNode"
-_FUSED = {  # each of them is one launch of several operations
-    "FusedSchedulerNode", "OuterLoopFusedSchedulerNode", "ForeachKernelSchedulerNode", "FusedMixOrderReductions",
-    "FusedNestedReductions", "FusedExternTritonKernelSchedulerNode",
+_SINGLE = {"SchedulerNode", "ExternKernelSchedulerNode", _NOTHING}
+KINDS = {  # but for the group, those of several operations are one launch
+    *_SINGLE, _GROUP, "FusedSchedulerNode", "OuterLoopFusedSchedulerNode", "ForeachKernelSchedulerNode",
+    "FusedMixOrderReductions", "FusedNestedReductions", "FusedExternTritonKernelSchedulerNode",
 }  # fmt: skip
-KINDS = {"SchedulerNode", "ExternKernelSchedulerNode", _NOTHING, _GROUP, *_FUSED}
 _PART = "MultiOutput"  # one of the results of a call before
 
 
@@ -101,8 +100,8 @@ def _node(heads: Sequence[re.Match[str]], block: str) -> GraphNode:
     name, kind = head["name"], head["kind"]
     fused = {part["above"] for part in parts}
     members = [part["name"] for part in parts if part["name"] not in fused]
-    if not members:  # of an old torch, or cut off
-        members = re.findall(r"[a-z]+\d+", name) if kind == _GROUP or kind in _FUSED else [name]
+    if not members:  # a single one, or of an old torch, or cut off
+        members = [name] if kind in _SINGLE else re.findall(r"[a-z]+\d+", name)
     entries = list(_FIELD.finditer(block))
     kernels = [entry["first"].strip() for entry in entries if entry["field"] == "node.kernel"]
     buffers: dict[str, list[str]] = defaultdict(list)

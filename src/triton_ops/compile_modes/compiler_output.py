@@ -41,9 +41,10 @@ _REPEATED = re.compile(r" ?\[repeated \d+x across cluster\].*$")  # what Ray add
 _TEXTS = ("log", "message", "msg", "textPayload", "MESSAGE")  # of an object of JSON into which a line was put
 _CHANGING = re.compile(  # what stands before a line, and is another before the next one of the same process
     r"(?:[\w ()./-]+:)?\s*\d+%\|[^|]*\|[^\[]*(?:\[[^\]]*\])?"  # a progress bar
-    r"|(?:\b[VDIWEC]?(?:\d{4}[-/])?\d\d[-/]?\d\d[T ]+|\b[A-Z][a-z]{2} +\d+ +)?"
-    r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d)?"
-    r"|\b1\d{9}(?:\.?\d+)?\b|\[ *\d+\.\d+\]"  # seconds since 1970, and since the start
+    r"|(?:\b[VDIWEC]?(?:\d{4}[-/.])?\d\d[-/.]?\d\d(?:[-/.]\d{2,4})?[T ,]+|\b[A-Z][a-z]{2} +\d+ +"
+    r"|\b\d+/[A-Z][a-z]+/\d{4}:)?"
+    r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d| [AP]M)?"
+    r"|(?<![\w.=])(?:1\d{9}|\d+\.\d+s?|\d+ms)(?![\w.])"  # seconds since 1970, or since a start
     r"|\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|debug|info|warn(?:ing)?|error)\b"
     r"|\S+\.(?:py|cpp|cc|cu):\d+\]?|\[\d+/\d+\w*\]|\[?__\w+\b"
 )
@@ -101,8 +102,9 @@ def read_lines(
 ) -> list[LogLine]:
     """The lines of a log, each with its match of a pattern, wherever in it that begins, where it has one of the words.
 
-    A prefix that only one line has, such as the rest of a progress bar, names no writer. A log in which lines of the
-    kind `first` stand below those of the kinds `later` has the newest line first, and is turned round.
+    A prefix that only one line has, such as the rest of a progress bar, names no writer, and no number does where the
+    prefixes of the kind `first` are seldom those of the kinds `later`, which belong to it. Where these stand above it,
+    the log has the newest line first, and is turned round.
     """
     lines = []
     for text in clean_lines(texts):
@@ -111,6 +113,10 @@ def read_lines(
         lines.append(LogLine(" ".join(_NAME.findall(_CHANGING.sub(" ", before))) if before else "", text, match))
     number = Counter(line.writer for line in lines if line.match)
     lines = [line if number[line.writer] > 1 else line._replace(writer="") for line in lines]
+    owners = {line.writer for line in lines if line.kind == first}
+    parts = [line.writer in owners for line in lines if line.kind in later]
+    if owners and 2 * sum(parts) < len(parts):  # a number in the prefix counts something
+        lines = [line._replace(writer=re.sub(r"\d+", "", line.writer)) for line in lines]
     pairs = Counter(pairwise(line.kind for line in lines if line.match))
     newest_first = any(pairs[kind, first] for kind in later) and not any(pairs[first, kind] for kind in later)
     return lines[::-1] if newest_first else lines
@@ -124,7 +130,8 @@ _PATTERNS = {
     "strides": r"\bstrides: \[",
     "dtypes": r"\bdtypes: (?P<names>torch\..*)$",
     "choice": (
-        r"(?<![\w.])(?P<name>[A-Za-z_][\w:.]*(?:\([^()]*\))?) (?P<time>\d+(?:\.\d+)?|inf|nan) ?(?P<unit>ms|[uµn]?s) "
+        r"(?<![\w.])(?P<name>[A-Za-z_]\w*(?:(?:::|\.)\w+)*(?:\([^()]*\))?) "
+        r"(?P<time>\d+(?:\.\d+)?|inf|nan) ?(?P<unit>ms|[uµn]?s) "
         r"(?P<share>(?:\d+(?:\.\d+)?|inf|nan)%|<[A-Z ]+>)(?:\s(?P<what>.*))?$"
     ),
     "end": (
@@ -158,7 +165,8 @@ _TORCHS = re.compile(  # any line of torch's own log
 )
 _LIKE_A_CHOICE = re.compile(r"(?:[\d.]|inf|nan) ?\w*\s+(?:[\d.]+|inf|nan) ?%")
 _LIKE_A_TABLE = re.compile(r"\bAUTOTUNE\b|\bAUTOTUNING\] ")
-_MOST_DETAILS = 3  # guards of an event that are told
+_NEAR = 16  # lines of other programs between two of a table
+_MOST_DETAILS = 3  # guards of an event that are named
 
 _SOURCE = re.compile(  # names of templates end with a number, those of calls of a library do not
     r"(?P<triton>triton)|(?P<cpp>cpp_)|(?P<subgraph>decompose_k|contiguous_)|(?P<nvgemm>nv_?(?:universal_)?gemm)"
@@ -225,14 +233,12 @@ class AutotuneTable:
     @property
     def product(self) -> ProductShape | None:
         """The product that it is about; None if it is about another operation, or sizes or dtypes do not tell."""
-        shapes = [tuple(map(int, text.split("x"))) for text in _SHAPE.findall(self.sizes)]
+        shapes = [tuple(map(int, text.split("x"))) for text in _SHAPE.findall(self.sizes)][-2:]
         dtypes = {each.strip().removeprefix("torch.") for each in self.dtypes.split(",")}
-        if self.op not in _PRODUCTS or len(shapes) < 2 or len(dtypes) != 1:
+        if self.op not in _PRODUCTS or len(dtypes) != 1 or [*map(len, shapes)] != [2, 2]:
             return None
-        a, b = shapes[-2:]
-        if len(a) != 2 or len(b) != 2 or a[1] != b[0]:
-            return None
-        return ProductShape(a[0], b[1], a[1], dtypes.pop())
+        (m, k), (rows, n) = shapes
+        return ProductShape(m, n, k, dtypes.pop()) if k == rows else None
 
     def with_choice(self, name: str, ms: float, what: str) -> AutotuneTable:
         """The table with one more candidate, the fastest first."""
@@ -331,9 +337,9 @@ class CompilerLog:
     @property
     def useful(self) -> bool:
         """Tell whether something was read, or torch had nothing to say; a table without a choice says nothing."""
-        told = self.recordings or self.rerecorded or self.skipped or self.recompiled or self.limits or self.hints
-        quiet = self.lines and not self.tables and not self.unread
-        return bool(told or quiet) or any(table.choices for table in self.tables)
+        events = self.recordings or self.rerecorded or self.skipped or self.recompiled or self.limits or self.hints
+        silence = self.lines and not self.tables and not self.unread
+        return bool(events or silence) or any(table.choices for table in self.tables)
 
 
 class _LogReader:
@@ -345,6 +351,7 @@ class _LogReader:
         self.unread: list[str] = []
         self.lines = 0
         self._open: dict[str, _OpenTable] = {}
+        self._since = 0  # lines since one that is or looks like a part of a table
         self._stats: dict[str, dict[str, Any]] = {}
         self._last: dict[tuple[str, str], list[str]] = {}
 
@@ -352,7 +359,9 @@ class _LogReader:
         """Take in one line."""
         kind, match = line.kind, line.match
         self.lines += (kind != "" and kind not in _OF_TABLES) or _TORCHS.search(line.text) is not None
-        if self._is_unread(line):
+        unread = self._is_unread(line)
+        self._since = 0 if unread or kind in ("head", "strides", "dtypes", "choice") else self._since + 1
+        if unread:
             self.unread.append(line.text.strip())
         elif match is None:
             return
@@ -374,16 +383,16 @@ class _LogReader:
         match, rest = line.match, line.text
         if match is not None:
             rest = _CHANGING.sub(" ", rest[: match.start()]) + (match["what"] or rest[match.end() :])
-        like_a_choice = (match is not None or self._open != {}) and _LIKE_A_CHOICE.search(rest)
-        return bool(_LIKE_A_TABLE.search(rest) or like_a_choice)
+        near = match is not None or (self._open != {} and self._since < _NEAR)
+        return bool(_LIKE_A_TABLE.search(rest) or (near and _LIKE_A_CHOICE.search(rest)))
 
     def texts(self, kind: str) -> tuple[str, ...]:
         """The events of a kind, each with the first of its details."""
         texts = []
         for text, *details in (event for event in self.events[kind] if event[0]):
-            told = "; ".join(details[:_MOST_DETAILS])
-            told += f"; and {len(details) - _MOST_DETAILS} more" if len(details) > _MOST_DETAILS else ""
-            texts.append(f"{text}: {told}" if told else text)
+            reasons = "; ".join(details[:_MOST_DETAILS])
+            reasons += f"; and {len(details) - _MOST_DETAILS} more" if len(details) > _MOST_DETAILS else ""
+            texts.append(f"{text}: {reasons}" if reasons else text)
         return tuple(texts)
 
     def _begin(self, line: LogLine, head: re.Match[str]) -> None:
@@ -549,12 +558,12 @@ class _PrintedReader:
             tunes[0].update({kind: value} if len(tunes) == 1 else {})
             return True
         owners = [tune for tune in tunes if value in tune["tried"]] or tunes
-        free = [tune for tune in owners if "best" not in tune]
-        known = bool(free) and len({tune["kernel"] for tune in owners}) == 1
-        (free or [tune for tune in tunes if "best" not in tune])[0]["best"] = value if known else None
+        candidates = [tune for tune in owners if "best" not in tune]
+        is_known = bool(candidates) and len({tune["kernel"] for tune in owners}) == 1
+        (candidates or [tune for tune in tunes if "best" not in tune])[0]["best"] = value if is_known else None
         if all("best" in tune for tune in tunes):
             tunes.clear()
-        return known
+        return is_known
 
 
 def _values(text: str) -> dict[str, Any] | None:

@@ -156,12 +156,9 @@ class CompileReport:
         """
         rows = [{name: _plain(getattr(row, name)) for name in _DOCUMENTED} for row in self.modes]
         document: dict[str, Any] = {
-            "problem": self.problem,
-            "device": self.device,
-            "modes": rows,
-            "recommended": self.recommended,
+            "problem": self.problem, "device": self.device, "modes": rows, "recommended": self.recommended,
             "culprit": _plain(self.culprit),
-        }
+        }  # fmt: skip
         if details:
             rest = {row.name: {k: v for k, v in _plain(row).items() if k not in _DOCUMENTED} for row in self.modes}
             document["details"] = {

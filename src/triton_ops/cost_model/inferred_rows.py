@@ -187,17 +187,10 @@ def _turning(launch: LaunchWork, loads: Sequence[Access], across: Sequence[Acros
     for at in sorted({access.loop for access in loads} - {-1}):
         loop, here = launch.loops[at], [access for access in loads if access.loop == at]
         serial = sum(access.tile / _vector(access) for access in here if access.tile in tall)
-        innermost = all(other.parent != at for other in launch.loops)
+        constant = loop.written and all(other.parent != at for other in launch.loops)  # the innermost ones are unrolled
         largest = float(max(access.tile for access in here))
-        loops.append(
-            Turning(
-                entries=loop.entries,
-                turns=loop.turns,
-                elements=largest,
-                serial=serial,
-                constant=loop.written and innermost,
-            )
-        )
+        turning = Turning(entries=loop.entries, turns=loop.turns, elements=largest, serial=serial, constant=constant)
+        loops.append(turning)
     return tuple(loops)
 
 

@@ -267,18 +267,10 @@ class ElementTiles:
         """Plan each run of elements as a row of its own with one pass."""
         tile = tile_side(self.tile, config)
         return _plan(
-            blocks=ceil(self.elements / tile),
-            rows=1,
-            columns=min(tile, self.elements),
-            chunk=tile,
-            passes=1,
-            reads=1,
-            config=config,
-            read_bytes=self.read_bytes,
-            written_bytes=self.written_bytes,
-            weight=self.weight,
+            blocks=ceil(self.elements / tile), rows=1, columns=min(tile, self.elements), chunk=tile, passes=1, reads=1,
+            config=config, read_bytes=self.read_bytes, written_bytes=self.written_bytes, weight=self.weight,
             machine=machine,
-        )
+        )  # fmt: skip
 
 
 def _plan(

@@ -122,12 +122,18 @@ class VendorFacts:
     warps: str
     backend: TritonBackend
 
+    def generation(self, arch: str) -> int | None:
+        """The number of an architecture's generation, such as 9 of `sm_90` and of `gfx942`; None if it has none."""
+        match = _GENERATION.match(arch)
+        return int(match[1] or match[2]) if match else None
+
     def triton_arch(self, arch: str) -> int | str:
         """The architecture as Triton's backend names it: the number of `sm_90`, and else the name."""
         return int(arch.removeprefix(_SM)) if arch.startswith(_SM) else arch
 
 
 _SM = "sm_"
+_GENERATION = re.compile(r"sm_(\d+)\d|gfx(\d+)[\da-f]{2}\b")
 VENDOR_FACTS = {
     facts.kind: facts
     for facts in (

@@ -409,7 +409,7 @@ class Roofline:
         )
         rows = {"roof": text}
         if self.unknown:
-            rows["but"] = f"no rate of this device is known for {' and '.join(self.unknown)}: the limit may be another"
+            rows["no rate"] = f"none of this device is known for {' and '.join(self.unknown)}: the limit may be another"
         if self.ridge is not None and self.intensity is not None and self.limit is not None:
             rows["intensity"] = (
                 f"{self.intensity:.4g} FLOP/B, the ridge is at {self.ridge:.4g}: limited by {_limit(self.limit.name)}"

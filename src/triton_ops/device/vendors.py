@@ -311,12 +311,9 @@ class NvmlSensors:
             raise DeviceError(f"NVML failed: {error}") from error
         milliwatts = values.get("milliwatts")
         return Reading(
-            reasons=reasons,
-            clock_mhz=values.get("mhz"),
-            memory_mhz=values.get("memory_mhz"),
-            power_w=None if milliwatts is None else milliwatts / 1000,
-            temperature_c=values.get("celsius"),
-        )
+            reasons=reasons, clock_mhz=values.get("mhz"), memory_mhz=values.get("memory_mhz"),
+            power_w=None if milliwatts is None else milliwatts / 1000, temperature_c=values.get("celsius"),
+        )  # fmt: skip
 
     def used_by(self, since_us: int) -> tuple[ProcessUse, ...]:
         """The processes that had work on the GPU in the samples after `since_us`, microseconds since 1970.

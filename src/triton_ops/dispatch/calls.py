@@ -98,12 +98,9 @@ class Calls:
         keyed = {**keyed, **classes}
         loose = frozenset(name for name in keyed if name.endswith(":class"))
         return CalledWith(
-            problem=keyed,
-            loose=loose,
-            label=self._label(named),
-            given=Arguments(keyword=named),
+            problem=keyed, loose=loose, label=self._label(named), given=Arguments(keyword=named),
             asked={**facts, **classes},
-        )
+        )  # fmt: skip
 
     def _facts(self, name: str, value: Any) -> dict[str, Argument]:
         if Arguments.is_tensor(value):

@@ -76,8 +76,9 @@ def _variables(chooser: Any) -> Iterator[tuple[str, str, Any]]:
 class Chooser:
     """One operation with several implementations: a call runs the one that is fastest for its problem.
 
-    `choose` makes one, and describes the parameters; they are the same here, with `options` as a mapping. A call takes
-    the arguments of the implementations. The winner of each problem is kept in a record, as that of a kernel.
+    `choose` makes one, and describes the parameters; they are the same here, with `options` as a mapping, and as
+    `facts` what its `Operation` takes too. A call takes the arguments of the implementations. The winner of each
+    problem is kept in a record, as that of a kernel.
     """
 
     def __init__(
@@ -88,22 +89,17 @@ class Chooser:
         outputs: Sequence[str] = (),
         parameters: Sequence[str] | None = None,
         reference: Callable[..., Any] | None = None,
-        tolerance: float | Tolerance | None = None,
-        check: Callable[[Any, Any], Any] | None = None,
         arguments: Callable[..., Mapping[str, Any]] | None = None,
-        dtypes: Sequence[str] = (),
-        problems: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
         schema: str | None = None,
         on_miss: str | None = None,
         options: Mapping[str, Any] | None = None,
+        **facts: Any,
     ) -> None:
         _check_names(implementations, outputs, parameters)
         self.name, self.on_miss = name, None if on_miss is None else checked_on_miss(on_miss)
         self.options = {key: value for key, value in (options or {}).items() if value is not None}
         self._outputs, self._parameters, self._folder = tuple(outputs), parameters, self.options.get("cache_dir")
-        self._facts: dict[str, Any] = {
-            "tolerance": tolerance, "check": check, "dtypes": tuple(dtypes), "problems": problems or {},
-        }  # fmt: skip
+        self._facts = facts
         self._reference, self._arguments = reference, arguments or _no_arguments
         self._operator = operator_of(name, schema, self, lambda: next(iter(self.implementations.values())).run({}))
         self._take({label: as_implementation(implementation) for label, implementation in implementations.items()})
@@ -462,8 +458,8 @@ def choose(
     TuneOptions.check_names(options, "choose takes", "options of tune")
     more: dict[str, Any] = {
         "outputs": outputs, "parameters": parameters, "reference": reference, "tolerance": tolerance, "check": check,
-        "arguments": arguments, "dtypes": dtypes, "problems": problems, "schema": schema, "on_miss": on_miss,
-        "options": options,
+        "arguments": arguments, "dtypes": tuple(dtypes), "problems": problems or {}, "schema": schema,
+        "on_miss": on_miss, "options": options,
     }  # fmt: skip
     if implementations is not None:
         return Chooser(implementations, name=name or _name_of(implementations), **more)

@@ -39,7 +39,6 @@ from triton_ops.dispatch.ladder import (
     ERROR,
     QUEUE,
     TUNE,
-    Answer,
     LadderQuestion,
     capturing,
     ladder_of,
@@ -77,13 +76,9 @@ class Meeting:
     rank: int
 
     def agreed(
-        self,
-        key_id: str,
-        alone: Callable[[], Decision],
-        why_not: Callable[[Config], str | None],
-        default: Callable[[str], Decision],
-        wait_s: float,
-    ) -> Decision:
+        self, key_id: str, alone: Callable[[], Decision], why_not: Callable[[Config], str | None],
+        default: Callable[[str], Decision], wait_s: float,
+    ) -> Decision:  # fmt: skip
         """The decision of the job for a key, whose id is equal in every process.
 
         The first process that asks decides by `alone`; if that raises, the others run `default`, given the reason why.
@@ -422,7 +417,7 @@ def known(call: KernelCall) -> Decision:
 def _without_a_launch(call: KernelCall, policy: str, will: str) -> Decision:
     try:
         question = call.question(policy)
-        decision = _decision(call, ladder_of(call.options.tune.cache_dir).ask(question), question.key)
+        decision = _decision(call, question.key, *ladder_of(call.options.tune.cache_dir).ask(question))
     except TritonKernelError as error:
         return _by_first(call, error, policy)
     if not decision.missed:
@@ -433,8 +428,7 @@ def _without_a_launch(call: KernelCall, policy: str, will: str) -> Decision:
 def _alone(
     call: KernelCall, question: LadderQuestion, asked: str, policy: str, triton_tunes: Callable[[], Any]
 ) -> Decision:
-    answer = ladder_of(call.options.tune.cache_dir).ask(question)
-    decision = _decision(call, answer, question.key)
+    decision = _decision(call, question.key, *ladder_of(call.options.tune.cache_dir).ask(question))
     if not decision.missed:
         return decision
     if call.is_empty:  # another call of the same key may launch something: that one is decided
@@ -449,14 +443,12 @@ def _alone(
 
 def _by_default(call: KernelCall, question: LadderQuestion, asked: str, why: str) -> Decision:
     answer = Found(config=question.default, rung=FALLBACK, why=why)
-    return replace(_decision(call, Answer(answer, ()), question.key), policy=asked, within=within())
+    return replace(_decision(call, question.key, answer), policy=asked, within=within())
 
 
-def _decision(call: KernelCall, answer: Answer, key: Key) -> Decision:
-    return Decision(
-        found=answer.found, kernel=key.kernel, problem=call.called.label, device=str(key.device.get("name", "")),
-        passed=answer.passed, key=key,
-    )  # fmt: skip
+def _decision(call: KernelCall, key: Key, found: Found, passed: tuple[str, ...] = ()) -> Decision:
+    device = str(key.device.get("name", ""))
+    return Decision(found=found, kernel=key.kernel, problem=call.called.label, device=device, passed=passed, key=key)
 
 
 def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Callable[[], Any]) -> Decision:

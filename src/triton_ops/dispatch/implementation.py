@@ -397,13 +397,9 @@ class ChoiceSpace(ConfigSpace):
 
     @classmethod
     def of(
-        cls,
-        tiles: Mapping[str, Config],
-        refusals: Mapping[str, str],
-        why_no_tiles: Callable[[str, Config], str | None],
-        *,
-        tiled: bool,
-    ) -> ChoiceSpace:
+        cls, tiles: Mapping[str, Config], refusals: Mapping[str, str],
+        why_no_tiles: Callable[[str, Config], str | None], *, tiled: bool,
+    ) -> ChoiceSpace:  # fmt: skip
         """The space of implementations by name, at least one, each with its operation's config, or an empty one.
 
         Configs have tiles if `tiled`: some implementation, applicable or not, has an operation.

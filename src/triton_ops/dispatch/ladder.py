@@ -163,14 +163,6 @@ class LadderQuestion:
     near: bool = True
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Answer of the ladder, with those of the rungs above."""
-
-    found: Found
-    passed: tuple[str, ...]
-
-
 class Ladder:
     """The sources of winners, in their order; `refused` says why there is no lockfile although one is named.
 
@@ -188,8 +180,10 @@ class Ladder:
         """This ladder with another lockfile."""
         return Ladder(self.store, self._folder, lockfile, only_lockfile=self.only_lockfile)
 
-    def ask(self, question: LadderQuestion) -> Answer:
-        """The first rung that answers with a config that the problem can take; the last one is the default.
+    def ask(self, question: LadderQuestion) -> tuple[Found, tuple[str, ...]]:
+        """The first rung that answers with a config that the problem can take, with what those above have said.
+
+        The last rung is the default.
 
         Cost: reads one file; where there is no exact record, lists the records of the folder once per change of it.
         """
@@ -199,10 +193,10 @@ class Ladder:
             for answer in rung(question, passed):
                 refused = question.why_not(answer.config)
                 if refused is None:
-                    return Answer(answer, tuple(passed))
+                    return answer, tuple(passed)
                 passed.append(f"{answer.rung}: its config ({answer.config}) cannot be taken here: {refused}")
         why = "no winner is known for this problem"
-        return Answer(Found(config=question.default, rung=FALLBACK, why=why), tuple(passed))
+        return Found(config=question.default, rung=FALLBACK, why=why), tuple(passed)
 
     def _locked(self, question: LadderQuestion, passed: list[str]) -> Iterator[Found]:
         if self.lockfile is None:
@@ -347,6 +341,7 @@ class _Sources:
         self.in_use: _InUse | None = None  # None until something was asked for; the environment then decides
         self.ladders: dict[str, Ladder] = {}
         self.generation = 0
+        self.most: str | None = None  # that launches do when no winner is known; None is no limit
 
 
 _sources = _Sources()
@@ -527,7 +522,7 @@ def policy_of(argument: str | None, otherwise: str) -> str:
     An environment that holds no policy counts as `default`, with one warning: a launch is no place for its error.
     """
     asked = within() or argument or _of_environment() or otherwise
-    confined = _Confined.policy or (DEFAULT if settings.replay() is not None else None)
+    confined = _sources.most or (DEFAULT if settings.replay() is not None else None)
     if confined is None:
         return asked
     if ERROR in (asked, confined):
@@ -535,15 +530,9 @@ def policy_of(argument: str | None, otherwise: str) -> str:
     return DEFAULT if asked == TUNE else asked
 
 
-class _Confined:
-    """The most that launches of this process do when no winner is known; None is no limit."""
-
-    policy: str | None = None
-
-
 def confine(policy: str | None) -> str | None:
     """Let launches of this process do at most as `policy` says, None as they ask; returns what held before."""
-    before, _Confined.policy = _Confined.policy, policy
+    before, _sources.most = _sources.most, policy
     return before
 
 

@@ -110,23 +110,19 @@ def would_run(
 
 
 def answered(
-    operation: Operation,
-    request: TuneRequest,
-    ladder: Ladder,
-    *,
-    near: bool,
+    operation: Operation, request: TuneRequest, ladder: Ladder, *, near: bool,
     enough: Callable[[Record], str | None] | None = None,
-) -> Decision:
+) -> Decision:  # fmt: skip
     """Answer of a ladder to a request; `enough` says why a record of the very problem does not answer."""
     space, key = operation.space_for(request.problem), request.key
     question = LadderQuestion(
         key=key, asked=key, loose=frozenset(), default=space.default_config, why_not=space.why_not, enough=enough,
         near=near,
     )  # fmt: skip
-    answer = ladder.ask(question)
+    found, passed = ladder.ask(question)
     return Decision(
-        found=answer.found, kernel=operation.name, problem=key.label, device=request.device.name,
-        passed=(*answer.passed, *getattr(space, "remarks", ())), key=key,  # of a user's space, or a choice
+        found=found, kernel=operation.name, problem=key.label, device=request.device.name,
+        passed=(*passed, *getattr(space, "remarks", ())), key=key,  # of a user's space, or a choice
     )  # fmt: skip
 
 

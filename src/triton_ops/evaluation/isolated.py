@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from triton_ops.backend import CandidateError, CompilesAhead, Kernel, Packed, ScratchAllocator
+from triton_ops.backend import CandidateError, CompilesAhead, Packed, ScratchAllocator
 from triton_ops.evaluation import idle_worker
 from triton_ops.evaluation.finals import FinalRequest, Outcome, StationFacts, finalists
 from triton_ops.evaluation.verify import StationStep
@@ -83,16 +83,6 @@ class Loadable(Protocol):
         """The station in the worker, which has `facts`, perhaps None; `tell` is called with each step that begins."""
 
 
-def imports_to_compile(kernel: Kernel) -> tuple[str, ...]:
-    """Packages that a kernel imports when it compiles.
-
-    Left to the first compilation, the import would not read this package's bytecode: it would take 2 to 3 s of the
-    first trial where Python keeps none.
-    """
-    module = kernel.compile_imports if isinstance(kernel, CompilesAhead) else ""
-    return (module,) if module else ()
-
-
 @dataclass(frozen=True, kw_only=True)
 class KernelLoad(KernelProblem):
     """A kernel's problem as workers load it, each with its station."""
@@ -111,8 +101,13 @@ class KernelLoad(KernelProblem):
 
     @property
     def imports(self) -> tuple[str, ...]:
-        """Packages that the kernel needs when it compiles, which a worker imports before it loads the task."""
-        return imports_to_compile(self.kernel)
+        """Packages that the kernel imports when it compiles, which a worker imports before it loads the task.
+
+        Left to the first compilation, the import would not read this package's bytecode: it would take 2 to 3 s of the
+        first trial where Python keeps none.
+        """
+        module = self.kernel.compile_imports if isinstance(self.kernel, CompilesAhead) else ""
+        return (module,) if module else ()
 
     @property
     def limits_s(self) -> dict[str, float]:

@@ -563,13 +563,9 @@ class Stations:
         return open_station
 
     def confirm(
-        self,
-        outcome: Outcome,
-        assignment: Assignment,
-        final: FinalRequest,
-        mode: str | None,
+        self, outcome: Outcome, assignment: Assignment, final: FinalRequest, mode: str | None,
         left_s: float | None = None,
-    ) -> Outcome:
+    ) -> Outcome:  # fmt: skip
         """The outcome after fresh processes, as many as the effort asks for, have compared the tied configs.
 
         `mode` is that in which the station timed: times of other modes would not be comparable. Nothing is confirmed

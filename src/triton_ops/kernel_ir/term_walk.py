@@ -88,6 +88,10 @@ class KernelFacts(Facts):
         several = [one for one in self.multiplications if one.bits == bits and one.grows(sizes)]
         return [(self.terms.multiply(one.one, one.other), one) for one in several]
 
+    def factors(self, bits: int) -> list[Term]:
+        """What is multiplied in so many bits."""
+        return [term for one in self.multiplications if one.bits == bits for term in (one.one, one.other)]
+
     def waits(self, product: ProductFact) -> bool:
         """Check whether an operand of a product is made of another product of the same turn."""
         others = {one.number for one in self.products if one.loops == product.loops and one is not product}

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from triton_ops.lab.command_expectation import rank_command as rank_command
     from triton_ops.lab.command_profile import call_command as call_command
     from triton_ops.lab.command_profile import command_command as command_command
-    from triton_ops.lab.command_profile import flow_command_with as flow_command_with
+    from triton_ops.lab.command_profile import flow_command as flow_command
     from triton_ops.lab.command_profile import ptxas_command as ptxas_command
     from triton_ops.lab.command_profile import read_command as read_command
     from triton_ops.lab.command_profile import run_command as run_command

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
 
 from triton_ops.backend import Operation
 from triton_ops.cost_model import Readings
-from triton_ops.device import Calibration, Ceiling, DeviceSpec, device_spec
+from triton_ops.device import Calibration, DeviceSpec, device_spec
 from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
 from triton_ops.kernels import TypedTarget
 from triton_ops.lab.command_compile import ConfigValues, TargetName, check_filled, tell_left_out
-from triton_ops.lab.expectation import LEGEND, Portrait, drawn, explain, portrait
+from triton_ops.lab.expectation import LEGEND, Portrait, explain, pipeline_lines, portrait
 from triton_ops.lab.ranking import Expectation, RankedConfig, expected_of, rank, same_programs
 from triton_ops.lab.sensitivities import MOST_POINTS, ShapePoint, Sweep, sweep
 from triton_ops.request import TypedProblem
@@ -66,12 +67,8 @@ def _pipeline_lines(image: Portrait) -> list[str]:
     if not image.timelines:
         return []
     source = "as the model expects" if image.load_known else "assumed"
-    lines = [f"a load takes {image.load_steps:.1f} computed steps, {source}; each line is one buffer: {LEGEND}"]
-    for timeline in image.timelines:
-        mark = "  <- this config" if timeline.stages == image.stages else ""
-        lines.append(f"num_stages={timeline.stages}: the units compute in {timeline.busy:.0%} of the time{mark}")
-        lines += [f"  {line}" for line in drawn(timeline)]
-    return lines
+    lead = f"a load takes {image.load_steps:.1f} computed steps, {source}; each line is one buffer: {LEGEND}"
+    return [lead, *pipeline_lines(image.timelines, image.stages, "this config")]
 
 
 def _explained_json(explained: Expectation, image: Portrait) -> dict[str, Any]:
@@ -87,8 +84,8 @@ def _explained_json(explained: Expectation, image: Portrait) -> dict[str, Any]:
         "inferred": None if explained.work is None else asdict(explained.work),
         "differences": list(explained.differences),
         "compiler": None if compiled is None else {"status": compiled.status.value, "reason": compiled.reason},
-        "occupancy": _occupancy_json(image),
-        "grid": _waves_json(image),
+        "occupancy": _facts_of(image.residents, _OCCUPANCY),
+        "grid": _facts_of(image.waves, _GRID),
         "shared": {"bytes": image.resources.shared_bytes if image.resources else None, "limit": image.shared_limit},
         "roofline": _roofline_json(image),
         "accumulator": None if tile is None else {"tile": list(tile), "bytes": image.accumulator_bytes},
@@ -114,32 +111,23 @@ def _no_forecast(image: Portrait) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _occupancy_json(image: Portrait) -> dict[str, Any] | None:
-    residents = image.residents
-    return None if residents is None else {
-        "share": residents.occupancy, "blocks": residents.blocks, "warps": residents.warps,
-        "most_warps": residents.most_warps, "limited_by": list(residents.limited_by), "by": dict(residents.by),
-    }  # fmt: skip
+def _facts_of(value: Any, names: Mapping[str, str]) -> dict[str, Any] | None:
+    """Attributes of a value by their names in JSON; None without a value."""
+    return None if value is None else {name: getattr(value, attribute) for name, attribute in names.items()}
 
 
-def _waves_json(image: Portrait) -> dict[str, Any] | None:
-    waves = image.waves
-    return None if waves is None else {
-        "blocks": waves.grid, "at_once": waves.at_once, "waves": waves.waves, "full": waves.full,
-        "tail_blocks": waves.tail_blocks, "used": waves.used,
-    }  # fmt: skip
+_OCCUPANCY = {"share": "occupancy", **{name: name for name in ("blocks", "warps", "most_warps", "limited_by", "by")}}
+_GRID = {"blocks": "grid", **{name: name for name in ("at_once", "waves", "full", "tail_blocks", "used")}}
+_ROOF = {name: name for name in ("flops", "bytes", "intensity", "ridge", "least_ms")}
+_CEILING = {name: name for name in ("name", "peak", "measured", "unit")}
 
 
 def _roofline_json(image: Portrait) -> dict[str, Any]:
     roof = image.roofline
-
-    def ceiling(limit: Ceiling | None) -> dict[str, Any] | None:
-        return None if limit is None else {**asdict(limit), "unit": limit.unit}
-
     return {
-        "flops": roof.flops, "bytes": roof.bytes, "intensity": roof.intensity, "ridge": roof.ridge,
-        "limit": roof.limit.name if roof.limit else None, "least_ms": roof.least_ms, "memory": ceiling(roof.memory),
-        "units": ceiling(roof.units), "expected": asdict(image.expected) if image.expected else None,
+        **(_facts_of(roof, _ROOF) or {}), "limit": roof.limit.name if roof.limit else None,
+        "memory": _facts_of(roof.memory, _CEILING), "units": _facts_of(roof.units, _CEILING),
+        "unknown": list(roof.unknown), "expected": asdict(image.expected) if image.expected else None,
         "measured": asdict(image.measured) if image.measured else None,
     }  # fmt: skip
 

@@ -18,10 +18,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import typer
 
+from triton_ops._faces import REGISTERED
 from triton_ops.backend import Operation
 from triton_ops.base import StoredFile, require
 from triton_ops.compile_modes import profiler
@@ -184,21 +185,6 @@ Target = Annotated[str, typer.Argument(metavar="TARGET", help="An operation, or 
 Out = Annotated[str, option("--out", "The file that gets the CSV.", "FILE")]
 
 
-class _Times(Protocol):
-    """The times of a call, in words as text."""
-
-    @property
-    def median_ms(self) -> float: ...
-    @property
-    def quantiles_ms(self) -> tuple[float, ...]: ...
-    @property
-    def mode(self) -> str: ...
-    @property
-    def confidence(self) -> str: ...
-    @property
-    def notes(self) -> tuple[str, ...]: ...
-
-
 @dataclass(frozen=True)
 class Called:
     """A call for a profiler to look at, of an operation or of a function that needs no arguments."""
@@ -255,7 +241,7 @@ def _run(function: Callable[..., Any], arguments: Mapping[str, Any], device: str
 class Flow:
     """The results of the steps."""
 
-    times: _Times
+    times: Any  # those of `time_ms`
     parts: tuple[CallPart, ...]
     idle: float | None  # the share of a call in which the GPU waits; None on a CPU
     profile: Path | None = None  # the file with the third step's counters
@@ -278,10 +264,10 @@ def _add_plan(facts: Facts, plan: list[dict[str, Any]]) -> Facts:
     return facts
 
 
-def _flow_of(called: Called, request: NcuRequest, time_ms: Callable[..., _Times]) -> Flow:
+def _flow_of(called: Called, request: NcuRequest) -> Flow:
     function, arguments, device = called.loaded()
     tell("1 of 3: the time")
-    times = time_ms(function, kwargs=arguments, warmup_ms=WARM_MS, rep_ms=SAMPLED_MS, device=device)
+    times = REGISTERED["time a call"](function, kwargs=arguments, warmup_ms=WARM_MS, rep_ms=SAMPLED_MS, device=device)
     tell("2 of 3: torch.profiler")
     parts = parts_of(lambda: function(**arguments), device)
     if not device.startswith("cuda"):
@@ -317,38 +303,33 @@ class _About:
     dtype: str
 
 
-def flow_command_with(time_ms: Callable[..., _Times]) -> Callable[..., Facts]:
-    """The command that takes three steps; `time_ms` times calls of a function, for the first."""
+def flow_command(
+    target: Target,
+    shape: Shape = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    metrics: Metrics = "roofline",
+    kernel: Kernel = "",
+    launches: FewLaunches = 20,
+    out: Out = "profile.csv",
+    dry_run: Annotated[bool, option("--dry-run", "Print the steps, and take none.")] = False,
+) -> Facts:
+    """Time TARGET, name its kernels, and say what limits each.
 
-    def flow(
-        target: Target,
-        shape: Shape = None,
-        dtype: Dtype = None,
-        device: Device = None,
-        metrics: Metrics = "roofline",
-        kernel: Kernel = "",
-        launches: FewLaunches = 20,
-        out: Out = "profile.csv",
-        dry_run: Annotated[bool, option("--dry-run", "Print the steps, and take none.")] = False,
-    ) -> Facts:
-        """Time TARGET, name its kernels, and say what limits each.
-
-        Three steps: the time as do_bench takes it, torch.profiler, and Nsight Compute.
-        """
-        called = Called(target, shape, dtype, device)
-        request = replace(_request(called.program, metrics, kernel, 0, launches, out), from_start=False)
-        if dry_run:
-            plan = _steps(target, request.command())
-            return _add_plan(Facts("explain profile flow", {"steps": plan}), plan)
-        with only_data_on_stdout():
-            result = _flow_of(called, request, time_ms)
-        about = _About(None, 0.0, "")
-        report = None if result.profile is None else read_profile(result.profile, kernel=kernel)
-        counters = None if report is None else _as_json(report, about)
-        facts = add_flow(Facts("explain profile flow", {**result.as_json(), "counters": counters}), result)
-        return facts if report is None else _add_report(facts.lines(""), report, about)
-
-    return flow
+    Three steps: the time as do_bench takes it, torch.profiler, and Nsight Compute.
+    """
+    called = Called(target, shape, dtype, device)
+    request = replace(_request(called.program, metrics, kernel, 0, launches, out), from_start=False)
+    if dry_run:
+        plan = _steps(target, request.command())
+        return _add_plan(Facts("explain profile flow", {"steps": plan}), plan)
+    with only_data_on_stdout():
+        result = _flow_of(called, request)
+    about = _About(None, 0.0, "")
+    report = None if result.profile is None else read_profile(result.profile, kernel=kernel)
+    counters = None if report is None else _as_json(report, about)
+    facts = add_flow(Facts("explain profile flow", {**result.as_json(), "counters": counters}), result)
+    return facts if report is None else _add_report(facts.lines(""), report, about)
 
 
 def read_command(
@@ -392,30 +373,18 @@ def _assembled_row(one: Assembled) -> list[str]:
 
 
 def command_command(
-    program: Program,
-    metrics: Metrics = "roofline",
-    kernel: Kernel = "",
-    skip: Skip = 0,
-    launches: Launches = None,
+    program: Program, metrics: Metrics = "roofline", kernel: Kernel = "", skip: Skip = 0, launches: Launches = None,
     out: Out = "profile.csv",
-) -> Facts:
+) -> Facts:  # fmt: skip
     """Print the command that profiles a program, for a machine that has Nsight Compute."""
     words = _request(program, metrics, kernel, skip, launches, out).command()
     return Facts("explain profile command", {"command": words}).lines(shlex.join(words))
 
 
 def run_command(
-    program: Program,
-    metrics: Metrics = "roofline",
-    kernel: Kernel = "",
-    skip: Skip = 0,
-    launches: Launches = None,
-    out: Out = "profile.csv",
-    gpu: Gpu = None,
-    flops: Flops = 0.0,
-    dtype: FlopsDtype = None,
-    tried: Tried = None,
-) -> Facts:
+    program: Program, metrics: Metrics = "roofline", kernel: Kernel = "", skip: Skip = 0, launches: Launches = None,
+    out: Out = "profile.csv", gpu: Gpu = None, flops: Flops = 0.0, dtype: FlopsDtype = None, tried: Tried = None,
+) -> Facts:  # fmt: skip
     """Profile a program here, and say what limits its kernels."""
     path = _request(program, metrics, kernel, skip, launches, out).run()
     tell(f"the profile is in {path}")

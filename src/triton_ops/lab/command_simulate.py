@@ -20,7 +20,7 @@ import typer
 from triton_ops.base import Page
 from triton_ops.device import Machine
 from triton_ops.exceptions import SettingsError, ShapeMismatchError, TritonKernelError
-from triton_ops.lab.expectation import LEGEND, drawn
+from triton_ops.lab.expectation import LEGEND, drawn, pipeline_lines
 from triton_ops.lab.simulated_ranking import (
     LESSON,
     WORKLOADS,
@@ -204,12 +204,9 @@ def _simulation(fields: Mapping[str, str]) -> Simulation:
     if source != "lesson":
         configs = whole_space(workload.space) if source == "space" else parse_configs(fields.get("own", ""), workload)
     return simulate(
-        workload.name,
-        shape=_extents(workload, fields.get("extents", "").split(",")),
-        dtype=fields.get("dtype"),
-        gpu=fields.get("device", ""),
-        configs=configs,
-    )
+        workload.name, shape=_extents(workload, fields.get("extents", "").split(",")), dtype=fields.get("dtype"),
+        gpu=fields.get("device", ""), configs=configs,
+    )  # fmt: skip
 
 
 def _extents(workload: TextbookWorkload, texts: Sequence[str]) -> list[int]:
@@ -289,11 +286,7 @@ def _add_dials(facts: Facts, dials: Sequence[Dial]) -> None:
 
 def _pipeline_lines(winner: PlacedConfig) -> list[str]:
     """The pipeline of the winner's loop by stages; nothing for a kernel without one."""
-    lines = []
-    for timeline in winner.timelines:
-        mark = "  <- the winner" if timeline.stages == winner.stages else ""
-        lines.append(f"  num_stages={timeline.stages}: the units compute in {timeline.busy:.0%} of the time{mark}")
-        lines += [f"    {line}" for line in drawn(timeline)]
+    lines = pipeline_lines(winner.timelines, winner.stages, "the winner", "  ")
     return ["", f"One block's loop by stages, a line for each buffer: {LEGEND}", *lines] if lines else []
 
 

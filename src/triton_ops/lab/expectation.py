@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
@@ -174,6 +175,16 @@ def drawn(loop: Timeline, until: float = 16.0) -> list[str]:
             for column in range(round(begin * scale), min(round(end * scale), _COLUMNS)):
                 rows[step.buffer][column] = mark
     return ["".join(row) for row in rows]
+
+
+def pipeline_lines(timelines: Sequence[Timeline], stages: int, mark: str, indent: str = "") -> list[str]:
+    """Timelines as text, each below its share of the time; that of `stages` has the mark."""
+    lines: list[str] = []
+    for loop in timelines:
+        own = f"  <- {mark}" if loop.stages == stages else ""
+        lines.append(f"{indent}num_stages={loop.stages}: the units compute in {loop.busy:.0%} of the time{own}")
+        lines += [f"{indent}  {line}" for line in drawn(loop)]
+    return lines
 
 
 _COMPARED = 64  # configs by which a declaration and the kernel are compared

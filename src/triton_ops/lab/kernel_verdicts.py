@@ -78,7 +78,14 @@ _SHARED_ACCESSES = (
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
 )  # fmt: skip
 _OF_PEAK = ("peak_sustained_elapsed.per_second", "pct_of_peak_sustained_elapsed")
-_OPERANDS = {"bf16": "bfloat16", "fp16": "float16", "tf32": "float32", "fp8": "float8_e4m3fn", "fp64": "float64"}
+_OPERANDS = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "tf32": "float32",
+    "fp8": "float8_e4m3fn",
+    "fp64": "float64",
+    "fp4": "float4",
+}
 _DECLARED = {"flops64": "float64", "flops32": "float32", "flops16": "float16", "flops8": "float8_e4m3fn"}
 """Operations that a program has told Proton, by the width of the operands, with a dtype whose rate they have."""
 _DEVICE_NAME = "device__attribute_display_name"
@@ -165,9 +172,8 @@ class KernelProfile:
         """
         if spec is None or self.duration_s is None:
             return None
-        roof = Roofline.of(
-            spec, flops=flops or self.flops, bytes_=self.moved_bytes or 0.0, dtype=dtype or self.dtype, products=True
-        )
+        named = {dtype or self.dtype: flops or self.flops} if flops or dtype else dict(self.products)
+        roof = Roofline.of(spec, flops=named, bytes_=self.moved_bytes or 0.0)
         place = roof.placed(1e3 * self.duration_s)
         return None if place is None else (roof, place)
 
@@ -203,13 +209,8 @@ def _first(metrics: Mapping[str, Quantity], units: Sequence[str], names: Sequenc
 def _not_understood(launch: ProfiledLaunch) -> Iterator[str]:
     """Each value of a known name that is no number, or has another unit, in words."""
     for units, names in _FIGURES.values():
-        for name in names:
-            number = launch.metrics.get(name)
-            if (
-                number is not None
-                and number.measured
-                and (number.value is None or (units and number.unit not in units))
-            ):
+        for name, number in ((name, launch.metrics[name]) for name in names if name in launch.metrics):
+            if number.measured and (number.value is None or (units and number.unit not in units)):
                 yield f"{name} {number.text} {number.unit}".rstrip()
 
 

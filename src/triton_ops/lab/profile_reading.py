@@ -73,12 +73,6 @@ def quantity(text: str, unit: str, decimal_comma: bool = False) -> Quantity:
     return Quantity(value if math.isfinite(value) else None, base, text)
 
 
-def has_decimal_comma(texts: Iterable[str]) -> bool:
-    """Return True if most numbers that show their decimal mark have a comma."""
-    marks = _marks(texts)
-    return marks[","] > marks["."]
-
-
 def _marks(texts: Iterable[str]) -> Counter[str]:
     """The decimal marks that numbers show; the empty one counts numbers that could have either."""
     numbers = [text.strip() for text in texts if _NUMBER.fullmatch(text.strip())]

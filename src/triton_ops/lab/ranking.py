@@ -136,12 +136,9 @@ class Expecter:
     """Makes the expectations of one problem's configs on one device, by declared work or by readings."""
 
     def __init__(
-        self,
-        question: ModelQuestion,
-        spec: DeviceSpec,
-        calibration: Calibration | None,
+        self, question: ModelQuestion, spec: DeviceSpec, calibration: Calibration | None,
         readings: Readings | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._question, self._spec, self._calibration, self.readings = question, spec, calibration, readings
         machine = Machine.of(spec, calibration)
         self.model: Model | None = None
@@ -264,17 +261,10 @@ def _single(launch: LaunchWork) -> float:
 
 
 def rank(
-    target: Operation | Kernel | Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    space: Any = None,
-    shape: Sequence[int] | None = None,
-    dtype: str | None = None,
-    gpu: str | None = None,
-    jobs: int | None = None,
-    cache_dir: str | Path | None = None,
-) -> list[RankedConfig]:
+    target: Operation | Kernel | Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None,
+    *, space: Any = None, shape: Sequence[int] | None = None, dtype: str | None = None, gpu: str | None = None,
+    jobs: int | None = None, cache_dir: str | Path | None = None,
+) -> list[RankedConfig]:  # fmt: skip
     """The configs of a space by their expected times, the shortest first; nothing is run, and no GPU is needed.
 
     Work that is declared comes first; otherwise the kernel is read in processes without a GPU. Of a space with more
@@ -373,14 +363,9 @@ def _others(first: Config, others: Sequence[Config]) -> str:
 
 
 def expected_of(
-    target: Operation | Kernel | Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    space: Any = None,
-    shape: Sequence[int] | None = None,
-    dtype: str | None = None,
-) -> ModelQuestion:
+    target: Operation | Kernel | Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None,
+    *, space: Any = None, shape: Sequence[int] | None = None, dtype: str | None = None,
+) -> ModelQuestion:  # fmt: skip
     """The kernel, the arguments and the space that a call of `rank` means; an argument that does not fit raises."""
     target, space = TuneProblem(target=target, space=space).parts
     if isinstance(target, Operation):

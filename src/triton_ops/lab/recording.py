@@ -51,14 +51,9 @@ _PASSES = 2
 
 
 def record(
-    operation: Operation,
-    space: Any = None,
-    shape: Sequence[int] | None = None,
-    dtype: str | None = None,
-    *,
-    passes: int = _PASSES,
-    **options: Any,
-) -> dict[str, Any]:
+    operation: Operation, space: Any = None, shape: Sequence[int] | None = None, dtype: str | None = None, *,
+    passes: int = _PASSES, **options: Any,
+) -> dict[str, Any]:  # fmt: skip
     """Measure every config of an operation's space; the content of a recording's file.
 
     The whole space is measured `passes` times, each time from scratch and in another order; `options` are further ones

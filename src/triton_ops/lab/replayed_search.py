@@ -67,14 +67,9 @@ class LiveRun:
 
 
 def live_replay(
-    recording: Recording,
-    searcher: Searcher,
-    effort: Effort,
-    *,
-    seed: int = 0,
-    conditions: LiveConditions | None = None,
-    texts_read: int = 0,
-) -> LiveRun:
+    recording: Recording, searcher: Searcher, effort: Effort, *, seed: int = 0,
+    conditions: LiveConditions | None = None, texts_read: int = 0,
+) -> LiveRun:  # fmt: skip
     """Simulate one tune on a recording; the `texts_read` of the kernel before its search take time."""
     conditions = conditions or LiveConditions()
     clock = VirtualClock(conditions.compilers_s + _READ_S * texts_read / conditions.compilers)

@@ -108,12 +108,9 @@ def sweep(
         else:
             points.append(ShapePoint(extent, Waves(_programs(expected, config, spec), at_once)))
     return Sweep(
-        config=config,
-        axis=axis,
-        blocks_per_unit=figures.residents.blocks,
-        points=tuple(points),
+        config=config, axis=axis, blocks_per_unit=figures.residents.blocks, points=tuple(points),
         silent="" if is_declared else explained.silent or _UNDECLARED,
-    )
+    )  # fmt: skip
 
 
 def _shapes(operation: Operation, shape: Sequence[int], axis: str, extents: Sequence[int]) -> list[tuple[int, ...]]:

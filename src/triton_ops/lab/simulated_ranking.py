@@ -87,12 +87,9 @@ class PlacedConfig:
 
 
 def ranking_of(
-    work: Work,
-    machine: Machine,
-    configs: Sequence[Mapping[str, Any]],
-    sides: Mapping[str, int],
+    work: Work, machine: Machine, configs: Sequence[Mapping[str, Any]], sides: Mapping[str, int],
     factors: Sequence[float] = (),
-) -> list[PlacedConfig]:
+) -> list[PlacedConfig]:  # fmt: skip
     """The configs by expected time, the shortest first, equal ones as they were given; those that cannot run are last.
 
     `sides` are tunables that are sides of tiles, with the least length of each; a recording's configs, which Triton has

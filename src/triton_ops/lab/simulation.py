@@ -342,15 +342,9 @@ class Simulation:
 
 
 def simulate(
-    workload: str,
-    *,
-    shape: Sequence[int] | None = None,
-    dtype: str | None = None,
-    gpu: str = DEVICE,
-    configs: Sequence[Mapping[str, Any]] | None = None,
-    jitter: float = 0.0,
-    seed: int = 0,
-) -> Simulation:
+    workload: str, *, shape: Sequence[int] | None = None, dtype: str | None = None, gpu: str = DEVICE,
+    configs: Sequence[Mapping[str, Any]] | None = None, jitter: float = 0.0, seed: int = 0,
+) -> Simulation:  # fmt: skip
     """Rank configs of a workload by expected time; nothing runs, and no GPU is needed.
 
     Each None takes the workload's own extents, bfloat16, or the five configs of the lesson. `jitter` is the standard

@@ -290,17 +290,10 @@ _UNCHECKED = "nothing was checked"
 
 
 def cure_spills(
-    target: Operation | Kernel | Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    config: Mapping[str, Any] | None = None,
-    space: Any = None,
-    shape: Sequence[int] | None = None,
-    dtype: str | None = None,
-    arch: str | None = None,
-    measure: bool | None = None,
-) -> SpillReport:
+    target: Operation | Kernel | Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None,
+    *, config: Mapping[str, Any] | None = None, space: Any = None, shape: Sequence[int] | None = None,
+    dtype: str | None = None, arch: str | None = None, measure: bool | None = None,
+) -> SpillReport:  # fmt: skip
     """Say what a config spills to local memory, and try what may cure it; no GPU is needed.
 
     Each change is compiled from the config alone, one kind at a time: a smaller tile, more warps, fewer stages. Where

@@ -224,48 +224,56 @@ class SourceLaunch:
         strides = {name: one for name in self.arguments if (one := stride_of(self, name)) is not None}
         last: dict[str, int] = {}
         for one in strides.values():
-            last[one.tensor] = max(one.axis, last.get(one.tensor, 0))
+            axes = one.axis, last.get(one.tensor, 0)
+            last[one.tensor] = -1 if -1 in axes else max(axes)
         return frozenset(
             name
             for name, one in strides.items()
-            if one.axis == -1 or (0 < one.axis == last[one.tensor] and (rank_of(self, one.tensor) or 0) <= one.axis + 1)
+            if one.axis == last[one.tensor] != 0 and (one.axis < 0 or (rank_of(self, one.tensor) or 0) <= one.axis + 1)
         )
 
     def is_single(self, axis: int, constants: Mapping[str, Any]) -> bool:
         """Check whether the grid has one program along an axis, where the kernel's constants are these."""
-        return axis < len(self._extents) and self._is_one(self._extents[axis], constants)
+        return bool(self._grids) and all(
+            axis < len(one.elts) and self._is_one(one.elts[axis], constants) for one in self._grids
+        )
 
     def counted_by(self, axis: int) -> set[str]:
         """The parameters that are given what is the extent of the grid along an axis."""
-        text = ast.unparse(self.resolved(self._extents[axis])) if axis < len(self._extents) else ""
-        return {name for name, value in self.arguments.items() if ast.unparse(self.resolved(value)) == text}
+        several = [set(self._given(self.resolved(one.elts[axis]))) for one in self._grids if axis < len(one.elts)]
+        return set.intersection(*several) if several else set()
 
     @property
-    def _extents(self) -> list[ast.expr]:
-        """The extents of the grid, where it is a tuple; else empty."""
-        grid = self.grid.body if isinstance(self.grid, ast.Lambda) else self.grid
-        extents = grid.elts if isinstance(grid, (ast.Tuple, ast.List)) else []
-        return [] if any(isinstance(one, ast.Starred) for one in extents) else extents
+    def _grids(self) -> list[ast.Tuple]:
+        """The grids that it may have, by the way that leads to it; empty if one of them is not seen as a tuple."""
+        grids = self.names.get(self.grid.id, []) if isinstance(self.grid, ast.Name) else [self.grid]
+        bodies = [one.body if isinstance(one, ast.Lambda) else one for one in grids]
+        tuples = [one for one in bodies if isinstance(one, ast.Tuple)]
+        return tuples if len(tuples) == len(bodies) else []
 
     def _is_one(self, extent: ast.expr, constants: Mapping[str, Any]) -> bool:
         """Check whether an extent is 1: asserted, a constant of the kernel, or one block for all of a size."""
         node = self.resolved(extent)
+        ones = [constants.get(name) == 1 for name in (_config_key(node), *self._given(node))]
+        if ast.unparse(node) == "1" or any(ones) or self._is_asserted_one(extent):
+            return True
         if not isinstance(node, ast.Call) or last_name(node) != "cdiv" or len(node.args) != 2:
-            text = ast.unparse(node)
-            alike = [name for name, value in self.arguments.items() if ast.unparse(self.resolved(value)) == text]
-            ones = [constants.get(name) == 1 for name in (_config_key(node), *alike)]
-            return text == "1" or any(ones) or self._is_asserted_one(extent)
+            return False
         size, block = (self.resolved(one) for one in node.args)
         block = self.resolved(self.arguments.get(_config_key(block), block))
         if not isinstance(block, ast.Call) or last_name(block) != "next_power_of_2":
             return False
         return ast.unparse(self.resolved(block.args[0])) == ast.unparse(size)
 
+    def _given(self, node: ast.expr) -> list[str]:
+        """The parameters that are given an expression."""
+        text = ast.unparse(node)
+        return [name for name, value in self.arguments.items() if ast.unparse(self.resolved(value)) == text]
+
     def _is_asserted_one(self, node: ast.expr) -> bool:
         """Check whether the launching function asserts that an expression is 1."""
-        tests = (one.test for one in ast.walk(self.around) if isinstance(one, ast.Assert))
-        sides = ([one.left, *one.comparators] for one in tests if isinstance(one, ast.Compare))
-        return any({ast.unparse(one) for one in pair} == {ast.unparse(node), "1"} for pair in sides)
+        tests = [ast.unparse(one.test) for one in ast.walk(self.around) if isinstance(one, ast.Assert)]
+        return f"{ast.unparse(node)} == 1" in tests
 
 
 def _config_key(node: ast.expr) -> str:
@@ -410,7 +418,7 @@ def _launch_grid(call: ast.Call, kernel: str, scope: _FunctionScope) -> tuple[as
     return None
 
 
-def _named_by(node: ast.expr | None, scope: _FunctionScope, depth: int = _DEEPEST) -> set[str]:
+def _named_by(node: ast.expr | None, scope: _FunctionScope, depth: int = 2 * _DEEPEST) -> set[str]:
     """The names that an expression may stand for: through other names, choices, and tables by their values."""
     if node is None or not depth:
         return set()

@@ -233,15 +233,14 @@ class KernelReading:
 
     def _with_counts(self, variant: Variant) -> Variant:
         """A variant whose tensors hold whole numbers, where all that it stores there are such."""
-        stores = [one for one in variant.facts.accesses if one.kind == "store" and one.root.name == "argument"]
-        values = {one.root.operands[0]: set[bool]() for one in stores}
-        for one in stores:
-            counts = one.value is not None and KernelFacts.does(one.value.term) == "counts"
-            values[one.root.operands[0]].add(counts)
+        values: dict[str, set[bool]] = {}
+        for one in variant.facts.accesses:
+            value = one.value.term if one.kind == "store" and one.value is not None else None
+            if value is not None and one.root.name == "argument" and value.name != "number":
+                values.setdefault(one.root.operands[0], set()).add(KernelFacts.does(value) == "counts")
         names = [name for name, counts in values.items() if counts == {True}]
-        guess = variant.guess
-        types = {**guess.types, **dict.fromkeys(names, "*i32")}
-        return (self._read(replace(guess, types=types)) if names else None) or variant
+        types = {**variant.guess.types, **dict.fromkeys(names, "*i32")}
+        return (self._read(replace(variant.guess, types=types)) if names else None) or variant
 
     def _variant(self, guess: Guess) -> Variant | str:
         try:

@@ -129,13 +129,10 @@ def _checked(fields: Mapping[str, Any], where: str) -> ProblemLine:
     if "problem" in texts and ({"shape", "dtype"} & fields.keys()):
         raise SettingsError(f"{where}: a problem by its name has its shape and dtype", hint="leave one of them out")
     return ProblemLine(
-        where=where,
-        **texts,
-        shape=_shape(fields["shape"], where) if "shape" in fields else None,
+        where=where, **texts, shape=_shape(fields["shape"], where) if "shape" in fields else None,
         space=_space(fields["space"], where) if "space" in fields else None,
-        warm=_flag(fields.get("warm", False), where),
-        weight=_weight(fields.get("weight", 1.0), where),
-    )
+        warm=_flag(fields.get("warm", False), where), weight=_weight(fields.get("weight", 1.0), where),
+    )  # fmt: skip
 
 
 def _text(value: Any, name: str, where: str) -> str:
@@ -231,15 +228,12 @@ def job_of(problem: TuneProblem, options: RunOptions) -> Job:
     key = request.key
     return Job(
         name=key.id if key.unknown is None else f"{key.id} {uuid.uuid4()}",  # its problem may be another's as well
-        label=f"{key.kernel} {key.label}".rstrip(),
-        kernel=key.kernel,
-        problem=problem,
+        label=f"{key.kernel} {key.label}".rstrip(), kernel=key.kernel, problem=problem,
         tune=partial(replace(options, cluster=None).tuned, problem, own_device=request.device_name),
-        recall=lambda: RequestedTune(request=request, options=each).known(),
-        weight=float(problem.weight),
+        recall=lambda: RequestedTune(request=request, options=each).known(), weight=float(problem.weight),
         devices=_places(problem, request, options.devices),
         start_worker=Stations(problem=request, options=each).start_worker,
-    )
+    )  # fmt: skip
 
 
 def _places(problem: TuneProblem, request: TuneRequest, devices: tuple[str, ...]) -> frozenset[str] | None:

@@ -429,14 +429,10 @@ def jobs_of(problems: Iterable[Any], options: RunOptions) -> list[Job]:
 
 
 def run_jobs(
-    jobs: Sequence[Job],
-    options: RunOptions,
-    *,
-    told: Callable[[ProblemOutcome], None] | None = None,
-    observer: Callable[[ProblemOutcome], None] | None = None,
-    start: float | None = None,
+    jobs: Sequence[Job], options: RunOptions, *, told: Callable[[ProblemOutcome], None] | None = None,
+    observer: Callable[[ProblemOutcome], None] | None = None, start: float | None = None,
     executors_of: ExecutorsOf | None = None,
-) -> ManyResult:
+) -> ManyResult:  # fmt: skip
     """Run jobs that are checked; those of one name are the same problem, and are measured once.
 
     `told` is called with each problem that has ended, in place of a display, and `observer` beside one. `executors_of`

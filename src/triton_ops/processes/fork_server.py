@@ -85,13 +85,9 @@ class IdleProcesses(Generic[Process]):
         return settings.environment(), settings.current_folder()
 
     def put(
-        self,
-        process: Process,
-        equipment: Hashable,
-        where: Hashable,
-        rest: Callable[[], bool] = lambda: True,
+        self, process: Process, equipment: Hashable, where: Hashable, rest: Callable[[], bool] = lambda: True,
         idle_s: float = IDLE_S,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Keep a process for a while, in place of another one there, or of the oldest if there are too many.
 
         Its equipment is what it has, such as packages that it has imported; `where` is what only one idle process is to
@@ -218,13 +214,10 @@ class ForkServer:
             with theirs:
                 self._process = subprocess.Popen(
                     command(module, theirs.fileno(), os.getpid(), *words, leftovers=leftovers),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=self._errors,
-                    pass_fds=(theirs.fileno(),),
-                    env=environment(changes, self._family, self._temporary.path),
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors,
+                    pass_fds=(theirs.fileno(),), env=environment(changes, self._family, self._temporary.path),
                     start_new_session=True,
-                )
+                )  # fmt: skip
             undo.pop_all()
 
     def fork(self) -> ForkedProcess:

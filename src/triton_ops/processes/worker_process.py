@@ -237,13 +237,9 @@ class WorkerProcess:
         self._question_begun = question
 
     def ask(
-        self,
-        question: Any,
-        whole_s: float,
-        limits_s: Mapping[str, float],
-        step: str,
+        self, question: Any, whole_s: float, limits_s: Mapping[str, float], step: str,
         fits: Callable[[Any], bool] = lambda _: True,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """The worker's answer to a question, which is pickled; seconds in which this process was paused do not count.
 
         It must be there after `whole_s` seconds; `limits_s` has the seconds for each step that has a limit of its own,

@@ -45,12 +45,9 @@ def _row(record: Record) -> list[str]:
         record.key.kernel,
         record.key.label or "-",
         f"{record.timing.median_ms:.4g}",
-        _spread(record),
-        gain_text(record.gain, record.gain_interval, record.unproven),
-        str(record.key.device.get("name", "-")),
-        _when(record),
-        str(record.winner),
-    ]
+        _spread(record), gain_text(record.gain, record.gain_interval, record.unproven),
+        str(record.key.device.get("name", "-")), _when(record), str(record.winner),
+    ]  # fmt: skip
 
 
 def _blocks(rows: list[list[str]]) -> Facts:

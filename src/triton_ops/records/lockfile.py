@@ -244,23 +244,26 @@ class Lockfile:
     def add_to(self, path: Path, *, replaces: bool = False) -> tuple[int, list[tuple[LockEntry, LockEntry | None]]]:
         """Add the entries to a lockfile; return how many are new, and what differs, as it was there and as it is here.
 
-        An entry differs if its config is another one here, or if one of the same source is no longer here. It stays
-        as it was, unless it is to be replaced.
+        An entry differs if its config is another one here, whatever source of the kernel it is for, or if one of the
+        same origin is no longer here. It stays as it was, unless it is to be replaced.
         """
         with Lockfile.editing(path):
             before = Lockfile.read(path, or_empty=True)
-            new = {entry.place: entry for entry in self.entries}
-            sources = {(entry.kernel, entry.device, entry.origin.source) for entry in self.entries}
+            new = {_problem_of(entry): entry for entry in self.entries}
+            origins = {(entry.kernel, entry.device, entry.origin.source) for entry in self.entries}
+            pairs = [(old, new.get(_problem_of(old))) for old in before.entries]
             differs = [
-                (old, new.get(old.place))
-                for old in before.entries
-                if (old.place in new and old.config != new[old.place].config)
-                or (old.place not in new and (old.kernel, old.device, old.origin.source) in sources)
+                (old, now)
+                for old, now in pairs
+                if (now and now.config != old.config)
+                or (now is None and (old.kernel, old.device, old.origin.source) in origins)
             ]
             old_ones = [old for old, _ in differs] if replaces else []
             kept = replace(before, entries=tuple(entry for entry in before.entries if entry not in old_ones))
-            Lockfile.merged([kept, self]).write(path)
-        return len(new.keys() - {entry.place for entry in before.entries}), differs
+            there = set(map(_problem_of, kept.entries))
+            added = tuple(entry for problem, entry in new.items() if problem not in there)
+            Lockfile.merged([kept, replace(self, entries=added)]).write(path)
+        return len(new.keys() - set(map(_problem_of, before.entries))), differs
 
     @staticmethod
     @contextmanager
@@ -316,6 +319,10 @@ class Lockfile:
             borrowed_from=None if device.why_not(key.device) is None else device,
             drift=entry.drift(key),
         )
+
+
+def _problem_of(entry: LockEntry) -> tuple[Any, ...]:
+    return entry.kernel, entry.device, canonical_json([dict(entry.problem), list(entry.ignored)])
 
 
 def _rank(pinned: Pinned, key: Key) -> tuple[bool, bool, float, bool]:

@@ -83,12 +83,8 @@ def recall(
 
 
 def recalled(
-    key: Key,
-    store: Store[Record],
-    *,
-    space: ConfigSpace | None = None,
-    reference: str | None = None,
-) -> Record | None:
+    key: Key, store: Store[Record], *, space: ConfigSpace | None = None, reference: str | None = None,
+) -> Record | None:  # fmt: skip
     """The stored record of a key; None if none holds for this space and reference, or a part is unknown.
 
     The winner was found in that space, which still allows it, and was checked against the reference of that

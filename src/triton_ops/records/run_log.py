@@ -90,7 +90,8 @@ class RoofFacts(msgspec.Struct, frozen=True, kw_only=True):
     def roofline(self) -> Roofline:
         """The roofline."""
         memory, units = (None if one is None else one.ceiling() for one in (self.memory, self.units))
-        return Roofline(flops=self.flops, bytes=self.bytes, memory=memory, units=units)
+        parts = () if units is None else ((units, self.flops),)
+        return Roofline(flops=self.flops, bytes=self.bytes, memory=memory, units=units, parts=parts)
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
@@ -333,13 +334,9 @@ class RunLog:
     """
 
     def __init__(
-        self,
-        path: Path | None = None,
-        start: float | None = None,
-        before_s: float = 0.0,
-        clock: Callable[[], float] = time.monotonic,
-        root: Path | None = None,
-    ) -> None:
+        self, path: Path | None = None, start: float | None = None, before_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic, root: Path | None = None,
+    ) -> None:  # fmt: skip
         self._file = AppendedFile(path, "this run cannot be resumed", root)
         self._clock = clock
         self._zero = (clock() if start is None else start) - before_s

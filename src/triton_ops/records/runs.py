@@ -94,11 +94,8 @@ class Quarantine:
             return
         self._trials[trial.config] = trial
         entry = {
-            "config": dict(trial.config),
-            "status": trial.status.value,
-            "error": trial.error,
-            "at": time_now(),
-        }
+            "config": dict(trial.config), "status": trial.status.value, "error": trial.error, "at": time_now(),
+        }  # fmt: skip
         self._file.append(entry)
 
     def _read(self) -> list[Trial]:

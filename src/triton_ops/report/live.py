@@ -46,9 +46,7 @@ class GrowingReport:
     def __init__(
         self, path: Path, clock: Callable[[], float] = time.monotonic, spent: Callable[[], float] = time.thread_time
     ) -> None:
-        self._path = path
-        self._clock = clock
-        self._spent = spent
+        self._path, self._clock, self._spent = path, clock, spent
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._status: tuple[int, ...] | None = None
@@ -169,9 +167,7 @@ class _Watch:
     """A listener that has the report served from the moment when the run has a log."""
 
     def __init__(self, listener: Listener, bound: socket.socket, tell: Callable[[str], None]) -> None:
-        self._listener = listener
-        self._bound = bound
-        self._tell = tell
+        self._listener, self._bound, self._tell = listener, bound, tell
         self._process: subprocess.Popen[bytes] | None = None
         self.has_run = False
 

@@ -88,12 +88,9 @@ def headline(report: Report) -> dict[str, str]:
     """The facts with which a report begins."""
     best, record = report.best, report.record
     facts = {
-        "run": report.run.head.id,
-        "kernel": report.title,
-        "device": report.device,
-        "state": report.state,
+        "run": report.run.head.id, "kernel": report.title, "device": report.device, "state": report.state,
         "tried": _counts(report),
-    }
+    }  # fmt: skip
     if best is None:
         return {**facts, "winner": "none: no config ran"}
     facts["best so far" if record is None else "winner"] = str(best.config)

@@ -142,11 +142,8 @@ class KnownCalls(dict[Any, V], Generic[V]):
         facts = [part.format(value) for value, kind in zip(values, kinds, strict=True) for part in _COUNTS[kind]]
         tensors = [value for value, kind in zip(values, kinds, strict=True) if kind == _TENSOR]
         scope: dict[str, Any] = {
-            "decide": self._decide,
-            "get": self.get,
-            "description": _description,
-            "no_key": _UNTOLD,
-        }
+            "decide": self._decide, "get": self.get, "description": _description, "no_key": _UNTOLD,
+        }  # fmt: skip
         if tensors and self._modes:
             torch = require("torch", "a call with tensors")
             scope |= {"autocast": torch._C._is_any_autocast_enabled, "recording": torch.is_grad_enabled}

@@ -389,35 +389,30 @@ class TuneOptions:
         SettingsError: The seed is no whole number of 0 or more, or `isolate` no truth value.
     """
 
-    effort: str | Effort | None = field(
-        default=None,
-        metadata=_typed(str, "--effort", "quick, full or exhaustive; default TRITON_OPS_EFFORT or quick.", "WORD"),
-    )
-    search: AnySearch | None = field(
-        default=None, metadata=_typed(str, "--search", "auto, random, exhaustive, …; default by effort.", "WORD")
-    )
+    effort: str | Effort | None = field(default=None, metadata=_typed(
+        str, "--effort", "quick, full or exhaustive; default TRITON_OPS_EFFORT or quick.", "WORD"
+    ))  # fmt: skip
+    search: AnySearch | None = field(default=None, metadata=_typed(
+        str, "--search", "auto, random, exhaustive, …; default by effort.", "WORD"
+    ))  # fmt: skip
     trials: int | None = field(default=None, metadata=_typed(int, "--trials", "Most trials; default by effort.", "N"))
-    budget_s: float | None = field(
-        default=None,
-        metadata=_typed(float, "--budget-s", "Most seconds of the whole; default by effort, for a list none.", "S"),
-    )
+    budget_s: float | None = field(default=None, metadata=_typed(
+        float, "--budget-s", "Most seconds of the whole; default by effort, for a list none.", "S"
+    ))  # fmt: skip
     seed: int = field(default=0, metadata=_typed(int, "--seed", "Of orders and inputs.", "N"))
-    isolate: bool | None = field(
-        default=None,
-        metadata=_typed(
-            bool, "--isolate/--inline", "Try configs in a process of their own; default for Triton on a GPU."
-        ),
-    )
+    isolate: bool | None = field(default=None, metadata=_typed(
+        bool, "--isolate/--inline", "Try configs in a process of their own; default for Triton on a GPU."
+    ))  # fmt: skip
     force: bool = field(default=False, metadata=_typed(bool, "--force", "Search again even if the winner is known."))
-    transfer: bool = field(
-        default=True, metadata=_typed(bool, "--no-transfer", "Do not learn from records of other problems and devices.")
-    )
-    wait: bool = field(
-        default=True, metadata=_typed(bool, "--no-wait", "End with an error if another process measures on the GPU.")
-    )
-    cache_dir: str | Path | None = field(
-        default=None, metadata=_typed(str, "--cache-dir", settings.HELP_OF_CACHE_DIR, "DIR")
-    )
+    transfer: bool = field(default=True, metadata=_typed(
+        bool, "--no-transfer", "Do not learn from records of other problems and devices."
+    ))  # fmt: skip
+    wait: bool = field(default=True, metadata=_typed(
+        bool, "--no-wait", "End with an error if another process measures on the GPU."
+    ))  # fmt: skip
+    cache_dir: str | Path | None = field(default=None, metadata=_typed(
+        str, "--cache-dir", settings.HELP_OF_CACHE_DIR, "DIR"
+    ))  # fmt: skip
     patience: Patience | None = None
     keep: bool = True
 

@@ -86,7 +86,7 @@ class ProblemPlace:
     @staticmethod
     def transfer(space: ConfigSpace, trials: Sequence[Trial], distance: float) -> Prior | None:
         """The trials of a place at this distance as a prior for `space`; None if they have other tunables."""
-        transfer = importlib.import_module("triton_ops.search.transfer").Transfer(space, trials, distance)
+        transfer = importlib.import_module("triton_ops.search.surrogate").Transfer(space, trials, distance)
         return transfer if len(transfer) else None
 
     def _pairs(self, other: ProblemPlace) -> Iterator[tuple[int, int]]:

@@ -34,6 +34,11 @@ shared memory per block, and the number of blocks that a multiprocessor then hol
 beside those of the tunables. For a config that is not compiled, the figures are estimated from the compiled configs by
 a regression on the tunables, because the compiler's figures are mostly products of powers of the tunables.
 
+The trials of the same kernel on another shape, dtype or device are a prior: a config that was tried there has its time
+there, and a surrogate of the trials there estimates all others. Distance weakens the ratios of time: the farther the
+other place, the closer to 1 they are. The measurements here decide how much the prior counts; a time from another place
+is never a measurement.
+
 Of two configs that are the same program, one needs to be measured. Equal figures alone do not mean an equal program: on
 recorded spaces the times of configs that agree in all four figures differ by up to 8 %.
 """
@@ -530,3 +535,52 @@ def expected_improvement(mean: Floats, doubt: Floats, best: float) -> Floats:
     below = require("scipy.special", _PURPOSE).ndtr(depth)
     improvement: Floats = doubt * (depth * below + np.exp(-0.5 * depth**2) / math.sqrt(2 * math.pi))
     return np.maximum(improvement, 0.0)
+
+
+_FAR = 8.0  # at this distance, ratios are taken to the power 1/e
+_FEWEST_RAN = 3  # trials that the surrogate needs
+_FAILED = 0.9  # a config that failed there has this quantile of the times of configs that ran
+
+
+class Transfer:
+    """Trials of one other place at a distance as a prior for `space`; those with other tunables are left out."""
+
+    def __init__(self, space: ConfigSpace, trials: Sequence[Trial], distance: float = 0.0) -> None:
+        names = set(space.tunables)
+        mine = [trial for trial in trials if set(trial.config) == names]
+        self._tempered = math.exp(-distance / _FAR)
+        self._levels = _levels_of(mine)
+        self._encoder = Encoder(space)
+        self._learned = most_telling(mine)
+        self._surrogate: Surrogate | None = None
+
+    def __len__(self) -> int:
+        return len(self._levels)
+
+    def score(self, configs: Sequence[Config]) -> list[float]:
+        """Each config's time there over the median time there, weakened by distance; NaN if it cannot be estimated."""
+        levels = np.array([self._levels.get(config, math.nan) for config in configs])
+        new = np.flatnonzero(np.isnan(levels))
+        if len(new) and sum(trial.ok for trial in self._learned) >= _FEWEST_RAN and self._encoder.columns:
+            levels[new] = self._filled_in([configs[at] for at in new])
+        return [math.exp(level * self._tempered) if math.isfinite(level) else math.nan for level in levels]
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Do nothing: trials here do not change the times of the other place."""
+
+    def _filled_in(self, configs: Sequence[Config]) -> Floats:
+        if self._surrogate is None:
+            self._surrogate = Surrogate(ByDistance(self._encoder.scales, self._encoder.flags))
+            rows = self._encoder.rows([trial.config for trial in self._learned])
+            self._surrogate.learn(rows, values_of(self._learned), noise_of(self._learned))
+        levels, _ = self._surrogate.predict(self._encoder.rows(configs))
+        return levels - float(np.median(values_of(self._learned)))
+
+
+def _levels_of(trials: Sequence[Trial]) -> dict[Config, float]:
+    ok = [trial for trial in trials if trial.ok]
+    if not ok:
+        return {}
+    logs = dict(zip((trial.config for trial in ok), values_of(ok), strict=True))
+    middle, slow = (float(np.quantile(list(logs.values()), share)) for share in (0.5, _FAILED))
+    return {trial.config: float(logs.get(trial.config, slow)) - middle for trial in trials}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -213,15 +214,12 @@ def tune_misses(
     for miss in misses:
         device = "cpu" if miss.key.device.get("kind") == "cpu" else "cuda"
         try:
-            work = _MissTune(
-                miss=miss,
-                device=_here(miss, device),
-                target=_target(miss, targets),
-                options=replace(options, cluster=None),
-                tolerance=tolerance,
-            )
+            work = partial(
+                _tune, miss=miss, device=_here(miss, device), target=_target(miss, targets),
+                options=replace(options, cluster=None), tolerance=tolerance,
+            )  # fmt: skip
             if options.cluster is not None:
-                Packed.of(work.tuned)  # each is sent when its turn comes
+                Packed.of(work)  # each is sent when its turn comes
         except TritonKernelError as error:
             outcomes[miss.key.id] = MissOutcome(
                 miss=miss, reason=str(error), loaded=not isinstance(error, NotLoadedError)
@@ -229,7 +227,7 @@ def tune_misses(
             continue
         jobs[miss.key.id] = Job(
             name=miss.key.id, label=f"{miss.key.kernel} {miss.key.label}".rstrip(), kernel=miss.key.kernel,
-            problem=miss, tune=work.tuned, weight=weights[miss.key.id],
+            problem=miss, tune=work, weight=weights[miss.key.id],
             devices=frozenset(options.devices if device == "cuda" else ("cpu",)) if options.devices else None,
         )  # fmt: skip
 
@@ -241,29 +239,24 @@ def tune_misses(
     return [outcomes.get(miss.key.id, MissOutcome(miss=miss, reason=unbegun)) for miss in misses], run
 
 
-@dataclass(frozen=True, kw_only=True)
-class _MissTune:
-    """The tune of one miss, whose arguments are made only when it begins, since they may take much memory."""
+def _tune(
+    place: JobPlace, *, miss: Miss, device: str, target: Any, options: RunOptions, tolerance: float | Tolerance | None
+) -> TuningResult:
+    """Tune one miss; its arguments are made only when it begins, since they may take much memory.
 
-    miss: Miss
-    device: str
-    target: Any  # for a call that was noted, the decorated kernel as it stands in its module
-    options: RunOptions
-    tolerance: float | Tolerance | None
-
-    def tuned(self, place: JobPlace) -> TuningResult:
-        miss, options = self.miss, self.options
-        device = self.device if place.device is None else place.device
-        if miss.call is not None:
-            each = options.each if place.cache_dir is None else replace(options.each, cache_dir=place.cache_dir)
-            # Its name imports Triton, as the kernel's own module has.
-            call = dispatch.NotedOperation.made_again(self.target, miss.call, device)
-            return call.tuned(each, listener=place.listener, gate=place.gate, shared_cpus=place.shared_cpus)
-        problem = TuneProblem(
-            target=self.target, kwargs=made_on(specs_of(Mapper.unkeyed(miss.key.problem)[0]), device),
-            device=device, tolerance=self.tolerance, cold=miss.key.cache_state == "cold",
-        )  # fmt: skip
-        return options.tuned(problem, replace(place, device=None))
+    The target of a call that was noted is the decorated kernel as it stands in its module.
+    """
+    device = device if place.device is None else place.device
+    if miss.call is not None:
+        each = options.each if place.cache_dir is None else replace(options.each, cache_dir=place.cache_dir)
+        # Its name imports Triton, as the kernel's own module has.
+        call = dispatch.NotedOperation.made_again(target, miss.call, device)
+        return call.tuned(each, listener=place.listener, gate=place.gate, shared_cpus=place.shared_cpus)
+    problem = TuneProblem(
+        target=target, kwargs=made_on(specs_of(Mapper.unkeyed(miss.key.problem)[0]), device), device=device,
+        tolerance=tolerance, cold=miss.key.cache_state == "cold",
+    )  # fmt: skip
+    return options.tuned(problem, replace(place, device=None))
 
 
 def _outcome(outcome: ProblemOutcome, options: RunOptions) -> MissOutcome:

@@ -115,13 +115,13 @@ class ByBatch(Format):
         content, facts = read_object(path), self.named(path)
         sizes = [name for name in content if _SIZE.fullmatch(name)]
         if (strange := content.keys() - {*sizes, *self.beside}) or not sizes:
-            what = f"it has {min(strange)!r}" if strange else "it is empty"
-            raise CacheError(
-                f"{path} is no table by batch size: {what}", hint="its names are whole numbers, such as 16"
-            )
+            what = f"has {min(strange)[:40]!r}" if strange else "is empty"
+            raise CacheError(f"{path} {what}, and is no table by batch size", hint="its names are whole numbers: 16")
         rows = [self._row(int(size), content[size], path) for size in sizes]
         launched = [row if row.failure else replace(row, config=self._launched(row.config, facts)) for row in rows]
         remarks = []
+        if sizes != sorted(sizes, key=int):
+            remarks.append("its sizes are not in order: of two that are equally near, an export prefers the smaller")
         if left := [row.name for row in rows if row.failure]:
             remarks.append(f"left out: {len(left)} rows are {_LEFT}: {', '.join(left)}")
         if wider := [row.name for row, now in zip(rows, launched, strict=True) if row.config != now.config]:

@@ -18,15 +18,13 @@ from triton_ops.space import Config
 from triton_ops.values import ITEM_BYTES, Mapper
 
 OPTIONS = {"num_warps": 4, "num_ctas": 1, "num_stages": 3, "maxnreg": None, "pre_hook": None, "ir_override": None}
-"""The fields of a `triton.Config` beside its tunables, with their defaults in Triton 3.6 to 3.9."""
-
+"""The fields of a `triton.Config` beside its tunables, with their defaults in Triton 3.4 to 3.9."""
 
 _LARGEST_BYTES = 64 << 20
 _OTHER_KINDS = {
     "cpu": {"cpu", "xeon", "epyc"}, "cuda": {"tesla", "titan", "quadro", "rtx"}, "xpu": {"intel", "arc"},
     "npu": {"ascend"}, "musa": {"mtt"},
 }  # fmt: skip
-_LAST = (math.inf,)
 _NOT_FINITE = re.compile(rb"-?\bInfinity\b|\bNaN\b")
 
 
@@ -38,8 +36,8 @@ class TableRow:
     config: Config
     _: KW_ONLY
     median_ms: float | None = None  # None if the table has none
-    cost: tuple[float, ...] = ()  # by which the configs of one row are compared, the least is best; empty is the median
-    failure: str = ""  # in the words of `Status`, or why it has no cost; empty if it did not fail
+    cost: tuple[float, ...] = ()  # by which configs for the same are compared, the least is best; empty is the median
+    failure: str = ""  # in the words of `Status`, or why it cannot be compared; empty if it did not fail
     filed: str = ""  # under which name the engine finds it, where that is not made of `at` each time
 
     def launches_as(self, entry: Mapping[str, Any] | None) -> bool:
@@ -47,6 +45,11 @@ class TableRow:
         if entry is None:
             return False
         return all(entry.get(name, OPTIONS.get(name)) == value for name, value in self.config.items())
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """The cost; without one the median, and after all others what has neither."""
+        return self.cost or (math.inf if self.median_ms is None else self.median_ms,)
 
     @property
     def name(self) -> str:
@@ -63,16 +66,14 @@ class Table:
     facts: Mapping[str, Any] = field(default_factory=dict)  # what the engine looks it up by, such as `E`, `N`, `dtype`
     rows: tuple[TableRow, ...] = ()
     _: KW_ONLY
-    tried: bool = False  # the rows are all that was tried, and the cost decides; else each is what the engine takes
     remarks: tuple[str, ...] = ()  # what its reader did not understand or left out, each as a sentence with its count
 
     def best(self) -> tuple[TableRow, ...]:
-        """For each `at` the config of the least cost that did not fail; of what was tried, one whose cost is known."""
+        """For each `at` the config of the least rank among those that did not fail."""
         rows: dict[str, TableRow] = {}
         for row in self.rows:
             name = json.dumps(row.at)
-            usable = not row.failure and (not self.tried or bool(_cost(row)))
-            if usable and (name not in rows or (_cost(row) or _LAST) < (_cost(rows[name]) or _LAST)):
+            if not row.failure and (name not in rows or row.rank < rows[name].rank):
                 rows[name] = row
         return tuple(rows.values())
 
@@ -129,7 +130,7 @@ class Table:
             if trial.ok or trial.failed
         )  # fmt: skip
         kernel = key.kernel.rpartition(":")[2]
-        return cls({"device_name": key.device.get("name"), "kernel_name": kernel, **facts}, rows, tried=True)
+        return cls({"device_name": key.device.get("name"), "kernel_name": kernel, **facts}, rows)
 
     def for_rows(self, names: Names) -> Table:
         """The rows that have a value for each of some extents: without dtypes that nobody named, and without a default.
@@ -140,14 +141,14 @@ class Table:
         rows = keyed if count and keyed else self.rows
         if len(rows) < len(self.rows):
             remarks.append("left out: the default config, which is for no extents")
-        bare = [tuple(value for value in row.at if _item(value) not in ITEM_BYTES) for row in rows]
+        bare = [without_dtypes(row.at) for row in rows]
         if any(len(row.at) != count == len(at) for row, at in zip(rows, bare, strict=True)):
-            dtypes = dict.fromkeys(_item(value) for row in rows for value in row.at if _item(value) in ITEM_BYTES)
-            remarks.append(f"left out: the dtypes in the keys, {', '.join(dtypes)}")
+            texts = ", ".join(
+                dict.fromkeys(str(value) for row in rows for value in row.at if not without_dtypes([value]))
+            )
+            remarks.append(f"left out: the dtypes in the keys, {texts}")
             if len({*map(json.dumps, bare)}) < len({json.dumps(row.at) for row in rows}):
-                raise SettingsError(
-                    f"rows differ in dtypes alone: {', '.join(dtypes)}", hint="name the dtypes: --row x"
-                )
+                raise SettingsError(f"rows differ in dtypes alone: {texts}", hint="name the dtypes: --row x")
             rows = tuple(replace(row, at=at) for row, at in zip(rows, bare, strict=True))
         return replace(self, rows=rows, remarks=tuple(remarks))
 
@@ -271,12 +272,9 @@ def config_in(value: Any, path: Path) -> Config:
         raise CacheError(f"{path} is no table: {error}", hint="check the path") from error
 
 
-def _item(value: Any) -> str:
-    return str(value).removeprefix("torch.")
-
-
-def _cost(row: TableRow) -> tuple[float, ...]:
-    return row.cost if row.cost or row.median_ms is None else (row.median_ms,)
+def without_dtypes(at: Sequence[Any]) -> tuple[Any, ...]:
+    """The values of a key that are no dtypes, by this package's names or by torch's."""
+    return tuple(value for value in at if str(value).removeprefix("torch.") not in ITEM_BYTES)
 
 
 @dataclass(frozen=True)
@@ -331,8 +329,9 @@ def _device(table: Table) -> LockedDevice:
         raise SettingsError("the table names no device", hint='--set "device_name=NVIDIA H200"')
     words = str(name).replace("_", " ")
     kind = table.facts.get("kind") or kind_called(words)
-    if kind is None:
-        raise SettingsError(f"nothing says of what kind {words} is", hint="--set kind=cuda, or hip, xpu, cpu")
+    if kind not in ("hip", *_OTHER_KINDS):
+        said = f"nothing says of what kind {words} is" if kind is None else f"there is no kind {kind}"
+        raise SettingsError(said, hint="--set kind=cuda, or hip, xpu, npu, musa, cpu")
     return LockedDevice(alias=str(name).lower().replace("_", "-").replace(" ", "-"), kind=kind, name=words)
 
 

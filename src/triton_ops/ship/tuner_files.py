@@ -29,7 +29,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -45,6 +45,7 @@ from triton_ops.ship.table import (
     kind_called,
     needed,
     read_object,
+    without_dtypes,
     write_object,
 )
 from triton_ops.space import Config
@@ -91,6 +92,12 @@ def _numbers(value: Any) -> list[float]:
     return [float(each) for each in values if _is_number(each) and -_LARGEST <= each <= _LARGEST]
 
 
+def _unused(objects: Iterable[Mapping[str, Any]], *known: str) -> list[str]:
+    """A remark on the names in some objects that are not among those which are known."""
+    names = sorted({name for each in objects for name in each} - {*known})
+    return [f"not known, and not used: {', '.join(names)}"] if names else []
+
+
 def _check_tried(table: Table, what: str) -> None:
     """Check that a table is of one problem, with the times by which the engine compares configs."""
     if len({json.dumps(row.at) for row in table.rows}) > 1:
@@ -108,7 +115,7 @@ class T4Results(Format):
         """Write every config, failed ones included; see `Format`."""
         _check_tried(table, "a file in the format T4")
         content = {
-            "schema_version": "1.0.0",
+            "schema_version": _SCHEMA,
             "metadata": {"timeunit": "milliseconds"},
             "results": [_t4_result(row) for row in table.rows],
         }
@@ -126,9 +133,12 @@ class T4Results(Format):
         unit = metadata.get("timeunit") if isinstance(metadata, dict) else None
         rows = [_t4_row(result, path) for result in results]
         words = Counter(row.failure for row in rows if row.failure and row.failure not in set(Status))
-        remarks = [f"{count} results ended as {word!r}, which T4 has not" for word, count in words.items()]
+        remarks = _unused([content], "schema_version", "metadata", "results")
+        if (version := content.get("schema_version", _SCHEMA)) != _SCHEMA:
+            remarks.append(f"its schema is {version}; what is read is that of {_SCHEMA}")
+        remarks += [f"{count} results ended as {word!r}, which T4 has not" for word, count in words.items()]
         rows, unclear = _with_costs(rows, results, str(unit or ""))
-        return Table(self.named(path), tuple(rows), tried=True, remarks=(*remarks, *unclear))
+        return Table(self.named(path), tuple(rows), remarks=(*remarks, *unclear))
 
     def named(self, path: Path) -> dict[str, Any]:
         """The name of the file as it is when it is not compressed; see `Format`."""
@@ -141,6 +151,9 @@ class T4Results(Format):
     def choose(self, table: Table, _facts: Mapping[str, Any], _at: Sequence[Any]) -> TableRow | None:
         """The best config of the file; see `Format`."""
         return next(iter(table.best()), None)
+
+
+_SCHEMA = "1.0.0"
 
 
 def _t4_result(row: TableRow) -> dict[str, Any]:
@@ -190,13 +203,15 @@ def _objective(results: Sequence[Mapping[str, Any]]) -> tuple[str, int, list[str
     lists = [each.get("objectives") for each in results]
     names = dict.fromkeys(str(each[0]) if isinstance(each, list) and each else "time" for each in lists)
     name = " or ".join(names) or "time"
+    further = dict.fromkeys(str(other) for each in lists if isinstance(each, list) for other in each[1:])
+    beside = [f"its further objectives are not compared: {', '.join(further)}"] if further else []
     if name == "time":
-        return name, 1, []
+        return name, 1, beside
     if name in ("energy", "cost", "loss"):
-        return name, 1, [f"its objective is {name}: the least is the best"]
+        return name, 1, [f"its objective is {name}: the least is the best", *beside]
     if name == "fitness" or _RATE.fullmatch(name.lower()):
-        return name, -1, [f"its objective is {name}: the most is the best"]
-    return "time", 1, [f"its objective is {name}, and it does not say if more of it is better: times decide"]
+        return name, -1, [f"its objective is {name}: the most is the best", *beside]
+    return "time", 1, [f"its objective is {name}, and it does not say if more of it is better: times decide", *beside]
 
 
 def _factors(units: Set[str], name: str) -> tuple[dict[str, float], list[str]]:
@@ -268,8 +283,8 @@ class TritonCache(Format):
             raise CacheError(f"{path} is no file of Triton's cache of autotuning", hint=f"its name ends in {_ENDING}")
         rows = tuple(_triton_row(_tuples(key), pair, path) for pair in timings)
         count = sum(row.failure == _UNMEASURED for row in rows)
-        remarks = (f"{count} of {len(rows)} configs have no usable time",) if count else ()
-        return Table(self.named(path), rows, tried=True, remarks=remarks)
+        remarks = [f"{count} of {len(rows)} configs have no usable time"] if count else []
+        return Table(self.named(path), rows, remarks=(*_unused([content], "key", "configs_timings"), *remarks))
 
     def named(self, path: Path) -> dict[str, Any]:
         """The kernel, and the folder that Triton has made; see `Format`."""
@@ -315,6 +330,10 @@ class FlaTables(Format):
         """Write the fastest config of each key, and the default one or else the commonest of them; see `Format`."""
         best = table.best()
         keyed = [row for row in best if row.at]
+        if bare := [row.name for row in keyed if without_dtypes(row.at) == row.at]:
+            raise SettingsError(
+                f"the key {bare[0]} has no dtype, and the engine's have one of each tensor", hint="--row x"
+            )
         commonest = Counter(row.config for row in keyed).most_common(1)
         default = [row.config for row in best if not row.at] or [config for config, _ in commonest]
         content = {
@@ -350,7 +369,9 @@ class FlaTables(Format):
             "have no autotune_key, and are left out": len(rows) - len(keyed),
             "are not under their key's MD5": sum(row.filed not in (_DEFAULT, _fla_digest(row.at)) for row in keyed),
         }
-        return Table(facts, keyed, remarks=tuple(f"{count} entries {what}" for what, count in counts.items() if count))
+        unused = [*_unused([content], *_TOP), *_unused(entries.values(), "autotune_key", "config", "best_timing")]
+        remarks = (*unused, *(f"{count} entries {what}" for what, count in counts.items() if count))
+        return Table(facts, keyed, remarks=remarks)
 
     def named(self, path: Path) -> dict[str, Any]:
         """The kernel, and the device where the folder's name is one of a device; see `Format`."""
@@ -379,6 +400,7 @@ class FlaTables(Format):
 
 
 _DEFAULT = "default_config"
+_TOP = ("kernel_name", "triton_version", "autotune_entries", _DEFAULT)
 _MODES = ("disabled", "strict", "fuzzy", "full", "default", "always")
 
 

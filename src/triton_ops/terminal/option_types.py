@@ -63,29 +63,28 @@ def with_options(value: type[Any], *names: str, **texts: str) -> Callable[[Calla
     those of `names` if there are any. `texts` are the help of fields that mean something else here.
     """
     described = {each.name: each for each in fields(value) if each.metadata and (not names or each.name in names)}
-    opposite = [name for name, each in described.items() if each.metadata["flag"].startswith("--no-")]
+    opposites = [name for name, each in described.items() if each.metadata["flag"].startswith("--no-")]
 
     def parameter(name: str) -> Parameter:
-        default = False if name in opposite else described[name].default
-        typed = described[name].metadata
+        default, typed = described[name].default, described[name].metadata
+        default = False if name in opposites else default
         kind = typed["type"] | None if default is None else typed["type"]
-        told = option(typed["flag"], texts.get(name, typed["help"]), typed["metavar"])
-        return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, told])
+        described_as = option(typed["flag"], texts.get(name, typed["help"]), typed["metavar"])
+        return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, described_as])
 
     def changed(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
         def whole(**typed: Any) -> Any:
-            chosen = {name: typed.pop(name) for name in described}
-            chosen |= {name: not chosen[name] for name in opposite}
-            return command(**typed, options=value(**chosen))
+            values = {name: typed.pop(name) for name in described}
+            return command(**typed, options=value(**{**values, **{name: not values[name] for name in opposites}}))
 
         own = signature(command, eval_str=True)
-        placed = []
+        parameters: list[Parameter] = []
         for each in own.parameters.values():
-            placed += [parameter(name) for name in described] if each.name == "options" else [each]
-        placed = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in placed]
-        whole.__signature__ = own.replace(parameters=placed)  # type: ignore[attr-defined]
-        whole.__annotations__ = {each.name: each.annotation for each in placed}
+            parameters += map(parameter, described) if each.name == "options" else [each]
+        parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
+        whole.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        whole.__annotations__ = {each.name: each.annotation for each in parameters}
         return whole
 
     return changed

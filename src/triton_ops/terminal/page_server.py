@@ -58,9 +58,7 @@ class PageServer(ThreadingHTTPServer):
         super().__init__(listening.getsockname(), _Answers, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
-        self.token = token
-        self.answer = answer
-        self._clock = clock
+        self.token, self.answer, self._clock = token, answer, clock
         self._strangers: dict[socket.socket, float] = {}  # until when, the oldest first
         self._readers: set[socket.socket] = set()
         self._changed = threading.Condition()

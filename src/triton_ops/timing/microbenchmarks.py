@@ -190,9 +190,6 @@ def _facts(calibration: Calibration) -> dict[str, str]:
     rates = {f"matrix {dtype}": text(rate, "TFLOP/s") for dtype, rate in calibration.mma_tflops.items()}
     return {
         "device": f"{calibration.device}, driver {calibration.driver or 'not known'}",
-        "DRAM": text(calibration.dram_gbps, "GB/s"),
-        "L2": text(calibration.l2_gbps, "GB/s"),
-        "launch": text(calibration.launch_us, "us"),
-        "sync": text(calibration.sync_us, "us"),
-        **rates,
-    }
+        "DRAM": text(calibration.dram_gbps, "GB/s"), "L2": text(calibration.l2_gbps, "GB/s"),
+        "launch": text(calibration.launch_us, "us"), "sync": text(calibration.sync_us, "us"), **rates,
+    }  # fmt: skip

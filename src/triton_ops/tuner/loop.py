@@ -103,13 +103,9 @@ class RunningBudget:
     """A budget and its clock, by which the run began at `start`; `reserve_s` are left for the last comparison."""
 
     def __init__(
-        self,
-        budget: Budget,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        start: float | None = None,
+        self, budget: Budget, clock: Callable[[], float] = time.monotonic, *, start: float | None = None,
         reserve_s: float = 0.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.budget = budget
         self._clock = clock
         self._start = clock() if start is None else start

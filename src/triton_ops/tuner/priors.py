@@ -66,18 +66,13 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
     others.sort(key=lambda record: (place_of(record.key).distance(here), record.id))
     priors: list[Prior] = []
     for record in others:
-        trials = trials_of(record, folder) or _summary(record)
+        trials = Runs(folder, record.id).trials(record.run) or _summary(record)  # those of its own run first
         transfer = ProblemPlace.transfer(task.space, trials, place_of(record.key).distance(here))
         if transfer is not None:
             priors.append(transfer)
         if len(priors) == _MOST:
             break
     return priors
-
-
-def trials_of(record: Record, folder: Path) -> list[Trial]:
-    """The trials of all kept runs of a record's problem, with those of the record's own run first."""
-    return Runs(folder, record.id).trials(record.run)
 
 
 def _same_problem(one: Key, other: Key) -> bool:

@@ -53,13 +53,9 @@ class Previews:
     """
 
     def __init__(
-        self,
-        searcher: UsesPreviews,
-        pool: Compiles,
-        most: int,
-        machine: Machine | None,
+        self, searcher: UsesPreviews, pool: Compiles, most: int, machine: Machine | None,
         log: Callable[[Compiled], None] = lambda _: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._searcher, self._pool, self._budget, self._machine = searcher, pool, most, machine
         self._ahead, self._log = _PREVIEWS_AHEAD * pool.workers, log
         self._waiting: dict[Config, Future[Compiled]] = {}

@@ -503,12 +503,9 @@ class Key:
 
     def _content(self) -> dict[str, Any]:
         content = {
-            "kernel": self.kernel,
-            "problem": dict(self.problem),
-            "identity": dict(self.identity),
-            "device": dict(self.device),
-            "cache_state": self.cache_state,
-        }
+            "kernel": self.kernel, "problem": dict(self.problem), "identity": dict(self.identity),
+            "device": dict(self.device), "cache_state": self.cache_state,
+        }  # fmt: skip
         # Only where it is asked for, so that keys of the rule are those of records from before there was a choice.
         return {**content, "held_to": dict(self.held_to)} if self.held_to else content
 

@@ -51,7 +51,7 @@ def test_an_unknown_peak_is_no_limit():
     assert (roof.ridge, roof.limit, roof.least_ms, roof.placed(1.0)) == (None, None, None, None)
     half = Roofline.of(H200, **{**MATMUL, "dtype": "complex64"})
     assert (half.units, half.limit.name, half.ridge, half.unknown) == (None, "memory", None, ("complex64",))
-    assert half.rows["but"].startswith("no rate of this device is known for complex64")
+    assert half.rows["no rate"].startswith("none of this device is known for complex64")
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4", "uint8", "float8_e5m2", "float8_e4m3fnuz", "float32", "bfloat16"])

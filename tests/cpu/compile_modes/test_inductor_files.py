@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from triton_ops import CacheError, DeviceError, TargetError
-from triton_ops.benchmark import own_ms
+from triton_ops.benchmark.timing import own_ms
 from triton_ops.compile_modes.command_inductor import beside_own
 from triton_ops.compile_modes.compiled_files import CacheContent
 from triton_ops.compile_modes.compiled_graphs import (

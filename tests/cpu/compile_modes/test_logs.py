@@ -44,13 +44,14 @@ PREFIXES = (
     "INFO 01-02 03:04:0{} [backends.py:12{}] ", "2026-01-02 03:04:0{},120 - root - INFO - ", "[ 1{}.520012] app: ",
     "2026-01-02 03:04:0{}.214 | INFO     | __main__:write:12 - ", "[2026-01-02 03:04:0{} DP1 TP0] ", "176734{}010.2 ",
     "Steps:  1{}%|█▏   | 1/8 [00:0{}<00:09, 1.2s/it]", "worker:", "\ufeff", "[pod/train-0/main] ", "step {}{}{} ",
+    "22/Nov/2026:10:11:1{} +0000 ", "#12 34.5{} ", "11/22/2026 10:11:1{} PM ", "22.11.2026, 10:11:1{}: ", "[{}12ms] ",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\\n\n"])
 def test_a_table_is_read_whatever_stands_before_its_lines_and_ends_them(prefix, end):
-    lines = [prefix.replace("{}", str(number)) + line for number, line in enumerate(TABLE)]
+    lines = [prefix.replace("{}", str(number // 2)) + line for number, line in enumerate(TABLE)]
     log = CompilerLog.read([end.join(lines)])
     assert [content(table) for table in log.tables] == [RIGHT]
     assert (log.unread, log.lines) == ((), 3)
@@ -107,6 +108,16 @@ def test_odd_numbers_and_progress_do_no_harm(line):
     (table,) = read([*TABLE[:6], line, *TABLE[6:]]).tables
     assert content(table) == RIGHT
     assert content(read([f"Steps 3  37%|███| 1/8 [00:01<00:09, 1.2s/it]{each}" for each in TABLE]).tables[0]) == RIGHT
+
+
+@pytest.mark.parametrize("prefix", ["worker:", "[1,0]<stderr>:", "[rank0]:", "[1,mpirank:0,a-1]<stderr>:", "train-0 "])
+def test_rows_without_their_indentation_are_read(prefix):
+    assert content(read([prefix + line.strip() for line in TABLE]).tables[0]) == RIGHT
+
+
+def test_what_a_program_says_long_after_a_table_that_was_cut_is_no_part_of_it():
+    log = read([*TABLE[:7], *["step"] * 20, "memory 31.5 GiB 45%"])
+    assert (len(log.tables[0].choices), log.unread) == (2, ())
 
 
 def test_choices_by_their_class_are_named_after_it():

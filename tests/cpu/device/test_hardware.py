@@ -13,7 +13,7 @@ import pytest
 from triton_ops.base import host
 from triton_ops.benchmark.auto_tuner import A100_BANDWIDTH_GBPS
 from triton_ops.device import DeviceSpec, Target, gpu_missing, probe
-from triton_ops.device.datasheets import DATASHEETS, LIMITS, TARGETS, datasheet_of
+from triton_ops.device.datasheets import DATASHEETS, LIMITS, TARGETS, VENDOR_FACTS, datasheet_of
 from triton_ops.exceptions import DeviceError
 from triton_ops.lab.expectation import Waves
 
@@ -321,6 +321,11 @@ def test_a_target_answers_for_its_vendor():
         assert (target.warp_size, target.registers_per_block) == (
             target.vendor.warp_size, target.vendor.registers_per_block,
         ), name  # fmt: skip
+
+
+def test_a_vendor_tells_the_generation_of_an_architecture():
+    archs = {"sm_90": 9, "sm_100": 10, "sm_103a": 10, "gfx90a": 9, "gfx942:sramecc+": 9, "gfx1100": 11, "tpu": None}
+    assert {arch: VENDOR_FACTS["cuda"].generation(arch) for arch in archs} == archs
 
 
 def test_a_device_answers_for_its_vendor():

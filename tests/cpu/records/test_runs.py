@@ -20,7 +20,6 @@ from triton_ops.records.run_log import Resumed, SpaceFacts
 from triton_ops.records.runs import KEPT_ENDED
 from triton_ops.records.store import open_store
 from triton_ops.space import Config
-from triton_ops.tuner.priors import trials_of
 from triton_ops.values import Status
 
 SPACE = "f" * 32
@@ -173,7 +172,7 @@ def test_an_interrupted_force_keeps_all_earlier_trials_and_transfers_still_see_t
     assert Run.read(second).end is None
     assert len(Run.read(second).trials) < 8
     assert Run.read(first) == learned
-    assert {trial.config for trial in trials_of(record, tmp_path)} == learned.trials.keys()
+    assert {trial.config for trial in Runs(tmp_path, record.id).trials(record.run)} == learned.trials.keys()
 
     monkeypatch.delenv("STOP_AT")
     tuned()

@@ -19,12 +19,12 @@ from triton_ops.search.surrogate import (
     ByTunables,
     Encoder,
     Surrogate,
+    Transfer,
     expected_improvement,
     most_telling,
     noise_of,
     values_of,
 )
-from triton_ops.search.transfer import Transfer
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, IntRange
 from triton_ops.values import Measurement, Status, Trial
 

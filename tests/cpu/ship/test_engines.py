@@ -16,6 +16,7 @@ import pytest
 
 from triton_ops.cli.app import main
 from triton_ops.records import Lockfile
+from triton_ops.ship.formats import FORMATS
 
 VLLM, SGLANG = "vllm/model_executor/layers", "sglang/kernels/ops/gemm"
 MOE = "sglang/srt/layers/moe/moe_runner/triton_utils"
@@ -72,7 +73,7 @@ def installed(file):
     try:
         return Path(importlib.metadata.distribution(file.partition("/")[0]).locate_file(file))
     except importlib.metadata.PackageNotFoundError as error:
-        pytest.skip(f"{error} is not installed")
+        pytest.skip(f"{error.name} is not installed")
 
 
 class Silent:
@@ -120,6 +121,7 @@ def why_not(way, path):
     return "of a device without a name" if "device_name=," in path.name else ""
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("way", SHIPPED)
 def test_every_table_that_an_engine_ships_is_found_by_it_after_a_round_trip(way, tmp_path, monkeypatch, capsys):
     glob, file, *_ = SHIPPED[way]
@@ -144,4 +146,8 @@ def test_every_table_that_an_engine_ships_is_found_by_it_after_a_round_trip(way,
             theirs = found(way, facts, device, there, monkeypatch)
             mine = found(way, facts, device, folder, monkeypatch)
             assert mine == {size: config for size, config in theirs.items() if config}, path  # null: another kernel's
+            table = FORMATS[name].read(path)
+            for size in (1, 12, 40, 100, 1000, 3000, 100_000):
+                row = FORMATS[name].choose(table, facts, [size])
+                assert (row and dict(row.config)) == theirs[min(theirs, key=lambda key: abs(key - size))], (path, size)
     sys.stdout.write(f"{way}: {counts.pop('')} found, others {counts}\n")  # shown with -rP

@@ -146,6 +146,15 @@ def test_sglang_widens_what_ends_inside_a_block(tmp_path):
         assert len(table.remarks) == remarks
 
 
+def test_what_a_table_has_beside_its_configs_is_told(tmp_path):
+    path = FORMATS["vllm-moe"].write(Table(FACTS["vllm-moe"], (row((16,), 16),)), tmp_path)
+    path.write_text(json.dumps({"triton_version": "3.6.0", "64": dict(TILES), "16": dict(TILES)}))
+    assert FORMATS["vllm-moe"].read(path).remarks == (
+        "its sizes are not in order: of two that are equally near, an export prefers the smaller",
+        "triton_version is not used: 3.6.0",
+    )
+
+
 def test_a_row_that_is_left_to_another_kernel_is_told_and_answers_nothing(tmp_path):
     form, facts = FORMATS["sglang-channelwise"], FACTS["sglang-channelwise"]
     path = form.write(Table(facts, (row((16,), 16),)), tmp_path)
@@ -426,12 +435,16 @@ def test_a_damaged_table_is_read_or_refused_by_name(format_name, tmp_path):
     chosen, rows = format_named(format_name), rows_for(format_name)
     path = chosen.write(Table(FACTS[format_name], rows), tmp_path)
     found: list[object] = []
-    for content in damaged(path.read_bytes()):
-        path.write_bytes(content)
-        found += [
-            used(lambda: chosen.read(path)),
-            used(lambda: chosen.look_up(tmp_path, FACTS[format_name], rows[0].at)),
-        ]
+    with path.open("r+b") as file:  # to empty it each time waits for the disk
+        for content in damaged(path.read_bytes()):
+            file.seek(0)
+            file.write(content)
+            file.truncate()
+            file.flush()
+            found += [
+                used(lambda: chosen.read(path)),
+                used(lambda: chosen.look_up(tmp_path, FACTS[format_name], rows[0].at)),
+            ]
     refused = [str(each) for each in found if isinstance(each, CacheError)]
     assert len(refused) > 100
     assert all(path.name in said for said in refused)

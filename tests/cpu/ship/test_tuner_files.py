@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from triton_ops.cli.app import main
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import Lockfile
+from triton_ops.records import LockedDevice, LockEntry, Lockfile
 from triton_ops.ship.formats import FORMATS
 from triton_ops.ship.table import Table
 from triton_ops.ship.table import TableRow as Row
@@ -100,6 +100,8 @@ def test_results_in_several_units_are_compared(tmp_path):
          ["1 results ended as 'lost', which T4 has not"]),
         ([result(1, 3.0, measurements=[]), result(2, 4.0, measurements=[], times={"runtimes": [0.1, 2.0, 3.0]})], "us",
          [1], []),
+        ([result(1, 3.0, objectives=["time", "energy"])], "ms", [1],
+         ["its further objectives are not compared: energy"]),
         ([], "ms", [], []),
     ],
 )  # fmt: skip
@@ -132,6 +134,9 @@ def test_a_compressed_file_is_imported_and_one_without_a_best_is_refused(tmp_pat
     assert "score.json: its objective is score" in said
     assert "score.json has no config that can be called the best" in said
     assert FORMATS["t4"].look_up(tmp_path, {"file": "score.json"}, ()) is None
+    for kind, told in (([], "nothing says of what kind A100 is"), (["--set", "kind=gpu"], "there is no kind gpu")):
+        assert main([*words[:-2], *kind, "A100_T4.json.gz"]) == 2
+        assert told in capsys.readouterr().err
 
 
 def test_a_file_has_the_times_of_one_problem_and_is_not_compressed(tmp_path):
@@ -252,7 +257,7 @@ def test_an_import_from_tritons_cache_names_its_extents_and_leaves_the_dtypes_ou
     cached(tmp_path, timed([INF] * 3, B=1), timed([3.0, 2.0, 4.0], B=2), key=[4096, 512, "torch.bfloat16"])
     words = ["exchange", "import", "triton-cache", "ABC/mm.autotune.json", "--kernel", "mm", "--row", "M", "--row", "N"]
     assert main([*words, "--set", "device_name=NVIDIA H100"]) == 0
-    assert "left out: the dtypes in the keys, bfloat16" in capsys.readouterr().err
+    assert "left out: the dtypes in the keys, torch.bfloat16" in capsys.readouterr().err
     (entry,) = Lockfile.read("triton-ops.lock.json").entries
     assert (entry.problem, entry.config["B"]) == ({"M": 4096, "N": 512}, 2)
 
@@ -374,7 +379,7 @@ def test_entries_are_imported_without_the_default_and_dtypes_tell_rows_apart(tmp
     assert main(words) == 0
     said = capsys.readouterr().err
     assert "k.json: left out: the default config, which is for no extents" in said
-    assert "k.json: left out: the dtypes in the keys, bfloat16" in said
+    assert "k.json: left out: the dtypes in the keys, torch.bfloat16" in said
     lock = Lockfile.read("triton-ops.lock.json")
     assert [dict(entry.problem) for entry in lock.entries] == [{"T": t, "VARLEN": True} for t in (128, 256)]
     assert lock.devices[0].why_not({"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132}) is None
@@ -382,7 +387,7 @@ def test_entries_are_imported_without_the_default_and_dtypes_tell_rows_apart(tmp
     same = (keyed((128, True, "bfloat16"), 16), keyed((128, True, "float16"), 32))
     FLA.write(Table(KERNEL, same), tmp_path / "NVIDIA_H200")
     assert main(words) == 2
-    assert "rows differ in dtypes alone: bfloat16, float16" in capsys.readouterr().err
+    assert "rows differ in dtypes alone: torch.bfloat16, torch.float16" in capsys.readouterr().err
     assert main([*words, "--row", "dtype", "--lockfile", "both.json"]) == 0
     assert len(Lockfile.read("both.json").entries) == 2
 
@@ -432,3 +437,38 @@ def test_what_differs_from_a_lockfile_is_told_and_replaced_where_that_is_asked(t
     assert "replaced: T=128" in capsys.readouterr().err
     assert main(words) == 0
     assert "differ" not in capsys.readouterr().err
+
+
+def test_what_is_not_known_in_a_file_is_named(tmp_path):
+    table = T4.read(written(tmp_path / "r.json", {"results": [], "notes": 1, "schema_version": "2.0.0"}))
+    assert table.remarks == ("not known, and not used: notes", "its schema is 2.0.0; what is read is that of 1.0.0")
+    entry = {"autotune_key": [1, "torch.int8"], "config": nested({"BT": 8}), "score": 1}
+    digest = hashlib.md5(b'[1,"torch.int8"]').hexdigest()
+    table = FLA.read(written(tmp_path / "k.json", {"autotune_entries": {digest: entry}, "gpu": "x"}))
+    assert table.remarks == ("not known, and not used: gpu", "not known, and not used: score")
+    content = {"key": [1], "configs_timings": [timed([1.0], B=1)], "timestamp": 3}
+    table = CACHE.read(written(tmp_path / "k.autotune.json", content))
+    assert table.remarks == ("not known, and not used: timestamp",)
+
+
+def test_a_key_without_a_dtype_is_not_written_for_kernels_that_have_tensors(tmp_path):
+    with pytest.raises(SettingsError, match="the key 128 has no dtype"):
+        FLA.write(Table(KERNEL, (keyed((128,), 16),)), tmp_path)
+
+
+def test_a_winner_of_ones_own_stays_where_a_table_differs_from_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    device = LockedDevice(alias="nvidia-h200", kind="cuda", name="NVIDIA H200")
+    own = LockEntry(
+        kernel="k", device=device.alias, config=Config(BT=64), problem={"T": 128}, identity={"source": "abc"}
+    )
+    Lockfile((device,), (own,)).write("triton-ops.lock.json")
+    FLA.write(Table(KERNEL, (keyed((128, "bfloat16"), 16), keyed((256, "bfloat16"), 32))), tmp_path / "NVIDIA_H200")
+    words = ["exchange", "import", "fla", "NVIDIA_H200/k.json", "--kernel", "k", "--row", "T"]
+    assert main(words) == 0
+    told = capsys.readouterr()
+    assert "2 rows read, 1 added" in told.out
+    assert "differs: k: BT=64 | BT=16 num_stages=3 num_warps=4" in told.err
+    assert [entry.config["BT"] for entry in Lockfile.read("triton-ops.lock.json").entries] == [64, 32]
+    assert main([*words, "--replace"]) == 0
+    assert [entry.config["BT"] for entry in Lockfile.read("triton-ops.lock.json").entries] == [16, 32]

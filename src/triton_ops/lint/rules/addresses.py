@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -47,9 +48,10 @@ def _counts(access: AccessFact) -> bool:
 def _sharing(kernel: KernelReading, variant: Variant, access: AccessFact) -> str:
     """Words for how several programs add to one element; empty if each has elements of its own."""
     facts = variant.facts
-    for program in _programs(facts):
-        if _only_one(access, program) or kernel.is_single(variant, program.operands[0]):
-            continue
+    programs = [
+        one for one in _programs(facts) if not (_only_one(access, one) or kernel.is_single(variant, one.operands[0]))
+    ]
+    for program in sorted(programs, key=lambda one: one.number in access.offset.inside):
         if program.number not in access.offset.inside:
             return (
                 f"the address does not depend on program_id({program.operands[0]}), so that all "
@@ -111,14 +113,16 @@ def _overlaps_of(kernel: KernelReading, variant: Variant) -> Iterator[Statement]
             continue
         for program in _programs(facts):
             value = access.value.term if access.value else access.offset
-            places = (access.offset, access.mask, access.path, access.root)
+            around = (loop for loop in facts.loops if loop.number in access.loops)
+            turns = (term for loop in around for term in (loop.lower, loop.upper))
+            places = (access.offset, access.mask, access.path, access.root, *turns)
             if any(_depends(facts, term, program) for term in places) or not _depends(facts, value, program):
                 continue
             if kernel.is_single(variant, program.operands[0]):
                 continue
             place = f"the store to {root_name(access)} goes to the same place for every {program.words}"
             what = f"{place}, and what it stores differs"
-            why = "the kernel has a lock, whose order is not followed" if locked else _promise(kernel, variant, access)
+            why = "the kernel has a lock, whose order is not followed" if locked else _promise(kernel, access)
             if why:
                 yield f"line {kernel.place(access).line}: {what}; {why}"
             else:
@@ -129,14 +133,15 @@ def _overlaps_of(kernel: KernelReading, variant: Variant) -> Iterator[Statement]
         yield from _others_stores(kernel, variant)
 
 
-def _promise(kernel: KernelReading, variant: Variant, access: AccessFact) -> str:
+def _promise(kernel: KernelReading, access: AccessFact) -> str:
     """A switch without which the store is not there: whoever sets it may launch one program along that axis."""
-    line = kernel.place(access).line
-    for other in kernel.variants:
-        turned = [name for name, value in variant.guess.constants.items() if other.guess.constants[name] is not value]
-        lines = {kernel.place(one).line for one in other.facts.accesses if one.kind == "store"}
-        if len(turned) == 1 and isinstance(variant.guess.constants[turned[0]], bool) and line not in lines:
-            return f"{turned[0]} decides whether it is there, and may say that there is one such program"
+    place = kernel.place(access)
+    for node in ast.walk(kernel.function.node):
+        inside = isinstance(node, ast.If) and node.lineno < place.line <= (node.end_lineno or 0)
+        if isinstance(node, ast.If) and inside and place.file == kernel.file:
+            names = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)} & kernel.function.constants
+            if names:
+                return f"{min(names)} decides whether it is there, and may say that there is one such program"
     return ""
 
 
@@ -339,16 +344,17 @@ def offset_overflow(kernel: KernelReading, variant: Variant) -> Iterator[Stateme
         beside = {term for term in wide for access in accesses if _has(access.offset, term)} - {product}
         orders = {_is_outer(kernel, product, term) for term in beside}
         widened = any(_has(term, product) for term in facts.widenings)
+        counts = any(_has(factor, product) for factor in facts.factors(64))  # of rows, which have many elements each
         if product in wide:
             yield Seen(one, f"{what}; line {kernel.place(wide[product]).line} multiplies by the same in 64 bits")
         elif product.named("load"):
             continue  # as wide as what the tensor holds
-        elif widened and product.arguments and (not beside or (True in orders and False not in orders)):
+        elif widened and product.arguments and not counts and (not beside or (True in orders and False not in orders)):
             yield Seen(
                 one, f"{what} and made 64 bits wide afterwards: it has overflowed by then",
                 fix="widen a factor before the product: pid.to(tl.int64) * stride",
             )  # fmt: skip
-        elif (widened or product.arguments) and (not beside or False not in orders):
+        elif not counts and (widened or product.arguments) and (not beside or False not in orders):
             why = "which overflows for tensors of 2^31 elements and more; how large they are is not in the file"
             yield f"{what}, {why}"
 

@@ -206,8 +206,8 @@ def _tiles_of(kernel: KernelReading, one: _UnmaskedIndex) -> list[str]:
 
 
 def _is_whole(kernel: KernelReading, one: _UnmaskedIndex) -> bool:
-    """Check whether the only block is the whole axis: every launch makes it of a tensor's shape, as it is."""
-    names = _tiles_of(kernel, one) if kernel.launches and not one.index.stepping else []
+    """Check whether a block is a whole axis: every launch makes it of a tensor's shape, as it is."""
+    names = _tiles_of(kernel, one) if kernel.launches else []
     return bool(names) and all(extents_of(launch, name) for launch in kernel.launches for name in names)
 
 
@@ -283,8 +283,9 @@ def _one_more(kernel: KernelReading, variant: Variant, index: Index, name: str) 
     if any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Sub) for one in given):
         return True
     offsets = (one.offset for one in variant.facts.accesses if one.root is index.access.root)
-    befores = [one for one in offsets if variant.facts.terms.add((1, index.access.offset), (-1, one)).constant == 1]
-    return bool(befores) and variant.guess.types.get(root_name(index.access)) == "*i32"
+    terms = variant.facts.terms
+    first = any(one.constant == 0 or terms.add((1, index.access.offset), (-1, one)).constant == 1 for one in offsets)
+    return first and variant.guess.types.get(root_name(index.access)) == "*i32"
 
 
 def _from_start(index: Index) -> bool:
