@@ -250,7 +250,12 @@ class KernelCall:
 
     @cached_property
     def parts(self) -> tuple[TritonKernel, ConfigSpace]:
-        """The kernel as the tuner takes it, and the space."""
+        """The kernel as the tuner takes it, and the space; raises KernelTypeError for a decorator inside of another."""
+        if any(hasattr(layer, "configs") for layer in Layers.of(self.function)):
+            raise KernelTypeError(
+                f"{self.name} has two decorators that tune, one around the other",
+                hint="leave one of them, with the configs of both",
+            )
         plain = TritonKernel(
             self.function, _no_grid, self._outputs, pre_hook=self.pre_hook, reset_to_zero=self.reset_to_zero,
             restore_value=self.restore_value, grid_of_call=True,
