@@ -387,7 +387,7 @@ class CacheContent:
 
 
 class _Walk:
-    """A walk through the folders in which files of Inductor's can be, which lists or removes them; links stay shut."""
+    """A walk through the folders where files of Inductor's can be; it lists or removes them, and follows no link."""
 
     def __init__(self, older_s: float, *, remove: bool) -> None:
         self._latest_s, self._remove = time.time() - older_s, remove
@@ -422,7 +422,7 @@ class _Walk:
                 elif stat.S_ISDIR(state.st_mode) and _can_hold(path):
                     with _open_entry(name, descriptor, os.O_DIRECTORY) as below:
                         emptied = self._visit(below, path)
-                    removed |= emptied and _done(os.rmdir, name, descriptor)
+                    removed |= emptied and _removed(os.rmdir, name, descriptor)
                 elif stat.S_ISREG(state.st_mode) and _is_made(name, path, descriptor):
                     files[name] = state
                 else:
@@ -438,7 +438,7 @@ class _Walk:
             return False
         part = _inner(place).partition("/")[0]
         taken = [
-            state.st_size for name, state in files.items() if not self._remove or _done(os.unlink, name, descriptor)
+            state.st_size for name, state in files.items() if not self._remove or _removed(os.unlink, name, descriptor)
         ]
         if taken:
             self._sizes[part if part in _PARTS else _CODE] += taken
@@ -472,7 +472,7 @@ def _is_made(name: str, path: str, folder: int) -> bool:
         return needles[0] in os.read(descriptor, _HEAD_BYTES)
 
 
-def _done(remove: Callable[..., None], name: str, folder: int) -> bool:
+def _removed(remove: Callable[..., None], name: str, folder: int) -> bool:
     """Remove an entry of an open folder; whether that was possible."""
     try:
         remove(name, dir_fd=folder)

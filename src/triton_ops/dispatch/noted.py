@@ -234,11 +234,9 @@ def _decorated_at(
     names, computed = list(kernel.arg_names), taken_apart(kernel)[1]
     values = {**dict(zip(names, args, strict=False)), **kwargs}
     constexprs = Calls.of(kernel, (), Mapper()).constexprs - computed.keys()
-    brings: dict[str, Any] = {
-        name: value for name, value in values.items() if name in constexprs and type(value) is int
-    }
-    brings = {**brings, "num_warps": 4}
-    brings |= {name: value for name, value in kwargs.items() if name in TritonKernel.LAUNCH_OPTIONS - {*names}}
+    numbers = {name: value for name, value in values.items() if name in constexprs and type(value) is int}
+    options = {name: value for name, value in kwargs.items() if name in TritonKernel.LAUNCH_OPTIONS - {*names}}
+    brings: dict[str, Any] = {**numbers, "num_warps": 4, **options}
     if strange := [name for name in space if name not in {*names, *TritonKernel.LAUNCH_OPTIONS} - computed.keys()]:
         raise UnknownTunableError(
             f"{Layers.unwrap(kernel).__name__} has no tunable {', '.join(strange)}; it has {', '.join(brings)}",

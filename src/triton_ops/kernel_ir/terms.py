@@ -9,8 +9,10 @@ The symbol `("index", (k,))` is the place of the element along axis `k` of the v
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, TypeAlias
 
 from triton_ops.kernel_ir.ttir_syntax import Type
@@ -160,6 +162,11 @@ class Terms:
             term = self._terms[key] = Term(name, operands, number, inside)
         return term
 
+    def symbols(self, name: str, within: Iterable[Term]) -> list[Term]:
+        """The symbols of a name, which have no terms as operands, that some terms are made of."""
+        numbers = frozenset().union(*(term.inside for term in within))
+        return [one for one in self._terms.values() if one.name == name and one.number in numbers]
+
     @property
     def data(self) -> Term:
         """Any data."""
@@ -305,13 +312,15 @@ class Terms:
 
     def _rebuilt(self, term: Term, change: Callable[[Term], Term]) -> Term:
         if term.name == SUM:
-            total = self.number(0)
+            same: Sum = {}
+            products = []
             for monomial, coefficient in term.operands:
-                product = self.number(coefficient)
-                for symbol in monomial:
-                    product = self.multiply(product, change(symbol))
-                total = self.add((1, total), (1, product))
-            return total
+                symbols = [change(symbol) for symbol in monomial]
+                if all(map(operator.is_, symbols, monomial)):
+                    same[monomial] = coefficient
+                else:
+                    products.append((coefficient, reduce(self.multiply, symbols)))
+            return self.add((1, self.sum(same)), *products)
         inner = tuple(change(one) if isinstance(one, Term) else one for one in term.operands)
         again = self._simple.get(term.name)
         return self.make(term.name, *inner) if again is None else again(*inner)

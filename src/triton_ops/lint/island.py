@@ -50,9 +50,15 @@ class Island:
             return self._module.__dict__[name]
         raise LookupError(self.failures.get(name, f"{self.path.name} defines no {name}"))
 
+    def _places(self, names: Iterable[str]) -> set[int]:
+        return {at for name in names for at in self._definitions.get(name, ())}
+
+    def statements_of(self, names: Iterable[str]) -> list[ast.stmt]:
+        """The statements of the top level that give any of these names a value, in their order."""
+        return [self.tree.body[at] for at in sorted(self._places(names))]
+
     def _need(self, names: Iterable[str]) -> None:
-        places = [at for name in names for at in self._definitions.get(name, ())]
-        for at in sorted(set(places) - self._visited):
+        for at in sorted(self._places(names) - self._visited):
             if at in self._visited:
                 continue
             self._visited.add(at)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from triton_ops.backend import KernelSource, Layers, last_name
@@ -105,7 +106,7 @@ def _makes_kernel(island: Island, value: ast.expr) -> bool:
 def _kernels_of_triton(island: Island, node: ast.AST, depth: int) -> bool:
     """Check whether an expression uses what comes from a package of Triton's name, through other names of the file."""
     names = set(used_names(node))
-    for statement in island.tree.body:
+    for statement in island.statements_of(names):
         mine = names.intersection(bound_names(statement))
         if isinstance(statement, ast.Import):
             sources = [one.name for one in statement.names if (one.asname or one.name.partition(".")[0]) in mine]
@@ -340,7 +341,10 @@ class _LaunchReader:
     def function(self, node: Any, scope: _FunctionScope) -> Iterator[SourceLaunch]:
         """The launches of a function, or of a module, and of the functions in it, which run after it."""
         yield from self._block(node.body, scope)
+        aliases = {name for name, values in scope.names.items() if any(self._kernel in _words(one) for one in values)}
         for inner in _functions_in(node):
+            if _words(inner).isdisjoint((self._kernel, *aliases)):
+                continue
             own: dict[str, list[ast.expr]] = {one.arg: [] for one in parameters_of(inner)}
             yield from self.function(inner, _FunctionScope(inner, {**scope.names, **own}))
 
@@ -391,6 +395,13 @@ class _LaunchReader:
         for inner in ast.walk(node):
             if isinstance(inner, ast.Call) and (grid := _launch_grid(inner, self._kernel, scope)) is not None:
                 yield _launch(inner, grid[0], scope.branched(), self._parameters)
+
+
+@lru_cache(maxsize=4096)
+def _words(node: ast.AST) -> frozenset[str]:
+    """The names and attributes in a part of a file."""
+    parts = [one for one in ast.walk(node) if isinstance(one, (ast.Name, ast.Attribute))]
+    return frozenset(one.id if isinstance(one, ast.Name) else one.attr for one in parts)
 
 
 def _leaves(block: list[ast.stmt]) -> bool:

@@ -3,7 +3,7 @@
 Facts used, of Triton 3.6 to 3.9: `triton.runtime.interpreter` calls `load`, `store`, `atomic_rmw` and `atomic_cas` of
 the native module that it holds as `_interpreter`, with arrays of addresses; `interpreter_builder` has the program in
 `grid_idx` and the grid in `grid_dim`; every launch goes through `InterpretedFunction.run`; kernels run as Python code
-whose file and lines are those of the source.
+whose file and lines are those of the source; `_implicit_cvt` makes a pointer of each tensor.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 import importlib
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,7 @@ class Region:
     Attributes:
         own: bool [bytes]: which bytes are elements of an argument.
         origin: The address of the caller's storage, of which this may be a copy.
+        shift: What is added to addresses in it for the kernel, so that no other region is within its reach.
         stores: bool [bytes]: which bytes were stored to.
         writer: int32 [bytes]: the program that stored last, or -1; of the first byte of each element.
         reader: int32 [bytes]: the program that loaded, -1 for none, -2 for several.
@@ -100,6 +101,7 @@ class Region:
     start: int
     own: Any
     origin: int
+    shift: int = 0
     stores: Any = field(init=False)
     writer: Any = field(init=False)
     reader: Any = field(init=False)
@@ -148,7 +150,10 @@ def regions_of(originals: Mapping[str, Any], copies: Mapping[str, Any]) -> list[
             by_origin[start].name += f" and {name}"
         else:
             by_origin[start] = Region(name, start, own, origin)
-    return sorted(by_origin.values(), key=lambda one: one.start)
+    regions = sorted(by_origin.values(), key=lambda one: one.start)
+    for number, region in enumerate(regions, start=1):
+        region.shift = number << _SHIFT_BITS
+    return regions
 
 
 def _own_bytes(tensor: Any, size: int) -> Any:
@@ -161,25 +166,37 @@ def _own_bytes(tensor: Any, size: int) -> Any:
     return room.reshape(-1)[:size].numpy().copy()
 
 
-def _located(regions: list[Region], addresses: Any, width: int) -> tuple[Any, Any]:
-    """int64: the region in which or next to which each access is; bool: whether all its bytes are an argument's."""
-    inside = np.zeros(addresses.shape, dtype=bool)
-    if not regions:
-        return np.zeros(addresses.shape, dtype=np.int64), inside
+_SHIFT_BITS = 48  # addresses of a process have 47
+_REACH = 1 << (_SHIFT_BITS - 2)
+
+
+def _located(regions: list[Region], addresses: Any) -> tuple[Any, Any]:
+    """int64: the region of whose argument each address was made, or the next one; and the addresses without shifts."""
+    which = ((addresses + _REACH) >> _SHIFT_BITS) - 1
+    which = np.where(which < len(regions), which, -1)
+    shifts = np.array([*(one.shift for one in regions), 0], dtype=np.int64)
+    addresses = addresses - shifts[which]
+    if not regions or (which >= 0).all():
+        return np.maximum(which, 0), addresses
     starts = np.array([one.start for one in regions], dtype=np.int64)
     ends = np.array([one.start + len(one.own) for one in regions], dtype=np.int64)
     before = np.clip(np.searchsorted(starts, addresses, side="right") - 1, 0, None)
     after = np.clip(before + 1, None, len(regions) - 1)
     closer = starts[after] - addresses < addresses - ends[before]
-    which = np.where((addresses >= ends[before]) & closer, after, before)
-    for number in np.unique(which):
+    return np.where(which >= 0, which, np.where((addresses >= ends[before]) & closer, after, before)), addresses
+
+
+def _inside(regions: list[Region], which: Any, addresses: Any, width: int) -> Any:
+    """bool: whether all bytes of each access are an argument's."""
+    inside = np.zeros(addresses.shape, dtype=bool)
+    for number in np.unique(which) if regions else ():
         region, members = regions[number], which == number
         at = addresses[members] - region.start
         valid = (at >= 0) & (at + width <= len(region.own))
         safe = np.where(valid, at, 0)
         last = np.where(valid, at + width - 1, 0)
         inside[members] = valid & region.own[safe] & region.own[last] if len(region.own) else False
-    return which, inside
+    return inside
 
 
 _SHOWN_AXES = 3
@@ -236,22 +253,21 @@ class _WatchedLaunch:
     builder: Any
     kernel_line: tuple[str, int]
 
-    def allowed_loads(self, pointers: Any, mask: Any, width: int) -> Any:
-        """bool, as the mask: which of these loads are within the arguments; all are noted."""
-        line, _, allowed, accesses = self._judge("reads", pointers, mask, width)
+    def allowed_loads(self, pointers: Any, mask: Any, width: int) -> tuple[Any, Any]:
+        """The pointers of loads without shifts, and which of them are within the arguments; all are noted."""
+        line, pointers, _, allowed, accesses = self._judge("reads", pointers, mask, width)
         for region, at, _ in accesses:
             if count := region.note_loads(at, self.program):
                 words = f"reads what another program of this launch has written to {region.name}"
                 self._note(CONFLICT, line, count, words)
-        return allowed
+        return pointers, allowed
 
-    def allowed_stores(self, pointers: Any, mask: Any, width: int, changed: Any) -> Any:
-        """bool, as the mask: which of these stores are within the arguments; all are noted.
-
-        `changed` tells, from the mask of those within, which of them change what is there.
-        """
-        line, active, allowed, accesses = self._judge("writes", pointers, mask, width)
-        differ = changed(allowed)[active]
+    def allowed_stores(
+        self, pointers: Any, mask: Any, width: int, changed: Callable[[Any, Any], Any]
+    ) -> tuple[Any, Any]:
+        """As `allowed_loads`, of stores; `changed` tells which of those within change what is there."""
+        line, pointers, active, allowed, accesses = self._judge("writes", pointers, mask, width)
+        differ = changed(pointers, allowed)[active]
         for region, at, members in accesses:
             overwrites, races = region.note_stores(at, differ[members], width, self.program)
             self.watch.last_stores[region.origin] = (self.kernel, *line)
@@ -260,16 +276,24 @@ class _WatchedLaunch:
                 self._note(CONFLICT, line, overwrites, words)
             if races:
                 self._note(CONFLICT, line, races, f"changes elements of {region.name} that another program has read")
-        return allowed
+        return pointers, allowed
 
-    def allowed_sums(self, pointers: Any, mask: Any, width: int) -> Any:
-        """bool, as the mask: which of these atomic operations are within the arguments."""
-        line, _, allowed, accesses = self._judge("adds to", pointers, mask, width)
+    def allowed_sums(self, pointers: Any, mask: Any, width: int) -> tuple[Any, Any]:
+        """As `allowed_loads`, of atomic operations."""
+        line, pointers, _, allowed, accesses = self._judge("adds to", pointers, mask, width)
         for region, at, _ in accesses:
             for byte in range(width):
                 region.stores[at + byte] = True
             self.watch.last_stores[region.origin] = (self.kernel, *line)
-        return allowed
+        return pointers, allowed
+
+    def shifted(self, argument: Any, value: Any) -> Any:
+        """An argument as the interpreter holds it, a tensor with an address of which no other tensor is in reach."""
+        if hasattr(argument, "data_ptr"):
+            address = int(value.handle.data[0])
+            within = (one for one in self.regions if one.start <= address <= one.start + len(one.own))
+            value.handle.data = value.handle.data + np.uint64(next((one.shift for one in within), 0))
+        return value
 
     @property
     def program(self) -> int:
@@ -283,12 +307,13 @@ class _WatchedLaunch:
 
     def _judge(
         self, does: str, pointers: Any, mask: Any, width: int
-    ) -> tuple[tuple[str, int], Any, Any, list[tuple[Region, Any, Any]]]:
-        """The line of some accesses, those that are made, those within the arguments, and these by region."""
+    ) -> tuple[tuple[str, int], Any, Any, Any, list[tuple[Region, Any, Any]]]:
+        """The line of accesses, their pointers, which are made, which are within the arguments, and these by region."""
         line, pointers = _line() or self.kernel_line, np.asarray(pointers)
         active = np.broadcast_to(np.asarray(mask, dtype=bool), pointers.shape)
-        addresses = pointers[active].astype(np.int64)
-        which, inside = _located(self.regions, addresses, width)
+        which, real = _located(self.regions, pointers.astype(np.int64))
+        which, addresses = which[active], real[active]
+        inside = _inside(self.regions, which, addresses, width)
         if not inside.all():
             words = self._outside(does, addresses[~inside], which[~inside], width)
             self._note(OUTSIDE, line, int((~inside).sum()), words)
@@ -296,7 +321,7 @@ class _WatchedLaunch:
         allowed[active] = inside
         by_region = ((region, (which == number) & inside) for number, region in enumerate(self.regions))
         accesses = [(region, addresses[one] - region.start, one) for region, one in by_region if one.any()]
-        return line, active, allowed, accesses
+        return line, real.astype(np.uint64), active, allowed, accesses
 
     def _outside(self, does: str, addresses: Any, which: Any, width: int) -> str:
         if not self.regions:
@@ -335,32 +360,32 @@ class _Native:
 
     def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
         if self.launch is not None:
-            mask = self.launch.allowed_loads(pointers, mask, np.dtype(dtype).itemsize)
+            pointers, mask = self.launch.allowed_loads(pointers, mask, np.dtype(dtype).itemsize)
         return self.native.load(pointers, mask, other, dtype)
 
     def store(self, pointers: Any, value: Any, mask: Any) -> Any:
         if self.launch is not None:
-            mask = self.launch.allowed_stores(
-                pointers, mask, value.dtype.itemsize, lambda allowed: self._differences(pointers, value, allowed)
-            )
+            changed = partial(self._differences, value)
+            pointers, mask = self.launch.allowed_stores(pointers, mask, value.dtype.itemsize, changed)
         return self.native.store(pointers, value, mask)
 
     def atomic_rmw(self, does: Any, pointers: Any, value: Any, mask: Any, order: Any) -> Any:
         if self.launch is not None:
             if value.dtype.kind != "f":
                 self.launch.watch.locked.add(self.launch.kernel)
-            mask = self.launch.allowed_sums(pointers, mask, value.dtype.itemsize)
+            pointers, mask = self.launch.allowed_sums(pointers, mask, value.dtype.itemsize)
         return self.native.atomic_rmw(does, pointers, value, mask, order)
 
     def atomic_cas(self, pointers: Any, expected: Any, value: Any, order: Any) -> Any:
         if self.launch is not None:
             self.launch.watch.locked.add(self.launch.kernel)
             whole = np.ones(np.asarray(pointers).shape, dtype=bool)
-            if not self.launch.allowed_sums(pointers, whole, value.dtype.itemsize).all():
+            pointers, allowed = self.launch.allowed_sums(pointers, whole, value.dtype.itemsize)
+            if not allowed.all():
                 return np.zeros_like(value)  # it cannot be left out for some elements
         return self.native.atomic_cas(pointers, expected, value, order)
 
-    def _differences(self, pointers: Any, value: Any, allowed: Any) -> Any:
+    def _differences(self, value: Any, pointers: Any, allowed: Any) -> Any:
         """bool, in the shape of the store: which of the bytes there differ from those that come."""
         value = np.ascontiguousarray(np.broadcast_to(value, allowed.shape))
         now = np.ascontiguousarray(self.native.load(pointers, allowed, value, value.dtype))
@@ -374,7 +399,9 @@ def watch_launches(watch: MemoryWatch) -> Iterator[None]:
     """Inside, launches of interpreted kernels are watched, each over copies of its tensors with zones around them."""
     interpreter: Any = importlib.import_module("triton.runtime.interpreter")
     function = interpreter.InterpretedFunction
-    native, run = _Native(interpreter._interpreter), function.run
+    native, run, convert = _Native(interpreter._interpreter), function.run, interpreter._implicit_cvt
+    tuner: Any = importlib.import_module("triton.runtime.autotuner").Autotuner
+    tune = tuner.run
 
     def run_watched(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
@@ -397,11 +424,26 @@ def watch_launches(watch: MemoryWatch) -> Iterator[None]:
         _copy_back(before, after, regions)
         return result
 
-    interpreter._interpreter, function.run = native, run_watched
+    def converted(argument: Any) -> Any:
+        value = convert(argument)
+        return value if native.launch is None else native.launch.shifted(argument, value)
+
+    interpreter._interpreter, function.run, interpreter._implicit_cvt = native, run_watched, converted
+    tuner.run = _run_first
     try:
         yield
     finally:
-        interpreter._interpreter, function.run = native.native, run
+        interpreter._interpreter, function.run, interpreter._implicit_cvt = native.native, run, convert
+        tuner.run = tune
+
+
+def _run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+    """Launch the first config of `triton.autotune` that is not pruned, since no GPU can compare them."""
+    tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+    config = next(iter(tuner.prune_configs(kwargs)))
+    if config.pre_hook is not None:
+        config.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()})
+    return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
 
 
 def named_tensors(name: str, value: Any) -> list[tuple[str, Any]]:

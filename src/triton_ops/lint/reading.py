@@ -219,13 +219,17 @@ class KernelReading:
     def lowered_with(self, extra: frozenset[str], most: int = _MOST_VARIANTS) -> tuple[tuple[Variant, ...], str]:
         """As `lowered`, with these parameters taken as constants too."""
         why, unreadable = "", 0
+        complaints: list[str] = []
         for guess in guesses(self.function, self.source_values, extra):
+            if guess.element != FLOATS[0] and len(complaints) > len(FLOATS) and len({*complaints}) == 1:
+                continue  # other elements changed nothing with the first blocks, nor did these blocks
             variant = self._variant(guess)
             if isinstance(variant, Variant):
                 variant = self._with_counts(variant)
                 others = [self._read(one) for one in switches(self.function, variant.guess)][:most]
                 return (variant, *filter(None, others)), ""
             why = why or variant
+            complaints.append(variant)
             unreadable += variant.startswith(_UNREADABLE)
             if unreadable == _MOST_UNREADABLE:
                 break  # other sizes and types change little of what a kernel does
@@ -243,12 +247,23 @@ class KernelReading:
         return (self._read(replace(variant.guess, types=types)) if names else None) or variant
 
     def _variant(self, guess: Guess) -> Variant | str:
+        key = repr((guess.types, guess.constants))
+        if key not in self._facts:
+            self._facts[key] = self._facts_of(guess)
+        facts = self._facts[key]
+        return facts if isinstance(facts, str) else Variant(guess, facts)
+
+    @cached_property
+    def _facts(self) -> dict[str, KernelFacts | str]:
+        return {}
+
+    def _facts_of(self, guess: Guess) -> KernelFacts | str:
         try:
             text = ttir_of(self.function.function, guess.types, guess.constants, Target.named(READ_FOR))
         except Exception as error:  # noqa: BLE001 - whatever Triton's front end raises
             return f"Triton's front end refuses it: {CandidateError.one_line(error)}"
         try:
-            return Variant(guess, KernelFacts.of(text, self.function.parameters))
+            return KernelFacts.of(text, self.function.parameters)
         except UntoldError as error:
             return f"{_UNREADABLE}: {error}"
 
@@ -259,11 +274,14 @@ class KernelReading:
 
     def lowered_without(self, name: str) -> Variant | None:
         """The first variant with one of its constants as a plain whole number; None if it cannot be read so."""
-        if not self.variants:
-            return None
-        guess = self.variants[0].guess
+        plain = self.without(self.variants[0], name) if self.variants else ""
+        return plain if isinstance(plain, Variant) else None
+
+    def without(self, variant: Variant, name: str) -> Variant | str:
+        """A variant with one of its constants as a plain whole number, or why it cannot be read so."""
+        guess = variant.guess
         constants = {key: value for key, value in guess.constants.items() if key != name}
-        return self._read(replace(guess, types={**guess.types, name: "i32"}, constants=constants))
+        return self._variant(replace(guess, types={**guess.types, name: "i32"}, constants=constants))
 
     def with_values(self, values: Mapping[str, Any]) -> Variant | None:
         """The first variant with these values of constants; None if it cannot be read."""
@@ -326,6 +344,10 @@ class KernelReading:
 
     def checks_divisibility(self) -> bool:
         """Check whether the launching functions, heuristics or the kernel itself ask for a remainder."""
+        return self._checks_divisibility
+
+    @cached_property
+    def _checks_divisibility(self) -> bool:
         callers = [launch.around for launch in self.launches if not isinstance(launch.around, ast.Module)]
         nodes = (node for caller in callers for node in ast.walk(caller))
         tests: list[ast.AST] = [node.test for node in nodes if isinstance(node, (ast.Assert, ast.If, ast.IfExp))]

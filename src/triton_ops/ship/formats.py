@@ -148,7 +148,7 @@ class ByBatch(Format):
 
     def named(self, path: Path) -> dict[str, Any]:
         """The facts in the names of a file and its folder; see `Format`."""
-        name, folder = path.name.removesuffix(".json"), path.parent
+        name, folder = path.name.removesuffix(".gz").removesuffix(".json"), path.parent
         if folder.name.startswith(f"{self.facts[0]}="):  # a device's name with a slash
             name, folder = f"{folder.name}/{name}", folder.parent
         if "=" not in name:
@@ -212,35 +212,24 @@ def _true(value: Any) -> bool:
 _LINEAR = ("N", "K", "device_name", "dtype", "block_shape")
 _QUANTISED = ("dtype", "block_shape")
 _EXPERTS = ("E", "N", "device_name", *_QUANTISED)
-VLLM_MOE = ByBatch(engine="vLLM", facts=_EXPERTS, optional=_QUANTISED, beside=(_VERSION,), family="H200")
-VLLM_MAMBA = ByBatch(
-    engine="vLLM", facts=("headdim", "dstate", "device_name", "cache_dtype"), row=(), beside=(_VERSION,),
-    tunables=("BLOCK_SIZE_M", "num_warps"),
-)  # fmt: skip
-VLLM_LINEAR = ByBatch(engine="vLLM", facts=_LINEAR, dtypes=("fp8_w8a8",))
-SGLANG_MOE = ByBatch(
-    engine="SGLang", facts=(*_EXPERTS, "per_channel_quant", _DOWN, _VERSION),
-    optional=(*_QUANTISED, "per_channel_quant", _DOWN), underlined=" ", comma=", ",
-)  # fmt: skip
-SGLANG_LINEAR = ByBatch(
-    engine="SGLang", facts=_LINEAR, dtypes=("fp8_w8a8", "int8_w8a8"), underlined=" ", comma=", ", whole_blocks=True
-)
-SGLANG_CHANNELWISE = ByBatch(
-    engine="SGLang", facts=_LINEAR[:-1], dtypes=("fp8_w8a8_channelwise",), tunables=_TILES, underlined=" "
-)
-
-
+_SGLANG: dict[str, Any] = {"engine": "SGLang", "underlined": " ", "comma": ", "}
 FORMATS: dict[str, Format] = {
-    "vllm-moe": VLLM_MOE,
-    "vllm-mamba": VLLM_MAMBA,
-    "vllm-linear": VLLM_LINEAR,
-    "sglang-moe": SGLANG_MOE,
-    "sglang-linear": SGLANG_LINEAR,
-    "sglang-channelwise": SGLANG_CHANNELWISE,
+    "vllm-moe": ByBatch(engine="vLLM", facts=_EXPERTS, optional=_QUANTISED, beside=(_VERSION,), family="H200"),
+    "vllm-mamba": ByBatch(
+        engine="vLLM", facts=("headdim", "dstate", "device_name", "cache_dtype"), row=(), beside=(_VERSION,),
+        tunables=("BLOCK_SIZE_M", "num_warps"),
+    ),
+    "vllm-linear": ByBatch(engine="vLLM", facts=_LINEAR, dtypes=("fp8_w8a8",)),
+    "sglang-moe": ByBatch(
+        **_SGLANG, facts=(*_EXPERTS, "per_channel_quant", _DOWN, _VERSION),
+        optional=(*_QUANTISED, "per_channel_quant", _DOWN),
+    ),
+    "sglang-linear": ByBatch(**_SGLANG, facts=_LINEAR, dtypes=("fp8_w8a8", "int8_w8a8"), whole_blocks=True),
+    "sglang-channelwise": ByBatch(**_SGLANG, facts=_LINEAR[:-1], dtypes=("fp8_w8a8_channelwise",), tunables=_TILES),
     "fla": FlaTables(),
     "triton-cache": TritonCache(),
     "t4": T4Results(),
-}
+}  # fmt: skip
 
 
 def format_named(name: str) -> Format:

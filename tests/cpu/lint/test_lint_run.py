@@ -28,6 +28,8 @@ def test_a_run_shows_each_planted_fault_in_its_line_and_nothing_else():
     assert {one.file for one in record.observations} == {str(SOURCE)}
     said = {one.kind: one.evidence for one in record.observations if one.kernel in ("gather_bad", "fill_rows_bad")}
     assert "outside of table" in record.observations[0].evidence
+    far = [one.evidence for one in record.observations if one.kernel == "far_bad"]
+    assert "outside of small, the first 999937 past its last; 64 elements in all" in far[0]
     assert "of the 185 elements" in said["unwritten"]
     assert "may wait for each other" in record.why_open(CONFLICT, "take_turns")
     assert record.why_open(CONFLICT, "gather_good") == ""
@@ -41,6 +43,13 @@ def test_an_operation_is_run_on_odd_extents_and_what_it_leaves_out_is_a_finding(
     assert (code, one["rule"], one["kernel"], one["level"]) == (5, "never-written", "gather_good", "run")
     assert one["evidence"] == ("run on half 131: 66 of the 131 elements of out are never written, the first at (65,)")
     assert found["undecided"] == []
+
+
+def test_an_operation_is_run_on_the_shape_that_is_asked_for(capsys):
+    words = ["--run", "--shape", "10", "--rule", "never-written", "--json"]
+    assert main(["lint", f"{SOURCE}:half", *words]) == 5
+    (one,) = json.loads(capsys.readouterr().out)["findings"]
+    assert one["evidence"].startswith("run on half 10: 5 of the 10 elements")
 
 
 def test_a_run_that_does_not_end_leaves_its_rules_undecided():

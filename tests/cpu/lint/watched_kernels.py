@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from triton_ops import Operation, TensorSpec, TritonKernel
+from triton_ops import Operation, TensorSpec, TritonKernel, autotune
 
 
 @triton.jit
@@ -87,6 +87,30 @@ def endless(x, n, BLOCK: tl.constexpr):
     tl.store(x + tl.arange(0, BLOCK), left)
 
 
+@triton.jit
+def far_bad(small, large, out, n, far, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(small + at + far, mask=at < n)  # shows: outside
+    tl.store(out + at, v + tl.load(large + at, mask=at < n), mask=at < n)
+
+
+_LISTED = [triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 64}, num_warps=8)]
+
+
+@triton.autotune(_LISTED, key=["n"])
+@triton.jit
+def tuned_bad(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at <= n), mask=at < n)  # shows: outside
+
+
+@autotune(configs=_LISTED, key=["n"])
+@triton.jit
+def own_tuned_bad(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at <= n), mask=at < n)  # shows: outside
+
+
 def together():
     """Launches of all kernels but the endless one; returns what they should have written."""
     n, grid = 131, (3,)
@@ -104,6 +128,10 @@ def together():
     total = torch.zeros(1)
     add_up_good[grid](x, total, n, BLOCK=64)
     take_turns[grid](outs[0], torch.zeros(1, dtype=torch.int32), BLOCK=64)
+    small = torch.ones(64)
+    far_bad[(1,)](small, torch.ones(2_000_000), torch.empty(64), 64, 1_000_000, BLOCK=64)
+    for tuned in (tuned_bad, own_tuned_bad):
+        tuned[lambda meta: (triton.cdiv(60, meta["BLOCK"]),)](small[:60].clone(), torch.empty(60), 60)
     return *outs, *rows, total, x
 
 

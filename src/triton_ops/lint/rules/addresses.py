@@ -82,7 +82,7 @@ def _programs(facts: KernelFacts) -> list[Term]:
     terms = [term for loop in facts.loops for term in (loop.lower, loop.upper)]
     for access in facts.accesses:
         terms += [access.offset, access.mask, access.path, *([access.value.term] if access.value else ())]
-    return sorted({one for term in terms for one in term.named("program_id")})
+    return sorted(facts.terms.symbols("program_id", terms))
 
 
 def _only_one(access: AccessFact, program: Term) -> bool:

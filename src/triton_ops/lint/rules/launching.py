@@ -26,19 +26,20 @@ def missing_constexpr(kernel: KernelReading) -> Iterable[Statement]:
     uses = kernel.uses
     deciders = {**dict.fromkeys(sorted(uses.types), 0), **dict.fromkeys(sorted(uses.ranges), 0), **uses.tiles}
     names = [name for name in deciders if name not in kernel.function.constants and name not in uses.pointers]
+    accepted, why = kernel.lowered_with(frozenset(names), 0) if names else ((), "")
+    if names and not accepted and kernel.lowered_with(frozenset(), 0)[0]:
+        return  # they are no constants where it matters
     for name in names:
-        others = frozenset(names) - {name}
-        refused = kernel.lowered_with(others, 0)
-        accepted = kernel.lowered_with(others | {name}, 0)
-        if refused[0]:
-            continue  # it is no constant where it matters
+        refused = kernel.without(accepted[0], name) if accepted else why
+        if isinstance(refused, Variant):
+            continue
         line = deciders[name] or kernel.line
         extent = "the turns of a loop that is unrolled" if name in uses.ranges - set(uses.tiles) else "a block's extent"
         what = "an element type" if name in uses.types else extent
-        if accepted[0]:
-            yield Seen(line, f"{name} decides {what}, and is no tl.constexpr: {refused[1]}")
+        if accepted:
+            yield Seen(line, f"{name} decides {what}, and is no tl.constexpr: {refused}")
         else:
-            yield f"{name} decides {what}; with or without tl.constexpr, {accepted[1]}"
+            yield f"{name} decides {what}; with or without tl.constexpr, {why}"
 
 
 @rule(
@@ -212,7 +213,7 @@ def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> se
 def changed_global(kernel: KernelReading) -> Iterable[Statement]:
     """A global that the kernel holds as a constant, and that the file gives another value after the kernel is made."""
     globals_read = _globals_read(kernel)
-    for node in ast.walk(kernel.tree):
+    for node in ast.walk(kernel.tree) if globals_read else ():
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             declared = {name for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names}
             for name in sorted(declared & set(globals_read)):
