@@ -31,7 +31,7 @@ from triton_ops.backend import (
     TritonKernel,
     TritonProcess,
 )
-from triton_ops.base import canonical_json, require
+from triton_ops.base import canonical_json, require, warn_once
 from triton_ops.dispatch.calls import CalledWith, grid_of_call, grids_by_config
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
 from triton_ops.dispatch.ladder import (
@@ -45,7 +45,6 @@ from triton_ops.dispatch.ladder import (
     left_undecided,
     policy_of,
     tune_request,
-    warn_once,
 )
 from triton_ops.dispatch.triton_autotuner import from_triton
 from triton_ops.exceptions import (

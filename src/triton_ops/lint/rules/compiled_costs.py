@@ -17,7 +17,7 @@ from triton_ops.lint.rules.base import Seen, Statement, UndecidedError, in_first
 _HEAVY = 64
 """Elements per thread of the largest tile from which a config is compiled: below, nothing has spilled."""
 _SPILLED_BYTES = 64  # a few registers that are spilled outside of loops cost nothing
-_MOST_COMPILED = 1  # each takes up to seconds
+_MOST_COMPILED = 4  # until one fits; each takes up to seconds
 
 
 @rule(
@@ -40,21 +40,23 @@ def register_spill(kernel: KernelReading) -> Iterable[Statement]:
         variant = kernel.with_values(config)
         if variant is None:
             yield f"it cannot be lowered with {in_words(config)}"
-        elif _largest(variant) / (config["num_warps"] * kernel.target.warp_size) >= _HEAVY:
-            yield from _judge_registers(kernel, variant, config)
-
-
-def _judge_registers(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Iterator[Statement]:
-    target = kernel.target
-    with _compiling(kernel, config):
-        resources = compile_variant(kernel, variant, config).resources(target)
-    if (resources.spill_bytes or 0) > _SPILLED_BYTES:
-        elements = _largest(variant) // (config["num_warps"] * target.warp_size)
-        yield Seen(
-            kernel.line,
-            f"compiled for {target.arch} with {in_words(config)} it takes {resources.registers} registers and spills "
-            f"{resources.spill_bytes:,} bytes per thread; its largest tile alone has {elements} elements per thread",
-        )  # fmt: skip
+            return
+        elements = _largest(variant) // (config["num_warps"] * kernel.target.warp_size)
+        if elements < _HEAVY:
+            return
+        with _compiling(kernel, config):
+            resources = compile_variant(kernel, variant, config).resources(kernel.target)
+        registers, limits = resources.registers or 0, kernel.target.limits
+        if limits and not limits.residents(registers, resources.shared_bytes or 0, config["num_warps"]).blocks:
+            continue  # no multiprocessor takes it: it is never launched
+        if (resources.spill_bytes or 0) > _SPILLED_BYTES:
+            yield Seen(
+                kernel.line,
+                f"compiled for {kernel.target.arch} with {in_words(config)} it takes {registers} registers and spills "
+                f"{resources.spill_bytes:,} bytes per thread; its largest tile alone has {elements} elements per "
+                "thread",
+            )  # fmt: skip
+        return
 
 
 @contextmanager
