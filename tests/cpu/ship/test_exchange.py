@@ -285,6 +285,8 @@ def test_tables_of_one_kernel_go_through_one_lockfile_and_what_their_names_say_i
     words = ["export", "sglang-moe", "mine", "--kernel", "moe", "--set", "triton_version=3.2.0"]
     assert main(["exchange", *words, "--set", "E=8"]) == 2
     assert "the entries are of several tables: sglang-moe: E=8,N=128," in capsys.readouterr().err
+    assert main(["exchange", *words, "--set", "E=9"]) == 2
+    assert "the entries are of other tables: sglang-moe: E=16,N=128," in capsys.readouterr().err
     for (experts, down), path in written.items():
         exchanged(capsys, *words, "--set", f"E={experts}", "--set", f"down={str(down).lower()}")
         mine = tmp_path / "mine" / path.relative_to(tmp_path / "theirs")
