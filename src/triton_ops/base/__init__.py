@@ -32,5 +32,6 @@ if TYPE_CHECKING:
     from triton_ops.base.texts import escaped as escaped
     from triton_ops.base.texts import gain_text as gain_text
     from triton_ops.base.texts import storable as storable
+    from triton_ops.base.texts import warn_once as warn_once
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import fcntl
 import grp
-import logging
 import os
 import pwd
 import re
@@ -26,6 +25,7 @@ from pathlib import Path
 import platformdirs
 
 from triton_ops.base.folders import left_behind
+from triton_ops.base.texts import warn_once
 from triton_ops.exceptions import CacheError
 
 _NAME = re.compile(r"triton-ops-run-[0-9a-f]{16}")
@@ -124,7 +124,6 @@ def _lock(path: Path) -> int:
 
 
 _MOST_LINKS = 40  # as many as Linux follows
-_log = logging.getLogger("triton_ops")
 
 
 class CodeFolder:
@@ -166,7 +165,8 @@ class CodeFolder:
             return path
         except OSError as error:
             substitute = _substitute(name)
-            _tell_once(f"{error.filename or path}: {error.strerror}", str(path), str(substitute))
+            why = f"{error.filename or path}: {error.strerror}"
+            warn_once(f"{why}: no code is loaded from {path}, and {substitute} is used instead")
             return substitute
 
 
@@ -185,11 +185,6 @@ def _substitute(name: str) -> Path:
 @lru_cache(maxsize=1)
 def _own_temporary() -> Path:
     return TemporaryFolder.own()
-
-
-@lru_cache(maxsize=64)
-def _tell_once(why: str, path: str, substitute: str) -> None:
-    _log.warning("%s: no code is loaded from %s, and %s is used instead", why, path, substitute)
 
 
 def _safe_folder(path: Path) -> Path:

@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import logging
 import os
 import re
 import secrets
@@ -34,14 +33,13 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from triton_ops.base.texts import warn_once
 from triton_ops.exceptions import CacheError
 from triton_ops.settings import expanded
 
-_log = logging.getLogger("triton_ops")
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _ALWAYS = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _KINDS = {
@@ -298,11 +296,6 @@ def _let_go_in_child() -> None:
 os.register_at_fork(after_in_child=_let_go_in_child)
 
 
-@lru_cache(maxsize=256)
-def _tell_once(path: str, reason: str) -> None:
-    _log.warning("%s cannot be locked (%s): going on without the lock", path, reason)
-
-
 _PROBE = ".probe-"
 _TOKEN = "[0-9a-f]{16}"  # with it, a name is of this module, and of no other program
 _LEFT_BEHIND_S = 3600.0  # a write takes milliseconds; a file of this age has no writer any more
@@ -439,7 +432,7 @@ class Folder:
             lock = _lock(path, descriptor, wait_s, poll_s, waiting)
         except OSError as error:
             if os.access(self.path, os.W_OK):
-                _tell_once(str(path), error.strerror or str(error))
+                warn_once(f"{path} cannot be locked ({error.strerror or error}): going on without the lock")
             yield False
             return
         try:

@@ -1,11 +1,15 @@
-"""Texts and plain values as files and terminals can hold them."""
+"""Texts and plain values as files, logs and terminals can hold them."""
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
+
+_log = logging.getLogger("triton_ops")
 
 
 def storable(value: Any) -> Any:
@@ -49,3 +53,9 @@ def escaped(text: str) -> str:
     lines that were never said.
     """
     return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+@lru_cache(maxsize=1024)
+def warn_once(message: str) -> None:
+    """Warn in the log, of the same only once in a process."""
+    _log.warning("%s", message)

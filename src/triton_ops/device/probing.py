@@ -47,7 +47,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from triton_ops import settings
-from triton_ops.base import CodeFolder, Folder, Host, Process, StoredFile, available, require
+from triton_ops.base import CodeFolder, Folder, Host, Process, StoredFile, available, require, warn_once
 from triton_ops.device.datasheets import DeviceSpec, datasheet_of
 from triton_ops.device.vendors import (
     VENDORS,
@@ -481,15 +481,11 @@ def _folder() -> Path | None:
     try:
         return CodeFolder(place).private() if place == settings.OWN_LOCKS else Folder(place).ensure()
     except CacheError as error:
-        _tell_once(error.message)
+        warn_once(f"measurements take no turns: {error.message}")
     except OSError as error:
-        _tell_once(f"{error.filename or place}: {error.strerror}; TRITON_OPS_LOCK_DIR names another folder")
+        why = f"{error.filename or place}: {error.strerror}"
+        warn_once(f"measurements take no turns: {why}; TRITON_OPS_LOCK_DIR names another folder")
     return None
-
-
-@lru_cache(maxsize=64)
-def _tell_once(why: str) -> None:
-    _log.warning("measurements take no turns: %s", why)
 
 
 _LEAST_SHARE = 0.05  # a desktop draws its windows with a few percent

@@ -18,12 +18,11 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from triton_ops import settings
-from triton_ops.base import Folder, ForkSafeLock, require
+from triton_ops.base import Folder, ForkSafeLock, require, warn_once
 from triton_ops.dispatch.decision import (
     BORROWED,
     FALLBACK,
@@ -484,12 +483,6 @@ def _keeps(cache_dir: str | Path | None) -> bool:
         warn_once(f"winners are found, and not kept: {error.message}")
         return False
     return True
-
-
-@lru_cache(maxsize=1024)
-def warn_once(message: str) -> None:
-    """Warn in the log, of the same only once."""
-    _log.warning("%s", message)
 
 
 TUNE, DEFAULT, ERROR, QUEUE = settings.ON_MISS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from triton_ops import settings
 from triton_ops.backend import Kernel, Operation
+from triton_ops.base import warn_once
 from triton_ops.exceptions import CacheError
 from triton_ops.records.record import Record
 from triton_ops.records.store import Store, open_store, shared_folders
@@ -22,9 +22,6 @@ from triton_ops.values import Key, Tolerance
 
 if TYPE_CHECKING:
     pass
-
-
-_log = logging.getLogger("triton_ops")
 
 
 def recall(
@@ -141,9 +138,4 @@ def _store(folder: str, others: tuple[str, ...], *, read_only: bool) -> Store[Re
 
 def tell_unknown(key: Key) -> None:
     """Warn once in a process that winners of a kernel are not remembered, and why."""
-    _tell_once(key.kernel, key.unknown_note)
-
-
-@lru_cache(maxsize=256)
-def _tell_once(kernel: str, why: str) -> None:
-    _log.warning("%s: %s", kernel, why)
+    warn_once(f"{key.kernel}: {key.unknown_note}")

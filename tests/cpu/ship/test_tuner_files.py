@@ -472,3 +472,13 @@ def test_a_winner_of_ones_own_stays_where_a_table_differs_from_it(tmp_path, monk
     assert [entry.config["BT"] for entry in Lockfile.read("triton-ops.lock.json").entries] == [64, 32]
     assert main([*words, "--replace"]) == 0
     assert [entry.config["BT"] for entry in Lockfile.read("triton-ops.lock.json").entries] == [16, 32]
+
+
+@pytest.mark.parametrize("value", [NAN, INF, [1, 2], 10**40])
+def test_a_key_that_a_lockfile_cannot_hold_is_left_out(value, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    cached(tmp_path, timed([3.0, 2.0, 4.0], B=2), key=[value, "torch.bfloat16"])
+    words = ["exchange", "import", "triton-cache", "ABC/mm.autotune.json", "--kernel", "mm", "--row", "M"]
+    assert main([*words, "--set", "device_name=NVIDIA H100"]) == 4
+    assert "left out: 1 rows for what a lockfile cannot hold, such as" in capsys.readouterr().err
+    assert not (tmp_path / "triton-ops.lock.json").exists()
