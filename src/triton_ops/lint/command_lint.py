@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops import kernels, settings
+from triton_ops import dispatch, kernels, settings
 from triton_ops.backend import HasOperation, Operation
 from triton_ops.base import NamedFile, counted
 from triton_ops.exceptions import (
@@ -24,10 +24,11 @@ from triton_ops.exceptions import (
 from triton_ops.lint.apart import LintOptions
 from triton_ops.lint.engine import checked_options, lint, lint_each
 from triton_ops.lint.findings import LintReport, Undecided, merge_reports
+from triton_ops.lint.reading import COMPILED_FOR
 from triton_ops.lint.sarif import as_sarif
 from triton_ops.processes import TerminatedError
 from triton_ops.request import TypedProblem, module_at, named_object
-from triton_ops.terminal import ExitCode, Facts, Gpu, Shape, only_data_on_stdout, option
+from triton_ops.terminal import Arg, ExitCode, Facts, Gpu, Shape, only_data_on_stdout, option
 
 WRONG_RESULTS = (
     "missing-mask", "wrong-mask", "wrong-identity", "stride-order", "low-precision-sum", "overlapping-writes",
@@ -60,6 +61,7 @@ def lint_command(
         bool, option("--run", "Import TARGET too, and run its operations once by Triton's interpreter.")
     ] = False,
     shape: Shape = None,
+    arg: Arg = None,
 ) -> Facts:
     """Look for pitfalls in Triton kernels, without a GPU and, without --run, without running them.
 
@@ -67,12 +69,13 @@ def lint_command(
     Comments such as `# triton-ops: ignore[missing-mask] callers pad` answer findings of their line.
     Exit code 5: there are findings; 2: there are none, and a file could not be read.
     """
-    options = checked_options(rule, gpu, run, TypedProblem.of(shape).shape)
+    problem = TypedProblem.of(shape, arg=arg)
+    options = checked_options(rule, gpu, run, problem.shape)
     output = _Output(jsonl)
     with TerminatedError.cleaned_up():
         try:
             with only_data_on_stdout():  # a target may be imported
-                output.waiting = lint_each([one for text in targets for one in _targets(text, options)], jobs)
+                output.waiting = lint_each([one for text in targets for one in _targets(text, options, problem)], jobs)
             output.take()
             end = None
         except (KeyboardInterrupt, TerminatedError) as error:
@@ -151,12 +154,17 @@ class _Output:
         return facts.tell(line) if self._as_lines else facts.lines(line)
 
 
-def _targets(text: str, options: LintOptions) -> list[tuple[str, Any, LintOptions]]:
+def _targets(text: str, options: LintOptions, problem: TypedProblem) -> list[tuple[str, Any, LintOptions]]:
     """The objects or texts that are linted, each with its name, and how.
 
-    A shipped kernel's operation where the text is its name. To be run, a file stands for its operations beside itself,
-    and `place:name` for the object; else a text stands for itself, and nothing of it is imported.
+    A shipped kernel's operation where the text is its name, and a kernel at its launch by the function after an `@`. To
+    be run, a file stands for its operations beside itself, and `place:name` for the object; else a text stands for
+    itself, and nothing of it is imported.
     """
+    if "@" in text.partition(":")[2]:
+        asked = kernels.TypedTarget(text, problem=problem, gpu=options.gpu or COMPILED_FOR)
+        launch = asked.operation(", which launches no kernel")
+        return [(text, launch.undecorated if isinstance(launch, dispatch.NotedOperation) else launch, options)]
     if text in kernels.names() and not Path(text).exists():
         return [(text, _operation(kernels.load(text)), options)]
     if options.run and text.endswith(".py") and Path(text).is_file():

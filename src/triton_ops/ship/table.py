@@ -308,15 +308,17 @@ def _of_one_table(
 ) -> tuple[list[LockEntry], Mapping[str, Any]]:
     """The entries of one table, with its facts; those that were not imported belong to any.
 
-    SettingsError: the entries are of several tables that have the numbers and flags among the facts.
+    SettingsError: the entries are of several tables that have the numbers and flags among the facts, or of none.
     """
     known = {entry.origin.source: tables[entry.origin.source] for entry in entries if entry.origin.source in tables}
     numbers = {name: value for name, value in facts.items() if isinstance(value, int)} if len(known) > 1 else {}
     others = {s for s, table in known.items() for name in numbers if (table.get(name) or False) != numbers[name]}
     chosen = sorted(known.keys() - others)
-    if len(chosen) > 1:
-        raise SettingsError(f"the entries are of several tables: {', '.join(chosen)}", hint="--set E=8")
-    return [entry for entry in entries if entry.origin.source not in others], known[chosen[0]] if chosen else {}
+    rest = [entry for entry in entries if entry.origin.source not in others]
+    if len(chosen) > 1 or not rest:
+        what = f"the entries are of {'several' if chosen else 'other'} tables"
+        raise SettingsError(f"{what}: {', '.join(chosen or sorted(known))}", hint="--set E=8")
+    return rest, known[chosen[0]] if chosen else {}
 
 
 def _row(entry: LockEntry, names: Names) -> TableRow:
