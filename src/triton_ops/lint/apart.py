@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Packed, TritonProcess, compiler_environment
+from triton_ops.backend import Operation, Packed, TritonProcess, compiler_environment
 from triton_ops.base import Host, require
 from triton_ops.exceptions import DeviceError, KernelTypeError, TritonKernelError
 from triton_ops.lint.findings import LintReport
@@ -96,9 +96,8 @@ def lint_apart(target: Any, options: LintOptions, *, has_kernels: bool = True) -
     surroundings = Surroundings.here()
     if isinstance(target, str):  # a file is read in the same way by every program
         surroundings = replace(surroundings, words=(target,))
-    request = LintRequest(
-        packed=Packed.of(target).content, options=options, surroundings=surroundings, in_copy=has_kernels
-    )
+    packed = Packed.of(target, by_value=isinstance(target, Operation))  # its file may ask for a driver at its top
+    request = LintRequest(packed=packed.content, options=options, surroundings=surroundings, in_copy=has_kernels)
     while True:
         try:
             reply = _answer(request)
