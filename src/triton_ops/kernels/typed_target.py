@@ -78,9 +78,10 @@ class TypedTarget:
         self, target: Operation | Callable[..., Any]
     ) -> tuple[Operation, Any, tuple[int, ...] | None, str | None]:
         """The arguments of `tune` for what was loaded: as `TypedProblem.operation`; a launch has its problem."""
-        if not (isinstance(target, dispatch.NotedOperation) and target.launched):
+        noted: Any = target if getattr(target, "launched", False) else None  # its class would import Triton
+        if noted is None:
             return self.problem.operation(target)
-        return TypedProblem(space=self.problem.space if target.has_list else None).operation(target)
+        return TypedProblem(space=self.problem.space if noted.has_list else None).operation(target)
 
     @property
     def _parts(self) -> tuple[str, str]:
@@ -151,8 +152,8 @@ class TypedTarget:
             launcher = self._named(function) if ":" in function else next(filter(None, beside), None)
             if not callable(launcher):
                 raise TargetError(f"{place} has no function {function!r} that launches {name}", hint=TargetError.FORMS)
-            if inspect.isbuiltin(launcher):  # `apply` of a class with a gradient
-                return _of_class(launcher.__self__)
+            if hasattr(owner := getattr(launcher, "__self__", None), "forward"):  # it is `apply` of a class
+                return _of_class(owner)
             nodes = ((one, node) for one in modules for node in _statements(one) if _name(node) == function)
             return next((_plain(launcher, *place) for place in nodes), launcher)
         launchers = dict(each for module in modules for each in _launchers(module, kernel))

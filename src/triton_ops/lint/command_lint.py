@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent import futures
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -113,7 +114,9 @@ class _Output:
     def take(self) -> None:
         """Take the reports while they come; raises the first error where none of the targets can be read."""
         while self.waiting:
-            self._tell(*self.waiting[0])
+            name, future = self.waiting[0]
+            futures.wait([future])
+            self._tell(name, future)
             del self.waiting[0]
         if self._errors and len(self._errors) == len(self.reports):
             raise self._errors[0]
@@ -127,21 +130,22 @@ class _Output:
             self._tell(name, future)
 
     def _tell(self, name: str, future: Future[LintReport]) -> None:
+        """Tell a report, again where the end of the run came in the middle of it."""
         try:
             report = future.result()
         except (TargetError, KernelTypeError) as error:
             self._errors.append(error)
             report = LintReport(unread={name: error.message})
-        self.reports.append(report)
         facts = Facts("lint", {"file": name, **report.as_json()})
-        for one in report.findings:
-            if (place := (one.rule, one.file, one.line)) not in self._told:
-                self._told.add(place)
-                facts.text(f" in {one.kernel}" if one.kernel else "", f"{_short(one.file)}:{one.line}: {one.rule}")
-                facts.lines(f"  symptom   {one.symptom}", f"  evidence  {one.evidence}", f"  fix       {one.fix}")
+        fresh = [one for one in report.findings if (one.rule, one.file, one.line) not in self._told]
+        for one in fresh:
+            facts.text(f" in {one.kernel}" if one.kernel else "", f"{_short(one.file)}:{one.line}: {one.rule}")
+            facts.lines(f"  symptom   {one.symptom}", f"  evidence  {one.evidence}", f"  fix       {one.fix}")
         for file, why in report.unread.items():
             facts.tell(f"{_short(file)} is not read: {why}", "error", "red")
         facts.show_ahead(as_line=self._as_lines)
+        self._told.update((one.rule, one.file, one.line) for one in fresh)
+        self.reports.append(report)
 
     def end(self, report: LintReport) -> Facts:
         """What is said at the end, of all reports as one."""

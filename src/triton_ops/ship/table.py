@@ -169,7 +169,9 @@ class Table:
             if len(row.at) != len(names.rows):
                 raise SettingsError(
                     f"a row of the table is for {list(row.at)}, and {len(names.rows)} extents are named",
-                    hint="name one extent for each value: --row M",
+                    hint="name one extent for each value: --row M"
+                    if row.at
+                    else "name its one problem: --argument M=64",
                 )
             problem = {**dict(zip(names.rows, row.at, strict=True)), **arguments}
             config = names.inwards(row.config)

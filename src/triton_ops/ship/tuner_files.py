@@ -215,7 +215,9 @@ def _objective(results: Sequence[Mapping[str, Any]]) -> tuple[str, int, list[str
 def _factors(units: Set[str], name: str) -> tuple[dict[str, float], list[str]]:
     """The factors by which values in these units can be compared, and what is to be said of the other units."""
     if name == "time" and (known := {unit: factor for unit in units if (factor := _factor(unit)) is not None}):
-        return known, [f"times in {unit!r}, a unit that is not known, are left out" for unit in units - known.keys()]
+        return known, [
+            f"times in {unit!r}, a unit that is not known, are left out" for unit in sorted(units - known.keys())
+        ]
     if len(units) > 1:
         return {}, [f"its {name} has several units, which are not known: {', '.join(map(repr, sorted(units)))}"]
     remark = [f"the unit {unit!r} of its times is not known: they decide, and are not kept" for unit in units]

@@ -116,6 +116,7 @@ def test_the_function_is_named_after_an_at(tmp_path):
     other = tmp_path / "elsewhere.py"
     other.write_text("import sys\nrun = lambda n: sys.modules['launched_kernels'].double(n)\n")
     assert loaded("plain@double").values == loaded(f"plain@{other}:run").values
+    assert loaded("plain@double").values == loaded("plain@Tripled.apply", arg=["scale=2.0"]).values
     with pytest.raises(TargetError, match=r"has no function 'nobody' that launches plain"):
         loaded("plain@nobody")
     with pytest.raises(TargetError, match=r"double does not launch plain with these arguments"):

@@ -127,6 +127,8 @@ def test_a_compressed_file_is_imported_and_one_without_a_best_is_refused(tmp_pat
     assert main([*words, "A100_T4.json.gz"]) == 0
     (entry,) = Lockfile.read("triton-ops.lock.json").entries
     assert entry.config == Config(block=2)
+    assert main([*words, "--row", "M", "A100_T4.json.gz"]) == 2
+    assert "name its one problem: --argument M=64" in capsys.readouterr().err
     written(tmp_path / "score.json", {"results": [result(1, 3.0, name="score")]})
     capsys.readouterr()
     assert main([*words, "score.json"]) == 4
