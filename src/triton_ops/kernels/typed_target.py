@@ -78,9 +78,10 @@ class TypedTarget:
         self, target: Operation | Callable[..., Any]
     ) -> tuple[Operation, Any, tuple[int, ...] | None, str | None]:
         """The arguments of `tune` for what was loaded: as `TypedProblem.operation`; a launch has its problem."""
-        if not (isinstance(target, dispatch.NotedOperation) and target.launched):
+        noted: Any = target if getattr(target, "launched", False) else None  # its class would import Triton
+        if noted is None:
             return self.problem.operation(target)
-        return TypedProblem(space=self.problem.space if target.has_list else None).operation(target)
+        return TypedProblem(space=self.problem.space if noted.has_list else None).operation(target)
 
     @property
     def _parts(self) -> tuple[str, str]:

@@ -143,7 +143,7 @@ def compile_command(
     """
     _check(jobs, timeout_s, dtype)
     typed_gpus = [*(gpus or []), *(archs or [])]
-    pairs = [(Target.named(name), DeviceSpec.called(name)) for name in [*(gpus or []), *(archs or [])]]
+    pairs = [(Target.named(name), DeviceSpec.called(name)) for name in typed_gpus]
     named = {goal.arch: (goal, spec) for goal, spec in pairs}
     here = None if named else probe()
     goals = list(named.values()) if here is None else [(Target.of(here), here)]

@@ -239,8 +239,10 @@ def _report_of(target: Any, options: LintOptions, kept: KeptReports, is_one_of_m
     file = Path(before if colon and before.endswith(".py") and not Path(target).exists() else target)
     try:
         content = NamedFile(file).read() if file.is_file() else b"triton"
-        if options.run or not file.is_file() or b"triton" not in content:
-            return lint_apart(target, options, has_kernels=b"triton" in content or bool(name))[0]
+        if b"triton" not in content and not name:
+            return lint_here(target, options)  # it is parsed, and nothing of it is run
+        if options.run or not file.is_file():
+            return lint_apart(target, options)[0]
         file = file.resolve()
         root = root_of(file)
         place = kept.place(target, root, options)
