@@ -196,7 +196,8 @@ class TritonKernel(CompiledByTriton):
                     f"the @triton.autotune of {self.name} has a hook of its own",
                     hint="give TritonKernel the function with its heuristics alone, and the hook as pre_hook",
                 )
-            if getattr(tuner, "own_pruning", getattr(tuner, "early_config_prune", None)) or tuner.perf_model:
+            prunes = getattr(tuner, "own_pruning", getattr(tuner, "early_config_prune", None)) or tuner.perf_model
+            if prunes and tuner is self.function:
                 raise KernelTypeError(
                     f"the @triton.autotune of {self.name} leaves configs out by a function of its own",
                     hint="give the function below it, kernel.fn, and the configs that are left as the space",
@@ -204,7 +205,8 @@ class TritonKernel(CompiledByTriton):
             for name in ("reset_to_zero", "restore_value"):
                 object.__setattr__(self, name, getattr(self, name) or tuple(getattr(tuner, name, ())))
             space = getattr(getattr(tuner, "options", None), "space", None)  # of this package's decorator
-            object.__setattr__(self, "offered", tuple(tuner.configs) if space is None else space)
+            listed = () if prunes else tuple(tuner.configs)
+            object.__setattr__(self, "offered", listed if space is None else space)
         object.__setattr__(self, "function", without_autotune(self.function))
 
     @property
