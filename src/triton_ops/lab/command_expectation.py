@@ -303,7 +303,8 @@ def rank_command(
         tell_left_out(configs, typed.space, [one.config for one in ranking])
     facts = Facts("explain rank", lambda: [{**vars(one), "config": dict(one.config)} for one in ranking[:top]])
     if guessed := sum(not one.compiled and math.isfinite(one.expected_ms) for one in ranking):
-        tell(f"{guessed} of {len(ranking)} configs are not compiled: their registers and times are guessed")
+        guesses = "their registers and times are guessed, and may differ from those of explain, which compiles"
+        tell(f"{guessed} of {len(ranking)} configs are not compiled: {guesses}")
     by_config = {one.config: one for one in ranking}
     rows = [
         _ranked_row(by_config[config], others)

@@ -102,6 +102,7 @@ def few_are_compiled(monkeypatch):
     """Half a second for each config: the order of the others, by guesses, is what most tests are about."""
     monkeypatch.setattr("triton_ops.lab.ranking._WHOLE", 2)
     monkeypatch.setattr("triton_ops.lab.ranking._FASTEST", 1)
+    monkeypatch.setattr("triton_ops.lab.expectation._COMPARED", 2)  # texts that are read beside a declaration
 
 
 def test_declared_work_ranks_a_whole_space_in_order():
