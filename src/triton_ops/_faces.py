@@ -8,6 +8,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from triton_ops.exceptions import INSTALL, MissingDependencyError
+
 _IMPORT = re.compile(r"^    from (triton_ops[\w.]*) import (?:\(\s*)?(\w+) as \2\b", re.MULTILINE)
 
 
@@ -22,13 +24,19 @@ def lazy_face(spec: Any) -> tuple[Callable[[str], Any], Callable[[], list[str]],
 
     Raises:
         AttributeError: Of `__getattr__`, for a name that the package does not show.
+        MissingDependencyError: Of `__getattr__`, for a name whose module needs a package of an extra.
     """
     modules, package = shown(spec), sys.modules[spec.name]
 
     def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {spec.name!r} has no attribute {name!r}", name=name, obj=package)
-        value = getattr(import_module(modules[name]), name)
+        try:
+            value = getattr(import_module(modules[name]), name)
+        except (ModuleNotFoundError, MissingDependencyError) as error:  # the latter has a name if a face raised it
+            if error.name is None or error.name.partition(".")[0] not in INSTALL:
+                raise
+            raise MissingDependencyError.absent(error.name, f"{spec.name}.{name}") from error
         setattr(package, name, value)
         return value
 
