@@ -8,8 +8,6 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from triton_ops.exceptions import INSTALL, MissingDependencyError
-
 _IMPORT = re.compile(r"^    from (triton_ops[\w.]*) import (?:\(\s*)?(\w+) as \2\b", re.MULTILINE)
 
 
@@ -33,10 +31,11 @@ def lazy_face(spec: Any) -> tuple[Callable[[str], Any], Callable[[], list[str]],
             raise AttributeError(f"module {spec.name!r} has no attribute {name!r}", name=name, obj=package)
         try:
             value = getattr(import_module(modules[name]), name)
-        except (ModuleNotFoundError, MissingDependencyError) as error:  # the latter has a name if a face raised it
-            if error.name is None or error.name.partition(".")[0] not in INSTALL:
+        except ImportError as error:
+            missing = import_module("triton_ops.exceptions").MissingDependencyError
+            if (absent := missing.of_import(error, f"{spec.name}.{name}")) is None:
                 raise
-            raise MissingDependencyError.absent(error.name, f"{spec.name}.{name}") from error
+            raise absent from error
         setattr(package, name, value)
         return value
 

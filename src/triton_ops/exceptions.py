@@ -204,6 +204,12 @@ class MissingDependencyError(TritonKernelError, ImportError):
         error.name = name
         return error
 
+    @classmethod
+    def of_import(cls, error: ImportError, purpose: str) -> MissingDependencyError | None:
+        """The error in place of that of an import, of a face below too; None if no optional package is missing."""
+        missing = isinstance(error, (ModuleNotFoundError, cls)) and (error.name or "").partition(".")[0] in INSTALL
+        return cls.absent(error.name or "", purpose) if missing else None
+
 
 class CacheError(TritonKernelError):
     """A cache folder or file that cannot be used."""

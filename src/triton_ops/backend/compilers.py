@@ -7,6 +7,7 @@ pool, the feed of compiled proposals, the models of costs and the cures of spill
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from triton_ops.backend.portable import Packed
 from triton_ops.backend.roles import Arguments, Kernel
 from triton_ops.base import CodeFolder, require
 from triton_ops.device import Target
-from triton_ops.exceptions import KernelTypeError, TargetError
+from triton_ops.exceptions import KernelTypeError, MissingDependencyError, TargetError
 from triton_ops.processes import Child
 from triton_ops.space import Config, Members
 from triton_ops.values import Compiled
@@ -33,6 +34,8 @@ class CompilerNeeds:
     def ready(self) -> None:
         """Import what every compilation needs, in the fork server, which has one thread again afterwards."""
         Child.import_heavy(self.imports, "compiling")
+        with contextlib.suppress(MissingDependencyError):  # without NumPy no work is read
+            _ = kernel_ir.KernelWork
 
 
 @dataclass(frozen=True)

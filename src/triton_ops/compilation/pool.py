@@ -31,7 +31,7 @@ from typing import Any, ClassVar
 from triton_ops import kernel_ir
 from triton_ops.backend import CandidateError, Compiler, PackedCompiler, compiler_environment
 from triton_ops.base import Host
-from triton_ops.exceptions import CacheError, MissingDependencyError, TargetError, TritonKernelError
+from triton_ops.exceptions import CacheError, TargetError, TritonKernelError
 from triton_ops.processes import (
     ForkedProcess,
     ForkRequests,
@@ -79,8 +79,6 @@ def main() -> None:
     os.nice(_NICENESS)
     needs = pickle.loads(bytes.fromhex(sys.argv[4]))
     needs.ready()
-    with suppress(MissingDependencyError):  # without NumPy nothing is asked about work
-        _ANSWERS[WorkRequest]()
     gc.freeze()  # forked processes then do not copy the imported objects
     requests.answer(serve)
 
@@ -301,17 +299,16 @@ def compiler_server(needs: Hashable) -> ForkServer:
 
 
 _ANSWERS: dict[type, Callable[[], tuple[type, ...]]] = {
-    Start: lambda: (type(None), TargetError),
-    LaunchRequest: lambda: (type(None),),
+    Start: lambda: (type(None), TargetError), LaunchRequest: lambda: (type(None),),
     WorkRequest: lambda: (kernel_ir.KernelWork, str),  # its import takes NumPy
-}
-_OF_A_CONFIG = (Compiled, CacheError, TargetError)
+    Config: lambda: (Compiled, CacheError, TargetError),
+}  # fmt: skip
 
 
 def _ask(process: ForkedProcess, question: Any, timeout_s: float) -> Any:
     """The answer of a process; as of `ForkedProcess.ask`, and `GarbledError` for an answer to another question."""
     answer = process.ask(question, timeout_s)
-    if not isinstance(answer, _ANSWERS.get(type(question), lambda: _OF_A_CONFIG)()):
+    if not isinstance(answer, _ANSWERS[type(question)]()):
         raise GarbledError.other(answer)
     return answer
 
