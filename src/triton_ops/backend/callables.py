@@ -42,7 +42,7 @@ import re
 import subprocess
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -315,9 +315,12 @@ class FunctionKernel:
     def kernel_and_space(kernel: Any, space: Any) -> tuple[Any, Any]:
         """A kernel with the hooks and files that the configs of a space bring, and the space without hooks.
 
-        A space that is no list of `triton.Config`s and overrides no compiled code is given back as it is, with the
-        kernel. `KernelTypeError` if the configs have hooks, and the kernel takes none.
+        Where there is no space, it is what a decorator of the kernel offers. A space that is no list of
+        `triton.Config`s and overrides no compiled code is given back as it is, with the kernel. `KernelTypeError` if
+        the configs have hooks, and the kernel takes none.
         """
+        if offered := getattr(kernel, "offered", ()):
+            kernel, space = replace(kernel, offered=()), offered if space is None else space
         if isinstance(space, Mapping):
             values = space.get(OVERRIDE)
             configs: list[Any] = [{OVERRIDE: value} for value in (values if isinstance(values, (list, tuple)) else ())]

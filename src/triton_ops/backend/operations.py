@@ -31,7 +31,7 @@ class Operation:
         name: Short and stable, such as `matmul`: the command line's TARGET and part of every record.
         kernel: How a config becomes a launch; a callable becomes a `FunctionKernel`.
         space: What may be tried: a `ConfigSpace` or what one is made of, as for `tune`; or a function of the problem
-            that returns it.
+            that returns it. None takes the list of an `autotune` around the kernel.
         arguments: From extents (its positional parameters, whose names explain `--shape`) and a `dtype` keyword to the
             kernel's arguments, by name, in calling order. Its defaults are the problem of a call that names none.
         reference: Called with the same arguments by name; returns the right result, or the outputs in order.
@@ -46,7 +46,7 @@ class Operation:
 
     name: str
     kernel: Kernel
-    space: ConfigSpace | Callable[[Problem], ConfigSpace]
+    space: ConfigSpace | Callable[[Problem], ConfigSpace] | None
     arguments: Callable[..., ArgumentSpecs]
     _: KW_ONLY
     reference: Callable[..., Any] | None = None
@@ -64,9 +64,9 @@ class Operation:
         as_callable("check", self.check)
         as_callable("reference", self.reference)
         object.__setattr__(self, "dtypes", tuple(map(dtype_name, self.dtypes)))
+        kernel, space = FunctionKernel.kernel_and_space(self.kernel, self.space)
+        object.__setattr__(self, "kernel", kernel)
         if isinstance(self.space, ConfigSpace) or not callable(self.space):
-            kernel, space = FunctionKernel.kernel_and_space(self.kernel, self.space)
-            object.__setattr__(self, "kernel", kernel)
             object.__setattr__(self, "space", ConfigSpace.from_user(space))
         if self.device == "any" and getattr(self.kernel, "interpreted", None) is False:
             object.__setattr__(self, "device", "cuda")  # else a machine without a GPU tells it of each config
@@ -144,7 +144,7 @@ class Operation:
 
     def space_for(self, problem: Problem) -> ConfigSpace:
         """The configs that may be tried on this problem."""
-        return self.space if isinstance(self.space, ConfigSpace) else ConfigSpace.from_user(self.space(problem))
+        return ConfigSpace.from_user(self.space(problem)) if callable(self.space) else ConfigSpace.from_user(self.space)
 
     def materialise(self, problem: Problem, device: str, seed: int = 0) -> Arguments:
         """Dummy arguments for `problem` on `device`: tensors from their specs, scalars as they are."""

@@ -113,9 +113,9 @@ class TritonKernel(CompiledByTriton):
     """A `@triton.jit` function with its grid.
 
     Attributes:
-        function: The JIT function itself, below any `@triton.autotune`; it may have `@triton.heuristics`. Of heuristics
-            above an `@triton.autotune`, the heuristics on the function below are taken: the space has the configs'
-            place, and `reset_to_zero` and `restore_value` are the decorator's unless they are given.
+        function: The JIT function, with or without `@triton.heuristics` and an `autotune` of Triton's or this package's
+            around it, in any order. Of an `autotune` the list is the space where none is given; `reset_to_zero` and
+            `restore_value` are the decorator's unless they are given.
         grid: From the arguments and the config's values, by name, to the launch grid, as Triton's grid functions.
             It must be a function: a grid that does not follow a tuned block size launches the wrong number of programs.
         outputs: Names of the arguments that the kernel writes.
@@ -134,9 +134,11 @@ class TritonKernel(CompiledByTriton):
             that a launch changes is restored before the next.
         overrides: Files that the configs name as `ir_override`; their content is part of the identity.
         grid_of_call: Whether the grid is that of one call, which is no part of what the kernel is.
+        offered: The configs of an `autotune` around the function, until a space takes them.
 
     Raises:
-        KernelTypeError: `function` is no JIT function, `grid` is not callable, or a name is no parameter.
+        KernelTypeError: `function` is no JIT function, or has several decorators that tune, or one with hooks or with
+            pruning of its own; `grid` is not callable, or a name is no parameter.
     """
 
     # Options of the CUDA and HIP backends of Triton 3.6 to 3.9. Triton itself accepts some misspelled ones in silence.
@@ -158,13 +160,9 @@ class TritonKernel(CompiledByTriton):
     restore_value: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
     grid_of_call: bool = False
+    offered: Any = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if hasattr(self.function, "configs"):
-            raise KernelTypeError(
-                f"{self.name} is already wrapped by @triton.autotune",
-                hint="give the function below it: kernel.fn, or leave the decorator out",
-            )
         self._take_tuners_out()
         if not (hasattr(self.function, "arg_names") and hasattr(self.function, "run")):
             raise KernelTypeError(f"{self.function!r} is no Triton kernel", hint="decorate it with @triton.jit")
@@ -185,15 +183,30 @@ class TritonKernel(CompiledByTriton):
             )
 
     def _take_tuners_out(self) -> None:
-        """Take every `@triton.autotune` below heuristics out of the function, and keep what it says of arguments."""
-        for tuner in [layer for layer in Layers.of(self.function) if hasattr(layer, "configs")]:
+        """Take an `autotune` out of the function, and keep what it says of arguments and configs."""
+        tuners = [layer for layer in Layers.of(self.function) if hasattr(layer, "configs")]
+        if len(tuners) > 1:
+            raise KernelTypeError(
+                f"{self.name} has {len(tuners)} decorators that tune, one around the other",
+                hint="leave one of them, with the configs of both",
+            )
+        for tuner in tuners:
             if getattr(tuner, "user_defined_pre_hook", False) or getattr(tuner, "user_defined_post_hook", False):
                 raise KernelTypeError(
                     f"the @triton.autotune of {self.name} has a hook of its own",
                     hint="give TritonKernel the function with its heuristics alone, and the hook as pre_hook",
                 )
+            prunes = getattr(tuner, "own_pruning", getattr(tuner, "early_config_prune", None)) or tuner.perf_model
+            if prunes and tuner is self.function:
+                raise KernelTypeError(
+                    f"the @triton.autotune of {self.name} leaves configs out by a function of its own",
+                    hint="give the function below it, kernel.fn, and the configs that are left as the space",
+                )
             for name in ("reset_to_zero", "restore_value"):
                 object.__setattr__(self, name, getattr(self, name) or tuple(getattr(tuner, name, ())))
+            space = getattr(getattr(tuner, "options", None), "space", None)  # of this package's decorator
+            listed = () if prunes else tuple(tuner.configs)
+            object.__setattr__(self, "offered", listed if space is None else space)
         object.__setattr__(self, "function", without_autotune(self.function))
 
     @property

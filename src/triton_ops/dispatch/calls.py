@@ -24,7 +24,7 @@ from triton_ops.backend import Arguments, KernelSource, Layers, last_name
 from triton_ops.base import canonical_json
 from triton_ops.exceptions import ConfigCollisionError, FixedGridWarning, KernelTypeError
 from triton_ops.request import TuneProblem
-from triton_ops.space import Config, ConfigSpace, checked_value
+from triton_ops.space import ConfigSpace, checked_value
 from triton_ops.values import ALIGNMENT_BYTES, Argument, Mapper, Problem, TensorSpec, is_fake
 
 _STEP = 16  # Triton specialises integers on being a multiple of this
@@ -265,7 +265,9 @@ def grids_by_config(grid: Any, function: Any, values: Mapping[str, Any], space: 
     """The grid of a call for every config of a space."""
     names = tuple(space.tunables)
     configs = (config.with_members(space.members) for config in space)
-    return GridByConfig(names, {_values(config, names): _extents(grid, function, values, config) for config in configs})
+    return GridByConfig(
+        names, {_values(config, names): extents_of(grid, function, values, config) for config in configs}
+    )
 
 
 def _values(values: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
@@ -273,7 +275,8 @@ def _values(values: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
     return tuple(checked_value(name, values[name]) for name in names)
 
 
-def _extents(grid: Any, function: Any, values: Mapping[str, Any], config: Config) -> Any:
+def extents_of(grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[str, Any]) -> Any:
+    """The extents of a grid for a config, or in words what the grid function raised."""
     try:
         if not callable(grid):
             return tuple(int(extent) for extent in grid)

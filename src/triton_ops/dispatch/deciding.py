@@ -32,7 +32,7 @@ from triton_ops.backend import (
     TritonProcess,
 )
 from triton_ops.base import canonical_json, require, warn_once
-from triton_ops.dispatch.calls import CalledWith, grid_of_call, grids_by_config
+from triton_ops.dispatch.calls import CalledWith, extents_of, grid_of_call, grids_by_config
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found, within
 from triton_ops.dispatch.ladder import (
     DEFAULT,
@@ -249,7 +249,12 @@ class KernelCall:
 
     @cached_property
     def parts(self) -> tuple[TritonKernel, ConfigSpace]:
-        """The kernel as the tuner takes it, and the space."""
+        """The kernel as the tuner takes it, and the space; raises KernelTypeError for a decorator inside of another."""
+        if any(hasattr(layer, "configs") for layer in Layers.of(self.function)):
+            raise KernelTypeError(
+                f"{self.name} has two decorators that tune, one around the other",
+                hint="leave one of them, with the configs of both",
+            )
         plain = TritonKernel(
             self.function, _no_grid, self._outputs, pre_hook=self.pre_hook, reset_to_zero=self.reset_to_zero,
             restore_value=self.restore_value, grid_of_call=True,
@@ -277,6 +282,12 @@ class KernelCall:
         if self.configs is not None:
             return dict(self.configs[0].all_kwargs())
         return dict(self.space.default_config.with_members(self.space.members))
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether a launch with the first config has no program, as for tensors without elements."""
+        extents = extents_of(self.grid, self.function, self.called.given.keyword, self.first)
+        return isinstance(extents, tuple) and 0 in extents
 
     @property
     def operation(self) -> Operation:
@@ -424,6 +435,8 @@ def _alone(
     decision = _decision(call, question.key, *ladder_of(call.options.tune.cache_dir).ask(question))
     if not decision.missed:
         return decision
+    if call.is_empty:  # another call of the same key may launch something: that one is decided
+        return replace(decision.because("the call launches no program", DEFAULT, within()), kept=False)
     decision = replace(
         decision, policy=asked, within=within(), kept=asked == policy or TritonProcess.is_interpreted(call.function)
     )

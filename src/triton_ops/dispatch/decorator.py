@@ -25,6 +25,7 @@ from triton_ops.dispatch.in_compile import KernelInCompile
 from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.triton_autotuner import AUTOTUNER, Expected, Winners, to_triton
 from triton_ops.exceptions import (
+    ConfigCollisionError,
     KernelTypeError,
     SettingsError,
     SpaceError,
@@ -284,6 +285,7 @@ def autotune(
         KernelTypeError: What is decorated is no kernel, or a reference is given without outputs.
         SpaceError: The config space is not well defined.
         UnknownTunableError: A config gives a value to what is neither a parameter nor a launch option.
+        ConfigCollisionError: A decorator below tunes one of the names as well.
         MissingDependencyError: Triton is not installed.
 
     Cost: a known launch takes about half the host time of a plain launch of Triton's; the first launch of a problem
@@ -310,6 +312,7 @@ def autotune(
         offered = _offered(configs) if space is None else [to_triton(space.default_config, members=space.members)]
         tuned = space.tunables if space is not None else [name for one in offered for name in one.kwargs]
         _check_tunables(kernel, tuned, parameters)
+        _check_nested(kernel, tuned)
         return Tuned(
             kernel, kernel.arg_names, offered, key, reset_to_zero, restore_value, pre_hook=pre_hook,
             post_hook=post_hook, prune_configs_by=prune_configs_by, warmup=warmup, rep=rep,
@@ -356,6 +359,17 @@ def _check_tunables(kernel: Any, names: Iterable[str], parameters: Sequence[str]
             f"{Layers.unwrap(kernel).__name__} has no parameter {', '.join(map(repr, strange))} to be tuned; it has "
             f"{', '.join(parameters)}, and there are the launch options {', '.join(sorted(options))}",
             hint="correct the tunable's name",
+        )
+
+
+def _check_nested(kernel: Any, names: Iterable[str]) -> None:
+    """Raise if a decorator below tunes some of these names as well: its launches would be given them twice."""
+    inner = {name for layer in Layers.of(kernel) for one in getattr(layer, "configs", ()) for name in one.kwargs}
+    if both := sorted({*names} & inner):
+        raise ConfigCollisionError(
+            f"{Layers.unwrap(kernel).__name__} has two decorators that tune, one around the other, and both tune "
+            f"{', '.join(both)}",
+            hint="leave one of them, with the configs of both",
         )
 
 

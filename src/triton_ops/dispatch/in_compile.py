@@ -200,6 +200,8 @@ class KernelInCompile(InCompile):
             if torch is not None and torch.compiler.is_dynamo_compiling():
                 left_out()
                 torch._dynamo.graph_break(msg="a kernel is interpreted")
+                # torch traces what follows the break where it has left out the caller's frame for another kernel.
+                return torch.compiler.disable(self.tuned.launched)(grid, *args, **kwargs)
             return self.tuned.launched(grid, *args, **kwargs)
 
         return launched_as_python

@@ -64,9 +64,6 @@ def operation_of(target: Any) -> Operation | None:
     return None if kernel is None else launches_of(kernel).operation
 
 
-_WITH_GRADIENTS = ("float64", "float32", "float16", "bfloat16")
-
-
 @dataclass(frozen=True, kw_only=True)
 class NotedOperation(Operation):
     """A kernel at one call, that a program has noted or a function makes: its list is the space, its grids the call's.
@@ -117,27 +114,22 @@ class NotedOperation(Operation):
         Tensors have memory only where one of them has values of its own, or the function reads some. Raises TargetError
         if the function cannot be run so, or does not launch the kernel.
         """
-        tuners = [layer for layer in Layers.of(kernel) if hasattr(layer, "configs")]
-        if len(tuners) > 1:
-            raise TargetError(
-                f"{Layers.unwrap(kernel).__name__} has {len(tuners)} decorators that tune, one around the other: "
-                f"{' around '.join(_in_words(one) for one in tuners)}",
-                hint="leave one of them, with the configs of both",
-            )
-        asked = tuners[0] if tuners else Layers.of(kernel)[-1]
+        layers = Layers.of(kernel)
+        asked = next((layer for layer in layers if hasattr(layer, "configs")), layers[-1])
 
         def told(launched: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
             if launched is asked:
-                raise _Reached(cls._of_launch(kernel, tuners, space, grid, args, kwargs))
+                raise _Reached(cls._of_launch(kernel, space, grid, args, kwargs))
 
         with_values = [spec for spec in specs.values() if isinstance(spec, TensorSpec) and not _is_plain(spec)]
         with_values += Arguments.tensors_in(specs.values())
         error: Exception | None = None
         for memory in ["cpu"] if with_values else ["meta", "cpu"]:
+            examples = {name: _light(value, memory) for name, value in specs.items()}
             try:
-                with _tuners_told(told, tuners), standing_in(target, told, memory):
-                    function(**_examples(specs, memory, with_gradients=getattr(function, "needs_gradients", False)))
-            except _Reached as reached:  # noqa: PERF203 - two runs at most
+                with _tuners_told(told, type(asked)), standing_in(target, told, memory):
+                    function(**_new_values(examples, memory))
+            except _Reached as reached:
                 return reached.operation
             except TritonKernelError:
                 raise
@@ -147,10 +139,9 @@ class NotedOperation(Operation):
 
     @classmethod
     def _of_launch(
-        cls, kernel: Any, tuners: list[Any], space: Mapping[str, Any] | None, grid: Any, args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-    ) -> NotedOperation:  # fmt: skip
-        if not tuners:
+        cls, kernel: Any, space: Mapping[str, Any] | None, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> NotedOperation:
+        if _decorated_in(kernel) is None:
             kernel, args, kwargs = _decorated_at(kernel, space or {}, args, kwargs)
         call = launches_of(kernel).call_of(grid, args, kwargs)
         given, whole = call.called.given.keyword, call.operation
@@ -159,6 +150,11 @@ class NotedOperation(Operation):
         grids = grid_of_call(grid, call.function, given, call.space)
         values = {name: _example(value) for name, value in given.items()}
         return cls._at(whole, grids, values, kernel, launched=True)
+
+    @property
+    def undecorated(self) -> Operation:
+        """The operation without its decorator, as another process is sent it."""
+        return Operation(self.name, self.kernel, self.space, self.arguments, device=self.device)
 
     @property
     def has_list(self) -> bool:
@@ -195,16 +191,11 @@ def _is_plain(spec: TensorSpec) -> bool:
     return isinstance(spec.fill, str) and spec.fill == "uniform"
 
 
-def _examples(specs: Mapping[str, Any], memory: str, *, with_gradients: bool) -> dict[str, Any]:
-    """New tensors in the place of specs; floats of no further meaning are zeros, which take no time."""
-    values = dict(specs)
-    for place, (name, spec) in enumerate(specs.items()):
-        if isinstance(spec, TensorSpec):
-            is_float = spec.dtype in _WITH_GRADIENTS
-            plain = _is_plain(spec) and (memory == "meta" or is_float)
-            tensor = (replace(spec, fill="zeros") if plain else spec).create_tensor(memory, place)
-            values[name] = tensor.requires_grad_() if with_gradients and is_float else tensor
-    return values
+def _light(value: Any, memory: str) -> Any:
+    """An argument, or a spec that costs no time where its values mean nothing further: of floats, or without memory."""
+    if not isinstance(value, TensorSpec) or not _is_plain(value) or (memory != "meta" and "float" not in value.dtype):
+        return value
+    return replace(value, fill="zeros")
 
 
 class _Reached(BaseException):  # no code of the user's takes it for an error
@@ -215,19 +206,14 @@ class _Reached(BaseException):  # no code of the user's takes it for an error
         self.operation = operation
 
 
-def _in_words(tuner: Any) -> str:
-    names = dict.fromkeys(name for config in tuner.configs for name in config.kwargs)
-    return f"one of {', '.join(names) or 'launch options'}"
-
-
 @contextmanager
-def _tuners_told(told: Callable[..., Any], tuners: Sequence[Any]) -> Iterator[None]:
-    """Have `told` take each launch of a kernel under a decorator, inside of the block."""
+def _tuners_told(told: Callable[..., Any], kind_of_asked: type) -> Iterator[None]:
+    """Have `told` take each launch of a kernel under a decorator, inside of the block; classes may have their own."""
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         return None if warmup else told(self, grid, args, kwargs)
 
-    kinds = {AUTOTUNER, Tuned, *map(type, tuners)}
+    kinds = [AUTOTUNER, Tuned, *([kind_of_asked] if issubclass(kind_of_asked, AUTOTUNER) else [])]
     before = {kind: kind.run for kind in kinds}
     for kind in kinds:
         kind.run = run
@@ -248,17 +234,15 @@ def _decorated_at(
     names, computed = list(kernel.arg_names), taken_apart(kernel)[1]
     values = {**dict(zip(names, args, strict=False)), **kwargs}
     constexprs = Calls.of(kernel, (), Mapper()).constexprs - computed.keys()
-    options = {
-        name: value for name, value in values.items() if name in TritonKernel.LAUNCH_OPTIONS and value is not None
-    }
-    brings = {name: value for name, value in values.items() if name in constexprs and type(value) is int}
-    brings = {**brings, "num_warps": 4, **options}
+    numbers = {name: value for name, value in values.items() if name in constexprs and type(value) is int}
+    options = {name: value for name, value in kwargs.items() if name in TritonKernel.LAUNCH_OPTIONS - {*names}}
+    brings: dict[str, Any] = {**numbers, "num_warps": 4, **options}
     if strange := [name for name in space if name not in {*names, *TritonKernel.LAUNCH_OPTIONS} - computed.keys()]:
         raise UnknownTunableError(
             f"{Layers.unwrap(kernel).__name__} has no tunable {', '.join(strange)}; it has {', '.join(brings)}",
             hint="correct the name in --space",
         )
-    tunables = {**{name: [value] for name, value in brings.items()}, **space}
+    tunables = {**{name: [value] for name, value in brings.items() if value is not None}, **space}
     rest = {name: values[name] for name in names if name in values.keys() - tunables.keys() - computed.keys()}
     return autotune(ConfigSpace(tunables), key=list(rest))(kernel), (), rest
 

@@ -14,12 +14,13 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from triton_ops import dispatch
-from triton_ops.backend import FunctionKernel, HasOperation, Operation, standing_in
+from triton_ops.backend import Arguments, FunctionKernel, HasOperation, Layers, Operation, standing_in
 from triton_ops.device import DeviceSpec, Target
 from triton_ops.exceptions import DeviceError, NotLoadedError, TargetError
 from triton_ops.kernels import load, names
@@ -77,9 +78,10 @@ class TypedTarget:
         self, target: Operation | Callable[..., Any]
     ) -> tuple[Operation, Any, tuple[int, ...] | None, str | None]:
         """The arguments of `tune` for what was loaded: as `TypedProblem.operation`; a launch has its problem."""
-        if not (isinstance(target, dispatch.NotedOperation) and target.launched):
+        noted: Any = target if getattr(target, "launched", False) else None  # its class would import Triton
+        if noted is None:
             return self.problem.operation(target)
-        return TypedProblem(space=self.problem.space if target.has_list else None).operation(target)
+        return TypedProblem(space=self.problem.space if noted.has_list else None).operation(target)
 
     @property
     def _parts(self) -> tuple[str, str]:
@@ -105,7 +107,7 @@ class TypedTarget:
 
     def _named(self, text: str) -> Any:
         target = self._stand_in
-        with contextlib.nullcontext() if target is None else standing_in(target, _not_launched):
+        with contextlib.nullcontext() if target is None else standing_in(target, lambda *_launch: None):
             return named_object(text)
 
     def _usable(self, target: Any) -> Operation | Callable[..., Any]:
@@ -138,16 +140,20 @@ class TypedTarget:
 
     def _launcher(self, kernel: Any, name: str, function: str) -> Callable[..., Any]:
         """The function after the `@`, else the one that launches the kernel in its own file or the TARGET's."""
-        place, modules = self._parts[0].rpartition(":")[0], [sys.modules[_module_of(kernel)]]
-        path = str(Path(place).resolve())
-        modules += [one for one in list(sys.modules.values()) if place == one.__name__ or _file_of(one) == path]
+        place = self._parts[0].rpartition(":")[0]
+        of_target = {"__name__": place, "__file__": str(Path(place).resolve())}.items()
+        modules: list[Any] = [sys.modules[Layers.unwrap(kernel).__module__]]
+        others: list[Any] = list(sys.modules.values())
+        modules += [one for one in others if isinstance(one, ModuleType) and of_target & {
+            (name, vars(one).get(name)) for name in ("__name__", "__file__")}]  # fmt: skip
         if function:
-            beside = (_attribute(one, function) for one in modules)
+            parts = function.split(".")
+            beside = (reduce(lambda owner, part: getattr(owner, part, None), parts, one) for one in modules)
             launcher = self._named(function) if ":" in function else next(filter(None, beside), None)
             if not callable(launcher):
                 raise TargetError(f"{place} has no function {function!r} that launches {name}", hint=TargetError.FORMS)
-            if inspect.isbuiltin(launcher):  # `apply` of a class with a gradient
-                return _of_class(launcher.__self__)
+            if hasattr(owner := getattr(launcher, "__self__", None), "forward"):  # it is `apply` of a class
+                return _of_class(owner)
             nodes = ((one, node) for one in modules for node in _statements(one) if _name(node) == function)
             return next((_plain(launcher, *place) for place in nodes), launcher)
         launchers = dict(each for module in modules for each in _launchers(module, kernel))
@@ -161,31 +167,10 @@ class TypedTarget:
         )
 
 
-def _not_launched(*_launch: Any) -> None:
-    """Leave a launch at the top of a file out."""
-
-
-def _module_of(kernel: Any) -> str:
-    while not isinstance(kernel, type) and hasattr(kernel, "fn"):
-        kernel = kernel.fn
-    return str(kernel.__module__)
-
-
-def _file_of(module: Any) -> str | None:
-    return getattr(module, "__file__", None)
-
-
-def _attribute(module: Any, path: str) -> Any:
-    """What stands under a dotted name in a module; None if nothing does."""
-    for part in path.split("."):
-        module = getattr(module, part, None)
-    return module
-
-
 def _launchers(module: Any, kernel: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
     """The functions of a module that name a kernel and are none, by their names; of a class of torch's its `apply`.
 
-    Where there are none, the first statement at the top of the file that launches it.
+    Where there are none, the statements at the top of the file that launch it.
     """
     mine = {name for name, value in vars(module).items() if value is kernel}
     functions: dict[str, Callable[..., Any]] = {}
@@ -196,10 +181,11 @@ def _launchers(module: Any, kernel: Any) -> Iterator[tuple[str, Callable[..., An
         elif isinstance(node, ast.ClassDef) and hasattr(value, "apply") and hasattr(value, "forward"):
             ways = [each.name for each in node.body if isinstance(each, ast.FunctionDef) and _names(each) & mine]
             functions |= {f"{node.name}.{way}": _of_class(value, backward=way == "backward") for way in ways}
-    others = (node for node in _statements(module) if not isinstance(node, (ast.FunctionDef, ast.ClassDef)))
-    statement = next((node for node in others if _launched_in(node) & mine), None)
-    if statement is not None and not functions:
-        functions = {f"line {statement.lineno}": _of_statement(module, statement)}
+    if not functions:
+        others = (node for node in _statements(module) if not isinstance(node, (ast.FunctionDef, ast.ClassDef)))
+        lines = (node for node in others for one in ast.walk(node)
+                 if isinstance(one, ast.Subscript) and _names(one.value) & mine)  # fmt: skip
+        functions = {f"line {node.lineno}": partial(_run, module, node) for node in lines}
     yield from functions.items()
 
 
@@ -223,24 +209,16 @@ def _plain(function: Callable[..., Any], module: Any, node: ast.stmt) -> Callabl
     if isinstance(function, (FunctionType, type)) or not isinstance(node, ast.FunctionDef):
         plain: Callable[..., Any] = getattr(function, "_torchdynamo_orig_callable", function)
         return plain
-    node.decorator_list, own = [], dict[str, Any]()
-    flags = __future__.annotations.compiler_flag  # which need not be known here
-    exec(compile(ast.Module([node], []), module.__file__, "exec", flags, dont_inherit=True), vars(module), own)
-    return own[node.name]  # type: ignore[no-any-return]
+    node.decorator_list = []
+    return _run(module, node)[node.name]  # type: ignore[no-any-return]
 
 
-def _launched_in(tree: ast.AST) -> set[str]:
-    return {name for node in ast.walk(tree) if isinstance(node, ast.Subscript) for name in _names(node.value)}
-
-
-def _of_statement(module: Any, statement: ast.stmt) -> Callable[..., Any]:
-    """A statement at the top of a file as a function without arguments."""
-    code = compile(ast.Module([statement], []), module.__file__, "exec", dont_inherit=True)
-
-    def launch() -> None:
-        exec(code, vars(module))
-
-    return launch
+def _run(module: Any, statement: ast.stmt) -> dict[str, Any]:
+    """Run a statement of a module once more, and return the names that it binds, which the module does not get."""
+    own: dict[str, Any] = {}
+    flags = __future__.annotations.compiler_flag  # annotations need not be known here
+    exec(compile(ast.Module([statement], []), module.__file__, "exec", flags, dont_inherit=True), vars(module), own)
+    return own
 
 
 def _names(tree: ast.AST) -> set[str]:
@@ -252,6 +230,9 @@ def _of_class(kind: Any, *, backward: bool = False) -> Callable[..., Any]:
     _, *parameters = inspect.signature(kind.forward).parameters.values()
 
     def launch(**values: Any) -> None:
+        for value in values.values() if backward else ():
+            if Arguments.is_tensor(value) and value.is_floating_point():
+                value.requires_grad_()
         output = kind.apply(*(values.get(each.name, each.default) for each in parameters))
         if backward:
             (output[0] if isinstance(output, tuple) else output).sum().backward()
@@ -261,7 +242,6 @@ def _of_class(kind: Any, *, backward: bool = False) -> Callable[..., Any]:
     launch.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [each.replace(kind=each.KEYWORD_ONLY) for each in parameters]
     )
-    launch.needs_gradients = backward  # type: ignore[attr-defined]
     return launch
 
 

@@ -142,7 +142,8 @@ def compile_command(
     """
     _check(jobs, timeout_s, dtype)
     typed_gpus = [*(gpus or []), *(archs or [])]
-    named = {goal.arch: (goal, DeviceSpec.called(name)) for name in typed_gpus for goal in [Target.named(name)]}
+    pairs = [(Target.named(name), DeviceSpec.called(name)) for name in typed_gpus]
+    named = {goal.arch: (goal, spec) for goal, spec in pairs}
     here = None if named else probe()
     goals = list(named.values()) if here is None else [(Target.of(here), here)]
     typed = TypedProblem.of(shape, dtype, space, arg)
@@ -378,10 +379,7 @@ def cure_rows(cure: CureTrial) -> list[list[str]]:
 def _spills_json(problem: str, report: SpillReport) -> dict[str, Any]:
     best = None if report.cure is None else report.cure.best
     return {
-        "problem": problem,
-        "target": report.target,
-        "spills": report.spills,
-        "before": _evidence_json(report.before),
+        "problem": problem, "target": report.target, "spills": report.spills, "before": _evidence_json(report.before),
         "cures": [
             {
                 "change": cure.name,
@@ -393,10 +391,8 @@ def _spills_json(problem: str, report: SpillReport) -> dict[str, Any]:
             }
             for cure in report.tried
         ],
-        "cure": None if best is None else dict(best.config),
-        "advice": report.advice,
-        "notes": list(report.notes),
-    }
+        "cure": None if best is None else dict(best.config), "advice": report.advice, "notes": list(report.notes),
+    }  # fmt: skip
 
 
 def _evidence_json(step: SpillEvidence) -> dict[str, Any]:

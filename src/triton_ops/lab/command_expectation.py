@@ -77,15 +77,11 @@ def _explained_json(explained: Expectation, image: Portrait) -> dict[str, Any]:
         forecast["expected_ms"] = None
     compiled, tile = explained.compiled, image.accumulator
     return {
-        **forecast,
-        "limited_by": explained.limited_by,
-        "stages": explained.stages,
-        "silent": explained.silent,
+        **forecast, "limited_by": explained.limited_by, "stages": explained.stages, "silent": explained.silent,
         "inferred": None if explained.work is None else asdict(explained.work),
         "differences": list(explained.differences),
         "compiler": None if compiled is None else {"status": compiled.status.value, "reason": compiled.reason},
-        "occupancy": _facts_of(image.residents, _OCCUPANCY),
-        "grid": _facts_of(image.waves, _GRID),
+        "occupancy": _facts_of(image.residents, _OCCUPANCY), "grid": _facts_of(image.waves, _GRID),
         "shared": {"bytes": image.resources.shared_bytes if image.resources else None, "limit": image.shared_limit},
         "roofline": _roofline_json(image),
         "accumulator": None if tile is None else {"tile": list(tile), "bytes": image.accumulator_bytes},
@@ -97,7 +93,7 @@ def _explained_json(explained: Expectation, image: Portrait) -> dict[str, Any]:
             "timelines": [{**asdict(timeline), "busy": timeline.busy} for timeline in image.timelines],
         },
         "remarks": list(image.remarks),
-    }
+    }  # fmt: skip
 
 
 def _no_forecast(image: Portrait) -> dict[str, Any]:

@@ -203,11 +203,12 @@ class Called:
 
     def loaded(self) -> tuple[Callable[..., Any], Mapping[str, Any], str]:
         """The function, its arguments, and torch's name of the device; `TargetError` where arguments are not known."""
-        function = TypedTarget(self.target).load()
+        asked = TypedTarget(self.target, problem=TypedProblem.of(self.shape, self.dtype))
+        function = asked.load()
         if isinstance(function, Operation):
-            device = TuneProblem.device_for(self.device, function.device, function.name)
-            shape = TypedProblem.of(self.shape).shape
-            return function, function.materialise(function.problem(shape, self.dtype), device).keyword, device
+            operation, _, shape, dtype = asked.tuned(function)
+            device = TuneProblem.device_for(self.device, operation.device, operation.name)
+            return operation, operation.materialise(operation.problem(shape, dtype), device).keyword, device
         variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         parameters = inspect.signature(function).parameters.values()
         names = [one.name for one in parameters if one.default is one.empty and one.kind not in variable]

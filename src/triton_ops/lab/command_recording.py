@@ -115,14 +115,10 @@ def _replay(
     plan = ReplayPlan(
         recordings=tuple(_files(recordings)),
         searches=tuple(Search.checked(name.strip()) for name in search.split(",")),
-        budgets=tuple(sorted({_count(text) for text in trials.split(",")})),
-        seeds=seeds,
-        records=tuple(_files(records or [])),
-        batch=batch,
-        model=not no_model,
-        undeclared=undeclared,
+        budgets=tuple(sorted({_count(text) for text in trials.split(",")})), seeds=seeds,
+        records=tuple(_files(records or [])), batch=batch, model=not no_model, undeclared=undeclared,
         previews=_previews(previews),
-    )
+    )  # fmt: skip
     processes = min(jobs or Host.usable_cpus(), len(plan.recordings) * len(plan.searches) * seeds)
     if live:
         return _live(plan, Effort.named(effort), LiveConditions(noise=noise, compilers=compilers), processes)

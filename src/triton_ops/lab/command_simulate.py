@@ -57,19 +57,14 @@ def ranking(simulation: Simulation, config: str = "", most: int = SHOWN) -> dict
     standings = simulation.standings
     subject = next((one for one in standings if one.text == config), standings[0])
     return {
-        "note": f"{simulation.workload.sides}.",
-        "advice": simulation.advice,
-        "count": len(standings),
-        "rows": [_row(one, simulation.machine) for one in standings[:most]],
-        "chosen": subject.text,
-        "stages": subject.stages,
-        "knobs": [_brief(asdict(dial)) for dial in simulation.dials_of(subject)],
-        "pipeline": _pipeline(subject),
-        "compared": simulation.compared_texts,
+        "note": f"{simulation.workload.sides}.", "advice": simulation.advice, "count": len(standings),
+        "rows": [_row(one, simulation.machine) for one in standings[:most]], "chosen": subject.text,
+        "stages": subject.stages, "knobs": [_brief(asdict(dial)) for dial in simulation.dials_of(subject)],
+        "pipeline": _pipeline(subject), "compared": simulation.compared_texts,
         "shapes": {
             extent: _shapes(simulation.over(extent), axis) for axis, extent in enumerate(simulation.workload.extents)
         },
-    }
+    }  # fmt: skip
 
 
 def recorded_ranking(overlay: Overlay, most: int = SHOWN) -> dict[str, Any]:
@@ -106,13 +101,9 @@ def recorded_ranking(overlay: Overlay, most: int = SHOWN) -> dict[str, Any]:
 def _row(one: PlacedConfig, machine: Machine) -> dict[str, Any]:
     terms = [] if one.forecast is None or one.why_not else one.forecast.terms[:_TERMS]
     return {
-        "place": one.place,
-        "config": one.text,
-        "cells": one.cells,
-        "score": _brief(one.score),
-        "reasons": reasons(one, machine),
-        "terms": [[term.name, _brief(term.alone_ms)] for term in terms],
-    }
+        "place": one.place, "config": one.text, "cells": one.cells, "score": _brief(one.score),
+        "reasons": reasons(one, machine), "terms": [[term.name, _brief(term.alone_ms)] for term in terms],
+    }  # fmt: skip
 
 
 def _pipeline(one: PlacedConfig) -> list[dict[str, Any]]:

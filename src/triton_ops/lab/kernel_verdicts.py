@@ -79,13 +79,9 @@ _SHARED_ACCESSES = (
 )  # fmt: skip
 _OF_PEAK = ("peak_sustained_elapsed.per_second", "pct_of_peak_sustained_elapsed")
 _OPERANDS = {
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "tf32": "float32",
-    "fp8": "float8_e4m3fn",
-    "fp64": "float64",
+    "bf16": "bfloat16", "fp16": "float16", "tf32": "float32", "fp8": "float8_e4m3fn", "fp64": "float64",
     "fp4": "float4",
-}
+}  # fmt: skip
 _DECLARED = {"flops64": "float64", "flops32": "float32", "flops16": "float16", "flops8": "float8_e4m3fn"}
 """Operations that a program has told Proton, by the width of the operands, with a dtype whose rate they have."""
 _DEVICE_NAME = "device__attribute_display_name"

@@ -314,7 +314,7 @@ def _count(header: Sequence[str], row: Sequence[str]) -> int:
 
 _OF_ROCPROF = frozenset({"gpuid", "dispatchid", "agentid", "durationns", "endns", "endtimestamp"})
 _AXES = ("x", "y", "z")
-_ROCPROF_UNITS = {"fetchsize": 1024.0, "writesize": 1024.0}  # counted in KiB
+_KIB_COUNTERS = {"fetchsize": "dram__bytes_read.sum", "writesize": "dram__bytes_write.sum"}
 _CALLS_OF_HOST = re.compile(r"(?:__)?(?:hip|hsa_?|cu)[A-Z_a-z]*$")
 
 
@@ -342,35 +342,39 @@ def _of_rocprof(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[l
 
 
 def _dispatch(cells: Mapping[str, str]) -> dict[str, Quantity]:
+    """The metrics of a row, under the names that other profiles have for them."""
     numbers = {name: quantity(text, "") for name, text in cells.items()}
 
-    def first(*columns: str) -> float | None:
-        return next((numbers[name].value for name in columns if name in numbers), None)
+    def first(*columns: str) -> Quantity | None:
+        return next((numbers[name] for name in columns if name in numbers and numbers[name].measured), None)
 
+    took, begun, ended = (
+        first("durationns", "averagens"),
+        first("beginns", "starttimestamp"),
+        first("endns", "endtimestamp"),
+    )
+    if took is None and begun and ended and begun.value != 0:  # a begin of 0 was not taken
+        whole = None if begun.value is None or ended.value is None else ended.value - begun.value
+        took = Quantity(whole, "", f"{ended.text} - {begun.text}")
     metrics: dict[str, Quantity] = {}
-    begun, ended = first("beginns", "starttimestamp"), first("endns", "endtimestamp")
-    took = first("durationns", "averagens")
-    if took is None and begun and ended:  # a begin of 0 was not taken
-        took = ended - begun
-    registers = [first("archvgpr", "vgprcount", "vgpr"), first("accumvgpr", "accumvgprcount")]
-    figures = {
-        "Duration": (None if took is None or took <= 0 else took * 1e-9, "s"),
-        "Registers Per Thread": (None if registers[0] is None else registers[0] + (registers[1] or 0.0), ""),
-        "scratch": (first("scr", "scratchsize", "scratchperworkitem", "privatesegmentsize"), "byte"),
-    }
-    for name, (value, unit) in figures.items():
-        if value is not None:
-            metrics[name] = Quantity(value, unit, f"{value:g}")
+    if took is not None:
+        metrics["Duration"] = Quantity(took.value * 1e-9 if took.value and took.value > 0 else None, "s", took.text)
+    registers, more = first("archvgpr", "vgprcount", "vgpr"), first("accumvgpr", "accumvgprcount")
+    if registers is not None:
+        whole = None if registers.value is None else registers.value + ((more.value if more else None) or 0.0)
+        metrics["Registers Per Thread"] = replace(registers, value=whole)
+    if (scratch := first("scr", "scratchsize", "scratchperworkitem", "privatesegmentsize")) is not None:
+        metrics["scratch"] = scratch
     for name, number in numbers.items():
         _add_counter(metrics, name, number)
     return metrics
 
 
 def _add_counter(metrics: dict[str, Quantity], name: str, number: Quantity) -> None:
-    if name in _ROCPROF_UNITS and number.value is not None:
-        moved = metrics.get("dram__bytes.sum")
-        total = number.value * _ROCPROF_UNITS[name] + (moved.value or 0.0 if moved else 0.0)
-        metrics["dram__bytes.sum"] = Quantity(total, "byte", number.text)
+    if name in _KIB_COUNTERS:
+        before = metrics.get(_KIB_COUNTERS[name])
+        value = None if number.value is None else 1024 * number.value + ((before.value if before else None) or 0.0)
+        metrics[_KIB_COUNTERS[name]] = Quantity(value, "byte", number.text)
     elif name in ("occupancypercent", "mfmautil"):
         metrics[name] = replace(number, unit="%")
 
@@ -400,7 +404,7 @@ def _of_tree(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
             raise TypeError("it has no list of trees")
         *trees, devices = content
         launches: list[ProfiledLaunch] = []
-        without_time = 0
+        without_time = without_kernel = 0
         nodes = list(trees)
         while nodes:
             node = nodes.pop(0)
@@ -410,9 +414,15 @@ def _of_tree(text: str, name: str) -> tuple[list[ProfiledLaunch], list[str]]:
                 launches.append(_proton_kernel(frame, metrics, devices))
             elif metrics.get("count", 0):
                 without_time += 1
+            elif any(isinstance(value, (int, float)) and value for value in metrics.values()):
+                without_kernel += 1
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ProfileError(f"{name} is no profile of Proton: {error}", hint=_HINT) from error
-    return launches, [f"{without_time} entries have no time in nanoseconds, and are left out"] if without_time else []
+    notes = [f"{without_time} entries have no time in nanoseconds, and are left out"] if without_time else []
+    notes += (
+        [f"the metrics of {without_kernel} scopes are of no single kernel, and are left out"] if without_kernel else []
+    )
+    return launches, notes
 
 
 def _proton_kernel(kernel: str, metrics: Mapping[str, Any], devices: Mapping[str, Any]) -> ProfiledLaunch:

@@ -201,9 +201,9 @@ class Expecter:
     def _stages_matter(self, config: Config) -> bool:
         """Return True if the kernel has a loop, or the model expects something of the number of stages."""
         launches = () if self.readings is None else self.readings.work_of(config).launches
-        if self.model is None or any(launch.loops for launch in launches):
-            return bool(launches)
-        return len(set(self.model.score([config, _with_stages(config, 1)]))) > 1
+        if any(launch.loops for launch in launches):
+            return True
+        return self.model is not None and len(set(self.model.score([config, _with_stages(config, 1)]))) > 1
 
 
 def _next_stages(config: Config, by_stages: Mapping[int, Compiled]) -> int:

@@ -76,13 +76,9 @@ def record(
     inferred = _inferred(operation, configs, shape, dtype, results[0].device)
     return {
         "family": "_".join(filter(None, [operation.name, dtype or (operation.dtypes[0] if operation.dtypes else "")])),
-        "kind": operation.name,
-        "shape": list(operation.full_shape(None if shape is None else tuple(shape))),
+        "kind": operation.name, "shape": list(operation.full_shape(None if shape is None else tuple(shape))),
         "space": {name: list(tunable.values) for name, tunable in configs.tunables.items()},
-        "arguments": _arguments(problem),
-        "gpu": results[0].device,
-        **Host.versions(),
-        "unit": "ms",
+        "arguments": _arguments(problem), "gpu": results[0].device, **Host.versions(), "unit": "ms",
         "quantiles": ["min", "p20", "p50", "p80"],
         **({} if work is None else {"flops": work.flops, "bytes": work.bytes, "work": work_json(work)}),
         **({} if inferred is None else {"inferred": inferred}),
@@ -91,7 +87,7 @@ def record(
             for config in dict.fromkeys(config for trials in passes_trials for config in trials)
             if config in configs
         ],
-    }
+    }  # fmt: skip
 
 
 def _inferred(
@@ -135,14 +131,11 @@ def _row(config: Config, trials: Sequence[Trial]) -> dict[str, Any]:
     first = failed or trials[0]
     resources = first.resources
     row: dict[str, Any] = {
-        "config": dict(config),
-        "status": "ok" if failed is None else f"{failed.status}: {failed.error}",
-        "compile_s": trials[0].compile_s,
-        "shared": resources and resources.shared_bytes,
-        "regs": resources and resources.registers,
-        "spills": resources and resources.spill_bytes,
+        "config": dict(config), "status": "ok" if failed is None else f"{failed.status}: {failed.error}",
+        "compile_s": trials[0].compile_s, "shared": resources and resources.shared_bytes,
+        "regs": resources and resources.registers, "spills": resources and resources.spill_bytes,
         **({} if resources is None or resources.serialised is None else {"serialised": resources.serialised}),
-    }
+    }  # fmt: skip
     if failed is None:
         row["ms"] = [_quantiles(trial.measurement) for trial in trials if trial.measurement is not None]
     if failed is None and (finals := [trial.final for trial in trials if trial.final is not None]):
@@ -369,12 +362,9 @@ def _measurement(ms: float) -> Measurement:
 
 # Tiles are named as recordings name them: BM by BN elements of the result, and steps of BK.
 _FAMILIES: dict[str, type[Any]] = {
-    "gemm": GemmTiles,
-    "products": ProductTiles,
-    "attention": AttentionTiles,
-    "rows": RowTiles,
+    "gemm": GemmTiles, "products": ProductTiles, "attention": AttentionTiles, "rows": RowTiles,
     "elements": ElementTiles,
-}
+}  # fmt: skip
 
 
 def work_json(work: Work) -> dict[str, Any]:

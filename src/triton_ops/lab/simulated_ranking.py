@@ -268,18 +268,11 @@ def standing_json(one: PlacedConfig, machine: Machine) -> dict[str, Any]:
     figures = {} if forecast is None else {**asdict(forecast), "terms": {t.name: t.alone_ms for t in forecast.terms}}
     expected_ms = figures.pop("expected_ms", None)
     return {
-        "place": one.place or None,
-        "config": dict(one.config),
+        "place": one.place or None, "config": dict(one.config),
         "expected_ms": expected_ms if expected_ms is not None and math.isfinite(expected_ms) else None,
-        "score": one.score,
-        "why_not": one.why_not or None,
-        "limited_by": one.limited_by,
-        "occupancy": one.occupancy,
-        "idle": one.idle,
-        "of_shared": one.of_shared,
-        **figures,
-        "reasons": dict(reasons(one, machine)),
-    }
+        "score": one.score, "why_not": one.why_not or None, "limited_by": one.limited_by, "occupancy": one.occupancy,
+        "idle": one.idle, "of_shared": one.of_shared, **figures, "reasons": dict(reasons(one, machine)),
+    }  # fmt: skip
 
 
 def known_devices() -> dict[str, Machine]:

@@ -122,19 +122,14 @@ class Overlay:
         """The correlation, and both times of each config, as plain values."""
         pairs = zip(self.configs, self.expected_ms, self.measured_ms, strict=True)
         return {
-            "file": self.file,
-            "title": self.title,
-            "device": self.device,
-            "source": "inferred" if self.inferred else "declared",
-            "spearman": self.spearman,
-            "asked": self.floor,
-            "first_share": self.first_share,
-            "failed": self.failed,
+            "file": self.file, "title": self.title, "device": self.device,
+            "source": "inferred" if self.inferred else "declared", "spearman": self.spearman, "asked": self.floor,
+            "first_share": self.first_share, "failed": self.failed,
             "configs": [
                 {"config": config, "expected_ms": ms if math.isfinite(ms) else None, "measured_ms": measured_ms}
                 for config, ms, measured_ms in pairs
             ],
-        }
+        }  # fmt: skip
 
 
 def overlay_of(path: Path, *, undeclared: bool = False) -> Overlay:
@@ -327,15 +322,11 @@ class Simulation:
     def as_json(self, over: str | None = None) -> dict[str, Any]:
         """Every config's place and reasons as plain values; with `over` also the configs along that extent."""
         plain: dict[str, Any] = {
-            "workload": self.workload.name,
-            "shape": list(self.shape),
-            "dtype": self.dtype,
-            "device": self.device,
-            "source": "model",
-            "advice": self.advice,
+            "workload": self.workload.name, "shape": list(self.shape), "dtype": self.dtype, "device": self.device,
+            "source": "model", "advice": self.advice,
             "configs": [standing_json(one, self.machine) for one in self.standings],
             "knobs": [asdict(dial) for dial in self.dials],
-        }
+        }  # fmt: skip
         if over is not None:
             plain["over"] = {"extent": over, "shapes": [asdict(point) for point in self.over(over)]}
         return plain

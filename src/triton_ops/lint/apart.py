@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Packed, TritonProcess, compiler_environment
+from triton_ops.backend import Operation, Packed, TritonProcess, compiler_environment
 from triton_ops.base import Host, require
 from triton_ops.exceptions import DeviceError, KernelTypeError, TritonKernelError
 from triton_ops.lint.findings import LintReport
@@ -45,6 +45,7 @@ LIMIT_S = 60.0  # of a step: a statement of a file, a kernel that is read, a rul
 _WHOLE_S = 3600.0
 _MOST_LOST = 16
 PROGRAM = "triton_ops.lint.apart_child"
+_COMPILER = ("triton", "triton.compiler.code_generator", "triton.experimental.gluon")  # which lowering imports
 _HINT = "start Python without TRITON_INTERPRET, and keep code that ends or hangs out of what kernels need"
 _readers: IdleProcesses[WorkerProcess] = IdleProcesses(WorkerProcess.kill, most=Host.usable_cpus())
 
@@ -61,15 +62,11 @@ class LintOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LintRequest:
-    """A lint that is asked for, with the surroundings of the process that asks, and the steps that are left out.
-
-    A copy of the process answers, unless there are no kernels in the target, of which nothing is run then.
-    """
+    """A lint that is asked for, with the surroundings of the process that asks, and the steps that are left out."""
 
     packed: bytes
     options: LintOptions
     surroundings: Surroundings
-    in_copy: bool
     omissions: dict[str, str] = field(default_factory=dict)
 
 
@@ -86,7 +83,7 @@ def triton_interprets() -> bool:
     return TritonProcess.is_interpreted(require("triton.language", "reading kernels").sum)
 
 
-def lint_apart(target: Any, options: LintOptions, *, has_kernels: bool = True) -> tuple[LintReport, Sources | None]:
+def lint_apart(target: Any, options: LintOptions) -> tuple[LintReport, Sources | None]:
     """As `lint`, in a process of its own, which waits a while for the next lint, and the sources that were read.
 
     Raises KernelTypeError too: the target cannot be sent to another process, is interpreted there too, or ends each.
@@ -96,17 +93,15 @@ def lint_apart(target: Any, options: LintOptions, *, has_kernels: bool = True) -
     surroundings = Surroundings.here()
     if isinstance(target, str):  # a file is read in the same way by every program
         surroundings = replace(surroundings, words=(target,))
-    request = LintRequest(
-        packed=Packed.of(target).content, options=options, surroundings=surroundings, in_copy=has_kernels
-    )
+    packed = Packed.of(target, by_value=isinstance(target, Operation))  # its file may ask for a driver at its top
+    request = LintRequest(packed=packed.content, options=options, surroundings=surroundings)
     while True:
         try:
             reply = _answer(request)
         except WorkerLostError as error:
             if error.during in request.omissions or len(request.omissions) == _MOST_LOST:
                 raise KernelTypeError(f"no process can read it: {error}", hint=_HINT) from error
-            omissions = {**request.omissions, error.during: str(error)}
-            request = replace(request, omissions=omissions, in_copy=True)
+            request = replace(request, omissions={**request.omissions, error.during: str(error)})
             continue
         if isinstance(reply.report, TritonKernelError):
             raise reply.report
@@ -117,7 +112,7 @@ def _answer(request: LintRequest) -> LintReply:
     reader = _readers.take(PROGRAM)
     if reader is None:
         changes = {**compiler_environment(), "TRITON_INTERPRET": "0"}
-        reader = WorkerProcess(("triton",), program=PROGRAM, changes=changes)
+        reader = WorkerProcess(_COMPILER, program=PROGRAM, changes=changes)
     try:
         reply = reader.ask(
             request, _WHOLE_S, {"": LIMIT_S, "start": _WHOLE_S}, "start", lambda one: isinstance(one, LintReply)

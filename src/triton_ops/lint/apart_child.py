@@ -181,13 +181,13 @@ def main() -> None:
     """Answer requests until the pipe is closed: with a report, an error of the lint, or the record of a run.
 
     A copy of this process reads each file, so that no file changes how another one is read. Once torch was imported in
-    a copy, this process has it for all others.
+    several copies, this process has it for all others.
     """
     child = Child()
     with contextlib.suppress(MissingDependencyError):  # which is the answer to every request
         child.import_heavy(child.packages, "reading kernels")
     STEPS.tell = lambda step: child.send(child.step(step))
-    recorder, has_torch = Recorder(), mmap.mmap(-1, 1)
+    recorder, with_torch = Recorder(), mmap.mmap(-1, 1)
     while True:
         try:
             request = child.receive()
@@ -195,19 +195,20 @@ def main() -> None:
             return
         if isinstance(request, WatchRequest):
             child.send(run_here(request))
-        elif not request.in_copy:
-            child.send(_reply(request, recorder))
-        else:
-            with contextlib.suppress(MissingDependencyError):
-                child.import_heavy(("torch",) if has_torch[0] else (), "reading kernels")
-            child.send_from_copy(partial(_reply, request, recorder, has_torch))
+            continue
+        with contextlib.suppress(MissingDependencyError):
+            child.import_heavy(("torch",) if with_torch[0] >= _SEVERAL else (), "reading kernels")
+        child.send_from_copy(partial(_reply, request, recorder, with_torch))
 
 
-def _reply(request: LintRequest, recorder: Recorder, has_torch: mmap.mmap | None = None) -> LintReply:
+_SEVERAL = 2  # copies that import torch, which takes a second in each, until it is imported for all that come
+
+
+def _reply(request: LintRequest, recorder: Recorder, with_torch: mmap.mmap) -> LintReply:
+    """The reply of a copy of this process, which counts those in which torch was imported."""
     STEPS.omissions = request.omissions
     request.surroundings.take()
-    if has_torch is not None:  # this is a copy
-        resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     try:
         require("triton", "reading kernels")
         report = lint_here(Packed.loaded(request.packed), request.options)
@@ -216,8 +217,5 @@ def _reply(request: LintRequest, recorder: Recorder, has_torch: mmap.mmap | None
     except (RecursionError, MemoryError) as error:
         why = f"it is nested too deeply, or too large, to be read: {CandidateError.one_line(error)}"
         return LintReply(TargetError(why))
-    if has_torch is None:
-        return LintReply(report)
-    has_torch[0] = hasattr(sys.modules.get("torch"), "Tensor")
-    compiled = str(require("triton.knobs", "reading kernels").cache.dir)
-    return LintReply(report, recorder.sources(compiled))
+    with_torch[0] = min(with_torch[0] + hasattr(sys.modules.get("torch"), "Tensor"), _SEVERAL)
+    return LintReply(report, recorder.sources(str(require("triton.knobs", "reading kernels").cache.dir)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent import futures
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops import kernels, settings
+from triton_ops import dispatch, kernels, settings
 from triton_ops.backend import HasOperation, Operation
 from triton_ops.base import NamedFile, counted
 from triton_ops.exceptions import (
@@ -24,10 +25,11 @@ from triton_ops.exceptions import (
 from triton_ops.lint.apart import LintOptions
 from triton_ops.lint.engine import checked_options, lint, lint_each
 from triton_ops.lint.findings import LintReport, Undecided, merge_reports
+from triton_ops.lint.reading import COMPILED_FOR
 from triton_ops.lint.sarif import as_sarif
 from triton_ops.processes import TerminatedError
 from triton_ops.request import TypedProblem, module_at, named_object
-from triton_ops.terminal import ExitCode, Facts, Gpu, Shape, only_data_on_stdout, option
+from triton_ops.terminal import Arg, ExitCode, Facts, Gpu, Shape, only_data_on_stdout, option
 
 WRONG_RESULTS = (
     "missing-mask", "wrong-mask", "wrong-identity", "stride-order", "low-precision-sum", "overlapping-writes",
@@ -60,6 +62,7 @@ def lint_command(
         bool, option("--run", "Import TARGET too, and run its operations once by Triton's interpreter.")
     ] = False,
     shape: Shape = None,
+    arg: Arg = None,
 ) -> Facts:
     """Look for pitfalls in Triton kernels, without a GPU and, without --run, without running them.
 
@@ -67,12 +70,13 @@ def lint_command(
     Comments such as `# triton-ops: ignore[missing-mask] callers pad` answer findings of their line.
     Exit code 5: there are findings; 2: there are none, and a file could not be read.
     """
-    options = checked_options(rule, gpu, run, TypedProblem.of(shape).shape)
+    problem = TypedProblem.of(shape, arg=arg)
+    options = checked_options(rule, gpu, run, problem.shape)
     output = _Output(jsonl)
     with TerminatedError.cleaned_up():
         try:
             with only_data_on_stdout():  # a target may be imported
-                output.waiting = lint_each([one for text in targets for one in _targets(text, options)], jobs)
+                output.waiting = lint_each([one for text in targets for one in _targets(text, options, problem)], jobs)
             output.take()
             end = None
         except (KeyboardInterrupt, TerminatedError) as error:
@@ -110,7 +114,9 @@ class _Output:
     def take(self) -> None:
         """Take the reports while they come; raises the first error where none of the targets can be read."""
         while self.waiting:
-            self._tell(*self.waiting[0])
+            name, future = self.waiting[0]
+            futures.wait([future])
+            self._tell(name, future)
             del self.waiting[0]
         if self._errors and len(self._errors) == len(self.reports):
             raise self._errors[0]
@@ -124,21 +130,22 @@ class _Output:
             self._tell(name, future)
 
     def _tell(self, name: str, future: Future[LintReport]) -> None:
+        """Tell a report, again where the end of the run came in the middle of it."""
         try:
             report = future.result()
         except (TargetError, KernelTypeError) as error:
             self._errors.append(error)
             report = LintReport(unread={name: error.message})
-        self.reports.append(report)
         facts = Facts("lint", {"file": name, **report.as_json()})
-        for one in report.findings:
-            if (place := (one.rule, one.file, one.line)) not in self._told:
-                self._told.add(place)
-                facts.text(f" in {one.kernel}" if one.kernel else "", f"{_short(one.file)}:{one.line}: {one.rule}")
-                facts.lines(f"  symptom   {one.symptom}", f"  evidence  {one.evidence}", f"  fix       {one.fix}")
+        fresh = [one for one in report.findings if (one.rule, one.file, one.line) not in self._told]
+        for one in fresh:
+            facts.text(f" in {one.kernel}" if one.kernel else "", f"{_short(one.file)}:{one.line}: {one.rule}")
+            facts.lines(f"  symptom   {one.symptom}", f"  evidence  {one.evidence}", f"  fix       {one.fix}")
         for file, why in report.unread.items():
             facts.tell(f"{_short(file)} is not read: {why}", "error", "red")
         facts.show_ahead(as_line=self._as_lines)
+        self._told.update((one.rule, one.file, one.line) for one in fresh)
+        self.reports.append(report)
 
     def end(self, report: LintReport) -> Facts:
         """What is said at the end, of all reports as one."""
@@ -151,12 +158,17 @@ class _Output:
         return facts.tell(line) if self._as_lines else facts.lines(line)
 
 
-def _targets(text: str, options: LintOptions) -> list[tuple[str, Any, LintOptions]]:
+def _targets(text: str, options: LintOptions, problem: TypedProblem) -> list[tuple[str, Any, LintOptions]]:
     """The objects or texts that are linted, each with its name, and how.
 
-    A shipped kernel's operation where the text is its name. To be run, a file stands for its operations beside itself,
-    and `place:name` for the object; else a text stands for itself, and nothing of it is imported.
+    A shipped kernel's operation where the text is its name, and a kernel at its launch by the function after an `@`. To
+    be run, a file stands for its operations beside itself, and `place:name` for the object; else a text stands for
+    itself, and nothing of it is imported.
     """
+    if "@" in text.partition(":")[2]:
+        asked = kernels.TypedTarget(text, problem=problem, gpu=options.gpu or COMPILED_FOR)
+        launch = asked.operation(", which launches no kernel")
+        return [(text, launch.undecorated if isinstance(launch, dispatch.NotedOperation) else launch, options)]
     if text in kernels.names() and not Path(text).exists():
         return [(text, _operation(kernels.load(text)), options)]
     if options.run and text.endswith(".py") and Path(text).is_file():

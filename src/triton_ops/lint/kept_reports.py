@@ -29,7 +29,7 @@ from triton_ops.exceptions import CacheError
 from triton_ops.lint.findings import Finding, LintReport, Undecided
 
 _VIRTUAL = ("/proc/", "/sys/", "/dev/")
-_LATE_NS = 100_000_000  # by which the clock of a file system may be behind
+_LATE_NS = 20_000_000  # by which the times of files, which are those of the system's last tick, may be behind
 _OWN_TREE = str(Path(__file__).parents[1])
 
 

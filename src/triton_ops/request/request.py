@@ -469,6 +469,6 @@ def with_configs(
     if isinstance(target, Operation):
         kernel, plain = FunctionKernel.kernel_and_space(target.kernel, space)
         return target if kernel is target.kernel else replace(target, kernel=kernel), plain
-    if space is None or isinstance(space, ConfigSpace):
+    if isinstance(space, ConfigSpace) or (space is None and not getattr(target, "offered", ())):
         return target, space
     return FunctionKernel.kernel_and_space(FunctionKernel.as_kernel(target), space)

@@ -460,14 +460,11 @@ def _run(module: ModuleType, statements: list[ast.stmt], path: Path) -> Iterator
 
 def _bound(statement: ast.stmt) -> Iterator[str]:
     """The names that a statement would have bound at the top of its module."""
-    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        yield statement.name
-        return
-    for node in ast.walk(statement):
+    for node in [statement] if hasattr(statement, "name") else ast.walk(statement):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
-        elif isinstance(node, ast.alias):
-            yield (node.asname or node.name).partition(".")[0]
+        elif name := getattr(node, "asname", None) or getattr(node, "name", None):
+            yield name.partition(".")[0]
 
 
 def _free_name(path: Path) -> str:

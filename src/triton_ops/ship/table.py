@@ -21,6 +21,7 @@ OPTIONS = {"num_warps": 4, "num_ctas": 1, "num_stages": 3, "maxnreg": None, "pre
 """The fields of a `triton.Config` beside its tunables, with their defaults in Triton 3.4 to 3.9."""
 
 _LARGEST_BYTES = 64 << 20
+_LARGEST_NUMBER = 1 << 63
 _OTHER_KINDS = {
     "cpu": {"cpu", "xeon", "epyc"}, "cuda": {"tesla", "titan", "quadro", "rtx"}, "xpu": {"intel", "arc"},
     "npu": {"ascend"}, "musa": {"mtt"},
@@ -40,10 +41,8 @@ class TableRow:
     failure: str = ""  # in the words of `Status`, or why it cannot be compared; empty if it did not fail
     filed: str = ""  # under which name the engine finds it, where that is not made of `at` each time
 
-    def launches_as(self, entry: Mapping[str, Any] | None) -> bool:
+    def launches_as(self, entry: Mapping[str, Any]) -> bool:
         """True if a config that was looked up launches as the row's does: equal, save for options left to Triton."""
-        if entry is None:
-            return False
         return all(entry.get(name, OPTIONS.get(name)) == value for name, value in self.config.items())
 
     @property
@@ -150,10 +149,13 @@ class Table:
             if len({*map(json.dumps, bare)}) < len({json.dumps(row.at) for row in rows}):
                 raise SettingsError(f"rows differ in dtypes alone: {texts}", hint="name the dtypes: --row x")
             rows = tuple(replace(row, at=at) for row, at in zip(rows, bare, strict=True))
+        if others := [row.name for row in rows if not all(map(_is_argument, row.at))]:
+            remarks.append(f"left out: {len(others)} rows for what a lockfile cannot hold, such as {others[0]}")
+            rows = tuple(row for row in rows if all(map(_is_argument, row.at)))
         return replace(self, rows=rows, remarks=tuple(remarks))
 
     def lockfile(
-        self, kernel: str, names: Names, arguments: Mapping[str, Any], source: str, plan: LockPlan | None = None
+        self, kernel: str, names: Names, arguments: Mapping[str, Any], source: str, plan: LockPlan
     ) -> Lockfile:
         """The fastest configs as a lockfile; they answer any source of the kernel.
 
@@ -167,12 +169,14 @@ class Table:
             if len(row.at) != len(names.rows):
                 raise SettingsError(
                     f"a row of the table is for {list(row.at)}, and {len(names.rows)} extents are named",
-                    hint="name one extent for each value: --row M",
+                    hint="name one extent for each value: --row M"
+                    if row.at
+                    else "name its one problem: --argument M=64",
                 )
             problem = {**dict(zip(names.rows, row.at, strict=True)), **arguments}
             config = names.inwards(row.config)
             entries.append(LockEntry.imported(kernel, device.alias, problem, config, row.median_ms, source))
-        return Lockfile((device,), tuple((plan or LockPlan()).with_ranges(entries)))
+        return Lockfile((device,), tuple(plan.with_ranges(entries)))
 
 
 class Format(Protocol):
@@ -272,6 +276,13 @@ def config_in(value: Any, path: Path) -> Config:
         raise CacheError(f"{path} is no table: {error}", hint="check the path") from error
 
 
+def _is_argument(value: Any) -> bool:
+    """True for a number, text, flag or null, as an argument of a lockfile's problem is."""
+    if isinstance(value, (int, float)):
+        return -_LARGEST_NUMBER <= value < _LARGEST_NUMBER
+    return value is None or isinstance(value, str)
+
+
 def without_dtypes(at: Sequence[Any]) -> tuple[Any, ...]:
     """The values of a key that are no dtypes, by this package's names or by torch's."""
     return tuple(value for value in at if str(value).removeprefix("torch.") not in ITEM_BYTES)
@@ -299,15 +310,17 @@ def _of_one_table(
 ) -> tuple[list[LockEntry], Mapping[str, Any]]:
     """The entries of one table, with its facts; those that were not imported belong to any.
 
-    SettingsError: the entries are of several tables that have the numbers and flags among the facts.
+    SettingsError: the entries are of several tables that have the numbers and flags among the facts, or of none.
     """
     known = {entry.origin.source: tables[entry.origin.source] for entry in entries if entry.origin.source in tables}
     numbers = {name: value for name, value in facts.items() if isinstance(value, int)} if len(known) > 1 else {}
     others = {s for s, table in known.items() for name in numbers if (table.get(name) or False) != numbers[name]}
     chosen = sorted(known.keys() - others)
-    if len(chosen) > 1:
-        raise SettingsError(f"the entries are of several tables: {', '.join(chosen)}", hint="--set E=8")
-    return [entry for entry in entries if entry.origin.source not in others], known[chosen[0]] if chosen else {}
+    rest = [entry for entry in entries if entry.origin.source not in others]
+    if len(chosen) > 1 or not rest:
+        what = f"the entries are of {'several' if chosen else 'other'} tables"
+        raise SettingsError(f"{what}: {', '.join(chosen or sorted(known))}", hint="--set E=8")
+    return rest, known[chosen[0]] if chosen else {}
 
 
 def _row(entry: LockEntry, names: Names) -> TableRow:

@@ -207,23 +207,24 @@ def _objective(results: Sequence[Mapping[str, Any]]) -> tuple[str, int, list[str
     beside = [f"its further objectives are not compared: {', '.join(further)}"] if further else []
     if name == "time":
         return name, 1, beside
-    if name in ("energy", "cost", "loss"):
-        return name, 1, [f"its objective is {name}: the least is the best", *beside]
-    if name == "fitness" or _RATE.fullmatch(name.lower()):
-        return name, -1, [f"its objective is {name}: the most is the best", *beside]
+    if sign := _SIGNS.get(name, -1 if _RATE.fullmatch(name.lower()) else 0):
+        return name, sign, [f"its objective is {name}: the {'least' if sign > 0 else 'most'} is the best", *beside]
     return "time", 1, [f"its objective is {name}, and it does not say if more of it is better: times decide", *beside]
 
 
 def _factors(units: Set[str], name: str) -> tuple[dict[str, float], list[str]]:
     """The factors by which values in these units can be compared, and what is to be said of the other units."""
     if name == "time" and (known := {unit: factor for unit in units if (factor := _factor(unit)) is not None}):
-        return known, [f"times in {unit!r}, a unit that is not known, are left out" for unit in units - known.keys()]
+        return known, [
+            f"times in {unit!r}, a unit that is not known, are left out" for unit in sorted(units - known.keys())
+        ]
     if len(units) > 1:
         return {}, [f"its {name} has several units, which are not known: {', '.join(map(repr, sorted(units)))}"]
     remark = [f"the unit {unit!r} of its times is not known: they decide, and are not kept" for unit in units]
     return dict.fromkeys(units, 1.0), remark if name == "time" else []
 
 
+_SIGNS = {"energy": 1, "cost": 1, "loss": 1, "fitness": -1}
 _RATE = re.compile(r"[kmgtp]?(?:i?b|flops?|ops?)/[swj]|[kmgtp]?(?:fl|i)?ops")
 _UNIT = re.compile(r"(n|nano|u|µ|μ|micro|m|mill?i|)s(?:ec(?:ond)?s?)?")
 _UNITS_MS = {"n": 1e-6, "nano": 1e-6, "u": 1e-3, "µ": 1e-3, "μ": 1e-3, "micro": 1e-3, "": 1e3}

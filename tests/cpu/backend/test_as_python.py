@@ -39,15 +39,19 @@ def test_threads_take_turns(interpreted):
 
 
 def right_in_a_graph():
-    kernel = decorated()
+    """Three kernels in one graph: torch leaves the frame of the first one's launch out for the others too."""
+    kernels = [decorated() for _ in range(3)]
 
     def doubled(x):
-        out = torch.empty_like(x)
-        kernel[grid](x, x, out, n=x.numel())
-        return out * 2
+        for kernel in kernels:
+            out = torch.empty_like(x)
+            kernel[grid](x, x, out, n=x.numel())
+            x = out * 1.0
+        return x
 
     x = torch.arange(70.0)
-    return torch.equal(torch.compile(doubled, backend="eager")(x), 4 * x)
+    compiled = torch.compile(doubled, backend="eager")
+    return torch.equal(compiled(x), 8 * x) and torch.equal(compiled(x), 8 * x)
 
 
 def test_torch_leaves_it_out_of_its_graph(interpreted):

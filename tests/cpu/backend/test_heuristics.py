@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
 
+import triton_ops  # noqa: E402
 from tests.clocks import steady_times  # noqa: E402
 from triton_ops import tune  # noqa: E402
-from triton_ops.backend import Arguments, Packed, TritonCompiler, TritonKernel  # noqa: E402
+from triton_ops.backend import Arguments, Operation, Packed, TritonCompiler, TritonKernel  # noqa: E402
 from triton_ops.device import Target  # noqa: E402
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError  # noqa: E402
+from triton_ops.request import TuneProblem  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import (  # noqa: E402
     Resources,
@@ -62,13 +66,34 @@ def test_heuristics_above_an_autotuner_are_those_of_the_function_below():
     assert above.fn is tuned, "the caller's own kernel is as it was"
 
 
-def test_an_autotuner_at_the_top_and_one_with_a_hook_are_refused():
+def test_the_list_of_an_autotuner_is_the_space_where_none_is_given():
+    configs = [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128}, num_warps=8)]
+    tuned = triton.autotune(configs, key=[], reset_to_zero=["x"])(triton.heuristics({"EVEN": even})(plain))
+    kernel = TritonKernel(tuned, grid)
+    assert kernel.reset_to_zero == ("x",)
+    operation = Operation("listed", kernel, None, lambda n=64: {"x": TensorSpec((n,), "float32"), "n": n})
+    assert [config["BLOCK"] for config in operation.space] == [64, 128]
+    assert (operation.kernel.function, operation.kernel.offered) == (tuned.fn, ())
+    own = replace(operation, kernel=kernel, space={"BLOCK": [32]})
+    assert [config["BLOCK"] for config in own.space] == [32]
+    given = {"x": torch.zeros(64, device="meta"), "n": 64}
+    (_, space) = TuneProblem(target=kernel, kwargs=given).parts
+    assert [config.kwargs["BLOCK"] for config in space] == [64, 128]
+    ours = TritonKernel(triton_ops.autotune({"BLOCK": [64, 256]}, key=[])(plain), grid)
+    assert [config["BLOCK"] for config in replace(operation, kernel=ours, space=None).space] == [64, 256]
+
+
+def test_an_autotuner_that_cannot_be_taken_out_is_refused():
     configs = [triton.Config({"BLOCK": 64})]
-    with pytest.raises(KernelTypeError, match=r"already wrapped by @triton\.autotune.*kernel\.fn"):
-        TritonKernel(triton.autotune(configs, key=[])(triton.heuristics({"EVEN": even})(plain)), grid)
     hooked = triton.autotune(configs, key=[], pre_hook=lambda *_, **__: None)(plain)
     with pytest.raises(KernelTypeError, match=r"has a hook of its own.*as pre_hook"):
         TritonKernel(triton.heuristics({"EVEN": even})(hooked), grid)
+    pruned = triton.autotune(configs, key=[], prune_configs_by={"early_config_prune": lambda *_, **__: configs})(plain)
+    with pytest.raises(KernelTypeError, match=r"leaves configs out by a function of its own.*kernel\.fn"):
+        TritonKernel(pruned, grid)
+    twice = triton.autotune([triton.Config({}, num_warps=8)], key=[])(triton.autotune(configs, key=[])(plain))
+    with pytest.raises(KernelTypeError, match=r"plain has 2 decorators that tune, one around the other"):
+        TritonKernel(twice, grid)
 
 
 def test_heuristics_above_an_autotuner_are_compiled_ahead_and_sent_to_other_processes():

@@ -74,6 +74,23 @@ def remember(kernel, winner, *args, **kwargs):
     return key
 
 
+def test_a_call_without_a_program_is_not_tuned_and_decides_no_other(launched):
+    kernel, (x, y, out) = tuned_add(key=(), on_miss="tune"), vectors(0)
+    kernel[grid](x, y, out, n=0)
+    assert kernel.decisions == []
+    assert not list(store_in(cache_folder(None)))
+    with pytest.raises(DeviceError):  # a tune needs a GPU
+        kernel[grid](*vectors(), n=1024)
+    tuned_add(on_miss="error")[grid](x, y, out, n=0)
+
+
+def test_two_decorators_that_tune_one_name_are_named_when_they_are_nested():
+    inner = triton.autotune([SMALL], key=["n"])(add)
+    with pytest.raises(ConfigCollisionError, match=r"add has two decorators that tune, .* and both tune BLOCK"):
+        triton_ops.autotune([LARGE], key=["n"])(inner)
+    triton_ops.autotune([triton.Config({}, num_warps=8)], key=["n"])(inner)
+
+
 def test_triton_and_torch_take_it_for_an_autotuner():
     kernel = tuned_add()
     assert isinstance(kernel, triton.runtime.autotuner.Autotuner)

@@ -609,6 +609,13 @@ def test_counters_and_statistics_of_rocprof_are_read(tmp_path):
     found = one.judgement.profile
     assert (one.launches, found.duration_s, found.occupancy) == (2, pytest.approx(2e-6), 62.5)
     assert found.dram_bytes == 3 * 1024 * 1024
+    given.write_text(
+        "\n".join([head + '"Start_Timestamp","End_Timestamp"', lines[0].replace(",1000,", ",soon,")]) + "\n"
+    )
+    report = read_profile(given)
+    assert report.notes == ("1 values are not understood, and count as not measured: Duration 3000 - soon s",)
+    found = report.kernels[0].judgement.profile
+    assert (found.duration_s, found.dram_bytes) == (None, None)  # what was read is half of what was moved
     statistics = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"gemm.kd",84,840000,10000,95.0\n'
     given.write_text(statistics + '"hipMemcpy",2,4000,2000,5.0\n')
     report = read_profile(given)
@@ -623,7 +630,7 @@ def test_the_kernels_of_a_tree_of_proton_are_read(cli, tmp_path):
     took = {"count": 10, "device_id": "0", "device_type": "CUDA", "time (ns)": 2_000_000}
     tree = node(
         "ROOT", {"count": 0, "time (ns)": 0},
-        node("layer", {}, node("gemm", {**took, "flops16": 1e12, "bytes": 1e9})),
+        node("layer", {"flops": 1e9}, node("gemm", {**took, "flops16": 1e12, "bytes": 1e9})),
         node("tick", {"count": 1, "cycles": 9}),
     )  # fmt: skip
     given = tmp_path / "given.hatchet"
@@ -633,7 +640,10 @@ def test_the_kernels_of_a_tree_of_proton_are_read(cli, tmp_path):
     found = one.judgement.profile
     assert (found.kernel, one.launches, found.arch, found.source) == ("gemm", 10, "sm_90", "Proton")
     assert (found.duration_s, found.products) == (pytest.approx(2e-4), (("float16", 1e11),))
-    assert report.notes == ("1 entries have no time in nanoseconds, and are left out",)
+    assert report.notes == (
+        "1 entries have no time in nanoseconds, and are left out",
+        "the metrics of 1 scopes are of no single kernel, and are left out",
+    )
     ran = cli("profile", "read", str(given), "--gpu", "H100", columns=200)
     assert "500 TFLOP/s (51% of the peak)" in ran.out
     given.write_text('{"traceEvents": []}')

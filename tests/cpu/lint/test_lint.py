@@ -73,6 +73,17 @@ def test_what_only_callers_decide_is_undecided_where_the_launch_does_not_show_it
     assert ("annotated_wide", "offset-overflow") not in said
 
 
+def test_the_list_that_was_judged_is_what_the_page_says_of_it():
+    judged = json.loads((PROJECT / "benchmarks" / "results" / "lint" / "judged.json").read_text())
+    rows = judged["findings"]
+    false = [row for row in rows if row["verdict"] == "false"]
+    page = " ".join((PROJECT / "docs" / "reference" / "lint.md").read_text().split())
+    assert len(rows) == 60
+    assert {row["rule"] for row in rows} <= {rule.id for rule in RULES}
+    assert f"{judged['kernels']} kernels and {judged['pool']} findings. {len(rows)} of these" in page
+    assert f"reading the source: {len(false)} are false" in page
+
+
 def test_evidence_has_the_digits_of_the_type_and_what_a_parameter_decides():
     said = {(one.kernel, one.rule): one.evidence for name in ("rows", "sharing") for one in linted(name).findings}
     assert "as bf16, so that every turn loses what is below 1/256 of it" in said["half_sum_bad", "low-precision-sum"]

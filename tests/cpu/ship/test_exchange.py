@@ -285,10 +285,26 @@ def test_tables_of_one_kernel_go_through_one_lockfile_and_what_their_names_say_i
     words = ["export", "sglang-moe", "mine", "--kernel", "moe", "--set", "triton_version=3.2.0"]
     assert main(["exchange", *words, "--set", "E=8"]) == 2
     assert "the entries are of several tables: sglang-moe: E=8,N=128," in capsys.readouterr().err
+    assert main(["exchange", *words, "--set", "E=9"]) == 2
+    assert "the entries are of other tables: sglang-moe: E=16,N=128," in capsys.readouterr().err
     for (experts, down), path in written.items():
         exchanged(capsys, *words, "--set", f"E={experts}", "--set", f"down={str(down).lower()}")
         mine = tmp_path / "mine" / path.relative_to(tmp_path / "theirs")
         assert json.loads(mine.read_text()) == json.loads(path.read_text())
+
+
+def test_own_rows_go_among_those_of_the_engine_by_importing_them_first(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = {"shipped": [((m,), 16) for m in (8, 16, 32)], "mine": [((16,), 64)]}
+    for folder in ("mine", "shipped"):
+        table = Table(FACTS["vllm-moe"], tuple(row(*each) for each in rows[folder]))
+        path = FORMATS["vllm-moe"].write(table, tmp_path / folder)
+        said = exchanged(capsys, "import", "vllm-moe", str(path), "--kernel", "moe")
+    assert "3 rows read, 2 added" in said.out
+    assert "differs: M=16: " in said.err
+    exchanged(capsys, "export", "vllm-moe", "tables", "--kernel", "moe")
+    merged = FORMATS["vllm-moe"].read(tmp_path / "tables" / path.name)
+    assert [(each.at, each.config["BLOCK_SIZE_M"]) for each in merged.rows] == [((8,), 16), ((16,), 64), ((32,), 16)]
 
 
 @pytest.mark.parametrize(

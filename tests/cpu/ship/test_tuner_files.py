@@ -127,6 +127,8 @@ def test_a_compressed_file_is_imported_and_one_without_a_best_is_refused(tmp_pat
     assert main([*words, "A100_T4.json.gz"]) == 0
     (entry,) = Lockfile.read("triton-ops.lock.json").entries
     assert entry.config == Config(block=2)
+    assert main([*words, "--row", "M", "A100_T4.json.gz"]) == 2
+    assert "name its one problem: --argument M=64" in capsys.readouterr().err
     written(tmp_path / "score.json", {"results": [result(1, 3.0, name="score")]})
     capsys.readouterr()
     assert main([*words, "score.json"]) == 4
@@ -472,3 +474,13 @@ def test_a_winner_of_ones_own_stays_where_a_table_differs_from_it(tmp_path, monk
     assert [entry.config["BT"] for entry in Lockfile.read("triton-ops.lock.json").entries] == [64, 32]
     assert main([*words, "--replace"]) == 0
     assert [entry.config["BT"] for entry in Lockfile.read("triton-ops.lock.json").entries] == [16, 32]
+
+
+@pytest.mark.parametrize("value", [NAN, INF, [1, 2], 10**40])
+def test_a_key_that_a_lockfile_cannot_hold_is_left_out(value, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    cached(tmp_path, timed([3.0, 2.0, 4.0], B=2), key=[value, "torch.bfloat16"])
+    words = ["exchange", "import", "triton-cache", "ABC/mm.autotune.json", "--kernel", "mm", "--row", "M"]
+    assert main([*words, "--set", "device_name=NVIDIA H100"]) == 4
+    assert "left out: 1 rows for what a lockfile cannot hold, such as" in capsys.readouterr().err
+    assert not (tmp_path / "triton-ops.lock.json").exists()

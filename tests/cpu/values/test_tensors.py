@@ -1,6 +1,7 @@
 """Tensor specs: what they say of a tensor, and the tensors they make."""
 
 import pickle
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -183,3 +184,53 @@ def test_validate_compares_shape_dtype_and_stride(a, b):
 def test_a_tensor_without_strides_is_refused():
     with pytest.raises(KernelTypeError, match=r"a tensor is of layout torch\.sparse_coo; a kernel is given"):
         TensorSpec.of(torch.eye(3).to_sparse())
+
+
+def test_index_lists_offsets_and_packed_pairs():
+    pages = TensorSpec((4, 8), "i32", fill="shuffled").create_tensor(seed=1)
+    assert sorted(pages.flatten().tolist()) == list(range(32))
+    assert pages.flatten().tolist() != list(range(32))
+    offsets = TensorSpec((9,), "i32", fill="offsets", total=1000).create_tensor(seed=2).tolist()
+    assert (offsets[0], offsets[-1], offsets) == (0, 1000, sorted(offsets))
+    assert TensorSpec((1,), "i32", fill="offsets", total=5).create_tensor().tolist() == [0]
+    for dtype, least, most in (("i8", -128, 127), ("u8", 0, 255), ("i64", -(1 << 63), (1 << 63) - 1)):
+        drawn = TensorSpec((100_000,), dtype, fill="bits").create_tensor().double()
+        assert drawn.min() < least + (most - least) / 100
+        assert drawn.max() > most - (most - least) / 100
+    floats = TensorSpec((9,), "fp16", fill="bits").create_tensor()
+    assert floats.equal(TensorSpec((9,), "fp16").create_tensor())
+
+
+def test_values_of_ones_own(tmp_path):
+    import numpy
+
+    expected = torch.tensor([[0, 3], [1, 2]], dtype=torch.int32)
+    torch.save(expected, tmp_path / "table.pt")
+    numpy.save(tmp_path / "table.npy", expected.numpy())
+    (tmp_path / "table.json").write_text("[[0, 3], [1, 2]]")
+    files = [tmp_path / name for name in ("table.pt", "table.npy", "table.json")]
+    for values in ([[0, 3], [1, 2]], expected, expected.numpy(), lambda shape: expected.reshape(shape), *files):
+        spec = TensorSpec((2, 2), "i32", (1, 2), fill=values)
+        assert spec == TensorSpec((2, 2), "i32", (1, 2))
+        assert spec.create_tensor().equal(expected)
+        assert spec.create_tensor().stride() == (1, 2)
+    assert [TensorSpec.from_values(file).dtype for file in files] == ["int32", "int32", "int64"]
+    assert TensorSpec.from_values([0.5, 1.0], "bf16").create_tensor().dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: TensorSpec((3,), "i8", fill=[1, 2, 300]).create_tensor(), SettingsError, "int8 cannot hold all"),
+        (lambda: TensorSpec((3,), "i32", fill=[0.5] * 3).create_tensor(), SettingsError, "int32 cannot hold"),
+        (lambda: TensorSpec((3,), "i32", fill=[1, 2]).create_tensor(), ShapeMismatchError, "have the shape 2"),
+        (lambda: TensorSpec.from_values([[1], [2, 3]]), SettingsError, "is no values of a tensor"),
+        (lambda: TensorSpec.from_values("text"), SettingsError, "text is no values of a tensor"),
+        (lambda: TensorSpec.from_values(lambda shape: shape), SettingsError, "the shape of a function's values is not known"),
+        (lambda: TensorSpec.from_values(Path("nowhere.npy")), SettingsError, "nowhere.npy cannot be read"),
+        (lambda: TensorSpec.from_values(Path(__file__)), SettingsError, "ends in .npy, .pt or .json"),
+    ],
+)
+def test_values_that_are_none(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

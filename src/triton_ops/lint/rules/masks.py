@@ -279,8 +279,8 @@ def _one_more(kernel: KernelReading, variant: Variant, index: Index, name: str) 
     """Check whether a tensor has one element more than `name` says: the ends of parts, after the first one's begin."""
     if index.term.parts.get((), 0) != 1:
         return False
-    given = (launch.resolved(launch.arguments[name]) for launch in kernel.launches if name in launch.arguments)
-    if any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Sub) for one in given):
+    values = (launch.resolved(launch.arguments[name]) for launch in kernel.launches if name in launch.arguments)
+    if any(isinstance(one, ast.BinOp) and ast.unparse(one).endswith(" - 1") for one in values):
         return True
     offsets = (one.offset for one in variant.facts.accesses if one.root is index.access.root)
     terms = variant.facts.terms

@@ -1,0 +1,223 @@
+"""How the lint goes through files: as they are read, several at a time, kept, ended, and for other programs."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from triton_ops.lint import engine
+from triton_ops.lint.engine import lint
+from triton_ops.lint.sarif import as_sarif
+
+pytestmark = pytest.mark.triton
+PROJECT = Path(__file__).parents[3]
+HEAD = "import triton\nimport triton.language as tl\n"
+KERNEL = """
+
+@triton.jit
+def {name}(x, y, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    v = tl.load(x + at, mask=at < n)
+    tl.store(y + at, {value}, mask=at {mask} n)
+"""
+
+
+def written(path: Path, *, head: str = "", mask: str = "<=", value: str = "v", tail: str = "") -> Path:
+    path.write_text(f"{HEAD}{head}{KERNEL.format(name=path.stem, mask=mask, value=value)}{tail}")
+    return path
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Three files, of which the second has no finding, and one that is no Python."""
+    for name, mask in (("first", "<="), ("second", "<"), ("third", "<=")):
+        written(tmp_path / f"{name}.py", mask=mask)
+    (tmp_path / "wrong.py").write_text("def f(:\n")
+    return tmp_path
+
+
+ONE_RULE = ("--rule", "wrong-mask")
+
+
+def test_any_number_of_jobs_says_the_same_in_the_same_order(cli, files, monkeypatch):
+    monkeypatch.chdir(files)
+    several = []
+    for jobs in (1, 3):
+        monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(files / f"kept{jobs}"))
+        several.append(cli("lint", ".", *ONE_RULE, "--jobs", jobs))
+    assert several[0] == several[1]
+    assert re.findall(r"^(\w+)\.py:\d+: wrong-mask", several[0].out, re.MULTILINE) == ["first", "third"]
+    assert several[0].code == 5
+
+
+def test_a_line_of_json_is_written_for_each_file(cli, files):
+    ran = cli("lint", files, *ONE_RULE, "--jsonl")
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+    assert [Path(one["file"]).stem for one in lines] == ["first", "second", "third", "wrong"]
+    assert [len(one["findings"]) for one in lines] == [1, 0, 1, 0]
+    assert list(lines[3]["unread"]) == [str(files / "wrong.py")]
+    assert "2 findings in 3 kernels, 0 undecided, 1 file not read" in ran.err
+
+
+def test_strict_counts_what_is_undecided(cli, tmp_path):
+    path = written(tmp_path / "needs.py", value="v * absent", mask="<")
+    assert cli("lint", path).code == 0
+    assert cli("lint", path, "--strict").code == 5
+
+
+def test_kernels_of_one_name_in_two_files_are_two(cli, tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        written(tmp_path / folder / "same.py", value="v * absent", mask="<")
+    ran = cli("lint", tmp_path, *ONE_RULE)
+    assert "0 findings in 2 kernels, 2 undecided" in ran.out
+    assert all(f"{folder}/same.py: undecided in same: wrong-mask" in ran.err for folder in ("a", "b"))
+
+
+def linted_later(target: Path, **options):
+    """The report of files that are old enough to be kept."""
+    time.sleep(0.05)
+    return lint(target, rules=["wrong-mask"], **options)
+
+
+@pytest.fixture
+def no_reading(monkeypatch):
+    """Has every file that is not kept fail."""
+
+    def forbid():
+        monkeypatch.setattr(engine, "lint_apart", lambda *_, **__: pytest.fail("a file is read"))
+
+    return forbid
+
+
+def test_a_file_that_was_read_before_is_not_read_again(files, no_reading):
+    report = linted_later(files)
+    (files / "wrong.py").unlink()
+    no_reading()
+    kept = lint(files, rules=["wrong-mask"])
+    assert (kept.findings, kept.undecided, kept.kernels) == (report.findings, report.undecided, report.kernels)
+    with pytest.raises(pytest.fail.Exception, match="a file is read"):
+        lint(files, rules=["missing-mask"])
+
+
+def test_a_report_is_kept_only_as_long_as_nothing_that_it_depends_on_changes(tmp_path, monkeypatch):
+    monkeypatch.setenv("LINTED_WIDTH", "4")
+    (tmp_path / "sizes.py").write_text("W = 2\n")
+    (tmp_path / "table.txt").write_text("7")
+    head = "import os\nfrom pathlib import Path\nfrom sizes import W as OWN\n"
+    head += "try:\n    from perhaps_there import WIDE\nexcept ImportError:\n    WIDE = 1\n"
+    head += f"READ = int(Path('{tmp_path}/table.txt').read_text())\n"
+    head += "W = tl.constexpr(OWN * WIDE * READ * int(os.environ.get('LINTED_WIDTH', '1')))\n"
+    path = written(tmp_path / "one.py", head=head, value="v * W")
+    changes = {
+        "nothing before": lambda: None,
+        "the module": lambda: (tmp_path / "sizes.py").write_text("W = 3\n"),
+        "a variable": lambda: monkeypatch.setenv("LINTED_WIDTH", "5"),
+        "an absent module": lambda: (tmp_path / "perhaps_there.py").write_text("WIDE = 2\n"),
+        "a file that is opened": lambda: (tmp_path / "table.txt").write_text("8"),
+        "the file": lambda: path.write_text(path.read_text().replace("<= n", "< n")),
+    }
+    readings, read = [], engine.lint_apart
+    monkeypatch.setattr(engine, "lint_apart", lambda *words, **options: readings.append(1) or read(*words, **options))
+    for number, (what, change) in enumerate(changes.items(), start=1):
+        change()
+        for _ in range(2):
+            report = linted_later(path)
+            assert (len(report.findings), len(readings)) == (what != "the file", number), what
+
+
+def test_a_kept_report_that_is_damaged_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "kept"))
+    path = written(tmp_path / "one.py")
+    report = linted_later(path)
+    (entry,) = (tmp_path / "kept" / "lint").iterdir()
+    entry.write_text(entry.read_text().replace("wrong-mask", "wrong-mark"))
+    assert lint(path, rules=["wrong-mask"]).findings == report.findings
+
+
+def test_a_file_changes_nothing_for_the_next_one(tmp_path):
+    patch = "tl.cdiv = lambda *_: 1 / 0\nC = setattr(tl, 'arange', None)\n"
+    written(tmp_path / "changes.py", head=patch, value="v * C")
+    written(tmp_path / "next.py")
+    report = lint(tmp_path, rules=["wrong-mask"], jobs=1)
+    assert [one.kernel for one in report.findings] == ["next"]
+
+
+TARGETS = """
+
+def grid(values):
+    return (triton.cdiv(values["n"], values["B"]),)
+
+
+def tensors(n: int = 1000):
+    return {"x": TensorSpec((n,), "float32"), "y": TensorSpec((n,), "float32", fill="empty"), "n": n}
+
+
+kernel = TritonKernel(targets, grid, outputs=("y",))
+of_operation = Operation("of_operation", kernel, {"B": [64]}, tensors)
+LISTED = [triton.Config({"B": 64}), triton.Config({"B": 128})]
+of_triton = triton.autotune(LISTED, key=["n"])(targets)
+of_ours = autotune(configs=LISTED, key=["n"])(targets)
+"""
+
+
+def test_a_kernel_with_or_without_an_autotuner_and_an_operation_are_targets(cli, tmp_path):
+    head = "from triton_ops import Operation, TensorSpec, TritonKernel, autotune\n"
+    path = written(tmp_path / "targets.py", head=head, tail=TARGETS)
+    for name in ("targets", "of_operation", "of_triton", "of_ours"):
+        ran = cli("lint", f"{path}:{name}", *ONE_RULE)
+        assert ran.code == 5, ran.err
+        assert "targets.py:10: wrong-mask" in ran.out
+    assert cli("lint", f"{path}:grid").code == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_ended_has_told_what_is_done_and_says_what_is_not_read(tmp_path, number):
+    written(tmp_path / "a.py")
+    written(tmp_path / "b.py", head="import time\nW = tl.constexpr(time.sleep(600))\n", value="v * W")
+    words = [sys.executable, "-m", "triton_ops", "lint", str(tmp_path), "--jsonl", "--jobs", "1", *ONE_RULE]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        first = json.loads(process.stdout.readline())
+        process.send_signal(number)
+        rest, errors = process.communicate(timeout=60)
+    assert len(first["findings"]) == 1
+    *_, last = map(json.loads, rest.splitlines())
+    assert last["unread"] == {str(tmp_path / "b.py"): "the run was ended before"}
+    assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGTERM)
+    assert "1 finding in 1 kernel, 0 undecided, 1 file not read" in errors
+
+
+def test_sarif_has_addresses_below_the_folder_and_fingerprints_that_lines_above_do_not_change(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = written(tmp_path / "one more.py".replace(" ", "_"))
+    (result,) = as_sarif(lint(path, rules=["wrong-mask"]), "0.1")["runs"][0]["results"]
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"] == {"uri": "one_more.py", "uriBaseId": "%SRCROOT%"}
+    path.write_text("# a line above\n" + path.read_text())
+    (moved,) = as_sarif(lint(path, rules=["wrong-mask"]), "0.1")["runs"][0]["results"]
+    assert moved["locations"][0]["physicalLocation"]["region"]["startLine"] == place["region"]["startLine"] + 1
+    assert moved["partialFingerprints"] == result["partialFingerprints"]
+
+
+def test_sarif_says_what_could_not_be_read(files):
+    (run,) = as_sarif(lint(files, rules=["wrong-mask"]), "0.1")["runs"]
+    (invocation,) = run["invocations"]
+    assert invocation["executionSuccessful"] is False
+    (note,) = [one for one in invocation["toolExecutionNotifications"] if one["level"] == "error"]
+    assert note["locations"][0]["physicalLocation"]["artifactLocation"]["uri"].endswith("/wrong.py")
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]][run["results"][0]["ruleIndex"]] == "wrong-mask"
+    assert not any("helpUri" in rule for rule in run["tool"]["driver"]["rules"])  # the project has no address
+
+
+def test_the_entry_for_pre_commit_lints_the_files_that_it_is_given(cli, files):
+    hook = (PROJECT / ".pre-commit-hooks.yaml").read_text()
+    fields = dict(re.findall(r"^[- ] (\w+): (.*)$", hook, re.MULTILINE))
+    program, *words = fields["entry"].split()
+    assert (program, fields["types"], fields["require_serial"]) == ("triton-ops", "[python]", "true")
+    assert cli(*words, *ONE_RULE, files / "first.py", files / "second.py").code == 5
+    assert cli(*words, *ONE_RULE, files / "second.py").code == 0
