@@ -253,7 +253,6 @@ def _product(text: str) -> float | None:
 COMPUTE, MEMORY, LATENCY, LAUNCH, UNDECIDED = (
     "compute-bound", "memory-bound", "latency-bound", "launch-bound", "undecided",
 )  # fmt: skip
-VERDICTS = (COMPUTE, MEMORY, LATENCY, LAUNCH, UNDECIDED)
 
 BUSY, NEAR_PEAK = 60.0, 80.0  # percent of a peak
 _IDLE = 30.0  # percent of both peaks below which a short kernel is limited by its launch
@@ -279,7 +278,7 @@ class Judgement:
     """The limit of a kernel, with the numbers behind it in words, and what to try, the most promising first."""
 
     profile: KernelProfile
-    verdict: str  # one of `VERDICTS`
+    verdict: str  # such as `compute-bound`
     reasons: tuple[str, ...]
     steps: tuple[NextStep, ...]
 

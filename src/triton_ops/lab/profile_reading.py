@@ -284,12 +284,17 @@ def _by_metric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[li
     identity = [header.index(name) for name in _IDENTITY if name in header]
     comma, notes = _read_marks(row[value] for row in rows)
     launches: dict[tuple[str, ...], ProfiledLaunch] = {}
+    section = header.index("Section Name") if "Section Name" in header else metric
+    turns: Counter[tuple[str, ...]] = Counter()  # without an `ID`, a metric that comes again is of the next launch
     for row in rows:
-        key = tuple(row[at] for at in identity)
+        own = tuple(row[at] for at in identity)
+        number = quantity(row[value], row[unit] if unit is not None else "", comma)
+        again = (*own, row[section], row[metric], number.unit)
+        key = (*own, "" if "ID" in header or not row[metric] else str(turns[again]))
+        turns[again] += 1
         if key not in launches:
             launches[key] = ProfiledLaunch(row[kernel], _facts(header, row), {}, _count(header, row))
         if row[metric]:  # rows of rules have none
-            number = quantity(row[value], row[unit] if unit is not None else "", comma)
             launches[key].metrics.setdefault(row[metric], number)
             launches[key].metrics.setdefault(f"{row[metric]} [{number.unit}]", number)
     return [launch for launch in launches.values() if launch.metrics], notes

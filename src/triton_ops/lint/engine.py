@@ -238,8 +238,7 @@ def _report_of(target: Any, options: LintOptions, kept: KeptReports, is_one_of_m
     before, colon, name = target.rpartition(":")
     file = Path(before if colon and before.endswith(".py") and not Path(target).exists() else target)
     try:
-        content = NamedFile(file).read() if file.is_file() else b"triton"
-        if b"triton" not in content and not name:
+        if not name and file.is_file() and not _names_triton(file):
             return lint_here(target, options)  # it is parsed, and nothing of it is run
         if options.run or not file.is_file():
             return lint_apart(target, options)[0]
@@ -252,10 +251,18 @@ def _report_of(target: Any, options: LintOptions, kept: KeptReports, is_one_of_m
             if sources is not None:
                 kept.write(place, file, root, report, sources)
         return report
-    except (TargetError, KernelTypeError, OSError) as error:
+    except (TargetError, KernelTypeError) as error:
         if not is_one_of_many:
             raise
-        return LintReport(unread={target: getattr(error, "message", str(error))})  # the others are read
+        return LintReport(unread={target: error.message})  # the others are read
+
+
+def _names_triton(file: Path) -> bool:
+    """Check whether a file may have kernels; one that cannot be opened may, so that its reading says why it cannot."""
+    try:
+        return b"triton" in NamedFile(file).read()
+    except OSError:
+        return True
 
 
 def lint_here(target: Any, options: LintOptions) -> LintReport:
