@@ -66,7 +66,8 @@ def headline_table() -> str:
         ),
         (
             "a default tune of it: median time", f"{statistics.median(tune['decided_s']):.1f} s",
-            f"{tune['within_1_percent']} of {tune['runs']} winners within 1 % of the best", tune["device"], tune["date"],
+            f"{tune['within_1_percent']} of {tune['runs']} winners within 1 % of the best",
+            tune["device"], tune["date"],
         ),
         (
             f"first use of {packages['kernels']} kernels of fla-core and liger-kernel",
