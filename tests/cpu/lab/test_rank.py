@@ -102,6 +102,7 @@ def few_are_compiled(monkeypatch):
     """Half a second for each config: the order of the others, by guesses, is what most tests are about."""
     monkeypatch.setattr("triton_ops.lab.ranking._WHOLE", 2)
     monkeypatch.setattr("triton_ops.lab.ranking._FASTEST", 1)
+    monkeypatch.setattr("triton_ops.lab.expectation._COMPARED", 2)  # texts that are read beside a declaration
 
 
 def test_declared_work_ranks_a_whole_space_in_order():
@@ -111,6 +112,7 @@ def test_declared_work_ranks_a_whole_space_in_order():
     assert len(found) == space.size.valid
     assert [one.expected_ms for one in found] == sorted(one.expected_ms for one in found)
     assert {one.source for one in found} == {"declared"}
+    assert {one.limited_by for one in found if math.isinf(one.expected_ms)} == {"shared memory of a block, as guessed"}
     assert all(one.expected_ms >= one.lower_bound_ms > 0 for one in found)
 
 
@@ -196,6 +198,7 @@ def test_the_command_prints_a_table_of_the_first(cli, target):
     assert header.split() == ["expected", "lower", "bound", "limited", "by", "config"]
     assert len(lines) == 3
     assert "BLOCK=64" not in ran.out
+    assert "5 of 6 configs are not compiled: times, registers and whether they fit are guessed, and may" in ran.err
 
 
 def test_the_command_says_why_it_has_nothing_to_say(cli, target):
