@@ -157,7 +157,8 @@ class Report:
     @property
     def limits(self) -> tuple[int, float | None]:
         """The most trials of the search, by its budget and its space, and its most seconds; None without a limit."""
-        space, budget = self.run.head.space, self.run.head.effort.get("budget") or {}
+        space = self.run.head.space
+        budget: Any = self.run.head.effort.get("budget") or {}
         size = math.prod(map(len, space.tunables.values())) if space.listed is None else len(space.listed)
         return min(size, budget.get("trials") or size), budget.get("seconds")
 
