@@ -138,7 +138,9 @@ _PATTERNS = {
         r"\b\w+Process AUTOTUNE (?:benchmarking )?takes (?P<bench>\d+(?:\.\d+)?) seconds"
         r"(?: and (?P<compile>\d+(?:\.\d+)?) seconds precompiling)?(?: for (?P<count>\d+) choices)?"
     ),
-    "hints": r"\[__perf_hints\]\s?(?:\[[^\]\s]*\]\s?)*(?P<hints_text>.*)$",
+    "hints": (
+        r"(?:\[__perf_hints\]\s?(?:\[[^\]\s]*\]\s?)*|(?=CUDAGraph supports dynamic shapes by ))(?P<hints_text>.*)$"
+    ),
     "recordings": r"(?<!Re-)\bRecording function(?=[= ])(?P<recordings_text>)",
     "rerecorded": r"Re-recording function=.*?reason=(?P<rerecorded_text>.*)$",
     "skipped": r"\bskipping cudagraphs? due to (?P<skipped_text>.*)$",
@@ -155,7 +157,8 @@ _PATTERNS = {
 }
 _WORDS = (  # each line of these kinds has one
     "AUTOTUNE", "Choices Stats", '{"num_choices"', "strides: [", "dtypes: ", "%", "ERROR>", "perf_hints", "cudagraph",
-    "ecording function", "ecompil", "guard failure", "- ", " hit ", "LimitHit: ", "Exceeded: ", "function: ", "reason",
+    "CUDAGraph supports", "ecording function", "ecompil", "guard failure", "- ", " hit ", "LimitHit: ", "Exceeded: ",
+    "function: ", "reason",
 )  # fmt: skip
 _KINDS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _PATTERNS.items()))
 _ABOUT = {"guard": "recompiled", "limit": "limits"}  # the event below which such lines stand
