@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -49,6 +50,13 @@ def unknown(_):
 
 NORM = TritonKernel(kernels.chunked_norm, rows)
 SPACE = {"BLOCK": [64, 256, 1024], "num_warps": [2, 4, 8]}
+
+
+@functools.cache
+def ranked_norm():
+    return rank(NORM, (X, X, 1024, 1e-5), space=SPACE, gpu=H200, jobs=2)
+
+
 FILE = """
 from tests import inferred_kernels as kernels
 from triton_ops import ConfigSpace, Constraint, Operation, RowTiles, TensorSpec, TritonKernel, Work
@@ -117,7 +125,7 @@ def test_declared_work_ranks_a_whole_space_in_order():
 
 
 def test_a_kernel_that_declares_nothing_is_read():
-    found = rank(NORM, (X, X, 1024, 1e-5), space=SPACE, gpu=H200, jobs=2)
+    found = ranked_norm()
     assert isinstance(found[0], RankedConfig)
     assert len(found) == 9
     assert {one.source for one in found} == {"inferred"}
@@ -155,7 +163,7 @@ def test_a_space_without_a_valid_config_is_refused_by_its_rules():
 def test_tensors_on_any_device_stand_for_their_shapes():
     x = torch.empty(4096, 1024, dtype=torch.bfloat16)
     by_tensors = rank(NORM, (x, x, 1024, 1e-5), space=SPACE, gpu=H200, jobs=2)
-    assert by_tensors == rank(NORM, (X, X, 1024, 1e-5), space=SPACE, gpu=H200, jobs=2)
+    assert by_tensors == ranked_norm()
 
 
 @pytest.mark.parametrize(
