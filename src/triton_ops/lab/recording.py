@@ -290,7 +290,7 @@ def _row_trial(row: _Row, unit_bytes: int) -> Trial:
     resources = Resources(row.regs, spilled, row.shared, serialised=row.serialised)
     fields: dict[str, Any] = {"resources": resources, "compile_s": row.compile_s}
     if row.status == "ok":
-        finals = [quantiles[2] for quantiles in row.final]
+        finals = [quantiles[2] for quantiles in row.final]  # measured side by side: the best estimate
         ms = statistics.median(finals) if finals else min(quantiles[2] for quantiles in row.ms)
         return Trial(row.config, Status.OK, _measurement(ms), **fields)
     return Trial(row.config, _row_failure(row.status), error=row.status, **fields)

@@ -185,6 +185,7 @@ class KernelReading:
     configs: tuple[Mapping[str, Any], ...] = ()  # tunables and launch options of each config of a decorator
     heuristics: Mapping[str, Any] = field(default_factory=dict)
     key: tuple[str, ...] | None = None  # of `triton.autotune`; None if the kernel is not tuned
+    prunes: bool = False  # whether a function of the tune leaves configs out, by the arguments of a call
     target: Target = field(default_factory=lambda: Target.named(COMPILED_FOR))
     guesses: tuple[Guess, ...] = ()  # with which an operation launches it, the default config's first
     run: RunRecord | None = None  # None if no run was asked for
