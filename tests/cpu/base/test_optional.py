@@ -157,7 +157,8 @@ POSIX = {
 """What Windows lacks of the modules that it has."""
 LACKING = """
 import concurrent.futures.process, ctypes, importlib, importlib.metadata, logging, multiprocessing.connection, os
-import pkgutil, platform, subprocess, tempfile, typer.main, rich.progress, numpy, http.server
+import pkgutil, platform, subprocess, tempfile, typer.main, rich.progress, numpy, http.server, sysconfig
+sysconfig.get_config_vars()
 for name in {gone!r}:
     sys.modules[name] = None
 for module, names in {attributes!r}.items():
