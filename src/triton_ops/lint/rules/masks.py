@@ -72,13 +72,13 @@ def _judge(
         if not evidence and one.index.starts_by_data:
             yield _BY_DATA
             continue
-        if not evidence and not kernel.checks_divisibility():
+        if not evidence and not kernel.checks_divisibility:
             evidence = _evidence_of_launch(kernel, one) or _unused_extent(kernel)
         if evidence:
             what = f"this {one.index.access.kind} has no mask for {_describe_index(one.index)}"
             yield Seen(one.index.access, f"{what}; {evidence}")
         else:
-            yield _CHECKED if kernel.checks_divisibility() else _UNSEEN
+            yield _CHECKED if kernel.checks_divisibility else _UNSEEN
 
 
 def _before_its_own(one: _UnmaskedIndex) -> bool:
@@ -157,7 +157,7 @@ def _is_local(index: Index, bound: IndexBound) -> bool:
 
 def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
     """The index runs through a loop whose end is only known at launch."""
-    if kernel.checks_divisibility():
+    if kernel.checks_divisibility:
         return ""
     facts = one.variant.facts
     for turn in (symbol for symbol in one.index.stepping if symbol.name == "turn"):
