@@ -134,6 +134,41 @@ class Tripled(torch.autograd.Function):
         return out, None
 
 
+def hidden(x):
+    try:
+        double(x)
+    except:  # noqa: E722 - a handler that takes everything
+        return
+
+
+def exits(x):
+    raise SystemExit(4)
+
+
+def in_a_thread(x):
+    import threading
+
+    thread = threading.Thread(target=listed[grid_of(x)], args=(x, on_gpu(x), x.numel()))
+    thread.start()
+    thread.join()
+
+
+valued, of_method = triton.jit(plain.fn), triton.jit(plain.fn)
+
+
+def by_values(x, ends):
+    valued[(int(ends[-1]),)](x, x, x.numel(), BLOCK=256, num_warps=2)
+
+
+class Doubling(torch.nn.Module):
+    def forward(self, x):
+        of_method[grid_of(x)](x, on_gpu(x), x.numel(), BLOCK=64)
+
+
+def doubling():
+    return Doubling()
+
+
 def persistent(x):
     out = on_gpu(x)
     kernel = warmed.warmup(x, out, x.shape[0], BLOCK=x.shape[1], num_warps=4, grid=(1,))
